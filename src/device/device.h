@@ -1,0 +1,116 @@
+// The device interface: memory, streams, events and flags of one backend.
+//
+// `host` (device/host) needs no GPU: a stream is a FIFO worker thread, so overlap is real. `cuda` maps each
+// class to its CUDA counterpart. Nothing above this folder knows which backend runs.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace tandem {
+
+enum class MemoryKind {
+  kDevice,  // where the model runs (GPU memory; ordinary memory on the host backend)
+  kPinned,  // host memory both sides reach: the cpu tier, announcements, staging
+};
+
+// Owns one allocation. Move-only; freed on destruction. The caller makes sure that no stream still uses it.
+class Buffer {
+ public:
+  using Release = std::function<void(void*)>;
+
+  Buffer() = default;
+  Buffer(void* data, size_t size_bytes, Release release);
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&& other) noexcept;
+  Buffer(const Buffer&) = delete;
+  Buffer& operator=(const Buffer&) = delete;
+  ~Buffer();
+
+  void* data() const { return data_; }
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  size_t size_bytes() const { return size_bytes_; }
+
+ private:
+  void* data_ = nullptr;
+  size_t size_bytes_ = 0;
+  Release release_;
+};
+
+// Marks a point in a stream. Record it in one stream, wait for it in others or on the host. Reusable.
+// A wait refers to the latest Record enqueued before the wait; an event never recorded is complete.
+class Event {
+ public:
+  virtual ~Event() = default;
+  // Blocks the calling host thread.
+  virtual void Synchronize() = 0;
+  virtual bool Complete() const = 0;
+};
+
+// A 32-bit sequence number in pinned memory: streams and host threads announce progress through it.
+// Values only grow within an iteration; a wait for v is satisfied by any value >= v.
+// Abort() releases every present and future wait until Reset(): whoever waited must look at
+// aborted() before it trusts what it waited for. That is how a stuck partner ends in an error, not in a hang.
+class Flag {
+ public:
+  virtual ~Flag() = default;
+  virtual void Set(uint32_t value) = 0;
+  virtual uint32_t value() const = 0;
+  // Blocks the calling host thread. False if aborted.
+  virtual bool Wait(uint32_t value) = 0;
+  virtual void Abort() = 0;
+  virtual bool aborted() const = 0;
+  // Back to zero and not aborted. No stream or thread may be waiting.
+  virtual void Reset() = 0;
+};
+
+// Work runs in the order it was enqueued. Enqueueing is for one thread at a time; nothing here blocks
+// the caller except Synchronize.
+class Stream {
+ public:
+  virtual ~Stream() = default;
+  virtual std::string_view name() const = 0;
+  // dst and src: any mix of device and pinned memory, not overlapping; alive until the copy has run.
+  virtual void Copy(void* dst, const void* src, size_t size_bytes) = 0;
+  virtual void Record(Event& event) = 0;
+  virtual void Wait(Event& event) = 0;
+  virtual void SetFlag(Flag& flag, uint32_t value) = 0;
+  virtual void WaitFlag(Flag& flag, uint32_t value) = 0;
+  // Blocks until everything enqueued has run.
+  virtual void Synchronize() = 0;
+};
+
+// How much of the machine a stream's own work may use.
+enum class StreamKind {
+  kCompute,       // the model: all compute threads (host), the slice's SMs (cuda)
+  kCpuAttention,  // attention over the cpu tier: host threads under every backend
+  kCopy,          // moves between tiers
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  // "host" or "cuda": for messages and metrics, not for decisions.
+  virtual std::string_view backend() const = 0;
+  // Human-readable name of the hardware.
+  virtual std::string Description() const = 0;
+  // Zero-filled, 64-byte aligned. what: named in the error (kResourceExhausted) if memory is short.
+  virtual Result<Buffer> Allocate(size_t size_bytes, MemoryKind kind, std::string_view what) = 0;
+  virtual std::unique_ptr<Stream> CreateStream(StreamKind kind, std::string_view name) = 0;
+  virtual std::unique_ptr<Event> CreateEvent() = 0;
+  virtual std::unique_ptr<Flag> CreateFlag() = 0;
+  // Bytes of memory of this kind that are free now.
+  virtual size_t FreeBytes(MemoryKind kind) const = 0;
+};
+
+}  // namespace tandem

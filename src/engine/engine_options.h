@@ -1,0 +1,36 @@
+// Options of an engine, as the shared flags of the command line name them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "base/dtype.h"
+
+namespace tandem {
+
+// "--gpu-kv-cache SIZE": bytes or KV tokens.
+struct CacheSize {
+  enum class Unit { kBytes, kTokens };
+  Unit unit = Unit::kBytes;
+  int64_t amount = 0;
+};
+
+struct EngineOptions {
+  std::string model;                      // a Hugging Face folder or a .gguf file
+  std::string served_model_name;          // empty: derived from model
+  std::string device = "host";            // host | cuda
+  std::string strategy = "auto";          // auto | gpu-only
+  std::optional<DType> dtype;             // absent: bf16 where the CPU multiplies it natively, else fp32
+  std::optional<CacheSize> gpu_kv_cache;  // absent: from what the machine has
+  std::optional<CacheSize> cpu_kv_cache;  // absent: none, no strategy uses it yet
+  int cpu_threads = 0;                    // 0: one for each physical core
+  int64_t max_model_len = 0;              // 0: the model's
+  int64_t max_num_seqs = 256;             // sequences in an iteration at most
+  int64_t max_num_batched_tokens = 2048;  // rows of an iteration at most
+  int64_t max_num_queued_reqs = 1024;     // waiting requests beyond which Submit says kResourceExhausted
+  uint64_t seed = 0;                      // of requests that bring none
+  bool show_progress = true;              // of loading, on stderr
+};
+
+}  // namespace tandem

@@ -1,0 +1,48 @@
+// A sequence the engine works on: prompt, parameters, what has been generated, where it stands.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "request/request_output.h"
+#include "request/sampling_params.h"
+
+namespace tandem {
+
+// What a client submits.
+struct RequestSpec {
+  std::vector<int32_t> prompt_tokens;  // not empty
+  SamplingParams sampling;
+};
+
+using Clock = std::chrono::steady_clock;
+
+// Owned by the engine; touched only by the engine thread after submission.
+struct Request {
+  RequestId id = 0;
+  std::vector<int32_t> prompt_tokens;
+  SamplingParams sampling;
+  uint64_t seed = 0;  // the one in use, drawn if the client gave none
+  Clock::time_point arrival;
+  OutputCallback callback;
+
+  std::vector<int32_t> output_tokens;
+  // Tokens whose K and V are in the cache. Everything before num_tokens() - 1 when it decodes; grows by
+  // chunks while it prefills; 0 again after a preemption.
+  int64_t num_computed_tokens = 0;
+  // How many prompt log-probabilities have been reported already (a preempted request computes them anew).
+  int64_t num_reported_prompt_logprobs = 0;
+  int32_t num_preemptions = 0;
+
+  int64_t num_tokens() const { return static_cast<int64_t>(prompt_tokens.size() + output_tokens.size()); }
+  int32_t TokenAt(int64_t position) const {
+    const auto prompt_len = static_cast<int64_t>(prompt_tokens.size());
+    return position < prompt_len ? prompt_tokens[static_cast<size_t>(position)]
+                                 : output_tokens[static_cast<size_t>(position - prompt_len)];
+  }
+  bool IsPrefilling() const { return num_computed_tokens < num_tokens() - 1 || output_tokens.empty(); }
+};
+
+}  // namespace tandem

@@ -1,0 +1,43 @@
+// What the engine says about a request, iteration by iteration.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/sampled_token.h"
+
+namespace tandem {
+
+using RequestId = uint64_t;
+
+enum class FinishReason {
+  kNone,       // goes on
+  kStop,       // EOS or a stop token; that token is the last of output
+  kLength,     // max_tokens or the model's context is full
+  kCancelled,  // Engine::Cancel
+  kError,      // see error
+};
+
+std::string_view FinishReasonName(FinishReason reason);
+
+struct RequestOutput {
+  RequestId id = 0;
+  // New tokens since the last call, usually one.
+  std::vector<SampledToken> tokens;
+  // Log-probabilities of prompt tokens 1.. (the first has none), in order, as prefill reaches them; only if
+  // asked.
+  std::vector<SampledToken> prompt_logprobs;
+  FinishReason finish_reason = FinishReason::kNone;
+  int32_t stop_token_id = -1;  // which token ended it, with kStop
+  std::optional<Error> error;
+};
+
+// Called on the engine thread, in order, and for the last time with a finish_reason. Must not block: hand
+// over and return. May call Engine::Cancel and Engine::Submit.
+using OutputCallback = std::function<void(RequestOutput output)>;
+
+}  // namespace tandem
