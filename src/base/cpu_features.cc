@@ -1,0 +1,54 @@
+#include "base/cpu_features.h"
+
+#include <string>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+namespace tandem {
+namespace {
+
+CpuFeatures Detect() {
+  CpuFeatures features;
+#if defined(__x86_64__)
+  // The compiler's run-time check also asks whether the operating system saves the registers.
+  features.avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+  features.avx512 = features.avx2 && __builtin_cpu_supports("avx512f") != 0 &&
+                    __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
+                    __builtin_cpu_supports("avx512vl") != 0;
+  features.avx512_bf16 = features.avx512 && __builtin_cpu_supports("avx512bf16") != 0;
+  unsigned eax = 0;
+  unsigned ebx = 0;
+  unsigned ecx = 0;
+  unsigned edx = 0;
+  constexpr unsigned kAmxBf16Bit = 1U << 22;
+  constexpr unsigned kAmxTileBit = 1U << 24;
+  if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0) {
+    features.amx_bf16 = features.avx512_bf16 && (edx & kAmxBf16Bit) != 0 && (edx & kAmxTileBit) != 0;
+  }
+#endif
+  return features;
+}
+
+}  // namespace
+
+const CpuFeatures& HostCpuFeatures() {
+  static const CpuFeatures features = Detect();
+  return features;
+}
+
+std::string CpuFeaturesText() {
+  const CpuFeatures& features = HostCpuFeatures();
+  std::string text;
+  const auto add = [&text](bool present, const char* name) {
+    if (present) text += (text.empty() ? "" : ", ") + std::string(name);
+  };
+  add(features.avx2, "AVX2");
+  add(features.avx512, "AVX-512");
+  add(features.avx512_bf16, "AVX-512 BF16");
+  add(features.amx_bf16, "AMX BF16");
+  return text.empty() ? "none" : text;
+}
+
+}  // namespace tandem

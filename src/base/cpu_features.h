@@ -1,0 +1,21 @@
+// Instruction sets of this CPU that Tandem has code for.
+#pragma once
+
+#include <string>
+
+namespace tandem {
+
+struct CpuFeatures {
+  bool avx2 = false;    // with FMA and F16C
+  bool avx512 = false;  // F, BW, DQ, VL
+  bool avx512_bf16 = false;
+  bool amx_bf16 = false;
+};
+
+// Read once, then cached. Any thread.
+const CpuFeatures& HostCpuFeatures();
+
+// "AVX2, AVX-512, AVX-512 BF16", or "none" for a CPU that runs only the portable code.
+std::string CpuFeaturesText();
+
+}  // namespace tandem

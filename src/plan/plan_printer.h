@@ -1,0 +1,19 @@
+// A plan as text, for logs, messages and scenario tests.
+#pragma once
+
+#include <string>
+
+#include "plan/iteration_plan.h"
+
+namespace tandem {
+
+// One line a part, in plan order; parts that are empty are left out:
+//   preempt 7
+//   move 4 to cpu
+//   prefill 3 [0, 512) samples
+//   gpu-decode 1@40 2@17
+//   cpu-decode 5@90
+//   cohort 1 cursor -1 rows 6@8 visits -1@-1 0@0
+std::string PrintPlan(const IterationPlan& plan);
+
+}  // namespace tandem

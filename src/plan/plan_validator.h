@@ -1,0 +1,30 @@
+// Checks a plan against the rules of plan/iteration_plan.h and the state it was made for.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+
+#include "base/result.h"
+#include "plan/iteration_plan.h"
+
+namespace tandem {
+
+// What the validator must know of a sequence when the plan was made.
+struct PlannedSequence {
+  int64_t num_tokens = 0;    // prompt and generated tokens
+  int64_t num_computed = 0;  // of which in the cache
+  std::optional<Tier> tier;  // absent: holds no blocks
+};
+
+struct PlanRules {
+  int64_t num_layers = 0;
+  int64_t max_rows = 0;  // of the main sub-batch and of all cohorts together
+  std::function<std::optional<PlannedSequence>(SequenceId)> find_sequence;
+};
+
+// ok, or an error that names the sequence or cohort and the broken rule. A strategy that makes an invalid
+// plan is broken: the engine CHECKs the result.
+Status ValidatePlan(const IterationPlan& plan, const PlanRules& rules);
+
+}  // namespace tandem
