@@ -27,10 +27,10 @@ struct EngineOptions {
   int cpu_threads = 0;                    // 0: one for each physical core
   int64_t max_model_len = 0;              // 0: the model's
   int64_t max_num_seqs = 256;             // sequences in an iteration at most
-  int64_t max_num_batched_tokens = 2048;  // rows of an iteration at most
-  int64_t max_num_queued_reqs = 1024;     // waiting requests beyond which Submit says kResourceExhausted
-  uint64_t seed = 0;                      // of requests that bring none
-  bool show_progress = true;              // of loading, on stderr
+  int64_t max_num_batched_tokens = 0;  // rows of an iteration at most; 0: the backend's default (host: 512)
+  int64_t max_num_queued_reqs = 1024;  // waiting requests beyond which Submit says kResourceExhausted
+  uint64_t seed = 0;                   // of requests that bring none
+  bool show_progress = true;           // of loading, on stderr
 };
 
 }  // namespace tandem

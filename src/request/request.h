@@ -27,6 +27,8 @@ struct Request {
   uint64_t seed = 0;  // the one in use, drawn if the client gave none
   Clock::time_point arrival;
   OutputCallback callback;
+  // Any of them ends the sequence: EOS unless ignore_eos, and the stop tokens. Not drawn before min_tokens.
+  std::vector<int32_t> end_tokens;
 
   std::vector<int32_t> output_tokens;
   // Tokens whose K and V are in the cache. Everything before num_tokens() - 1 when it decodes; grows by
@@ -42,7 +44,6 @@ struct Request {
     return position < prompt_len ? prompt_tokens[static_cast<size_t>(position)]
                                  : output_tokens[static_cast<size_t>(position - prompt_len)];
   }
-  bool IsPrefilling() const { return num_computed_tokens < num_tokens() - 1 || output_tokens.empty(); }
 };
 
 }  // namespace tandem

@@ -1,0 +1,23 @@
+#include "engine/backend.h"
+
+#include "device/host/host_device.h"
+
+namespace tandem {
+
+Result<Backend> CreateBackend(std::string_view name, int cpu_threads) {
+  if (name != "host") {
+    Error error = MakeError(ErrorCode::kUnsupported,
+                            "device '{}' is not available in this build; there is: host", name);
+    error.param = "device";
+    return error;
+  }
+  Backend backend;
+  backend.device =
+      CreateHostDevice({.num_compute_threads = cpu_threads, .num_cpu_attention_threads = cpu_threads});
+  backend.ops = CreateHostOps();
+  // A larger chunk would make decodes wait longer than it saves.
+  backend.default_max_num_batched_tokens = 512;
+  return backend;
+}
+
+}  // namespace tandem

@@ -1,0 +1,90 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/log.h"
+#include "engine/cache_sizing.h"
+#include "engine/engine_loop.h"
+#include "engine/loaded_model.h"
+#include "execute/executor.h"
+#include "kv/tiered_cache.h"
+#include "schedule/strategy.h"
+
+namespace tandem {
+namespace {
+
+class EngineWithLoop : public Engine {
+ public:
+  explicit EngineWithLoop(EngineOptions options) : options_(std::move(options)) {}
+
+  Status Load() {
+    TANDEM_ASSIGN_OR_RETURN(strategy_, CreateStrategy(options_.strategy));
+    TANDEM_ASSIGN_OR_RETURN(model_, LoadModel(&options_));
+    const ModelConfig& config = model_.decoder->config();
+    Device* device = model_.backend.device.get();
+    TANDEM_ASSIGN_OR_RETURN(const TieredCacheOptions cache_options,
+                            SizeCache(options_, config, model_.decoder->dtype(), *device));
+    TANDEM_ASSIGN_OR_RETURN(cache_, TieredCache::Create(device, cache_options));
+    // Any single request must be able to run alone.
+    const int64_t gpu_tokens = cache_options.gpu_blocks * cache_options.shape.block_size;
+    if (gpu_tokens < options_.max_model_len) {
+      LogWarn("the gpu tier holds {} tokens: requests are limited to that instead of {}", gpu_tokens,
+              options_.max_model_len);
+      options_.max_model_len = gpu_tokens;
+    }
+    TANDEM_ASSIGN_OR_RETURN(
+        executor_, Executor::Create(device, model_.backend.ops.get(), model_.decoder.get(), cache_.get(),
+                                    {.max_rows = options_.max_num_batched_tokens}));
+    EngineLoopOptions loop_options;
+    loop_options.limits = {.max_num_seqs = options_.max_num_seqs,
+                           .max_num_batched_tokens = options_.max_num_batched_tokens,
+                           .reserve_blocks = std::max<int64_t>(1, cache_options.gpu_blocks / 100)};
+    loop_options.num_layers = config.num_layers;
+    loop_options.vocab_size = config.vocab_size;
+    loop_options.max_model_len = options_.max_model_len;
+    loop_options.max_num_queued_reqs = options_.max_num_queued_reqs;
+    loop_options.eos_token_ids = model_.generation_defaults.eos_token_ids;
+    loop_options.seed = options_.seed;
+    loop_ = std::make_unique<EngineLoop>(loop_options, strategy_.get(), cache_.get(), executor_.get());
+    LogInfo("{}: {} layers, {}, {} MiB of weights, gpu tier {} tokens, cpu tier {} tokens, strategy {}, {}",
+            options_.served_model_name, config.num_layers, DTypeName(model_.decoder->dtype()),
+            model_.decoder->weights().size_bytes >> 20, gpu_tokens,
+            cache_options.cpu_blocks * cache_options.shape.block_size, strategy_->name(),
+            device->Description());
+    return {};
+  }
+
+  Result<RequestId> Submit(RequestSpec spec, OutputCallback callback) override {
+    return loop_->Submit(std::move(spec), std::move(callback));
+  }
+  void Cancel(RequestId id) override { loop_->Cancel(id); }
+  void Drain() override { loop_->Drain(); }
+  void CancelAll() override { loop_->CancelAll(); }
+  EngineStats Stats() const override { return loop_->Stats(); }
+  const EngineOptions& options() const override { return options_; }
+  const ModelConfig& model_config() const override { return model_.decoder->config(); }
+  const GenerationDefaults& generation_defaults() const override { return model_.generation_defaults; }
+  const Tokenizer& tokenizer() const override { return *model_.tokenizer; }
+  const ChatTemplate* chat_template() const override { return model_.chat_template.get(); }
+  int64_t max_model_len() const override { return options_.max_model_len; }
+
+ private:
+  // Destroyed in reverse: first the loop's thread ends, then the executor's streams, last the memory.
+  EngineOptions options_;
+  LoadedModel model_;
+  std::unique_ptr<TieredCache> cache_;
+  std::unique_ptr<Strategy> strategy_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<EngineLoop> loop_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
+  auto engine = std::make_unique<EngineWithLoop>(options);
+  TANDEM_RETURN_IF_ERROR(engine->Load());
+  return std::unique_ptr<Engine>(std::move(engine));
+}
+
+}  // namespace tandem

@@ -1,0 +1,326 @@
+#include "engine/engine_loop.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/check.h"
+#include "base/topology.h"
+#include "plan/plan_printer.h"
+#include "plan/plan_validator.h"
+
+namespace tandem {
+namespace {
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+template <typename... Args>
+Error BadField(const char* param, fmt::format_string<Args...> format, Args&&... args) {
+  Error error = MakeError(ErrorCode::kInvalidArgument, format, std::forward<Args>(args)...);
+  error.param = param;
+  return error;
+}
+
+}  // namespace
+
+EngineLoop::EngineLoop(const EngineLoopOptions& options, Strategy* strategy, TieredCache* cache,
+                       Executor* executor)
+    : options_(options), strategy_(strategy), cache_(cache), executor_(executor), seeds_(options.seed) {
+  state_.limits = options.limits;
+  PublishStats();
+  thread_ = std::thread([this] { ThreadMain(); });
+}
+
+EngineLoop::~EngineLoop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+    cancel_all_ = true;
+  }
+  inbox_changed_.notify_one();
+  thread_.join();
+}
+
+Status EngineLoop::Validate(const RequestSpec& spec) const {
+  const auto prompt_len = static_cast<int64_t>(spec.prompt_tokens.size());
+  if (prompt_len == 0) return BadField("prompt", "the prompt is empty");
+  for (const int32_t token : spec.prompt_tokens) {
+    if (token < 0 || token >= options_.vocab_size) {
+      return BadField("prompt", "token {} is outside the vocabulary of {}", token, options_.vocab_size);
+    }
+  }
+  TANDEM_RETURN_IF_ERROR(spec.sampling.Validate(options_.vocab_size));
+  if (prompt_len + spec.sampling.max_tokens > options_.max_model_len) {
+    return BadField(prompt_len >= options_.max_model_len ? "prompt" : "max_tokens",
+                    "the context is {} tokens; {} were requested ({} in the prompt, {} to generate)",
+                    options_.max_model_len, prompt_len + spec.sampling.max_tokens, prompt_len,
+                    spec.sampling.max_tokens);
+  }
+  return {};
+}
+
+Result<RequestId> EngineLoop::Submit(RequestSpec spec, OutputCallback callback) {
+  TANDEM_RETURN_IF_ERROR(Validate(spec));
+  auto request = std::make_unique<Request>();
+  request->prompt_tokens = std::move(spec.prompt_tokens);
+  request->sampling = std::move(spec.sampling);
+  request->callback = std::move(callback);
+  request->arrival = Clock::now();
+  request->end_tokens = request->sampling.stop_token_ids;
+  if (!request->sampling.ignore_eos) {
+    request->end_tokens.insert(request->end_tokens.end(), options_.eos_token_ids.begin(),
+                               options_.eos_token_ids.end());
+  }
+  RequestId id = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    if (draining_ || stopping_) return MakeError(ErrorCode::kUnavailable, "the engine is shutting down");
+    const int64_t num_queued = stats_.num_waiting + static_cast<int64_t>(arrived_.size());
+    if (num_queued >= options_.max_num_queued_reqs) {
+      ++stats_.rejected_requests;
+      return MakeError(ErrorCode::kResourceExhausted, "the queue is full: {} requests are waiting",
+                       num_queued);
+    }
+    id = next_id_++;
+    request->id = id;
+    request->seed = request->sampling.seed ? *request->sampling.seed : seeds_();
+    ++num_in_flight_;
+    arrived_.push_back(std::move(request));
+  }
+  inbox_changed_.notify_one();
+  return id;
+}
+
+void EngineLoop::Cancel(RequestId id) {
+  {
+    const std::lock_guard lock(mutex_);
+    cancelled_.push_back(id);
+  }
+  inbox_changed_.notify_one();
+}
+
+void EngineLoop::Drain() {
+  std::unique_lock lock(mutex_);
+  draining_ = true;
+  idle_.wait(lock, [&] { return num_in_flight_ == 0; });
+}
+
+void EngineLoop::CancelAll() {
+  std::unique_lock lock(mutex_);
+  cancel_all_ = true;
+  inbox_changed_.notify_one();
+  idle_.wait(lock, [&] { return num_in_flight_ == 0; });
+}
+
+EngineStats EngineLoop::Stats() const {
+  const std::lock_guard lock(mutex_);
+  EngineStats stats = stats_;
+  stats.num_waiting += static_cast<int64_t>(arrived_.size());
+  return stats;
+}
+
+bool EngineLoop::TakeInbox(std::vector<std::unique_ptr<Request>>* arrived,
+                           std::vector<RequestId>* cancelled) {
+  std::unique_lock lock(mutex_);
+  inbox_changed_.wait(lock, [&] {
+    return !arrived_.empty() || !cancelled_.empty() || cancel_all_ || stopping_ || !requests_.empty();
+  });
+  arrived->swap(arrived_);
+  cancelled->swap(cancelled_);
+  if (cancel_all_) {
+    for (const auto& request : *arrived) cancelled->push_back(request->id);
+    for (const auto& [id, request] : requests_) cancelled->push_back(id);
+    cancel_all_ = false;
+  }
+  return !(stopping_ && requests_.empty() && arrived->empty());
+}
+
+void EngineLoop::ThreadMain() {
+  SetThreadName("engine");
+  std::vector<std::unique_ptr<Request>> arrived;
+  std::vector<RequestId> cancelled;
+  while (TakeInbox(&arrived, &cancelled)) {
+    for (std::unique_ptr<Request>& request : arrived) {
+      state_.waiting.push_back({.id = request->id, .num_tokens = request->num_tokens(), .num_computed = 0});
+      const RequestId id = request->id;
+      requests_.emplace(id, std::move(request));
+    }
+    arrived.clear();
+    ApplyCancellations(cancelled);
+    cancelled.clear();
+    if (!requests_.empty()) RunIteration();
+    PublishStats();
+  }
+}
+
+void EngineLoop::ApplyCancellations(const std::vector<RequestId>& cancelled) {
+  for (const RequestId id : cancelled) {
+    const auto found = requests_.find(id);
+    if (found == requests_.end()) continue;
+    RequestOutput output;
+    output.id = id;
+    output.finish_reason = FinishReason::kCancelled;
+    const OutputCallback callback = std::move(found->second->callback);
+    Forget(id);
+    callback(std::move(output));
+  }
+}
+
+void EngineLoop::Forget(RequestId id) {
+  cache_->Release(id);
+  const auto same = [id](const ScheduledSequence& sequence) { return sequence.id == id; };
+  std::erase_if(state_.running, same);
+  std::erase_if(state_.waiting, same);
+  requests_.erase(id);
+  // The books first: whoever waits for an idle engine finds its blocks free.
+  PublishStats();
+  const std::lock_guard lock(mutex_);
+  if (--num_in_flight_ == 0) idle_.notify_all();
+}
+
+ScheduledSequence& EngineLoop::Running(SequenceId id) {
+  const auto found = std::find_if(state_.running.begin(), state_.running.end(),
+                                  [id](const ScheduledSequence& sequence) { return sequence.id == id; });
+  TANDEM_CHECK(found != state_.running.end(), "sequence {} is not running", id);
+  return *found;
+}
+
+void EngineLoop::Preempt(SequenceId id) {
+  cache_->Release(id);
+  Request& request = *requests_.at(id);
+  request.num_computed_tokens = 0;
+  ++request.num_preemptions;
+  ++counters_.preemptions;
+  std::erase_if(state_.running, [id](const ScheduledSequence& sequence) { return sequence.id == id; });
+  state_.waiting.push_front({.id = id, .num_tokens = request.num_tokens(), .num_computed = 0});
+}
+
+void EngineLoop::Admit(SequenceId id) {
+  const auto found = std::find_if(state_.waiting.begin(), state_.waiting.end(),
+                                  [id](const ScheduledSequence& sequence) { return sequence.id == id; });
+  if (found == state_.waiting.end()) return;
+  state_.running.push_back(*found);
+  state_.waiting.erase(found);
+}
+
+void EngineLoop::ApplyPlan(const IterationPlan& plan) {
+  const auto find = [this](SequenceId id) -> std::optional<PlannedSequence> {
+    const auto found = requests_.find(id);
+    if (found == requests_.end()) return std::nullopt;
+    return PlannedSequence{found->second->num_tokens(), found->second->num_computed_tokens,
+                           cache_->tier_of(id)};
+  };
+  const Status valid = ValidatePlan(plan, {.num_layers = options_.num_layers,
+                                           .max_rows = options_.limits.max_num_batched_tokens,
+                                           .find_sequence = find});
+  TANDEM_CHECK(valid.ok(), "strategy {} made an invalid plan: {}\n{}", plan.strategy, valid.error().message,
+               PrintPlan(plan));
+  for (const SequenceId id : plan.preempted) Preempt(id);
+  const auto reserve = [this](SequenceId id, Tier tier) {
+    const int64_t num_tokens = requests_.at(id)->num_tokens();
+    TANDEM_CHECK(cache_->Reserve(id, tier, num_tokens), "the plan needs more blocks than the {} tier has",
+                 TierName(tier));
+  };
+  for (const PrefillChunk& chunk : plan.main.prefills) {
+    Admit(chunk.sequence);
+    reserve(chunk.sequence, Tier::kGpu);
+  }
+  for (const DecodeRow& row : plan.main.gpu_decodes) reserve(row.sequence, Tier::kGpu);
+  for (const DecodeRow& row : plan.main.cpu_decodes) reserve(row.sequence, Tier::kCpu);
+  for (const CohortStep& step : plan.cohorts) {
+    for (const DecodeRow& row : step.rows) reserve(row.sequence, Tier::kCpu);
+  }
+}
+
+void EngineLoop::RunIteration() {
+  const Clock::time_point start = Clock::now();
+  const IterationPlan plan = strategy_->Plan(state_, *cache_);
+  counters_.schedule_seconds += SecondsSince(start);
+  TANDEM_CHECK(!plan.empty(), "strategy {} left {} requests without any work", strategy_->name(),
+               requests_.size());
+  ApplyPlan(plan);
+  auto result = executor_->Run(plan, [this](SequenceId id) -> const Request& { return *requests_.at(id); });
+  counters_.busy_seconds += SecondsSince(start);
+  ++counters_.iterations;
+  if (result.ok()) {
+    for (SequenceResult& sequence : result->sequences) ApplyResult(std::move(sequence));
+    return;
+  }
+  // Nothing ran. Only a cohort needs memory at this point, so its requests end here.
+  for (const CohortStep& step : plan.cohorts) {
+    executor_->DropCohort(step.cohort);
+    for (const DecodeRow& row : step.rows) {
+      RequestOutput output;
+      output.id = row.sequence;
+      output.finish_reason = FinishReason::kError;
+      output.error = result.error();
+      const OutputCallback callback = std::move(requests_.at(row.sequence)->callback);
+      Forget(row.sequence);
+      callback(std::move(output));
+    }
+  }
+}
+
+FinishReason EngineLoop::ReasonToFinish(const Request& request, int32_t token) const {
+  const bool ends =
+      std::find(request.end_tokens.begin(), request.end_tokens.end(), token) != request.end_tokens.end();
+  const auto num_output = static_cast<int64_t>(request.output_tokens.size());
+  if (ends && num_output > request.sampling.min_tokens) return FinishReason::kStop;
+  if (num_output >= request.sampling.max_tokens || request.num_tokens() >= options_.max_model_len) {
+    return FinishReason::kLength;
+  }
+  return FinishReason::kNone;
+}
+
+void EngineLoop::ApplyResult(SequenceResult result) {
+  Request& request = *requests_.at(result.sequence);
+  ScheduledSequence& scheduled = Running(result.sequence);
+  const auto prompt_len = static_cast<int64_t>(request.prompt_tokens.size());
+  const int64_t computed_before = request.num_computed_tokens;
+  if (request.num_preemptions == 0) {
+    counters_.prompt_tokens += static_cast<uint64_t>(
+        std::max<int64_t>(0, std::min(result.num_computed, prompt_len) - computed_before));
+  }
+  request.num_computed_tokens = result.num_computed;
+  scheduled.num_computed = result.num_computed;
+
+  RequestOutput output;
+  output.id = request.id;
+  request.num_reported_prompt_logprobs += static_cast<int64_t>(result.prompt_logprobs.size());
+  output.prompt_logprobs = std::move(result.prompt_logprobs);
+  if (result.token) {
+    const int32_t token = result.token->token;
+    request.output_tokens.push_back(token);
+    scheduled.num_tokens = request.num_tokens();
+    ++counters_.generation_tokens;
+    output.tokens.push_back(std::move(*result.token));
+    output.finish_reason = ReasonToFinish(request, token);
+    if (output.finish_reason == FinishReason::kStop) output.stop_token_id = token;
+  }
+  if (output.finish_reason != FinishReason::kNone) {
+    // Blocks are free before the client hears of the end.
+    const OutputCallback callback = std::move(request.callback);
+    Forget(output.id);
+    callback(std::move(output));
+  } else if (!output.tokens.empty() || !output.prompt_logprobs.empty()) {
+    request.callback(std::move(output));
+  }
+}
+
+void EngineLoop::PublishStats() {
+  counters_.num_running = static_cast<int64_t>(state_.running.size());
+  counters_.num_waiting = static_cast<int64_t>(state_.waiting.size());
+  counters_.gpu_blocks_total = cache_->total_blocks(Tier::kGpu);
+  counters_.gpu_blocks_free = cache_->free_blocks(Tier::kGpu);
+  counters_.cpu_blocks_total = cache_->total_blocks(Tier::kCpu);
+  counters_.cpu_blocks_free = cache_->free_blocks(Tier::kCpu);
+  counters_.block_size = cache_->block_size();
+  const std::lock_guard lock(mutex_);
+  const uint64_t rejected = stats_.rejected_requests;
+  stats_ = counters_;
+  stats_.rejected_requests = rejected;
+}
+
+}  // namespace tandem

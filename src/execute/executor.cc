@@ -1,0 +1,300 @@
+#include "execute/executor.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace tandem {
+
+// The main sub-batch of one iteration. Rows: prefill chunks, gpu decodes, then cpu decodes.
+struct Executor::MainState {
+  std::unique_ptr<RowBatch> batch;
+  int64_t num_gpu_rows = 0;
+  int64_t num_cpu_rows = 0;
+  const int32_t* cpu_slots = nullptr;
+  std::unique_ptr<AttentionPlan> gpu_plan;
+  std::unique_ptr<AttentionPlan> cpu_plan;
+  LogitsWork logits;
+};
+
+Executor::Executor(Device* device, Ops* ops, const Decoder* decoder, TieredCache* cache)
+    : device_(device),
+      ops_(ops),
+      decoder_(decoder),
+      cache_(cache),
+      main_ready_(device->CreateFlag()),
+      main_done_(device->CreateFlag()),
+      moved_(device->CreateEvent()),
+      compute_stream_(device->CreateStream(StreamKind::kCompute, "compute")),
+      cpu_attention_stream_(device->CreateStream(StreamKind::kCpuAttention, "cpu-attn")),
+      copy_stream_(device->CreateStream(StreamKind::kCopy, "copy")) {}
+
+Executor::~Executor() {
+  compute_stream_->Synchronize();
+  cpu_attention_stream_->Synchronize();
+  copy_stream_->Synchronize();
+}
+
+Result<std::unique_ptr<Executor>> Executor::Create(Device* device, Ops* ops, const Decoder* decoder,
+                                                   TieredCache* cache, const ExecutorOptions& options) {
+  auto executor = std::unique_ptr<Executor>(new Executor(device, ops, decoder, cache));
+  TANDEM_ASSIGN_OR_RETURN(executor->main_buffers_, RowBuffers::Allocate(device, decoder->config(),
+                                                                        decoder->dtype(), options.max_rows));
+  // Token ids, positions, gpu slots, cpu slots.
+  TANDEM_ASSIGN_OR_RETURN(executor->main_inputs_, IntInputs::Allocate(device, 4 * options.max_rows));
+  TANDEM_ASSIGN_OR_RETURN(executor->logits_stage_,
+                          LogitsStage::Create(device, decoder, ops, 2 * options.max_rows));
+  return executor;
+}
+
+void Executor::DropCohort(CohortId id) {
+  const auto found = cohorts_.find(id);
+  if (found == cohorts_.end()) return;
+  cpu_attention_stream_->Synchronize();
+  cohorts_.erase(found);
+}
+
+AttentionSequence Executor::DecodeSequence(const DecodeRow& row, int64_t row_index) const {
+  const int64_t context_len = row.position + 1;
+  const std::vector<int32_t>& table = cache_->block_table(row.sequence);
+  const auto num_blocks = static_cast<std::ptrdiff_t>(cache_->BlocksFor(context_len));
+  return {.row_begin = row_index,
+          .num_rows = 1,
+          .context_len = context_len,
+          .block_table = std::vector<int32_t>(table.begin(), table.begin() + num_blocks)};
+}
+
+void Executor::EnqueueMoves(const std::vector<Move>& moves) {
+  if (moves.empty()) return;
+  for (const Move& move : moves) {
+    TANDEM_CHECK(cache_->Move(move.sequence, move.to, *copy_stream_),
+                 "no room in the {} tier to move sequence {}", TierName(move.to), move.sequence);
+  }
+  copy_stream_->Record(*moved_);
+  compute_stream_->Wait(*moved_);
+  cpu_attention_stream_->Wait(*moved_);
+}
+
+void Executor::PrepareMain(const MainSubBatch& main, const FindRequest& find_request, MainState* state) {
+  std::vector<int32_t> token_ids;
+  std::vector<int32_t> positions;
+  std::vector<int32_t> gpu_slots;
+  std::vector<int32_t> cpu_slots;
+  AttentionBatch gpu_batch;
+  AttentionBatch cpu_batch;
+  const auto add_row = [&](const Request& request, int64_t position) {
+    token_ids.push_back(request.TokenAt(position));
+    positions.push_back(static_cast<int32_t>(position));
+    return static_cast<int32_t>(token_ids.size() - 1);
+  };
+
+  for (const PrefillChunk& chunk : main.prefills) {
+    const Request& request = find_request(chunk.sequence);
+    const auto prompt_len = static_cast<int64_t>(request.prompt_tokens.size());
+    AttentionSequence sequence = DecodeSequence({chunk.sequence, chunk.start + chunk.num_tokens - 1},
+                                                static_cast<int64_t>(token_ids.size()));
+    sequence.num_rows = chunk.num_tokens;
+    gpu_batch.sequences.push_back(std::move(sequence));
+    for (int64_t position = chunk.start; position < chunk.start + chunk.num_tokens; ++position) {
+      const int32_t row = add_row(request, position);
+      gpu_slots.push_back(cache_->SlotOf(chunk.sequence, position));
+      const bool wants_logprob = request.sampling.num_prompt_top_logprobs >= 0 && position + 1 < prompt_len &&
+                                 position >= request.num_reported_prompt_logprobs;
+      if (wants_logprob) state->logits.AddPromptLogprob(row, request, position + 1);
+    }
+    if (chunk.samples) state->logits.AddSample(static_cast<int32_t>(token_ids.size() - 1), request);
+  }
+  for (const DecodeRow& decode : main.gpu_decodes) {
+    const Request& request = find_request(decode.sequence);
+    const int32_t row = add_row(request, decode.position);
+    gpu_batch.sequences.push_back(DecodeSequence(decode, row));
+    gpu_slots.push_back(cache_->SlotOf(decode.sequence, decode.position));
+    state->logits.AddSample(row, request);
+  }
+  state->num_gpu_rows = static_cast<int64_t>(token_ids.size());
+  for (const DecodeRow& decode : main.cpu_decodes) {
+    const Request& request = find_request(decode.sequence);
+    const int32_t row = add_row(request, decode.position);
+    cpu_batch.sequences.push_back(DecodeSequence(decode, row - state->num_gpu_rows));
+    cpu_slots.push_back(cache_->SlotOf(decode.sequence, decode.position));
+    gpu_slots.push_back(-1);
+    state->logits.AddSample(row, request);
+  }
+  state->num_cpu_rows = static_cast<int64_t>(cpu_slots.size());
+
+  main_inputs_.Clear();
+  state->batch = std::make_unique<RowBatch>(main_buffers_, static_cast<int64_t>(token_ids.size()));
+  state->batch->token_ids = main_inputs_.Add(token_ids);
+  state->batch->positions = main_inputs_.Add(positions);
+  state->batch->slots = main_inputs_.Add(gpu_slots);
+  state->cpu_slots = main_inputs_.Add(cpu_slots);
+  main_inputs_.Upload(*compute_stream_);
+  gpu_batch.num_rows = state->num_gpu_rows;
+  cpu_batch.num_rows = state->num_cpu_rows;
+  if (state->num_gpu_rows > 0) state->gpu_plan = ops_->PlanAttention(gpu_batch);
+  if (state->num_cpu_rows > 0) state->cpu_plan = ops_->PlanAttention(cpu_batch);
+}
+
+Status Executor::EnterCohorts(const IterationPlan& plan, const FindRequest& find_request) {
+  for (const CohortStep& step : plan.cohorts) {
+    const auto found = cohorts_.find(step.cohort);
+    if (found != cohorts_.end()) {
+      TANDEM_CHECK(found->second->cursor == step.cursor && found->second->rows == step.rows,
+                   "cohort {} is at layer {}, the plan says {} or names other rows", step.cohort,
+                   found->second->cursor, step.cursor);
+      continue;
+    }
+    TANDEM_CHECK(step.cursor == kEntry, "cohort {} is unknown at layer {}", step.cohort, step.cursor);
+    if (step.visits.empty()) continue;
+    TANDEM_ASSIGN_OR_RETURN(auto cohort,
+                            Cohort::Create(device_, decoder_->config(), decoder_->dtype(), step.rows));
+    std::vector<int32_t> token_ids;
+    std::vector<int32_t> positions;
+    std::vector<int32_t> slots;
+    AttentionBatch batch;
+    batch.num_rows = static_cast<int64_t>(step.rows.size());
+    for (const DecodeRow& row : step.rows) {
+      batch.sequences.push_back(DecodeSequence(row, static_cast<int64_t>(token_ids.size())));
+      token_ids.push_back(find_request(row.sequence).TokenAt(row.position));
+      positions.push_back(static_cast<int32_t>(row.position));
+      slots.push_back(cache_->SlotOf(row.sequence, row.position));
+    }
+    cohort->batch->token_ids = cohort->inputs.Add(token_ids);
+    cohort->batch->positions = cohort->inputs.Add(positions);
+    cohort->cpu_slots = cohort->inputs.Add(slots);
+    cohort->inputs.Upload(*compute_stream_);
+    cohort->attention_plan = ops_->PlanAttention(batch);
+    cohorts_.emplace(step.cohort, std::move(cohort));
+  }
+  return {};
+}
+
+// Between layer `boundary` and the next: post-projection of the one, pre-projection of the other.
+void Executor::PassBoundary(int64_t boundary, MainState* main) {
+  RowBatch* rows = main->batch.get();
+  if (boundary == kEntry) {
+    decoder_->Embed(*compute_stream_, rows);
+  } else {
+    decoder_->PostProjection(*compute_stream_, boundary, rows);
+  }
+  if (boundary == decoder_->config().num_layers - 1) {
+    logits_stage_->Run(*compute_stream_, rows, &main->logits);
+    return;
+  }
+  decoder_->PreProjection(*compute_stream_, boundary + 1, cache_->LayerView(Tier::kGpu, boundary + 1), rows);
+  if (main->num_cpu_rows == 0) return;
+  // The CPU may start as soon as Q/K/V are there, while cohorts visit and the gpu rows attend.
+  const KvLayerView cpu_kv = cache_->LayerView(Tier::kCpu, boundary + 1);
+  ++main_sequence_;
+  compute_stream_->SetFlag(*main_ready_, main_sequence_);
+  cpu_attention_stream_->WaitFlag(*main_ready_, main_sequence_);
+  decoder_->AppendKv(*cpu_attention_stream_, cpu_kv, main->cpu_slots, main->num_gpu_rows, main->num_cpu_rows,
+                     *rows);
+  decoder_->Attend(*cpu_attention_stream_, *main->cpu_plan, cpu_kv, main->num_gpu_rows, main->num_cpu_rows,
+                   *rows);
+  cpu_attention_stream_->SetFlag(*main_done_, main_sequence_);
+}
+
+void Executor::AttendMain(int64_t layer, MainState* main) {
+  if (main->num_gpu_rows > 0) {
+    decoder_->Attend(*compute_stream_, *main->gpu_plan, cache_->LayerView(Tier::kGpu, layer), 0,
+                     main->num_gpu_rows, *main->batch);
+  }
+  if (main->num_cpu_rows > 0) compute_stream_->WaitFlag(*main_done_, main_sequence_);
+}
+
+void Executor::VisitCohort(const Visit& visit, Cohort* cohort, LogitsWork* work) {
+  TANDEM_CHECK(visit.layer == cohort->cursor, "visit of layer {}, cursor at {}", visit.layer, cohort->cursor);
+  RowBatch* rows = cohort->batch.get();
+  if (visit.layer == kEntry) {
+    decoder_->Embed(*compute_stream_, rows);
+  } else {
+    compute_stream_->WaitFlag(*cohort->done, cohort->sequence);
+    decoder_->PostProjection(*compute_stream_, visit.layer, rows);
+  }
+  const int64_t next_layer = visit.layer + 1;
+  if (next_layer == decoder_->config().num_layers) {
+    cohort->cursor = kEntry;
+    logits_stage_->Run(*compute_stream_, rows, work);
+    return;
+  }
+  cohort->cursor = next_layer;
+  // Appends nothing to the gpu tier: these rows' KV lives on the CPU.
+  decoder_->PreProjection(*compute_stream_, next_layer, KvLayerView{}, rows);
+  const KvLayerView cpu_kv = cache_->LayerView(Tier::kCpu, next_layer);
+  ++cohort->sequence;
+  compute_stream_->SetFlag(*cohort->ready, cohort->sequence);
+  cpu_attention_stream_->WaitFlag(*cohort->ready, cohort->sequence);
+  decoder_->AppendKv(*cpu_attention_stream_, cpu_kv, cohort->cpu_slots, 0, rows->num_rows, *rows);
+  decoder_->Attend(*cpu_attention_stream_, *cohort->attention_plan, cpu_kv, 0, rows->num_rows, *rows);
+  cpu_attention_stream_->SetFlag(*cohort->done, cohort->sequence);
+}
+
+Result<IterationResult> Executor::Run(const IterationPlan& plan, const FindRequest& find_request) {
+  const int64_t num_layers = decoder_->config().num_layers;
+  EnqueueMoves(plan.moves);
+  TANDEM_RETURN_IF_ERROR(EnterCohorts(plan, find_request));
+  MainState main;
+  if (!plan.main.empty()) PrepareMain(plan.main, find_request, &main);
+
+  logits_stage_->BeginIteration();
+  logits_stage_->Prepare(&main.logits);
+  std::unordered_map<CohortId, LogitsWork> cohort_logits;
+  for (const CohortStep& step : plan.cohorts) {
+    LogitsWork& work = cohort_logits[step.cohort];
+    if (step.visits.empty() || step.visits.back().layer != num_layers - 1) continue;
+    for (size_t i = 0; i < step.rows.size(); ++i) {
+      work.AddSample(static_cast<int32_t>(i), find_request(step.rows[i].sequence));
+    }
+    logits_stage_->Prepare(&work);
+  }
+  logits_stage_->Upload(*compute_stream_);
+
+  std::vector<size_t> next_visit(plan.cohorts.size(), 0);
+  for (int64_t boundary = kEntry; boundary < num_layers; ++boundary) {
+    if (main.batch) PassBoundary(boundary, &main);
+    for (size_t i = 0; i < plan.cohorts.size(); ++i) {
+      const CohortStep& step = plan.cohorts[i];
+      if (next_visit[i] == step.visits.size() || step.visits[next_visit[i]].boundary != boundary) continue;
+      VisitCohort(step.visits[next_visit[i]++], cohorts_.at(step.cohort).get(),
+                  &cohort_logits.at(step.cohort));
+    }
+    if (main.batch && boundary + 1 < num_layers) AttendMain(boundary + 1, &main);
+  }
+  compute_stream_->Synchronize();
+  copy_stream_->Synchronize();
+
+  IterationResult result;
+  auto next_sampled = main.logits.results.begin();
+  for (const PrefillChunk& chunk : plan.main.prefills) {
+    SequenceResult& sequence = result.sequences.emplace_back();
+    sequence.sequence = chunk.sequence;
+    sequence.num_computed = chunk.start + chunk.num_tokens;
+    const Request& request = find_request(chunk.sequence);
+    const auto prompt_len = static_cast<int64_t>(request.prompt_tokens.size());
+    if (request.sampling.num_prompt_top_logprobs >= 0) {
+      const int64_t begin = std::max(chunk.start, request.num_reported_prompt_logprobs);
+      const int64_t end = std::min(sequence.num_computed, prompt_len - 1);
+      for (int64_t position = begin; position < end; ++position) {
+        sequence.prompt_logprobs.push_back(std::move(*next_sampled++));
+      }
+    }
+    if (chunk.samples) sequence.token = std::move(*next_sampled++);
+  }
+  const auto add_decode = [&](const DecodeRow& row, SampledToken token) {
+    result.sequences.push_back(
+        {.sequence = row.sequence, .num_computed = row.position + 1, .token = std::move(token)});
+  };
+  for (const DecodeRow& row : plan.main.gpu_decodes) add_decode(row, std::move(*next_sampled++));
+  for (const DecodeRow& row : plan.main.cpu_decodes) add_decode(row, std::move(*next_sampled++));
+  for (const CohortStep& step : plan.cohorts) {
+    LogitsWork& work = cohort_logits.at(step.cohort);
+    if (work.results.empty()) continue;
+    for (size_t i = 0; i < step.rows.size(); ++i) add_decode(step.rows[i], std::move(work.results[i]));
+    cohorts_.erase(step.cohort);
+  }
+  return result;
+}
+
+}  // namespace tandem

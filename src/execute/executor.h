@@ -1,0 +1,103 @@
+// The executor obeys an iteration plan: it walks the layers, lets cohorts visit, moves KV, samples. It
+// decides nothing.
+//
+// One pass of the main sub-batch, with a cohort that visits every layer (NEO Figure 5):
+//
+//   compute stream   embed,pre0(main) embed,pre0(cohort) ga0(main) | post0,pre1(main) [O0] post0,pre1(cohort)
+//   ga1(main) | ... cpu attention                                 [QKV0] ca0(cohort) [QKV1] ca1(cohort)
+//
+// [..] are waits on flags between the two streams; the host thread enqueues the whole iteration and waits
+// once.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "base/sampled_token.h"
+#include "device/device.h"
+#include "execute/cohort.h"
+#include "execute/int_inputs.h"
+#include "execute/logits_stage.h"
+#include "kv/tiered_cache.h"
+#include "model/decoder.h"
+#include "ops/ops.h"
+#include "plan/iteration_plan.h"
+#include "request/request.h"
+
+namespace tandem {
+
+struct SequenceResult {
+  SequenceId sequence = 0;
+  int64_t num_computed = 0;  // tokens in the cache after the iteration
+  std::optional<SampledToken> token;
+  // Of prompt tokens [request.num_reported_prompt_logprobs + 1, ...), as far as this chunk reached.
+  std::vector<SampledToken> prompt_logprobs;
+};
+
+struct IterationResult {
+  // Main sub-batch in plan order (prefills, gpu decodes, cpu decodes), then cohorts that finished their
+  // token.
+  std::vector<SequenceResult> sequences;
+};
+
+struct ExecutorOptions {
+  int64_t max_rows = 0;  // of the main sub-batch
+};
+
+// Engine thread only.
+class Executor {
+ public:
+  using FindRequest = std::function<const Request&(SequenceId)>;
+
+  // All arguments outlive the executor. Errors: kResourceExhausted.
+  static Result<std::unique_ptr<Executor>> Create(Device* device, Ops* ops, const Decoder* decoder,
+                                                  TieredCache* cache, const ExecutorOptions& options);
+  ~Executor();
+
+  // Runs a valid plan; blocks until its results are there. The blocks of all rows are reserved already,
+  // preempted sequences released. Cohorts that do not finish stay in flight. Errors: kResourceExhausted,
+  // before anything ran.
+  Result<IterationResult> Run(const IterationPlan& plan, const FindRequest& find_request);
+
+  // Forgets a cohort in flight (one of its requests was cancelled) after its running attention has ended. Its
+  // rows may then enter again with another cohort: what they appended is computed anew. Unknown ids are
+  // ignored.
+  void DropCohort(CohortId id);
+
+ private:
+  struct MainState;
+
+  Executor(Device* device, Ops* ops, const Decoder* decoder, TieredCache* cache);
+
+  Status EnterCohorts(const IterationPlan& plan, const FindRequest& find_request);
+  void PrepareMain(const MainSubBatch& main, const FindRequest& find_request, MainState* state);
+  void EnqueueMoves(const std::vector<Move>& moves);
+  void PassBoundary(int64_t boundary, MainState* main);
+  void AttendMain(int64_t layer, MainState* main);
+  void VisitCohort(const Visit& visit, Cohort* cohort, LogitsWork* work);
+  AttentionSequence DecodeSequence(const DecodeRow& row, int64_t row_index) const;
+
+  Device* device_;
+  Ops* ops_;
+  const Decoder* decoder_;
+  TieredCache* cache_;
+  RowBuffers main_buffers_;
+  IntInputs main_inputs_;
+  std::unique_ptr<LogitsStage> logits_stage_;
+  std::unique_ptr<Flag> main_ready_;
+  std::unique_ptr<Flag> main_done_;
+  uint32_t main_sequence_ = 0;
+  std::unordered_map<CohortId, std::unique_ptr<Cohort>> cohorts_;
+  std::unique_ptr<Event> moved_;
+  // Last: their threads end before what their work refers to.
+  std::unique_ptr<Stream> compute_stream_;
+  std::unique_ptr<Stream> cpu_attention_stream_;
+  std::unique_ptr<Stream> copy_stream_;
+};
+
+}  // namespace tandem

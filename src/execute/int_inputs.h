@@ -1,0 +1,29 @@
+// Small integer arrays (token ids, positions, slots, row indices) on their way to device memory.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "base/result.h"
+#include "device/device.h"
+
+namespace tandem {
+
+// Fill with Add, send with one Upload, use the pointers. Clear only when the stream has run the upload.
+class IntInputs {
+ public:
+  // Errors: kResourceExhausted.
+  static Result<IntInputs> Allocate(Device* device, int64_t capacity);
+
+  void Clear() { size_ = 0; }
+  // Copies values; returns where they will lie in device memory once uploaded. CHECKs the capacity.
+  const int32_t* Add(std::span<const int32_t> values);
+  void Upload(Stream& stream) const;
+
+ private:
+  Buffer staging_;  // pinned
+  Buffer device_;
+  int64_t size_ = 0;
+};
+
+}  // namespace tandem

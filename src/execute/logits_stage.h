@@ -1,0 +1,58 @@
+// The end of an iteration: logits of the rows that need them, slice by slice, and sampling.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/result.h"
+#include "base/sampled_token.h"
+#include "device/device.h"
+#include "execute/int_inputs.h"
+#include "model/decoder.h"
+#include "ops/ops.h"
+#include "request/request.h"
+
+namespace tandem {
+
+// Which rows of a batch are sampled, and for whom. results: filled when the stream has run; same order as
+// rows.
+struct LogitsWork {
+  std::vector<int32_t> row_indices;
+  std::vector<SampleRow> sample_rows;
+  std::vector<SampledToken> results;
+  const int32_t* device_indices = nullptr;
+
+  // The next token of a request.
+  void AddSample(int32_t row, const Request& request);
+  // The log-probability of a token that is known: token `position` of the prompt.
+  void AddPromptLogprob(int32_t row, const Request& request, int64_t position);
+};
+
+class LogitsStage {
+ public:
+  // max_rows: rows of all LogitsWork of an iteration at most.
+  static Result<std::unique_ptr<LogitsStage>> Create(Device* device, const Decoder* decoder, Ops* ops,
+                                                     int64_t max_rows);
+
+  void BeginIteration() { inputs_.Clear(); }
+  // Registers the row indices of work; all works of an iteration before Upload.
+  void Prepare(LogitsWork* work);
+  void Upload(Stream& stream) const { inputs_.Upload(stream); }
+
+  // Final norm, lm_head and sampling of a batch that has passed its last layer. work and batch stay alive
+  // until the stream has run.
+  void Run(Stream& stream, RowBatch* batch, LogitsWork* work) const;
+
+ private:
+  LogitsStage(const Decoder* decoder, Ops* ops) : decoder_(decoder), ops_(ops) {}
+
+  const Decoder* decoder_;
+  Ops* ops_;
+  IntInputs inputs_;
+  Buffer gathered_memory_;
+  Buffer logits_memory_;
+  int64_t slice_rows_ = 0;
+};
+
+}  // namespace tandem

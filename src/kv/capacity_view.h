@@ -1,0 +1,25 @@
+// What strategies may know of the KV cache: room and holdings, never memory.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "plan/iteration_plan.h"
+
+namespace tandem {
+
+class CapacityView {
+ public:
+  virtual ~CapacityView() = default;
+  virtual int64_t block_size() const = 0;  // tokens a block
+  virtual int64_t total_blocks(Tier tier) const = 0;
+  virtual int64_t free_blocks(Tier tier) const = 0;
+  // Blocks that a sequence holds; 0 if none.
+  virtual int64_t held_blocks(SequenceId sequence) const = 0;
+  // Where they are; absent if it holds none.
+  virtual std::optional<Tier> tier_of(SequenceId sequence) const = 0;
+
+  int64_t BlocksFor(int64_t num_tokens) const { return (num_tokens + block_size() - 1) / block_size(); }
+};
+
+}  // namespace tandem

@@ -1,0 +1,86 @@
+#include "model/decoder.h"
+
+#include <cmath>
+#include <utility>
+
+namespace tandem {
+
+Decoder::Decoder(const ModelConfig& config, DType dtype, DecoderWeights weights, Ops* ops)
+    : config_(config),
+      dtype_(dtype),
+      weights_(std::move(weights)),
+      ops_(ops),
+      attention_scale_(1.0F / std::sqrt(static_cast<float>(config.head_dim))) {}
+
+void Decoder::Embed(Stream& stream, RowBatch* rows) const {
+  ops_->Embedding(stream, {.table = weights_.embedding, .ids = rows->token_ids, .out = rows->residual});
+  rows->has_delta = false;
+}
+
+void Decoder::Norm(Stream& stream, const Buffer& weight, RowBatch* rows) const {
+  ops_->AddRmsNorm(stream, {.residual = rows->residual,
+                            .delta = rows->has_delta ? rows->delta : MatrixView{},
+                            .weight = weight.as<float>(),
+                            .eps = static_cast<float>(config_.rms_norm_eps),
+                            .out = rows->hidden});
+  rows->has_delta = false;
+}
+
+void Decoder::PreProjection(Stream& stream, int64_t layer, const KvLayerView& kv, RowBatch* rows) const {
+  const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
+  Norm(stream, weights.attention_norm, rows);
+  ops_->Linear(stream, {.x = rows->hidden, .weight = weights.qkv.get(), .y = rows->qkv});
+  ops_->QkvPrepare(stream, {.qkv = rows->qkv,
+                            .num_heads = config_.num_heads,
+                            .num_kv_heads = config_.num_kv_heads,
+                            .head_dim = config_.head_dim,
+                            .q_norm_weight = weights.q_norm.as<float>(),
+                            .k_norm_weight = weights.k_norm.as<float>(),
+                            .norm_eps = static_cast<float>(config_.rms_norm_eps),
+                            .rope_table = weights_.rope_table.as<float>(),
+                            .positions = rows->positions,
+                            .slots = rows->slots,
+                            .kv = kv});
+}
+
+void Decoder::Attend(Stream& stream, const AttentionPlan& plan, const KvLayerView& kv, int64_t row_begin,
+                     int64_t num_rows, const RowBatch& rows) const {
+  const MatrixView q = rows.qkv.Rows(row_begin, num_rows).Columns(0, config_.num_heads * config_.head_dim);
+  ops_->PagedAttention(stream, {.q = q,
+                                .out = rows.attention_out.Rows(row_begin, num_rows),
+                                .kv = kv,
+                                .num_heads = config_.num_heads,
+                                .scale = attention_scale_,
+                                .sliding_window = config_.sliding_window,
+                                .plan = &plan});
+}
+
+void Decoder::AppendKv(Stream& stream, const KvLayerView& kv, const int32_t* slots, int64_t row_begin,
+                       int64_t num_rows, const RowBatch& rows) const {
+  ops_->AppendKv(
+      stream,
+      {.qkv = rows.qkv.Rows(row_begin, num_rows), .num_heads = config_.num_heads, .slots = slots, .kv = kv});
+}
+
+void Decoder::PostProjection(Stream& stream, int64_t layer, RowBatch* rows) const {
+  const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
+  ops_->Linear(stream, {.x = rows->attention_out, .weight = weights.output.get(), .y = rows->delta});
+  rows->has_delta = true;
+  Norm(stream, weights.mlp_norm, rows);
+  ops_->Linear(stream, {.x = rows->hidden, .weight = weights.gate_up.get(), .y = rows->gate_up});
+  ops_->SiluMul(stream, {.gate_up = rows->gate_up, .out = rows->mlp});
+  ops_->Linear(stream, {.x = rows->mlp, .weight = weights.down.get(), .y = rows->delta});
+  rows->has_delta = true;
+}
+
+void Decoder::FinalNorm(Stream& stream, RowBatch* rows) const {
+  Norm(stream, weights_.final_norm, rows);
+}
+
+void Decoder::Logits(Stream& stream, const RowBatch& rows, const int32_t* row_indices,
+                     const MatrixView& gathered, const MatrixView& logits) const {
+  ops_->GatherRows(stream, {.in = rows.hidden, .indices = row_indices, .out = gathered});
+  ops_->Linear(stream, {.x = gathered, .weight = weights_.lm_head.get(), .y = logits});
+}
+
+}  // namespace tandem

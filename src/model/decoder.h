@@ -1,0 +1,65 @@
+// A Llama-family decoder cut where attention may happen elsewhere (NEO section 3.1).
+//
+//   Embed | PreProjection(0)  attention(0)  PostProjection(0) PreProjection(1)  attention(1) ...
+//   PostProjection(L-1) | Logits
+//
+// Pre- and post-projection are the linear operations; attention over the gpu tier is Attend, attention over
+// the cpu tier is the executor's business. The families (Llama, Mistral, Qwen2, Qwen3) differ in ModelConfig
+// only: biases, q/k norms, RoPE scaling, sliding window.
+#pragma once
+
+#include <cstdint>
+
+#include "device/device.h"
+#include "load/model_config.h"
+#include "model/decoder_weights.h"
+#include "model/row_batch.h"
+#include "ops/ops.h"
+
+namespace tandem {
+
+// Immutable; every method enqueues on a stream and returns. Several sub-batches may be in different layers.
+class Decoder {
+ public:
+  // ops outlives the decoder.
+  Decoder(const ModelConfig& config, DType dtype, DecoderWeights weights, Ops* ops);
+
+  const ModelConfig& config() const { return config_; }
+  DType dtype() const { return dtype_; }
+  const DecoderWeights& weights() const { return weights_; }
+
+  // residual = embedding of token_ids.
+  void Embed(Stream& stream, RowBatch* rows) const;
+
+  // qkv of `layer`, normed and rotated; K and V appended to kv at the rows' slots (where kv.data is set).
+  void PreProjection(Stream& stream, int64_t layer, const KvLayerView& kv, RowBatch* rows) const;
+
+  // attention_out of rows [row_begin, row_begin + num_rows) from their q and kv.
+  void Attend(Stream& stream, const AttentionPlan& plan, const KvLayerView& kv, int64_t row_begin,
+              int64_t num_rows, const RowBatch& rows) const;
+
+  // K and V of already rotated rows into kv at slots [num_rows] (device memory).
+  void AppendKv(Stream& stream, const KvLayerView& kv, const int32_t* slots, int64_t row_begin,
+                int64_t num_rows, const RowBatch& rows) const;
+
+  // Output projection and MLP of `layer`; the result is left in delta.
+  void PostProjection(Stream& stream, int64_t layer, RowBatch* rows) const;
+
+  // After the last post-projection: hidden = final norm.
+  void FinalNorm(Stream& stream, RowBatch* rows) const;
+
+  // logits[i, :] = lm_head of hidden[row_indices[i], :]. gathered: scratch [logits.rows, hidden] dtype.
+  void Logits(Stream& stream, const RowBatch& rows, const int32_t* row_indices, const MatrixView& gathered,
+              const MatrixView& logits) const;
+
+ private:
+  void Norm(Stream& stream, const Buffer& weight, RowBatch* rows) const;
+
+  ModelConfig config_;
+  DType dtype_;
+  DecoderWeights weights_;
+  Ops* ops_;
+  float attention_scale_;
+};
+
+}  // namespace tandem

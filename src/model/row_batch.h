@@ -1,0 +1,62 @@
+// Rows that go through the layers together (a sub-batch), with their activations.
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.h"
+#include "device/device.h"
+#include "load/model_config.h"
+#include "ops/matrix_view.h"
+
+namespace tandem {
+
+// Device memory for up to max_rows rows. The main sub-batch has one, every cohort its own: a cohort's
+// residual and QKV stay here between the visits of its layers.
+class RowBuffers {
+ public:
+  // Errors: kResourceExhausted.
+  static Result<RowBuffers> Allocate(Device* device, const ModelConfig& config, DType dtype,
+                                     int64_t max_rows);
+  int64_t max_rows() const { return max_rows_; }
+
+ private:
+  friend class RowBatch;
+  Buffer memory_;
+  int64_t max_rows_ = 0;
+  MatrixView residual_;
+  MatrixView delta_;
+  MatrixView hidden_;
+  MatrixView qkv_;
+  MatrixView attention_out_;
+  MatrixView gate_up_;
+  MatrixView mlp_;
+};
+
+// The first num_rows rows of a RowBuffers, and what their embedding, RoPE and KV append need.
+//
+//   residual [rows, hidden] fp32       the residual stream, without delta
+//   delta    [rows, hidden] fp32       output of the last block, added to residual by the next norm
+//   hidden   [rows, hidden] dtype      normed input of the next product
+//   qkv      [rows, (num_heads + 2 num_kv_heads) head_dim] dtype
+//   attention_out [rows, num_heads head_dim] dtype
+class RowBatch {
+ public:
+  RowBatch(const RowBuffers& buffers, int64_t num_rows);
+
+  int64_t num_rows = 0;
+  MatrixView residual;
+  MatrixView delta;
+  MatrixView hidden;
+  MatrixView qkv;
+  MatrixView attention_out;
+  MatrixView gate_up;
+  MatrixView mlp;
+  bool has_delta = false;  // whether delta holds something not yet in residual
+
+  // Device memory, [num_rows]; set by the executor.
+  const int32_t* token_ids = nullptr;
+  const int32_t* positions = nullptr;
+  const int32_t* slots = nullptr;  // of the tier that PreProjection appends to; negative: not appended there
+};
+
+}  // namespace tandem

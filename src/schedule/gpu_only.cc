@@ -1,0 +1,99 @@
+#include "schedule/gpu_only.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace tandem {
+namespace {
+
+// Builds one plan; keeps count of what is left of rows and blocks.
+class GpuOnlyPlanner {
+ public:
+  GpuOnlyPlanner(const ScheduleState& state, const CapacityView& capacity)
+      : state_(state),
+        capacity_(capacity),
+        free_blocks_(capacity.free_blocks(Tier::kGpu)),
+        rows_left_(state.limits.max_num_batched_tokens),
+        num_running_(state.running.size()) {}
+
+  IterationPlan Plan() {
+    plan_.strategy = "gpu-only";
+    PlanDecodes();
+    PlanBegunPrefills();
+    // After a preemption blocks are scarce: whoever waits would only push out the next one.
+    if (plan_.preempted.empty()) AdmitWaiting();
+    return std::move(plan_);
+  }
+
+ private:
+  int64_t MissingBlocks(const ScheduledSequence& sequence, int64_t num_tokens) const {
+    return std::max<int64_t>(0, capacity_.BlocksFor(num_tokens) - capacity_.held_blocks(sequence.id));
+  }
+
+  // The youngest running sequence gives its blocks back. Those before num_running_ stay.
+  void PreemptYoungest() {
+    --num_running_;
+    const ScheduledSequence& victim = state_.running[num_running_];
+    free_blocks_ += capacity_.held_blocks(victim.id);
+    plan_.preempted.push_back(victim.id);
+  }
+
+  void PlanDecodes() {
+    for (size_t i = 0; i < num_running_ && rows_left_ > 0; ++i) {
+      const ScheduledSequence& sequence = state_.running[i];
+      if (!sequence.decoding()) continue;
+      const int64_t missing = MissingBlocks(sequence, sequence.num_tokens);
+      // Stops at i + 1 at the latest if any younger one is left, else gives up its own place.
+      while (missing > free_blocks_ && num_running_ > i) PreemptYoungest();
+      if (num_running_ <= i) break;
+      free_blocks_ -= missing;
+      --rows_left_;
+      plan_.main.gpu_decodes.push_back({sequence.id, sequence.num_tokens - 1});
+    }
+  }
+
+  void AddChunk(const ScheduledSequence& sequence) {
+    const int64_t num_tokens = std::min(rows_left_, sequence.num_tokens - sequence.num_computed);
+    const bool samples = sequence.num_computed + num_tokens == sequence.num_tokens;
+    rows_left_ -= num_tokens;
+    plan_.main.prefills.push_back({sequence.id, sequence.num_computed, num_tokens, samples});
+  }
+
+  void PlanBegunPrefills() {
+    for (size_t i = 0; i < num_running_ && rows_left_ > 0; ++i) {
+      const ScheduledSequence& sequence = state_.running[i];
+      // Its blocks were reserved when it was admitted.
+      if (!sequence.decoding()) AddChunk(sequence);
+    }
+  }
+
+  void AdmitWaiting() {
+    size_t num_sequences = num_running_;
+    for (const ScheduledSequence& sequence : state_.waiting) {
+      if (rows_left_ <= 0 || num_sequences >= static_cast<size_t>(state_.limits.max_num_seqs)) return;
+      // The whole prompt is reserved at once, so a prefill once begun never waits for blocks.
+      const int64_t missing = MissingBlocks(sequence, sequence.num_tokens);
+      const int64_t reserve = num_sequences == 0 ? 0 : state_.limits.reserve_blocks;
+      // Nobody overtakes: a long prompt is not starved by short ones behind it.
+      if (missing + reserve > free_blocks_) return;
+      free_blocks_ -= missing;
+      ++num_sequences;
+      AddChunk(sequence);
+    }
+  }
+
+  const ScheduleState& state_;
+  const CapacityView& capacity_;
+  int64_t free_blocks_;
+  int64_t rows_left_;
+  size_t num_running_;
+  IterationPlan plan_;
+};
+
+}  // namespace
+
+IterationPlan GpuOnlyStrategy::Plan(const ScheduleState& state, const CapacityView& capacity) {
+  return GpuOnlyPlanner(state, capacity).Plan();
+}
+
+}  // namespace tandem
