@@ -218,6 +218,7 @@ void EngineLoop::ApplyPlan(const IterationPlan& plan) {
   TANDEM_CHECK(valid.ok(), "strategy {} made an invalid plan: {}\n{}", plan.strategy, valid.error().message,
                PrintPlan(plan));
   for (const SequenceId id : plan.preempted) Preempt(id);
+  executor_->BeginMoves(plan.moves);
   const auto reserve = [this](SequenceId id, Tier tier) {
     const int64_t num_tokens = requests_.at(id)->num_tokens();
     TANDEM_CHECK(cache_->Reserve(id, tier, num_tokens), "the plan needs more blocks than the {} tier has",

@@ -65,7 +65,7 @@ AttentionSequence Executor::DecodeSequence(const DecodeRow& row, int64_t row_ind
           .block_table = std::vector<int32_t>(table.begin(), table.begin() + num_blocks)};
 }
 
-void Executor::EnqueueMoves(const std::vector<Move>& moves) {
+void Executor::BeginMoves(const std::vector<Move>& moves) {
   if (moves.empty()) return;
   for (const Move& move : moves) {
     TANDEM_CHECK(cache_->Move(move.sequence, move.to, *copy_stream_),
@@ -233,7 +233,6 @@ void Executor::VisitCohort(const Visit& visit, Cohort* cohort, LogitsWork* work)
 
 Result<IterationResult> Executor::Run(const IterationPlan& plan, const FindRequest& find_request) {
   const int64_t num_layers = decoder_->config().num_layers;
-  EnqueueMoves(plan.moves);
   TANDEM_RETURN_IF_ERROR(EnterCohorts(plan, find_request));
   MainState main;
   if (!plan.main.empty()) PrepareMain(plan.main, find_request, &main);

@@ -76,7 +76,6 @@ class Executor {
 
   Status EnterCohorts(const IterationPlan& plan, const FindRequest& find_request);
   void PrepareMain(const MainSubBatch& main, const FindRequest& find_request, MainState* state);
-  void EnqueueMoves(const std::vector<Move>& moves);
   void PassBoundary(int64_t boundary, MainState* main);
   void AttendMain(int64_t layer, MainState* main);
   void VisitCohort(const Visit& visit, Cohort* cohort, LogitsWork* work);

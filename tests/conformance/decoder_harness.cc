@@ -1,0 +1,143 @@
+#include "conformance/decoder_harness.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "device/host/host_device.h"
+#include "plan/plan_printer.h"
+#include "plan/plan_validator.h"
+
+namespace tandem {
+namespace {
+
+template <typename T>
+T Must(Result<T> result) {
+  TANDEM_CHECK(result.ok(), "{}", result.error().message);
+  return std::move(result).value();
+}
+
+}  // namespace
+
+DecoderHarness::DecoderHarness(const std::string& model_path, const Options& options)
+    : device_(CreateHostDevice(
+          {.num_compute_threads = options.num_threads, .num_cpu_attention_threads = options.num_threads})),
+      ops_(CreateHostOps()) {
+  const auto checkpoint = Must(Checkpoint::Open(model_path));
+  const ModelConfig& config = checkpoint->config();
+  DecoderWeights weights = Must(LoadDecoderWeights(*checkpoint, device_.get(), ops_.get(),
+                                                   {.dtype = options.dtype,
+                                                    .max_model_len = options.max_model_len,
+                                                    .num_threads = options.num_threads,
+                                                    .show_progress = false}));
+  decoder_ = std::make_unique<Decoder>(config, options.dtype, std::move(weights), ops_.get());
+  cache_ = Must(TieredCache::Create(device_.get(), {.num_layers = config.num_layers,
+                                                    .shape = {.dtype = options.dtype,
+                                                              .block_size = 32,
+                                                              .num_kv_heads = config.num_kv_heads,
+                                                              .head_dim = config.head_dim},
+                                                    .gpu_blocks = options.gpu_blocks,
+                                                    .cpu_blocks = options.cpu_blocks}));
+  executor_ = Must(Executor::Create(device_.get(), ops_.get(), decoder_.get(), cache_.get(),
+                                    {.max_rows = options.max_rows}));
+}
+
+DecoderHarness::~DecoderHarness() = default;
+
+std::vector<float> DecoderHarness::LastLogits(const std::vector<int32_t>& prompt, int64_t chunk_size) {
+  constexpr SequenceId kSequence = 1U << 30;
+  const auto prompt_len = static_cast<int64_t>(prompt.size());
+  const int64_t num_layers = config().num_layers;
+  TANDEM_CHECK(cache_->Reserve(kSequence, Tier::kGpu, prompt_len), "no room for {} tokens", prompt_len);
+  auto stream = device_->CreateStream(StreamKind::kCompute, "logits");
+  const RowBuffers buffers = Must(
+      RowBuffers::Allocate(device_.get(), config(), decoder_->dtype(), std::min(chunk_size, prompt_len)));
+  std::vector<float> logits(static_cast<size_t>(config().vocab_size));
+  std::vector<std::byte> gathered(static_cast<size_t>(config().hidden_size) * sizeof(float));
+
+  for (int64_t start = 0; start < prompt_len; start += chunk_size) {
+    const int64_t num_rows = std::min(chunk_size, prompt_len - start);
+    std::vector<int32_t> positions;
+    std::vector<int32_t> slots;
+    for (int64_t position = start; position < start + num_rows; ++position) {
+      positions.push_back(static_cast<int32_t>(position));
+      slots.push_back(cache_->SlotOf(kSequence, position));
+    }
+    AttentionBatch batch;
+    batch.num_rows = num_rows;
+    const auto& table = cache_->block_table(kSequence);
+    const auto num_blocks = static_cast<std::ptrdiff_t>(cache_->BlocksFor(start + num_rows));
+    batch.sequences.push_back(
+        {.row_begin = 0,
+         .num_rows = num_rows,
+         .context_len = start + num_rows,
+         .block_table = std::vector<int32_t>(table.begin(), table.begin() + num_blocks)});
+    const auto plan = ops_->PlanAttention(batch);
+    RowBatch rows(buffers, num_rows);
+    rows.token_ids = prompt.data() + start;
+    rows.positions = positions.data();
+    rows.slots = slots.data();
+    decoder_->Embed(*stream, &rows);
+    for (int64_t layer = 0; layer < num_layers; ++layer) {
+      const KvLayerView kv = cache_->LayerView(Tier::kGpu, layer);
+      decoder_->PreProjection(*stream, layer, kv, &rows);
+      decoder_->Attend(*stream, *plan, kv, 0, num_rows, rows);
+      decoder_->PostProjection(*stream, layer, &rows);
+    }
+    const auto last = static_cast<int32_t>(num_rows - 1);
+    if (start + num_rows == prompt_len) {
+      decoder_->FinalNorm(*stream, &rows);
+      decoder_->Logits(*stream, rows, &last,
+                       MatrixView::Dense(gathered.data(), decoder_->dtype(), 1, config().hidden_size),
+                       MatrixView::Dense(logits.data(), DType::kF32, 1, config().vocab_size));
+    }
+    stream->Synchronize();
+  }
+  cache_->Release(kSequence);
+  return logits;
+}
+
+Request& DecoderHarness::AddRequest(SequenceId id, std::vector<int32_t> prompt) {
+  auto request = std::make_unique<Request>();
+  request->id = id;
+  request->prompt_tokens = std::move(prompt);
+  request->sampling.temperature = 0.0F;
+  return *(requests_[id] = std::move(request));
+}
+
+void DecoderHarness::Run(const IterationPlan& plan) {
+  const auto find = [this](SequenceId id) -> std::optional<PlannedSequence> {
+    const auto found = requests_.find(id);
+    if (found == requests_.end()) return std::nullopt;
+    return PlannedSequence{found->second->num_tokens(), found->second->num_computed_tokens,
+                           cache_->tier_of(id)};
+  };
+  const Status valid =
+      ValidatePlan(plan, {.num_layers = config().num_layers, .max_rows = 1 << 20, .find_sequence = find});
+  TANDEM_CHECK(valid.ok(), "{}\n{}", valid.error().message, PrintPlan(plan));
+  executor_->BeginMoves(plan.moves);
+  const auto reserve = [this](SequenceId id, Tier tier) {
+    TANDEM_CHECK(cache_->Reserve(id, tier, request(id).num_tokens()), "no room for sequence {}", id);
+  };
+  for (const PrefillChunk& chunk : plan.main.prefills) reserve(chunk.sequence, Tier::kGpu);
+  for (const DecodeRow& row : plan.main.gpu_decodes) reserve(row.sequence, Tier::kGpu);
+  for (const DecodeRow& row : plan.main.cpu_decodes) reserve(row.sequence, Tier::kCpu);
+  for (const CohortStep& step : plan.cohorts) {
+    for (const DecodeRow& row : step.rows) reserve(row.sequence, Tier::kCpu);
+  }
+  const IterationResult result =
+      Must(executor_->Run(plan, [this](SequenceId id) -> const Request& { return *requests_.at(id); }));
+  for (const SequenceResult& sequence : result.sequences) {
+    Request& request = *requests_.at(sequence.sequence);
+    request.num_computed_tokens = sequence.num_computed;
+    if (sequence.token) request.output_tokens.push_back(sequence.token->token);
+  }
+}
+
+void DecoderHarness::Prefill(SequenceId id) {
+  IterationPlan plan;
+  plan.main.prefills.push_back(
+      {.sequence = id, .start = 0, .num_tokens = request(id).num_tokens(), .samples = true});
+  Run(plan);
+}
+
+}  // namespace tandem

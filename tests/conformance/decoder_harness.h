@@ -1,0 +1,60 @@
+// A model on the host backend without the engine: logits of a prompt, and hand-made plans on a real executor.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+#include "execute/executor.h"
+#include "kv/tiered_cache.h"
+#include "load/checkpoint.h"
+#include "model/decoder.h"
+#include "ops/ops.h"
+#include "request/request.h"
+
+namespace tandem {
+
+class DecoderHarness {
+ public:
+  struct Options {
+    DType dtype = DType::kF32;
+    int64_t max_model_len = 512;
+    int64_t max_rows = 512;
+    int64_t gpu_blocks = 64;
+    int64_t cpu_blocks = 64;
+    int num_threads = 2;
+  };
+  // CHECKs that the checkpoint loads.
+  DecoderHarness(const std::string& model_path, const Options& options);
+  ~DecoderHarness();
+
+  const ModelConfig& config() const { return decoder_->config(); }
+  TieredCache& cache() { return *cache_; }
+  Executor& executor() { return *executor_; }
+
+  // Logits of the last position, computed in chunks of chunk_size rows; straight through the decoder.
+  std::vector<float> LastLogits(const std::vector<int32_t>& prompt, int64_t chunk_size);
+
+  // A greedy request that the executor can find.
+  Request& AddRequest(SequenceId id, std::vector<int32_t> prompt);
+  const Request& request(SequenceId id) const { return *requests_.at(id); }
+
+  // Reserves blocks for what the plan computes, runs it, appends the sampled tokens to the requests.
+  void Run(const IterationPlan& plan);
+  // Prefills the whole prompt in the gpu tier and samples the first token.
+  void Prefill(SequenceId id);
+  DecodeRow NextRow(SequenceId id) const { return {id, request(id).num_tokens() - 1}; }
+
+ private:
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<Decoder> decoder_;
+  std::unique_ptr<TieredCache> cache_;
+  std::unique_ptr<Executor> executor_;
+  std::map<SequenceId, std::unique_ptr<Request>> requests_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,150 @@
+// The real model against transformers on the same GGUF file (tests/fixtures/model/make_model_fixtures.py).
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <future>
+#include <string>
+#include <vector>
+
+#include "conformance/decoder_harness.h"
+#include "conformance/fixtures.h"
+#include "engine/engine.h"
+
+namespace tandem {
+namespace {
+
+// Under a sanitizer the same paths are walked with fewer prompts and tokens.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
+class SmolLm2Test : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto path = RealModelPath();
+    if (!path) GTEST_SKIP() << "the model file is not here; scripts/fetch_model.sh fetches it";
+    path_ = *path;
+    prompts_ = ReadJson(FixturePath("model/smollm2_greedy.json")).at("prompts");
+    num_prompts_ = kSanitized ? 3 : prompts_.size();
+  }
+  std::vector<int32_t> Prompt(size_t i) const {
+    return prompts_.at(i).at("prompt_token_ids").get<std::vector<int32_t>>();
+  }
+  std::string path_;
+  nlohmann::json prompts_;
+  size_t num_prompts_ = 0;
+};
+
+TEST_F(SmolLm2Test, LastLogitsAreWithinTolerance) {
+  const nlohmann::json logits = ReadJson(FixturePath("model/smollm2_logits.json"));
+  const auto subset = logits.at("subset_indices").get<std::vector<size_t>>();
+  for (const auto& [dtype, tolerance] : {std::pair{DType::kF32, 1e-3}, std::pair{DType::kBF16, 2e-2}}) {
+    DecoderHarness harness(path_, {.dtype = dtype});
+    double worst = 0.0;
+    for (size_t i = 0; i < num_prompts_; ++i) {
+      const nlohmann::json& entry = logits.at("last_position").at(i);
+      ASSERT_EQ(entry.at("name"), prompts_.at(i).at("name"));
+      const auto expected =
+          ReadFloats(FixturePath("model/smollm2_logits.bin"), entry.at("offset_floats").get<size_t>(),
+                     entry.at("num_floats").get<size_t>());
+      const std::vector<float> all = harness.LastLogits(Prompt(i), 512);
+      std::vector<float> actual = all;
+      if (entry.at("kind") != "full") {
+        actual.clear();
+        for (const size_t index : subset) actual.push_back(all[index]);
+      }
+      const double difference = RelativeDifference(actual, expected);
+      worst = std::max(worst, difference);
+      EXPECT_LT(difference, tolerance) << entry.at("name") << " at " << DTypeName(dtype);
+      EXPECT_EQ(std::max_element(all.begin(), all.end()) - all.begin(),
+                entry.at("top5_ids").at(0).get<int64_t>());
+    }
+    std::printf("worst relative difference of the last logits at %s: %.2e\n",
+                std::string(DTypeName(dtype)).c_str(), worst);
+  }
+}
+
+// All prompts at once through the whole engine, so that the batch is mixed, chunked and continuous.
+TEST_F(SmolLm2Test, GreedyTokensEqualTransformers) {
+  EngineOptions options;
+  options.model = path_;
+  options.dtype = DType::kF32;
+  options.max_num_batched_tokens = 256;
+  options.gpu_kv_cache = CacheSize{.unit = CacheSize::Unit::kTokens, .amount = 16384};
+  options.show_progress = false;
+  auto engine = Engine::Create(options);
+  ASSERT_TRUE(engine.ok()) << engine.error().message;
+  const int64_t num_tokens = kSanitized ? 8 : 64;
+  std::vector<std::vector<int32_t>> generated(num_prompts_);
+  std::vector<std::promise<void>> finished(num_prompts_);
+  for (size_t i = 0; i < num_prompts_; ++i) {
+    RequestSpec spec;
+    spec.prompt_tokens = Prompt(i);
+    spec.sampling.temperature = 0.0F;
+    spec.sampling.max_tokens = num_tokens;
+    spec.sampling.ignore_eos = true;
+    const auto id = (*engine)->Submit(std::move(spec), [&, i](RequestOutput output) {
+      for (const SampledToken& token : output.tokens) generated[i].push_back(token.token);
+      if (output.finish_reason != FinishReason::kNone) finished[i].set_value();
+    });
+    ASSERT_TRUE(id.ok()) << id.error().message;
+  }
+  for (size_t i = 0; i < num_prompts_; ++i) {
+    finished[i].get_future().wait();
+    auto expected = prompts_.at(i).at("greedy_token_ids").get<std::vector<int32_t>>();
+    expected.resize(static_cast<size_t>(num_tokens));
+    EXPECT_EQ(generated[i], expected) << prompts_.at(i).at("name");
+  }
+}
+
+TEST_F(SmolLm2Test, PromptLogprobsEqualTransformers) {
+  EngineOptions options;
+  options.model = path_;
+  options.dtype = DType::kF32;
+  options.max_num_batched_tokens = 16;  // several chunks
+  options.gpu_kv_cache = CacheSize{.unit = CacheSize::Unit::kTokens, .amount = 4096};
+  options.show_progress = false;
+  auto engine = Engine::Create(options);
+  ASSERT_TRUE(engine.ok()) << engine.error().message;
+  const nlohmann::json entries = ReadJson(FixturePath("model/smollm2_logits.json")).at("prompt_logprobs");
+  for (const nlohmann::json& entry : entries) {
+    const auto prompt = std::find_if(prompts_.begin(), prompts_.end(), [&](const nlohmann::json& p) {
+      return p.at("name") == entry.at("name");
+    });
+    ASSERT_NE(prompt, prompts_.end());
+    RequestSpec spec;
+    spec.prompt_tokens = prompt->at("prompt_token_ids").get<std::vector<int32_t>>();
+    spec.sampling.temperature = 0.0F;
+    spec.sampling.max_tokens = 1;
+    spec.sampling.num_prompt_top_logprobs = 2;
+    const std::vector<int32_t> prompt_tokens = spec.prompt_tokens;
+    std::vector<SampledToken> logprobs;
+    std::promise<void> finished;
+    ASSERT_TRUE((*engine)
+                    ->Submit(std::move(spec),
+                             [&](RequestOutput output) {
+                               for (SampledToken& token : output.prompt_logprobs)
+                                 logprobs.push_back(std::move(token));
+                               if (output.finish_reason != FinishReason::kNone) finished.set_value();
+                             })
+                    .ok());
+    finished.get_future().wait();
+    const nlohmann::json& expected = entry.at("token_logprobs");
+    ASSERT_EQ(logprobs.size() + 1, expected.size());
+    for (size_t i = 0; i < logprobs.size(); ++i) {
+      EXPECT_EQ(logprobs[i].token, prompt_tokens[i + 1]);
+      EXPECT_NEAR(logprobs[i].logprob, expected.at(i + 1).get<float>(), 2e-3)
+          << entry.at("name") << " token " << i + 1;
+      ASSERT_EQ(logprobs[i].top_logprobs.size(), 2U);
+      EXPECT_GE(logprobs[i].top_logprobs[0].logprob, logprobs[i].top_logprobs[1].logprob);
+      EXPECT_GE(logprobs[i].top_logprobs[0].logprob, logprobs[i].logprob);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem
