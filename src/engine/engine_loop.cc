@@ -128,6 +128,8 @@ bool EngineLoop::TakeInbox(std::vector<std::unique_ptr<Request>>* arrived,
     return !arrived_.empty() || !cancelled_.empty() || cancel_all_ || stopping_ || !requests_.empty();
   });
   arrived->swap(arrived_);
+  // Visible as waiting, and counted against the queue's limit, until the next snapshot.
+  stats_.num_waiting += static_cast<int64_t>(arrived->size());
   cancelled->swap(cancelled_);
   if (cancel_all_) {
     for (const auto& request : *arrived) cancelled->push_back(request->id);

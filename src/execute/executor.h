@@ -59,9 +59,13 @@ class Executor {
                                                   TieredCache* cache, const ExecutorOptions& options);
   ~Executor();
 
-  // Runs a valid plan; blocks until its results are there. The blocks of all rows are reserved already,
-  // preempted sequences released. Cohorts that do not finish stay in flight. Errors: kResourceExhausted,
-  // before anything ran.
+  // Starts the moves of a plan: the block tables name the new tier at once, the copies run before anything
+  // that Run enqueues. CHECKs that the other tier has room: the plan promised it.
+  void BeginMoves(const std::vector<Move>& moves);
+
+  // Runs a valid plan whose moves have begun; blocks until its results are there. The blocks of all rows are
+  // reserved already, preempted sequences released. Cohorts that do not finish stay in flight. Errors:
+  // kResourceExhausted, before anything ran.
   Result<IterationResult> Run(const IterationPlan& plan, const FindRequest& find_request);
 
   // Forgets a cohort in flight (one of its requests was cancelled) after its running attention has ended. Its

@@ -12,13 +12,14 @@ Result<std::unique_ptr<TieredCache>> TieredCache::Create(Device* device, const T
   for (const Tier tier : {Tier::kGpu, Tier::kCpu}) {
     const int64_t num_blocks = tier == Tier::kGpu ? options.gpu_blocks : options.cpu_blocks;
     TierState& state = cache->tier_state(tier);
-    state.pool = BlockPool(num_blocks);
     const size_t size_bytes =
         static_cast<size_t>(options.num_layers * num_blocks) * options.shape.BlockBytes();
     const MemoryKind kind = tier == Tier::kGpu ? MemoryKind::kDevice : MemoryKind::kPinned;
     TANDEM_ASSIGN_OR_RETURN(
         state.memory,
         device->Allocate(size_bytes, kind, fmt::format("the KV cache of the {} tier", TierName(tier))));
+    // After the memory: a size that no machine has is refused above, before its books are made.
+    state.pool = BlockPool(num_blocks);
   }
   return cache;
 }

@@ -22,9 +22,9 @@ Result<RowBuffers> RowBuffers::Allocate(Device* device, const ModelConfig& confi
       {&buffers.residual_, DType::kF32, config.hidden_size},
       {&buffers.delta_, DType::kF32, config.hidden_size},
       {&buffers.hidden_, dtype, config.hidden_size},
-      {&buffers.qkv_, dtype, qkv_cols},
+      {&buffers.qkv_, DType::kF32, qkv_cols},
       {&buffers.attention_out_, dtype, config.num_heads * config.head_dim},
-      {&buffers.gate_up_, dtype, 2 * config.intermediate_size},
+      {&buffers.gate_up_, DType::kF32, 2 * config.intermediate_size},
       {&buffers.mlp_, dtype, config.intermediate_size},
   }};
   constexpr size_t kAlignment = 256;

@@ -1,0 +1,212 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/cpu_features.h"
+#include "base/topology.h"
+#include "cli/commands.h"
+#include "cli/gpu_probe.h"
+#include "cli/memory_bandwidth.h"
+#include "load/checkpoint.h"
+
+namespace tandem {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+constexpr int64_t kMaxBandwidthBuffer = int64_t{1} << 30;
+
+double ToGiB(int64_t bytes) {
+  return static_cast<double>(bytes) / kGiB;
+}
+
+std::string FirstLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+// "always [madvise] never" -> "madvise"
+std::string TransparentHugePages() {
+  const std::string line = FirstLine("/sys/kernel/mm/transparent_hugepage/enabled");
+  const size_t begin = line.find('[');
+  const size_t end = line.find(']');
+  return begin == std::string::npos || end == std::string::npos ? "unknown"
+                                                                : line.substr(begin + 1, end - begin - 1);
+}
+
+int64_t ReservedHugePages() {
+  const std::string text = FirstLine("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
+  return text.empty() ? 0 : std::strtoll(text.c_str(), nullptr, 10);
+}
+
+ordered_json CpuReport() {
+  const Topology& topology = MachineTopology();
+  const CpuFeatures& features = HostCpuFeatures();
+  return {{"model", topology.cpu_model},
+          {"physical_cores", topology.num_physical_cores},
+          {"logical_cpus", topology.num_logical_cpus},
+          {"numa_nodes", topology.num_numa_nodes},
+          {"avx2", features.avx2},
+          {"avx512", features.avx512},
+          {"avx512_bf16", features.avx512_bf16},
+          {"amx_bf16", features.amx_bf16}};
+}
+
+ordered_json MemoryReport() {
+  const Topology& topology = MachineTopology();
+  const int64_t available = AvailableMemoryBytes();
+  const MemoryBandwidth bandwidth =
+      MeasureReadBandwidth(topology.num_physical_cores, std::min(kMaxBandwidthBuffer, available / 4));
+  return {{"total_bytes", topology.memory_bytes},
+          {"available_bytes", available},
+          {"read_bytes_per_s_1_thread", bandwidth.one_thread_bytes_per_s},
+          {"read_bytes_per_s_all_threads", bandwidth.all_threads_bytes_per_s},
+          {"threads", bandwidth.num_threads},
+          {"transparent_huge_pages", TransparentHugePages()},
+          {"reserved_2mib_pages", ReservedHugePages()}};
+}
+
+ordered_json GpuReport() {
+  const GpuProbe probe = ProbeGpus();
+  ordered_json gpus = ordered_json::array();
+  for (const GpuInfo& gpu : probe.gpus) {
+    gpus.push_back({{"name", gpu.name},
+                    {"memory_bytes", gpu.memory_bytes},
+                    {"compute_capability",
+                     fmt::format("{}.{}", gpu.compute_capability_major, gpu.compute_capability_minor)},
+                    {"sms", gpu.num_sms}});
+  }
+  return {{"devices", std::move(gpus)},
+          {"reason_for_none", probe.reason.empty() ? ordered_json(nullptr) : ordered_json(probe.reason)}};
+}
+
+Result<ordered_json> ModelReport(const DoctorOptions& options, int64_t available_bytes, double bandwidth) {
+  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(options.model));
+  const ModelConfig& config = checkpoint->config();
+  const CpuFeatures& features = HostCpuFeatures();
+  const DType dtype =
+      options.dtype.value_or(features.amx_bf16 || features.avx512_bf16 ? DType::kBF16 : DType::kF32);
+  const auto dtype_bytes = static_cast<int64_t>(DTypeSize(dtype));
+  int64_t num_parameters = 0;
+  uint64_t stored_bytes = 0;
+  for (const TensorInfo& tensor : checkpoint->tensors()) {
+    num_parameters += tensor.rows * tensor.cols;
+    stored_bytes += tensor.stored_bytes;
+  }
+  const int64_t weight_bytes = num_parameters * dtype_bytes;
+  const int64_t kv_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * dtype_bytes;
+  const int64_t room = std::max<int64_t>(available_bytes - weight_bytes, 0);
+  return ordered_json{
+      {"path", options.model},
+      {"architecture", config.architecture},
+      {"parameters", num_parameters},
+      {"stored_bytes", stored_bytes},
+      {"dtype", DTypeName(dtype)},
+      {"weight_bytes", weight_bytes},
+      {"kv_bytes_per_token", kv_bytes},
+      {"context_length", config.max_position},
+      {"kv_tokens_that_fit", kv_bytes > 0 ? room / kv_bytes : 0},
+      {"fits", kv_bytes > 0 && room / kv_bytes >= 1},
+      {"decode_tokens_per_s_bound", bandwidth / static_cast<double>(std::max<int64_t>(weight_bytes, 1))}};
+}
+
+// What a user should know before trying.
+std::vector<std::string> Limits(const ordered_json& report) {
+  std::vector<std::string> limits;
+  const ordered_json& cpu = report["cpu"];
+  if (report["gpu"]["devices"].empty()) {
+    limits.push_back("There is no GPU: everything runs on the CPU, decoding at the speed of memory.");
+  } else {
+    limits.emplace_back("This build has no cuda backend: the GPU is not used.");
+  }
+  if (!cpu["avx2"].get<bool>()) {
+    limits.emplace_back("The CPU has no AVX2: only slow, portable code runs.");
+  } else if (!cpu["avx512_bf16"].get<bool>() && !cpu["amx_bf16"].get<bool>()) {
+    limits.emplace_back("The CPU does not multiply bf16: weights take twice the memory as fp32.");
+  }
+  if (report["memory"]["transparent_huge_pages"] == "never") {
+    limits.emplace_back("Transparent huge pages are off: reading the KV cache costs more TLB misses.");
+  }
+  if (report.contains("model")) {
+    const ordered_json& model = report["model"];
+    if (!model["fits"].get<bool>()) {
+      limits.push_back(
+          fmt::format("The model does not fit: its weights need {:.2f} GiB as {}, {:.2f} GiB are free.",
+                      ToGiB(model["weight_bytes"].get<int64_t>()), model["dtype"].get<std::string>(),
+                      ToGiB(report["memory"]["available_bytes"].get<int64_t>())));
+    } else if (model["kv_tokens_that_fit"].get<int64_t>() < model["context_length"].get<int64_t>()) {
+      limits.emplace_back("Not even one sequence of the full context length fits: set --max-model-len.");
+    }
+  }
+  return limits;
+}
+
+void PrintText(const ordered_json& report) {
+  const ordered_json& cpu = report["cpu"];
+  const ordered_json& memory = report["memory"];
+  const auto gib = [](const ordered_json& value) { return ToGiB(value.get<int64_t>()); };
+  constexpr double kGB = 1e9;
+  fmt::print("CPU        {}, {} cores ({} logical), {} NUMA node(s)\n", cpu["model"].get<std::string>(),
+             cpu["physical_cores"].get<int>(), cpu["logical_cpus"].get<int>(), cpu["numa_nodes"].get<int>());
+  fmt::print("           instruction sets: {}\n", CpuFeaturesText());
+  fmt::print("memory     {:.1f} GiB, {:.1f} GiB available\n", gib(memory["total_bytes"]),
+             gib(memory["available_bytes"]));
+  fmt::print("           read bandwidth {:.1f} GB/s with 1 thread, {:.1f} GB/s with {}\n",
+             memory["read_bytes_per_s_1_thread"].get<double>() / kGB,
+             memory["read_bytes_per_s_all_threads"].get<double>() / kGB, memory["threads"].get<int>());
+  fmt::print("           transparent huge pages: {}, reserved 2 MiB pages: {}\n",
+             memory["transparent_huge_pages"].get<std::string>(),
+             memory["reserved_2mib_pages"].get<int64_t>());
+  for (const ordered_json& gpu : report["gpu"]["devices"]) {
+    fmt::print("GPU        {}, {:.1f} GiB, compute capability {}, {} SMs\n", gpu["name"].get<std::string>(),
+               gib(gpu["memory_bytes"]), gpu["compute_capability"].get<std::string>(), gpu["sms"].get<int>());
+  }
+  if (report["gpu"]["devices"].empty()) {
+    fmt::print("GPU        none ({})\n", report["gpu"]["reason_for_none"].get<std::string>());
+  }
+  if (report.contains("model")) {
+    const ordered_json& model = report["model"];
+    fmt::print("model      {}, {:.1f} M parameters, context length {}\n",
+               model["architecture"].get<std::string>(), model["parameters"].get<double>() / 1e6,
+               model["context_length"].get<int64_t>());
+    fmt::print(
+        "           weights {:.2f} GiB as {}, KV cache {} bytes a token: {}\n", gib(model["weight_bytes"]),
+        model["dtype"].get<std::string>(), model["kv_bytes_per_token"].get<int64_t>(),
+        model["fits"].get<bool>()
+            ? fmt::format("fits, with room for {} KV tokens", model["kv_tokens_that_fit"].get<int64_t>())
+            : std::string("does not fit"));
+    fmt::print("           one stream decodes at most {:.0f} tokens/s (memory bandwidth over weights)\n",
+               model["decode_tokens_per_s_bound"].get<double>());
+  }
+  for (const ordered_json& limit : report["limits"]) fmt::print("limit      {}\n", limit.get<std::string>());
+}
+
+}  // namespace
+
+Status Doctor(const DoctorOptions& options) {
+  ordered_json report = {{"version", TANDEM_VERSION}, {"cpu", CpuReport()}};
+  report["memory"] = MemoryReport();
+  report["gpu"] = GpuReport();
+  if (!options.model.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(report["model"],
+                            ModelReport(options, report["memory"]["available_bytes"].get<int64_t>(),
+                                        report["memory"]["read_bytes_per_s_all_threads"].get<double>()));
+  }
+  report["limits"] = Limits(report);
+  if (options.json) {
+    fmt::print("{}\n", report.dump(2, ' ', false, ordered_json::error_handler_t::replace));
+  } else {
+    PrintText(report);
+  }
+  return {};
+}
+
+}  // namespace tandem

@@ -1,0 +1,132 @@
+#include "cli/engine_flags.h"
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <array>
+#include <limits>
+#include <utility>
+
+#include "cli/command_line.h"
+#include "cli/size_flag.h"
+
+namespace tandem {
+namespace {
+
+constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
+constexpr std::array kOtherStrategies = {"simple-offload", "symmetric", "full-offload", "asymmetric",
+                                         "async"};
+
+template <typename T>
+CLI::Option* AddFlag(CLI::App* app, const std::string& name, T* value, const std::string& description) {
+  std::string variable = "TANDEM_";
+  for (const char c : name) {
+    variable.push_back(c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c));
+  }
+  return app->add_option("--" + name, *value, description)->envname(variable);
+}
+
+Error FlagError(ErrorCode code, const char* flag, std::string message) {
+  return Error{.code = code, .message = std::move(message), .param = flag};
+}
+
+Result<std::optional<CacheSize>> ParseCacheFlag(const char* flag, const std::string& text) {
+  if (text.empty()) return std::optional<CacheSize>();
+  auto size = ParseSize(text);
+  if (!size.ok()) return FlagError(size.error().code, flag, size.error().message);
+  if (size->amount == 0) return FlagError(ErrorCode::kInvalidArgument, flag, "the size must be above 0");
+  return std::optional<CacheSize>(*size);
+}
+
+Status CheckAvailable(const EngineFlags& flags) {
+  const std::string& strategy = flags.options.strategy;
+  if (flags.options.device == "cuda") {
+    return FlagError(ErrorCode::kUnsupported, "device",
+                     "this build has no cuda backend; --device host runs the same engine on the CPU");
+  }
+  if (flags.options.device != "host") {
+    return FlagError(ErrorCode::kInvalidArgument, "device",
+                     "'" + flags.options.device + "' is neither host nor cuda");
+  }
+  if (std::find(kOtherStrategies.begin(), kOtherStrategies.end(), strategy) != kOtherStrategies.end()) {
+    return FlagError(ErrorCode::kUnsupported, "strategy",
+                     "'" + strategy + "' is not available in this build; auto and gpu-only are");
+  }
+  if (strategy != "auto" && strategy != "gpu-only") {
+    return FlagError(ErrorCode::kInvalidArgument, "strategy", "there is no strategy '" + strategy + "'");
+  }
+  const auto needs_cuda = [](const char* flag) {
+    return FlagError(ErrorCode::kUnsupported, flag, "needs the cuda backend, which this build does not have");
+  };
+  if (!flags.gpu_memory_limit.empty()) return needs_cuda("gpu-memory-limit");
+  if (flags.gpu_memory_utilization) return needs_cuda("gpu-memory-utilization");
+  if (flags.gpu_sm_limit) return needs_cuda("gpu-sm-limit");
+  if (flags.tensor_parallel_size != 1) return needs_cuda("tensor-parallel-size");
+  return {};
+}
+
+}  // namespace
+
+void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
+  EngineOptions* options = &flags->options;
+  app->add_option("model", options->model, "Model: a Hugging Face folder or a .gguf file")->required();
+  AddFlag(app, "served-model-name", &options->served_model_name,
+          "Name in the API (default: from the model's path)");
+  AddFlag(app, "device", &options->device, "Backend: host")->capture_default_str();
+  AddFlag(app, "strategy", &options->strategy, "Scheduling strategy: auto, gpu-only")->capture_default_str();
+  AddFlag(app, "dtype", &flags->dtype, "Type of weights and KV cache: auto, bf16, fp32")
+      ->capture_default_str();
+  AddFlag(app, "gpu-kv-cache", &flags->gpu_kv_cache,
+          "SIZE of the gpu tier (4GiB, 26400tok; default: from memory)");
+  AddFlag(app, "cpu-kv-cache", &flags->cpu_kv_cache, "SIZE of the cpu tier (default: none)");
+  AddFlag(app, "gpu-memory-limit", &flags->gpu_memory_limit, "cuda only");
+  AddFlag(app, "gpu-memory-utilization", &flags->gpu_memory_utilization, "cuda only");
+  AddFlag(app, "gpu-sm-limit", &flags->gpu_sm_limit, "cuda only");
+  AddFlag(app, "tensor-parallel-size", &flags->tensor_parallel_size, "cuda only");
+  AddFlag(app, "cpu-threads", &options->cpu_threads, "Compute threads; 0: one for each physical core")
+      ->check(CLI::Range(0, 4096))
+      ->capture_default_str();
+  AddFlag(app, "max-model-len", &options->max_model_len, "Context length in tokens; 0: the model's")
+      ->check(CLI::Range(int64_t{0}, kMaxInt64))
+      ->capture_default_str();
+  AddFlag(app, "max-num-seqs", &options->max_num_seqs, "Sequences in an iteration at most")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
+  AddFlag(app, "max-num-batched-tokens", &options->max_num_batched_tokens,
+          "Tokens in an iteration at most; 0: chosen by the engine")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
+      ->capture_default_str();
+  AddFlag(app, "max-num-queued-reqs", &options->max_num_queued_reqs,
+          "Waiting requests beyond which new ones get 503")
+      ->check(CLI::Range(int64_t{0}, kMaxInt64))
+      ->capture_default_str();
+  AddFlag(app, "seed", &options->seed, "Seed of requests that bring none")->capture_default_str();
+  AddFlag(app, "log-level", &flags->log_level, "debug, info, warn or error")
+      ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
+      ->capture_default_str();
+}
+
+Result<std::optional<DType>> ParseDTypeFlag(std::string_view name) {
+  if (name == "auto") return std::optional<DType>();
+  if (name == "bf16" || name == "bfloat16") return std::optional<DType>(DType::kBF16);
+  if (name == "fp32" || name == "float32") return std::optional<DType>(DType::kF32);
+  if (name == "fp16" || name == "float16") {
+    return FlagError(ErrorCode::kUnsupported, "dtype",
+                     "the host backend computes in bf16 or fp32, not in fp16");
+  }
+  return FlagError(ErrorCode::kInvalidArgument, "dtype",
+                   "'" + std::string(name) + "' is none of auto, bf16, fp32");
+}
+
+Result<EngineOptions> ToEngineOptions(const EngineFlags& flags) {
+  TANDEM_RETURN_IF_ERROR(CheckAvailable(flags));
+  EngineOptions options = flags.options;
+  if (options.served_model_name.empty()) options.served_model_name = DefaultModelName(options.model);
+  TANDEM_ASSIGN_OR_RETURN(options.dtype, ParseDTypeFlag(flags.dtype));
+  TANDEM_ASSIGN_OR_RETURN(options.gpu_kv_cache, ParseCacheFlag("gpu-kv-cache", flags.gpu_kv_cache));
+  TANDEM_ASSIGN_OR_RETURN(options.cpu_kv_cache, ParseCacheFlag("cpu-kv-cache", flags.cpu_kv_cache));
+  return options;
+}
+
+}  // namespace tandem

@@ -1,0 +1,107 @@
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <csignal>
+#include <cstdio>
+#include <mutex>
+
+#include "base/log.h"
+#include "cli/commands.h"
+#include "cli/shutdown_signals.h"
+#include "engine/engine.h"
+#include "server/server.h"
+
+namespace tandem {
+namespace {
+
+// How far stopping has come; shared by the main and the signal thread.
+class StopState {
+ public:
+  // Signal thread. False while there is nothing to finish: the signal may end the process.
+  bool OnSignal(int count) {
+    const std::lock_guard lock(mutex_);
+    if (engine_ == nullptr || count > 2) return false;
+    if (count == 1) {
+      LogInfo("draining: answers under way finish, new requests get 503; a second signal stops at once");
+    } else {
+      LogInfo("stopping at once");
+      at_once_ = true;
+    }
+    num_signals_ = count;
+    changed_.notify_all();
+    return true;
+  }
+
+  void SetEngine(Engine* engine) {
+    const std::lock_guard lock(mutex_);
+    engine_ = engine;
+  }
+
+  void WaitForSignals(int count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return num_signals_ >= count || released_; });
+  }
+
+  void Release() {
+    const std::lock_guard lock(mutex_);
+    released_ = true;
+    changed_.notify_all();
+  }
+
+  bool at_once() const { return at_once_; }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  Engine* engine_ = nullptr;
+  int num_signals_ = 0;
+  bool released_ = false;
+  std::atomic<bool> at_once_{false};
+};
+
+void DrainAndStop(Engine* engine, Server* server, StopState* stop_state) {
+  constexpr std::chrono::milliseconds kLastBytes{10'000};  // for clients to take the end of their answers
+  constexpr std::chrono::milliseconds kLastErrors{200};
+  server->BeginDrain();
+  std::thread canceller([&] {
+    stop_state->WaitForSignals(2);
+    if (stop_state->at_once()) engine->CancelAll();
+  });
+  engine->Drain();
+  const auto deadline = std::chrono::steady_clock::now() + kLastBytes;
+  constexpr std::chrono::milliseconds kStep{20};
+  while (!stop_state->at_once() && std::chrono::steady_clock::now() < deadline &&
+         !server->WaitUntilIdle(kStep)) {
+  }
+  if (stop_state->at_once()) server->WaitUntilIdle(kLastErrors);
+  stop_state->Release();
+  canceller.join();
+  server->Stop();
+}
+
+}  // namespace
+
+Status Serve(const ServeOptions& options) {
+  std::signal(SIGPIPE, SIG_IGN);
+  StopState stop_state;
+  const ShutdownSignals signals([&](int count) { return stop_state.OnSignal(count); });
+  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Start(options.server));
+  LogInfo("listening on {}, loading {}", server->url(), options.engine.model);
+  auto created = Engine::Create(options.engine);
+  if (!created.ok()) {
+    server->Stop();
+    return created.error();
+  }
+  const std::unique_ptr<Engine> engine = std::move(created).value();
+  stop_state.SetEngine(engine.get());
+  server->SetEngine(engine.get());
+  fmt::print("tandem: {} is ready at {}\n", options.server.served_model_name, server->url());
+  std::fflush(stdout);
+  stop_state.WaitForSignals(1);
+  DrainAndStop(engine.get(), server.get(), &stop_state);
+  return {};
+}
+
+}  // namespace tandem

@@ -1,0 +1,61 @@
+// One opened checkpoint: a GGUF file or a Hugging Face folder, behind one interface.
+//
+// Tensors go by their Hugging Face names ("model.layers.0.self_attn.q_proj.weight") whatever the file calls
+// them, row-major [rows, cols], Q and K rows in Hugging Face's order (GGUF files of the llama
+// architecture permute them for interleaved RoPE: undone here).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/result.h"
+#include "load/model_config.h"
+
+namespace tandem {
+
+struct TensorInfo {
+  std::string name;         // Hugging Face name
+  std::string stored_type;  // "Q4_1", "BF16", ...
+  int64_t rows = 0;         // 1 for a vector
+  int64_t cols = 0;
+  uint64_t stored_bytes = 0;
+};
+
+// Where the tokenizer and the chat template of this checkpoint are.
+struct TextSource {
+  enum class Kind { kTokenizerJson, kSentencePiece, kGguf };
+  Kind kind = Kind::kTokenizerJson;
+  std::string path;                   // tokenizer.json, tokenizer.model, or the .gguf itself
+  std::string tokenizer_config_path;  // tokenizer_config.json next to it, empty if none
+  std::string chat_template;          // Jinja source, empty if none
+};
+
+class Checkpoint {
+ public:
+  // path: a .gguf file or a folder with config.json. Reads headers and maps the files; no tensor data is
+  // read. Errors: kNotFound, kMalformedFile (names the file, the field and the offset), kUnsupported.
+  static Result<std::unique_ptr<Checkpoint>> Open(const std::string& path);
+
+  virtual ~Checkpoint() = default;
+
+  virtual const ModelConfig& config() const = 0;
+  virtual const GenerationDefaults& generation_defaults() const = 0;
+  virtual const TextSource& text_source() const = 0;
+  virtual const std::string& path() const = 0;
+
+  // All tensors, in file order.
+  virtual const std::vector<TensorInfo>& tensors() const = 0;
+  // nullptr if the checkpoint has no tensor of this name.
+  virtual const TensorInfo* Find(const std::string& name) const = 0;
+
+  // Dequantizes or converts rows [row_begin, row_begin + num_rows) to dtype (kF32, kBF16 or kF16) at dst,
+  // densely packed [num_rows, cols], host memory. Thread-safe: loaders call it from several threads.
+  // Errors: kNotFound; kInvalidArgument if the rows are outside the tensor.
+  virtual Status ReadRows(const std::string& name, int64_t row_begin, int64_t num_rows, DType dtype,
+                          void* dst) const = 0;
+};
+
+}  // namespace tandem

@@ -1,0 +1,111 @@
+#include "load/mapped_checkpoint.h"
+
+#include <cstring>
+#include <utility>
+
+#include "load/required_tensors.h"
+
+namespace tandem {
+namespace {
+
+// Where row `row` in Hugging Face's order lies in a tensor whose heads are stored interleaved.
+int64_t StoredRow(int64_t row, int64_t head_rows) {
+  const int64_t head = row / head_rows;
+  const int64_t in_head = row % head_rows;
+  const int64_t half = head_rows / 2;
+  return head * head_rows + 2 * (in_head % half) + in_head / half;
+}
+
+}  // namespace
+
+MappedCheckpoint::MappedCheckpoint(const std::string& path, CheckpointContents contents)
+    : path_(path), contents_(std::move(contents)) {
+  infos_.reserve(contents_.tensors.size());
+  for (size_t i = 0; i < contents_.tensors.size(); ++i) {
+    infos_.push_back(contents_.tensors[i].info);
+    by_name_.emplace(contents_.tensors[i].info.name, i);
+  }
+}
+
+Result<std::unique_ptr<Checkpoint>> MappedCheckpoint::Create(const std::string& path,
+                                                             CheckpointContents contents) {
+  std::unique_ptr<MappedCheckpoint> result(new MappedCheckpoint(path, std::move(contents)));
+  if (result->by_name_.size() != result->infos_.size())
+    return MakeError(ErrorCode::kMalformedFile, "{}: two tensors have the same name", path);
+  TANDEM_RETURN_IF_ERROR(result->CheckTensors());
+  return std::unique_ptr<Checkpoint>(std::move(result));
+}
+
+Status MappedCheckpoint::CheckTensors() const {
+  for (const RequiredTensor& wanted : RequiredTensors(contents_.config)) {
+    const auto found = by_name_.find(wanted.name);
+    if (found == by_name_.end()) {
+      return MakeError(ErrorCode::kMalformedFile, "{}: tensor '{}' of shape [{}, {}] is missing", path_,
+                       wanted.name, wanted.rows, wanted.cols);
+    }
+    const MappedTensor& tensor = contents_.tensors[found->second];
+    if (tensor.info.rows != wanted.rows || tensor.info.cols != wanted.cols) {
+      return MakeError(ErrorCode::kMalformedFile,
+                       "{}: tensor '{}' has shape [{}, {}], the configuration wants [{}, {}]", path_,
+                       wanted.name, tensor.info.rows, tensor.info.cols, wanted.rows, wanted.cols);
+    }
+    if (!tensor.type.has_value()) {
+      return MakeError(ErrorCode::kUnsupported, "{}: tensor '{}' is stored as {}, which is not supported",
+                       path_, wanted.name, tensor.info.stored_type);
+    }
+  }
+  return {};
+}
+
+const TensorInfo* MappedCheckpoint::Find(const std::string& name) const {
+  const auto found = by_name_.find(name);
+  return found == by_name_.end() ? nullptr : &infos_[found->second];
+}
+
+Status MappedCheckpoint::ReadRows(const std::string& name, int64_t row_begin, int64_t num_rows, DType dtype,
+                                  void* dst) const {
+  const auto found = by_name_.find(name);
+  if (found == by_name_.end()) return MakeError(ErrorCode::kNotFound, "{}: no tensor '{}'", path_, name);
+  const MappedTensor& tensor = contents_.tensors[found->second];
+  const int64_t rows = tensor.info.rows;
+  const int64_t cols = tensor.info.cols;
+  if (row_begin < 0 || num_rows < 0 || row_begin > rows || num_rows > rows - row_begin) {
+    return MakeError(ErrorCode::kInvalidArgument,
+                     "{}: tensor '{}' has {} rows, {} from row {} were asked for", path_, name, rows,
+                     num_rows, row_begin);
+  }
+  if (dtype == DType::kI32) {
+    return MakeError(ErrorCode::kInvalidArgument, "{}: tensor '{}' cannot be read as {}", path_, name,
+                     DTypeName(dtype));
+  }
+  if (!tensor.type.has_value()) {
+    return MakeError(ErrorCode::kUnsupported, "{}: tensor '{}' is stored as {}, which is not supported",
+                     path_, name, tensor.info.stored_type);
+  }
+  if (num_rows == 0 || cols == 0) return {};
+
+  const BlockFormat& format = GetBlockFormat(*tensor.type);
+  const int64_t row_bytes = cols / format.block_elements * format.block_bytes;
+  const auto element_bytes = static_cast<int64_t>(DTypeSize(dtype));
+  auto* out = static_cast<uint8_t*>(dst);
+  if (tensor.num_permuted_heads == 0) {
+    ConvertElements(*tensor.type, tensor.data + row_begin * row_bytes, num_rows * cols, dtype, out);
+  } else if (rows == 1) {
+    std::vector<uint8_t> stored(static_cast<size_t>(cols * element_bytes));
+    ConvertElements(*tensor.type, tensor.data, cols, dtype, stored.data());
+    for (int64_t i = 0; i < cols; ++i) {
+      const int64_t from = StoredRow(i, cols / tensor.num_permuted_heads);
+      std::memcpy(out + i * element_bytes, stored.data() + from * element_bytes,
+                  static_cast<size_t>(element_bytes));
+    }
+  } else {
+    for (int64_t i = 0; i < num_rows; ++i) {
+      const int64_t from = StoredRow(row_begin + i, rows / tensor.num_permuted_heads);
+      ConvertElements(*tensor.type, tensor.data + from * row_bytes, cols, dtype,
+                      out + i * cols * element_bytes);
+    }
+  }
+  return {};
+}
+
+}  // namespace tandem

@@ -1,0 +1,64 @@
+// The one implementation of Checkpoint: a table of tensors in mapped files. Readers of the formats fill it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "load/checkpoint.h"
+#include "load/quantization.h"
+
+namespace tandem {
+
+struct MappedTensor {
+  TensorInfo info;
+  std::optional<GgmlType> type;  // none: stored as something that is not converted
+  const uint8_t* data = nullptr;
+  // Not 0: the rows (of a vector: the values) of each head are stored interleaved, first and second half of
+  // the head alternating. A reader gets them back in order.
+  int64_t num_permuted_heads = 0;
+};
+
+struct CheckpointContents {
+  ModelConfig config;
+  GenerationDefaults generation_defaults;
+  TextSource text_source;
+  std::vector<MappedTensor> tensors;
+  std::shared_ptr<const void> files;  // keeps the mappings alive
+};
+
+Result<CheckpointContents> ReadGgufCheckpoint(const std::string& path);
+// folder: with config.json and either model.safetensors or model.safetensors.index.json and its shards.
+Result<CheckpointContents> ReadFolderCheckpoint(const std::string& folder);
+
+class MappedCheckpoint final : public Checkpoint {
+ public:
+  // Checks that every tensor that the configuration needs is there with its shape. Errors: kMalformedFile
+  // (names the tensor, the wanted and the found shape), kUnsupported (its stored type).
+  static Result<std::unique_ptr<Checkpoint>> Create(const std::string& path, CheckpointContents contents);
+
+  const ModelConfig& config() const override { return contents_.config; }
+  const GenerationDefaults& generation_defaults() const override { return contents_.generation_defaults; }
+  const TextSource& text_source() const override { return contents_.text_source; }
+  const std::string& path() const override { return path_; }
+  const std::vector<TensorInfo>& tensors() const override { return infos_; }
+  const TensorInfo* Find(const std::string& name) const override;
+  Status ReadRows(const std::string& name, int64_t row_begin, int64_t num_rows, DType dtype,
+                  void* dst) const override;
+
+ private:
+  MappedCheckpoint(const std::string& path, CheckpointContents contents);
+  Status CheckTensors() const;
+
+  std::string path_;
+  CheckpointContents contents_;
+  std::vector<TensorInfo> infos_;
+  std::unordered_map<std::string_view, size_t> by_name_;  // keys view the names of contents_.tensors
+};
+
+}  // namespace tandem

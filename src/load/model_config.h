@@ -1,0 +1,59 @@
+// What a checkpoint says about the shape of its model. Plain data, filled from config.json or GGUF metadata.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace tandem {
+
+// Llama covers Llama 2/3/3.1, SmolLM2, TinyLlama and Mistral: they differ only in numbers.
+enum class ModelFamily { kLlama, kMistral, kQwen2, kQwen3 };
+
+// Llama 3.1's frequency-dependent RoPE scaling ("rope_type": "llama3"), or plain linear scaling.
+struct RopeScaling {
+  enum class Type { kNone, kLinear, kLlama3 };
+  Type type = Type::kNone;
+  double factor = 1.0;
+  double low_freq_factor = 1.0;
+  double high_freq_factor = 4.0;
+  int64_t original_max_position = 8192;
+};
+
+struct ModelConfig {
+  ModelFamily family = ModelFamily::kLlama;
+  std::string architecture;  // as the file names it, for messages: "LlamaForCausalLM", "llama"
+  int64_t num_layers = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t vocab_size = 0;
+  int64_t max_position = 0;    // context length the model was trained for
+  int64_t sliding_window = 0;  // keys a query sees, itself included; 0: all (Mistral v0.1 has 4096)
+  double rms_norm_eps = 1e-5;
+  double rope_theta = 10000.0;
+  RopeScaling rope_scaling;
+  // GGUF carries Llama 3.1's scaling as a tensor of head_dim / 2 divisors of the frequencies; empty
+  // otherwise.
+  std::vector<float> rope_freq_divisors;
+  bool tie_word_embeddings = false;
+  bool qkv_bias = false;     // Qwen2
+  bool output_bias = false;  // attention output projection, "attention_bias" of a Llama config
+  bool mlp_bias = false;
+  bool qk_norm = false;  // Qwen3: RMS norm of every q and k head before RoPE
+};
+
+// From generation_config.json, or GGUF tokenizer metadata.
+struct GenerationDefaults {
+  std::optional<int32_t> bos_token_id;
+  std::vector<int32_t> eos_token_ids;  // any of them ends a sequence
+  std::optional<float> temperature;
+  std::optional<float> top_p;
+  std::optional<int32_t> top_k;
+  std::optional<float> repetition_penalty;
+};
+
+}  // namespace tandem

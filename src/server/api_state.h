@@ -1,0 +1,57 @@
+// What the endpoints share, and the endpoints themselves.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+
+#include "engine/engine.h"
+#include "server/generation.h"
+#include "server/generation_request.h"
+#include "server/http_server.h"
+#include "server/metrics.h"
+#include "server/output_queue.h"
+#include "server/server.h"
+
+namespace tandem {
+
+struct ApiState {
+  ServerOptions options;
+  int64_t created = 0;  // seconds since 1970
+  std::unique_ptr<HttpServer> http;
+  std::atomic<bool> draining{false};
+
+  // Written before engine is set, read after it was seen set.
+  std::unique_ptr<ServerMetrics> metrics;
+  ModelContext model;
+  std::atomic<Engine*> engine{nullptr};
+
+  // Io thread only.
+  std::shared_ptr<OutputQueue> outputs;
+  std::unordered_map<uint64_t, std::shared_ptr<Generation>> generations;
+  uint64_t next_generation_id = 1;
+};
+
+// Io thread; answer at once or later. Those below need the engine.
+using Endpoint = void (*)(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+
+void ListModels(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+void RetrieveModel(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+void CreateCompletion(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+void CreateChatCompletion(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+void Tokenize(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+void Detokenize(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+// These do not.
+void Health(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+void Version(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+void Metrics(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+void WebPage(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+
+// Hands what the engine produced since the last call to the generations it belongs to. Io thread.
+void DeliverOutputs(ApiState& state);
+
+// 503 while loading or draining; nothing when the API may be used.
+std::optional<ApiError> NotServing(const ApiState& state);
+
+}  // namespace tandem

@@ -1,0 +1,172 @@
+#include "server/completion_stream.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "server/test_model.h"
+
+namespace tandem {
+namespace {
+
+const TestModel& Model() {
+  static const TestModel model;
+  return model;
+}
+
+GenerationRequest OnePrompt(const std::string& prompt) {
+  GenerationRequest request;
+  request.prompts.push_back({.tokens = Model().Encode(prompt), .text = prompt, .max_tokens = 100});
+  return request;
+}
+
+RequestOutput Output(const std::string& bytes, FinishReason reason = FinishReason::kNone) {
+  RequestOutput output;
+  for (const char c : bytes) {
+    SampledToken token;
+    token.token = Model().Byte(static_cast<unsigned char>(c));
+    token.logprob = -0.5F;
+    token.top_logprobs = {{token.token, -0.5F}};
+    output.tokens.push_back(token);
+  }
+  output.finish_reason = reason;
+  return output;
+}
+
+RequestOutput EndOfText() {
+  RequestOutput output;
+  output.tokens.push_back({.token = TestModel::kEndOfText});
+  output.finish_reason = FinishReason::kStop;
+  output.stop_token_id = TestModel::kEndOfText;
+  return output;
+}
+
+// All text of the outputs, one token at a time.
+struct Collected {
+  std::string text;
+  std::vector<TokenRecord> records;
+  bool cancelled = false;
+};
+
+Collected Feed(CompletionStream* stream, const std::string& bytes) {
+  Collected all;
+  for (const char c : bytes) {
+    auto delta = stream->Append(Output(std::string(1, c)));
+    all.text += delta.text;
+    all.cancelled = all.cancelled || delta.cancel_in_engine;
+    all.records.insert(all.records.end(), delta.records.begin(), delta.records.end());
+  }
+  return all;
+}
+
+TEST(CompletionStream, EndOfTextIsCountedButNotShown) {
+  const GenerationRequest request = OnePrompt("p");
+  CompletionStream stream(&Model().tokenizer(), &request, 0);
+  EXPECT_EQ(stream.Append(Output("hi")).text, "hi");
+  const auto last = stream.Append(EndOfText());
+  EXPECT_EQ(last.text, "");
+  EXPECT_TRUE(last.finished);
+  EXPECT_FALSE(last.cancel_in_engine);
+  EXPECT_EQ(stream.finish_reason(), "stop");
+  EXPECT_EQ(stream.num_output_tokens(), 3);
+}
+
+TEST(CompletionStream, CharactersAreNeverSplit) {
+  const GenerationRequest request = OnePrompt("p");
+  CompletionStream stream(&Model().tokenizer(), &request, 0);
+  EXPECT_EQ(stream.Append(Output("\xf0\x9f")).text, "");
+  EXPECT_EQ(stream.Append(Output("\x98\x80!")).text, "\xf0\x9f\x98\x80!");
+  EXPECT_EQ(stream.Append(Output("\xe2", FinishReason::kLength)).text, "\xef\xbf\xbd");
+  EXPECT_EQ(stream.finish_reason(), "length");
+}
+
+TEST(CompletionStream, StopStringAcrossTokensEndsAndCancels) {
+  GenerationRequest request = OnePrompt("p");
+  request.stop = {"END"};
+  request.num_logprobs = 0;
+  CompletionStream stream(&Model().tokenizer(), &request, 0);
+  const Collected all = Feed(&stream, "abENxEND");
+  EXPECT_EQ(all.text, "abENx");
+  EXPECT_TRUE(all.cancelled);
+  EXPECT_EQ(stream.finish_reason(), "stop");
+  EXPECT_EQ(stream.stop_string(), "END");
+  EXPECT_EQ(all.records.size(), 5U);  // those of END never come
+  EXPECT_EQ(stream.num_output_tokens(), 8);
+  EXPECT_EQ(stream.Append(Output("more")).text, "");
+}
+
+TEST(CompletionStream, StopStringCanBeIncluded) {
+  GenerationRequest request = OnePrompt("p");
+  request.stop = {"END"};
+  request.include_stop_str_in_output = true;
+  CompletionStream stream(&Model().tokenizer(), &request, 0);
+  EXPECT_EQ(Feed(&stream, "abEND").text, "abEND");
+}
+
+TEST(CompletionStream, HeldBackTextComesAtTheEnd) {
+  GenerationRequest request = OnePrompt("p");
+  request.stop = {"END"};
+  CompletionStream stream(&Model().tokenizer(), &request, 0);
+  EXPECT_EQ(Feed(&stream, "aE").text, "a");
+  const auto last = stream.Append(Output("N", FinishReason::kLength));
+  EXPECT_EQ(last.text, "EN");
+  EXPECT_TRUE(last.finished);
+}
+
+TEST(CompletionStream, StopStringsWaitForMinTokens) {
+  GenerationRequest request = OnePrompt("p");
+  request.stop = {"x"};
+  request.sampling.min_tokens = 2;
+  CompletionStream stream(&Model().tokenizer(), &request, 0);
+  EXPECT_EQ(Feed(&stream, "xxax").text, "xxa");
+}
+
+TEST(CompletionStream, EchoShowsThePromptWithItsLogprobs) {
+  GenerationRequest request = OnePrompt("hey");
+  request.echo = true;
+  request.num_logprobs = 1;
+  CompletionStream stream(&Model().tokenizer(), &request, 0);
+  RequestOutput prefill;
+  prefill.prompt_logprobs = {{.token = Model().Byte('e'), .logprob = -1.0F}};
+  EXPECT_EQ(stream.Append(prefill).text, "");
+  RequestOutput first = Output("!");
+  first.prompt_logprobs = {{.token = Model().Byte('y'), .logprob = -2.0F}};
+  const auto delta = stream.Append(first);
+  EXPECT_EQ(delta.text, "hey!");
+  ASSERT_EQ(delta.records.size(), 4U);
+  EXPECT_FALSE(delta.records[0].logprob.has_value());
+  EXPECT_EQ(delta.records[1].logprob, -1.0F);
+  EXPECT_EQ(delta.records[2].logprob, -2.0F);
+  EXPECT_EQ(delta.records[3].text_offset, 3);
+}
+
+TEST(CompletionStream, DiscardedOutputLeavesTheEcho) {
+  GenerationRequest request = OnePrompt("hey");
+  request.echo = true;
+  request.discard_output = true;
+  CompletionStream stream(&Model().tokenizer(), &request, 0);
+  const auto delta = stream.Append(Output("!", FinishReason::kLength));
+  EXPECT_EQ(delta.text, "hey");
+  EXPECT_TRUE(delta.finished);
+  EXPECT_EQ(stream.num_output_tokens(), 0);
+}
+
+TEST(CompletionStream, StopTokenIsReported) {
+  GenerationRequest request = OnePrompt("p");
+  request.sampling.stop_token_ids = {Model().Byte('z')};
+  CompletionStream stream(&Model().tokenizer(), &request, 0);
+  RequestOutput output = Output("az", FinishReason::kStop);
+  output.stop_token_id = Model().Byte('z');
+  EXPECT_EQ(stream.Append(output).text, "a");
+  EXPECT_EQ(stream.stop_token(), Model().Byte('z'));
+}
+
+TEST(CompletionStream, CancelledHasNoFinishReason) {
+  const GenerationRequest request = OnePrompt("p");
+  CompletionStream stream(&Model().tokenizer(), &request, 0);
+  EXPECT_TRUE(stream.Append(Output("", FinishReason::kCancelled)).finished);
+  EXPECT_EQ(stream.finish_reason(), "");
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,191 @@
+#include "server/generation.h"
+
+#include <ctime>
+#include <utility>
+
+#include "server/api_error.h"
+#include "server/sse.h"
+
+namespace tandem {
+namespace {
+
+using TimePoint = std::chrono::steady_clock::time_point;
+
+double SecondsBetween(TimePoint begin, TimePoint end) {
+  return std::chrono::duration<double>(end - begin).count();
+}
+
+ResponseIdentity MakeIdentity(const GenerationRequest& request, const std::string& model) {
+  return {.kind = request.kind,
+          .id = NewResponseId(request.kind),
+          .created = static_cast<int64_t>(std::time(nullptr)),
+          .model = model};
+}
+
+}  // namespace
+
+Generation::Generation(uint64_t id, Environment environment, GenerationRequest request,
+                       std::shared_ptr<HttpExchange> exchange, TimePoint arrival)
+    : id_(id),
+      environment_(std::move(environment)),
+      request_(std::move(request)),
+      exchange_(std::move(exchange)),
+      arrival_(arrival),
+      identity_(MakeIdentity(request_, environment_.served_model_name)),
+      chunk_writer_(identity_, &environment_.engine->tokenizer(), &request_) {}
+
+void Generation::Start() {
+  const auto n = static_cast<size_t>(request_.n);
+  const size_t num_choices = request_.prompts.size() * n;
+  sequences_.resize(num_choices);
+  streams_.reserve(num_choices);
+  for (size_t i = 0; i < num_choices; ++i) {
+    sequences_[i].prompt_index = i / n;
+    streams_.emplace_back(&environment_.engine->tokenizer(), &request_, i / n);
+  }
+  if (!request_.stream) choices_.resize(num_choices);
+  if (const auto error = SubmitAll()) return Fail(FromError(*error));
+  if (request_.stream) {
+    exchange_->StartStream({.content_type = std::string(kSseContentType),
+                            .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}},
+                            .body = {}});
+  }
+}
+
+std::optional<Error> Generation::SubmitAll() {
+  for (size_t i = 0; i < sequences_.size(); ++i) {
+    Sequence& sequence = sequences_[i];
+    const GenerationRequest::Prompt& prompt = request_.prompts[sequence.prompt_index];
+    RequestSpec spec{.prompt_tokens = prompt.tokens, .sampling = request_.sampling};
+    spec.sampling.max_tokens = prompt.max_tokens;
+    if (spec.sampling.seed) *spec.sampling.seed += i % static_cast<size_t>(request_.n);
+    auto submitted = environment_.engine->Submit(
+        std::move(spec), [outputs = environment_.outputs, id = id_, i](RequestOutput output) {
+          outputs->Push({id, i, std::move(output), std::chrono::steady_clock::now()});
+        });
+    if (!submitted.ok()) {
+      // What was never submitted needs no cancelling.
+      sequences_.resize(i);
+      return submitted.error();
+    }
+    sequence.request_id = *submitted;
+  }
+  return std::nullopt;
+}
+
+void Generation::ObserveTokens(Sequence* sequence, size_t num_tokens, TimePoint time) {
+  if (num_tokens == 0) return;
+  if (!sequence->first_token) {
+    sequence->first_token = time;
+    environment_.metrics->ObserveTimeToFirstToken(SecondsBetween(arrival_, time));
+  } else {
+    environment_.metrics->ObserveInterTokenLatency(SecondsBetween(*sequence->last_token, time));
+  }
+  sequence->last_token = time;
+}
+
+void Generation::OnOutput(size_t choice_index, const RequestOutput& output, TimePoint time) {
+  if (done_ || choice_index >= sequences_.size() || sequences_[choice_index].ended) return;
+  ObserveTokens(&sequences_[choice_index], output.tokens.size(), time);
+  CompletionStream& stream = streams_[choice_index];
+  CompletionStream::Delta delta = stream.Append(output);
+  if (delta.finished && stream.finish_reason().empty()) {
+    const bool failed = output.finish_reason == FinishReason::kError;
+    EndSequence(choice_index, failed ? "error" : "abort");
+    ApiError error = output.error
+                         ? FromError(*output.error)
+                         : Unavailable("the server stopped before the answer was complete", "cancelled");
+    return Fail(error);
+  }
+  if (delta.cancel_in_engine) environment_.engine->Cancel(sequences_[choice_index].request_id);
+  if (delta.finished) EndSequence(choice_index, stream.finish_reason());
+  if (request_.stream) {
+    SendDelta(choice_index, delta);
+  } else {
+    Choice& choice = choices_[choice_index];
+    choice.text += delta.text;
+    choice.records.insert(choice.records.end(), std::make_move_iterator(delta.records.begin()),
+                          std::make_move_iterator(delta.records.end()));
+  }
+  FinishIfComplete();
+}
+
+void Generation::EndSequence(size_t choice_index, std::string_view reason) {
+  Sequence& sequence = sequences_[choice_index];
+  sequence.ended = true;
+  ++num_ended_;
+  const TimePoint end = sequence.last_token.value_or(std::chrono::steady_clock::now());
+  const GenerationRequest::Prompt& prompt = request_.prompts[sequence.prompt_index];
+  environment_.metrics->ObserveFinished(
+      {.reason = reason,
+       .e2e_seconds = SecondsBetween(arrival_, end),
+       .prefill_seconds = SecondsBetween(arrival_, sequence.first_token.value_or(end)),
+       .prompt_tokens = static_cast<int64_t>(prompt.tokens.size()),
+       .generation_tokens = streams_[choice_index].num_output_tokens(),
+       .max_tokens = prompt.max_tokens,
+       .n = request_.n});
+}
+
+void Generation::SendDelta(size_t choice_index, const CompletionStream::Delta& delta) {
+  if (delta.text.empty() && delta.records.empty() && !delta.finished) return;
+  std::string events;
+  Sequence& sequence = sequences_[choice_index];
+  if (request_.kind == GenerationRequest::Kind::kChat && !sequence.role_sent) {
+    sequence.role_sent = true;
+    events = SseEvent(chunk_writer_.Role(choice_index));
+  }
+  events += SseEvent(chunk_writer_.Delta(choice_index, delta, streams_[choice_index]));
+  exchange_->Send(events);
+}
+
+void Generation::FinishIfComplete() {
+  // Sending may have found the client gone.
+  if (done_ || num_ended_ < sequences_.size()) return;
+  done_ = true;
+  const Usage usage = CountUsage();
+  if (request_.stream) {
+    if (request_.include_usage) exchange_->Send(SseEvent(chunk_writer_.FinalUsage(usage)));
+    exchange_->Send(kSseDone);
+    exchange_->EndStream();
+    return;
+  }
+  HttpResponse response;
+  response.body =
+      ResponseBody(identity_, environment_.engine->tokenizer(), request_, choices_, streams_, usage);
+  exchange_->Respond(std::move(response));
+}
+
+void Generation::Fail(const ApiError& error) {
+  if (done_) return;
+  done_ = true;
+  CancelUnfinished("abort");
+  // Before the stream has begun Respond answers; afterwards it has no effect, and Send only then has one.
+  exchange_->Send(SseEvent(ErrorBody(error)));
+  exchange_->EndStream();
+  exchange_->Respond(ErrorResponse(error));
+}
+
+void Generation::Abort() {
+  if (done_) return;
+  done_ = true;
+  CancelUnfinished("abort");
+}
+
+void Generation::CancelUnfinished(std::string_view reason) {
+  for (size_t i = 0; i < sequences_.size(); ++i) {
+    if (sequences_[i].ended) continue;
+    environment_.engine->Cancel(sequences_[i].request_id);
+    EndSequence(i, reason);
+  }
+}
+
+Usage Generation::CountUsage() const {
+  Usage usage;
+  for (const GenerationRequest::Prompt& prompt : request_.prompts) {
+    usage.prompt_tokens += static_cast<int64_t>(prompt.tokens.size());
+  }
+  for (const CompletionStream& stream : streams_) usage.completion_tokens += stream.num_output_tokens();
+  return usage;
+}
+
+}  // namespace tandem

@@ -1,0 +1,79 @@
+// One request of /v1/completions or /v1/chat/completions from submission to its last byte.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "server/completion_stream.h"
+#include "server/generation_request.h"
+#include "server/http_message.h"
+#include "server/metrics.h"
+#include "server/openai_response.h"
+#include "server/output_queue.h"
+
+namespace tandem {
+
+// Io thread only. Whoever owns it drops it once done().
+class Generation {
+ public:
+  struct Environment {
+    Engine* engine;
+    ServerMetrics* metrics;
+    std::shared_ptr<OutputQueue> outputs;
+    std::string served_model_name;
+  };
+
+  Generation(uint64_t id, Environment environment, GenerationRequest request,
+             std::shared_ptr<HttpExchange> exchange, std::chrono::steady_clock::time_point arrival);
+  Generation(const Generation&) = delete;
+  Generation& operator=(const Generation&) = delete;
+
+  // Submits all sequences. If one is refused, the others are cancelled and the client gets the error.
+  void Start();
+  void OnOutput(size_t choice_index, const RequestOutput& output, std::chrono::steady_clock::time_point time);
+  // The client is gone: cancels every unfinished sequence.
+  void Abort();
+
+  bool done() const { return done_; }
+  uint64_t id() const { return id_; }
+
+ private:
+  struct Sequence {
+    RequestId request_id = 0;
+    size_t prompt_index = 0;
+    bool ended = false;
+    bool role_sent = false;
+    std::optional<std::chrono::steady_clock::time_point> first_token;
+    std::optional<std::chrono::steady_clock::time_point> last_token;
+  };
+
+  std::optional<Error> SubmitAll();
+  void ObserveTokens(Sequence* sequence, size_t num_tokens, std::chrono::steady_clock::time_point time);
+  void EndSequence(size_t choice_index, std::string_view reason);
+  void SendDelta(size_t choice_index, const CompletionStream::Delta& delta);
+  void Fail(const ApiError& error);
+  void FinishIfComplete();
+  void CancelUnfinished(std::string_view reason);
+  Usage CountUsage() const;
+
+  uint64_t id_;
+  Environment environment_;
+  GenerationRequest request_;
+  std::shared_ptr<HttpExchange> exchange_;
+  std::chrono::steady_clock::time_point arrival_;
+  ResponseIdentity identity_;
+  ChunkWriter chunk_writer_;
+  std::vector<Sequence> sequences_;
+  std::vector<CompletionStream> streams_;
+  std::vector<Choice> choices_;  // only of a plain answer
+  size_t num_ended_ = 0;
+  bool done_ = false;
+};
+
+}  // namespace tandem

@@ -1,0 +1,68 @@
+// A validated request of /v1/completions or /v1/chat/completions, ready to be submitted.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "load/model_config.h"
+#include "request/sampling_params.h"
+#include "server/api_error.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace tandem {
+
+// What validation needs to know of the model; plain pointers into the engine.
+struct ModelContext {
+  std::string served_model_name;
+  const Tokenizer* tokenizer = nullptr;
+  const ChatTemplate* chat_template = nullptr;  // nullptr if the model has none
+  GenerationDefaults defaults;
+  int64_t max_model_len = 0;
+};
+
+struct GenerationRequest {
+  enum class Kind { kCompletion, kChat };
+  struct Prompt {
+    std::vector<int32_t> tokens;
+    std::string text;        // what echo shows; only with echo
+    int64_t max_tokens = 0;  // what is left of the context at most
+  };
+
+  Kind kind = Kind::kCompletion;
+  std::vector<Prompt> prompts;
+  SamplingParams sampling;  // max_tokens and seed are per sequence: see Prompt and n
+  int64_t n = 1;            // sequences per prompt; the i-th has seed + i
+  bool stream = false;
+  bool include_usage = false;
+  bool echo = false;
+  bool discard_output = false;  // max_tokens 0 with echo: only the prompt is wanted
+  bool skip_special_tokens = true;
+  bool include_stop_str_in_output = false;
+  std::vector<std::string> stop;
+  int32_t num_logprobs = -1;  // -1: none
+};
+
+// Each returns the error, or nothing and fills *request. Any thread.
+std::optional<ApiError> ParseCompletionRequest(const nlohmann::ordered_json& body, const ModelContext& model,
+                                               GenerationRequest* request);
+std::optional<ApiError> ParseChatRequest(const nlohmann::ordered_json& body, const ModelContext& model,
+                                         GenerationRequest* request);
+
+// Fields common to both; defaults are the model's generation config, then the API's.
+std::optional<ApiError> ParseSampling(const nlohmann::ordered_json& body, const ModelContext& model,
+                                      GenerationRequest* request);
+// "model": absent, or the served name.
+std::optional<ApiError> CheckModelName(const nlohmann::ordered_json& body, const ModelContext& model);
+// Whether the prompt and max_tokens (if given) fit the context; sets prompt->max_tokens.
+std::optional<ApiError> FitContext(std::optional<int64_t> max_tokens, int64_t default_max_tokens,
+                                   const ModelContext& model, GenerationRequest::Prompt* prompt);
+
+// The text that the chat template makes of "messages" (and "tools", "chat_template_kwargs", ...).
+std::optional<ApiError> RenderChat(const nlohmann::ordered_json& body, const ModelContext& model,
+                                   std::string* text);
+
+}  // namespace tandem

@@ -1,0 +1,206 @@
+#include "server/generation_request.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "server/test_model.h"
+
+namespace tandem {
+namespace {
+
+using nlohmann::ordered_json;
+
+const TestModel& Model() {
+  static const TestModel model;
+  return model;
+}
+
+std::optional<ApiError> Completion(const char* body, GenerationRequest* request) {
+  return ParseCompletionRequest(ordered_json::parse(body), Model().context(), request);
+}
+
+std::optional<ApiError> Chat(const std::string& body, GenerationRequest* request) {
+  return ParseChatRequest(ordered_json::parse(body), Model().context(), request);
+}
+
+// "status param" of the error, or "ok".
+std::string CompletionOutcome(const std::string& fields) {
+  GenerationRequest request;
+  const auto error = Completion((R"({"prompt":"hello")" + fields + "}").c_str(), &request);
+  return error ? std::to_string(error->status) + " " + error->param : "ok";
+}
+
+std::string ChatOutcome(const std::string& fields) {
+  GenerationRequest request;
+  const auto error = Chat(R"({"messages":[{"role":"user","content":"hi"}])" + fields + "}", &request);
+  return error ? std::to_string(error->status) + " " + error->param : "ok";
+}
+
+std::string MessagesOutcome(const std::string& messages) {
+  GenerationRequest request;
+  const auto error = Chat(R"({"messages":)" + messages + "}", &request);
+  return error ? error->param : "ok";
+}
+
+TEST(CompletionRequest, DefaultsAreTheApis) {
+  GenerationRequest request;
+  ASSERT_FALSE(Completion(R"({"prompt":"hello"})", &request));
+  ASSERT_EQ(request.prompts.size(), 1U);
+  EXPECT_EQ(request.prompts[0].tokens, Model().Encode("hello"));
+  EXPECT_EQ(request.prompts[0].max_tokens, 16);
+  EXPECT_EQ(request.sampling.temperature, 1.0F);
+  EXPECT_EQ(request.n, 1);
+  EXPECT_FALSE(request.stream);
+  EXPECT_EQ(request.sampling.num_top_logprobs, -1);
+}
+
+TEST(CompletionRequest, NullMeansDefaultAndUnknownFieldsAreIgnored) {
+  EXPECT_EQ(CompletionOutcome(
+                R"(,"temperature":null,"n":null,"stop":null,"logprobs":null,"stream":null,"model":null,
+      "logit_bias":null,"max_tokens":null,"seed":null,"user":"u","anything":{"a":1})"),
+            "ok");
+}
+
+TEST(CompletionRequest, TakesAllKindsOfPrompts) {
+  GenerationRequest ids;
+  ASSERT_FALSE(Completion(R"({"prompt":[104,105]})", &ids));
+  EXPECT_EQ(ids.prompts[0].tokens, (std::vector<int32_t>{104, 105}));
+  GenerationRequest texts;
+  ASSERT_FALSE(Completion(R"({"prompt":["a","bc"],"n":2})", &texts));
+  EXPECT_EQ(texts.prompts.size(), 2U);
+  GenerationRequest lists;
+  ASSERT_FALSE(Completion(R"({"prompt":[[1,2],[3]],"echo":true})", &lists));
+  EXPECT_EQ(lists.prompts[1].tokens, (std::vector<int32_t>{3}));
+  EXPECT_EQ(lists.prompts[1].text, "\x03");
+}
+
+TEST(CompletionRequest, ErrorsNameTheField) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"(,"temperature":2.1)", "temperature"},
+      {R"(,"temperature":"1")", "temperature"},
+      {R"(,"temperature":1e300)", "temperature"},
+      {R"(,"top_p":0)", "top_p"},
+      {R"(,"top_k":-2)", "top_k"},
+      {R"(,"top_k":1.5)", "top_k"},
+      {R"(,"min_p":-0.1)", "min_p"},
+      {R"(,"presence_penalty":3)", "presence_penalty"},
+      {R"(,"frequency_penalty":-3)", "frequency_penalty"},
+      {R"(,"repetition_penalty":0)", "repetition_penalty"},
+      {R"(,"seed":1.5)", "seed"},
+      {R"(,"seed":1e30)", "seed"},
+      {R"(,"stop":[""])", "stop"},
+      {R"(,"stop":5)", "stop"},
+      {R"(,"stop":["a",1])", "stop"},
+      {R"(,"stop_token_ids":[-1])", "stop_token_ids"},
+      {R"(,"stop_token_ids":[257])", "stop_token_ids"},
+      {R"(,"n":0)", "n"},
+      {R"(,"n":129)", "n"},
+      {R"(,"n":true)", "n"},
+      {R"(,"best_of":2)", "best_of"},
+      {R"(,"logprobs":21)", "logprobs"},
+      {R"(,"logprobs":true)", "logprobs"},
+      {R"(,"max_tokens":0)", "max_tokens"},
+      {R"(,"max_tokens":-1)", "max_tokens"},
+      {R"(,"max_tokens":99999999999999999999)", "max_tokens"},
+      {R"(,"min_tokens":17)", "min_tokens"},
+      {R"(,"logit_bias":{"x":1})", "logit_bias"},
+      {R"(,"logit_bias":{"5":101})", "logit_bias"},
+      {R"(,"logit_bias":[1])", "logit_bias"},
+      {R"(,"stream":"yes")", "stream"},
+      {R"(,"stream_options":{"include_usage":true})", "stream_options"},
+      {R"(,"stream":true,"stream_options":{"include_usage":1})", "stream_options.include_usage"},
+      {R"(,"response_format":{"type":"json_object"})", "response_format"},
+      {R"(,"suffix":"x")", "suffix"},
+      {R"(,"echo":1)", "echo"},
+      {R"(,"prompt":[])", "prompt"},
+      {R"(,"prompt":"")", "prompt"},
+      {R"(,"prompt":["a",[1]])", "prompt"},
+      {R"(,"prompt":[1,"a"])", "prompt"},
+      {R"(,"prompt":[1.5])", "prompt"},
+      {R"(,"prompt":[300])", "prompt"},
+      {R"(,"prompt":[[]])", "prompt"},
+      {R"(,"prompt":{"a":1})", "prompt"},
+  };
+  for (const auto& [fields, param] : cases) {
+    EXPECT_EQ(CompletionOutcome(fields), "400 " + std::string(param)) << fields;
+  }
+  EXPECT_EQ(CompletionOutcome(R"(,"model":"other")"), "404 model");
+  EXPECT_EQ(CompletionOutcome(R"(,"model":7)"), "400 model");
+}
+
+TEST(CompletionRequest, MaxTokensZeroNeedsEcho) {
+  GenerationRequest request;
+  ASSERT_FALSE(Completion(R"({"prompt":"hello","echo":true,"max_tokens":0,"logprobs":1})", &request));
+  EXPECT_TRUE(request.discard_output);
+  EXPECT_EQ(request.prompts[0].max_tokens, 1);
+  EXPECT_EQ(request.sampling.num_prompt_top_logprobs, 1);
+}
+
+TEST(CompletionRequest, ContextErrorHasBothNumbers) {
+  GenerationRequest request;
+  const auto error = Completion(R"({"prompt":"hello","max_tokens":60})", &request);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->code, "context_length_exceeded");
+  EXPECT_NE(error->message.find("64 tokens"), std::string::npos);
+  EXPECT_NE(error->message.find("65 tokens (5 in the prompt; 60 for the completion)"), std::string::npos);
+  GenerationRequest fits;
+  EXPECT_FALSE(Completion(R"({"prompt":"hello","max_tokens":59})", &fits));
+}
+
+TEST(CompletionRequest, GenerationConfigGivesTheDefaults) {
+  ModelContext context = Model().context();
+  context.defaults.temperature = 0.2F;
+  context.defaults.top_k = 20;
+  GenerationRequest request;
+  ASSERT_FALSE(ParseCompletionRequest(ordered_json::parse(R"({"prompt":"a","top_k":5})"), context, &request));
+  EXPECT_EQ(request.sampling.temperature, 0.2F);
+  EXPECT_EQ(request.sampling.top_k, 5);
+}
+
+TEST(ChatRequest, RendersMessages) {
+  GenerationRequest request;
+  ASSERT_FALSE(Chat(R"({"messages":[{"role":"system","content":"s"},
+      {"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]})",
+                    &request));
+  EXPECT_EQ(request.prompts[0].tokens, Model().Encode("system:s\nuser:a\nb\nassistant:"));
+  EXPECT_EQ(request.prompts[0].max_tokens,
+            TestModel::kMaxModelLen - static_cast<int64_t>(request.prompts[0].tokens.size()));
+}
+
+TEST(ChatRequest, ContinuesTheFinalMessage) {
+  GenerationRequest request;
+  ASSERT_FALSE(Chat(R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"Sure, "}],
+      "continue_final_message":true})",
+                    &request));
+  EXPECT_EQ(request.prompts[0].tokens, Model().Encode("user:a\nassistant:Sure, "));
+}
+
+TEST(ChatRequest, ErrorsNameTheField) {
+  EXPECT_EQ(ChatOutcome(R"(,"top_logprobs":2)"), "400 top_logprobs");
+  EXPECT_EQ(ChatOutcome(R"(,"logprobs":true,"top_logprobs":21)"), "400 top_logprobs");
+  EXPECT_EQ(ChatOutcome(R"(,"logprobs":3)"), "400 logprobs");
+  EXPECT_EQ(ChatOutcome(R"(,"max_completion_tokens":0)"), "400 max_completion_tokens");
+  EXPECT_EQ(ChatOutcome(R"(,"max_completion_tokens":100)"), "400 max_completion_tokens");
+  EXPECT_EQ(ChatOutcome(R"(,"tools":{})"), "400 tools");
+  EXPECT_EQ(ChatOutcome(R"(,"tools":[1])"), "400 tools[0]");
+  EXPECT_EQ(ChatOutcome(R"(,"tool_choice":"required")"), "400 tool_choice");
+  EXPECT_EQ(ChatOutcome(R"(,"chat_template_kwargs":1)"), "400 chat_template_kwargs");
+  EXPECT_EQ(ChatOutcome(R"(,"add_generation_prompt":true,"continue_final_message":true)"),
+            "400 continue_final_message");
+  EXPECT_EQ(MessagesOutcome("[]"), "messages");
+  EXPECT_EQ(MessagesOutcome("\"hi\""), "messages");
+  EXPECT_EQ(MessagesOutcome("[1]"), "messages[0]");
+  EXPECT_EQ(MessagesOutcome(R"([{"content":"x"}])"), "messages[0].role");
+  EXPECT_EQ(MessagesOutcome(R"([{"role":"alien","content":"x"}])"), "messages[0].role");
+  EXPECT_EQ(MessagesOutcome(R"([{"role":"user"}])"), "messages[0].content");
+  EXPECT_EQ(MessagesOutcome(R"([{"role":"user","content":5}])"), "messages[0].content");
+  EXPECT_EQ(MessagesOutcome(R"([{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}])"),
+            "messages[0].content[0].type");
+  EXPECT_EQ(MessagesOutcome(R"([{"role":"user","content":[{"type":"text"}]}])"),
+            "messages[0].content[0].text");
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,362 @@
+#include "server/http_session.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <optional>
+#include <utility>
+
+namespace tandem {
+namespace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+using boost::system::error_code;
+
+constexpr size_t kReadBytes = size_t{16} << 10;
+constexpr size_t kMaxPipelinedBytes = size_t{64} << 10;
+constexpr size_t kMaxLingerBytes = size_t{256} << 20;
+constexpr std::chrono::milliseconds kLingerTimeout{2'000};
+
+// Ties one request to its answer; the session goes on to the next request only after this one is answered.
+class Exchange final : public HttpExchange {
+ public:
+  explicit Exchange(std::shared_ptr<HttpSession> session) : session_(std::move(session)) {}
+  ~Exchange() override {
+    if (!answered_) session_->Respond({.status = 500, .headers = {}, .body = {}});
+  }
+  Exchange(const Exchange&) = delete;
+  Exchange& operator=(const Exchange&) = delete;
+
+  void Respond(HttpResponse response) override {
+    if (std::exchange(answered_, true)) return;
+    session_->Respond(std::move(response));
+  }
+  void StartStream(HttpResponse head) override {
+    if (std::exchange(answered_, true)) return;
+    streaming_ = true;
+    session_->StartStream(head);
+  }
+  void Send(std::string_view data) override {
+    if (streaming_) session_->SendChunk(data);
+  }
+  void EndStream() override {
+    if (std::exchange(streaming_, false)) session_->EndStream();
+  }
+  void SetDisconnectCallback(std::function<void()> callback) override {
+    session_->SetDisconnectCallback(std::move(callback));
+  }
+  bool connected() const override { return session_->open(); }
+
+ private:
+  std::shared_ptr<HttpSession> session_;
+  bool answered_ = false;
+  bool streaming_ = false;
+};
+
+}  // namespace
+
+struct HttpSession::Parsing {
+  boost::beast::flat_buffer buffer;
+  std::optional<http::request_parser<http::string_body>> parser;
+  bool continue_sent = false;
+
+  void Reset(const HttpServerOptions& options) {
+    parser.emplace();
+    parser->eager(true);
+    parser->header_limit(static_cast<uint32_t>(options.max_header_bytes));
+    parser->body_limit(options.max_body_bytes);
+    continue_sent = false;
+  }
+};
+
+HttpSession::HttpSession(asio::ip::tcp::socket socket, HttpSessionContext* context)
+    : context_(context),
+      socket_(std::make_unique<asio::ip::tcp::socket>(std::move(socket))),
+      read_timer_(std::make_unique<asio::steady_timer>(socket_->get_executor())),
+      write_timer_(std::make_unique<asio::steady_timer>(socket_->get_executor())),
+      parsing_(std::make_unique<Parsing>()) {
+  context_->sessions.insert(this);
+}
+
+HttpSession::~HttpSession() {
+  Close();
+}
+
+void HttpSession::Start() {
+  error_code ignored;
+  socket_->set_option(asio::ip::tcp::no_delay(true), ignored);
+  parsing_->Reset(context_->options);
+  SetPhase(Phase::kIdle);
+  StartRead();
+}
+
+void HttpSession::Close() {
+  if (!open()) return;
+  context_->sessions.erase(this);
+  if (phase_ == Phase::kAnswering) --context_->num_active_exchanges;
+  // No I/O object outlives the connection: an exchange may be kept longer than the server runs.
+  read_timer_.reset();
+  write_timer_.reset();
+  socket_.reset();
+  parsing_.reset();
+  queued_.clear();
+  if (const auto callback = std::exchange(disconnect_callback_, nullptr)) callback();
+}
+
+void HttpSession::StartRead() {
+  if (!open() || read_pending_) return;
+  if (phase_ == Phase::kAnswering && parsing_->buffer.size() >= kMaxPipelinedBytes) return;
+  read_pending_ = true;
+  socket_->async_read_some(parsing_->buffer.prepare(kReadBytes),
+                           [self = shared_from_this()](const error_code& error, size_t num_bytes) {
+                             self->read_pending_ = false;
+                             self->OnRead(num_bytes, error == asio::error::eof, static_cast<bool>(error));
+                           });
+}
+
+void HttpSession::OnRead(size_t num_bytes, bool end_of_stream, bool failed) {
+  if (!open()) return;
+  if (phase_ == Phase::kLingering) {
+    lingered_bytes_ += num_bytes;
+    if (failed || lingered_bytes_ > kMaxLingerBytes) return Close();
+    return StartRead();
+  }
+  if (failed) {
+    // The message that broke off gets its answer; whoever closed while waiting for one is gone.
+    if (end_of_stream && (phase_ == Phase::kHeader || phase_ == Phase::kBody)) {
+      return FailRequest(400, "the request ended before it was complete");
+    }
+    return Close();
+  }
+  parsing_->buffer.commit(num_bytes);
+  if (phase_ != Phase::kAnswering) ParseBuffered();
+  StartRead();
+}
+
+void HttpSession::ParseBuffered() {
+  auto& parser = *parsing_->parser;
+  auto& buffer = parsing_->buffer;
+  if (buffer.size() > 0 && phase_ == Phase::kIdle) SetPhase(Phase::kHeader);
+  while (buffer.size() > 0 && !parser.is_done()) {
+    error_code error;
+    const size_t consumed = parser.put(buffer.data(), error);
+    buffer.consume(consumed);
+    if (error == http::error::need_more) break;
+    if (error == http::error::body_limit) {
+      return FailRequest(413, fmt::format("the request body is larger than the limit of {} bytes",
+                                          context_->options.max_body_bytes));
+    }
+    if (error == http::error::header_limit) {
+      return FailRequest(431, fmt::format("the request headers are larger than the limit of {} bytes",
+                                          context_->options.max_header_bytes));
+    }
+    if (error) return FailRequest(400, fmt::format("malformed HTTP request: {}", error.message()));
+    if (consumed == 0) break;
+  }
+  if (parser.is_header_done() && phase_ == Phase::kHeader) SetPhase(Phase::kBody);
+  if (parser.is_header_done() && !parser.is_done() && !parsing_->continue_sent &&
+      EqualsIgnoringCase(parser.get()[http::field::expect].to_string(), "100-continue")) {
+    parsing_->continue_sent = true;
+    Queue("HTTP/1.1 100 Continue\r\n\r\n");
+  }
+  if (parser.is_done()) OnRequest();
+}
+
+void HttpSession::OnRequest() {
+  auto& message = parsing_->parser->get();
+  const bool has_length_and_encoding =
+      message.count(http::field::content_length) > 0 && message.count(http::field::transfer_encoding) > 0;
+  if (has_length_and_encoding) {
+    return FailRequest(400, "malformed HTTP request: both Content-Length and Transfer-Encoding");
+  }
+  if (message.version() == 11 && message.count(http::field::host) != 1) {
+    return FailRequest(400, "malformed HTTP request: HTTP/1.1 needs exactly one Host header");
+  }
+  HttpRequest request;
+  request.method = message.method_string().to_string();
+  request.target = message.target().to_string();
+  for (const auto& field : message) {
+    request.headers.push_back({field.name_string().to_string(), field.value().to_string()});
+  }
+  request.body = std::move(message.body());
+  request.received = std::chrono::steady_clock::now();
+  is_head_request_ = request.method == "HEAD";
+  is_http_1_0_ = message.version() < 11;
+  keep_alive_ = message.keep_alive();
+  if (context_->options.extra_headers) extra_headers_ = context_->options.extra_headers(request);
+
+  SetPhase(Phase::kAnswering);
+  ++context_->num_active_exchanges;
+  auto exchange = std::make_shared<Exchange>(shared_from_this());
+  context_->handler(std::move(request), std::move(exchange));
+}
+
+void HttpSession::FailRequest(int status, std::string_view message) {
+  SetPhase(Phase::kAnswering);
+  ++context_->num_active_exchanges;
+  keep_alive_ = false;
+  linger_after_answer_ = true;
+  is_head_request_ = false;
+  extra_headers_.clear();
+  Respond(context_->error_body(status, message));
+}
+
+std::string HttpSession::Head(const HttpResponse& response, bool chunked, size_t content_length) const {
+  std::string head =
+      fmt::format("HTTP/1.1 {} {}\r\nServer: tandem\r\n", response.status, HttpStatusText(response.status));
+  if (!response.content_type.empty()) head += fmt::format("Content-Type: {}\r\n", response.content_type);
+  for (const HttpHeader& header : response.headers) {
+    head += fmt::format("{}: {}\r\n", header.name, header.value);
+  }
+  for (const HttpHeader& header : extra_headers_) {
+    head += fmt::format("{}: {}\r\n", header.name, header.value);
+  }
+  if (chunked) {
+    head += "Transfer-Encoding: chunked\r\n";
+  } else if (response.status != 204 && !streaming_) {
+    head += fmt::format("Content-Length: {}\r\n", content_length);
+  }
+  if (!keep_alive_) {
+    head += "Connection: close\r\n";
+  } else if (is_http_1_0_) {
+    head += "Connection: keep-alive\r\n";
+  }
+  head += "\r\n";
+  return head;
+}
+
+void HttpSession::Respond(HttpResponse response) {
+  if (!open()) return;
+  if (response.body.empty() && response.status >= 500) {
+    response = context_->error_body(response.status, "the request could not be answered");
+  }
+  if (context_->close_after_answers) keep_alive_ = false;
+  answer_complete_ = true;
+  Queue(Head(response, false, response.body.size()));
+  if (!is_head_request_ && !response.body.empty()) Queue(std::move(response.body));
+}
+
+void HttpSession::StartStream(const HttpResponse& head) {
+  if (!open()) return;
+  // HTTP/1.0 has no chunks: the end of the connection ends the answer.
+  if (is_http_1_0_ || context_->close_after_answers) keep_alive_ = false;
+  streaming_ = true;
+  Queue(Head(head, !is_http_1_0_, 0));
+}
+
+void HttpSession::SendChunk(std::string_view data) {
+  if (!open() || data.empty() || is_head_request_) return;
+  if (queued_bytes_ + in_flight_bytes_ + data.size() > context_->options.max_stream_backlog_bytes) {
+    return Close();
+  }
+  Queue(is_http_1_0_ ? std::string(data) : fmt::format("{:x}\r\n{}\r\n", data.size(), data));
+}
+
+void HttpSession::EndStream() {
+  if (!open()) return;
+  if (context_->close_after_answers) keep_alive_ = false;
+  answer_complete_ = true;
+  streaming_ = false;
+  if (is_http_1_0_ || is_head_request_) {
+    if (in_flight_.empty() && queued_.empty()) FinishAnswer();
+    return;
+  }
+  Queue("0\r\n\r\n");
+}
+
+void HttpSession::Queue(std::string data) {
+  queued_bytes_ += data.size();
+  queued_.push_back(std::move(data));
+  if (in_flight_.empty()) StartWrite();
+}
+
+void HttpSession::StartWrite() {
+  in_flight_ = std::exchange(queued_, {});
+  in_flight_bytes_ = std::exchange(queued_bytes_, 0);
+  std::vector<asio::const_buffer> buffers;
+  buffers.reserve(in_flight_.size());
+  for (const std::string& data : in_flight_) buffers.emplace_back(data.data(), data.size());
+  write_timer_->expires_after(context_->options.write_timeout);
+  write_timer_->async_wait([weak = weak_from_this()](const error_code& error) {
+    if (error) return;
+    if (const auto self = weak.lock()) self->Close();
+  });
+  asio::async_write(*socket_, buffers, [self = shared_from_this()](const error_code& error, size_t) {
+    self->OnWritten(static_cast<bool>(error));
+  });
+}
+
+void HttpSession::OnWritten(bool failed) {
+  in_flight_.clear();
+  in_flight_bytes_ = 0;
+  if (!open()) return;
+  if (failed) return Close();
+  write_timer_->cancel();
+  if (!queued_.empty()) return StartWrite();
+  if (answer_complete_) FinishAnswer();
+}
+
+void HttpSession::FinishAnswer() {
+  answer_complete_ = false;
+  disconnect_callback_ = nullptr;
+  --context_->num_active_exchanges;
+  SetPhase(Phase::kIdle);
+  if (!keep_alive_) return Linger();
+  parsing_->Reset(context_->options);
+  ParseBuffered();
+  StartRead();
+}
+
+// Closing a socket with unread bytes resets the connection, and the client may lose the answer. So: end the
+// sending side, read on for a moment.
+void HttpSession::Linger() {
+  error_code ignored;
+  socket_->shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  if (!linger_after_answer_ && !read_pending_ && parsing_->buffer.size() == 0) return Close();
+  parsing_->buffer.consume(parsing_->buffer.size());
+  SetPhase(Phase::kLingering);
+  StartRead();
+}
+
+void HttpSession::SetPhase(Phase phase) {
+  phase_ = phase;
+  const HttpServerOptions& options = context_->options;
+  switch (phase) {
+    case Phase::kIdle:
+      return ArmReadTimer(options.idle_timeout);
+    case Phase::kHeader:
+      return ArmReadTimer(options.header_timeout);
+    case Phase::kBody:
+      return ArmReadTimer(options.body_timeout);
+    case Phase::kLingering:
+      return ArmReadTimer(kLingerTimeout);
+    case Phase::kAnswering:
+      read_timer_->cancel();
+      return;
+  }
+}
+
+void HttpSession::ArmReadTimer(std::chrono::milliseconds timeout) {
+  read_timer_->expires_after(timeout);
+  read_timer_->async_wait([weak = weak_from_this(), phase = phase_](const error_code& error) {
+    if (error) return;
+    const auto self = weak.lock();
+    // A wait that had already expired cannot be cancelled any more: the phase says whether it still counts.
+    if (self && self->open() && self->phase_ == phase) self->OnReadTimeout();
+  });
+}
+
+void HttpSession::OnReadTimeout() {
+  if (phase_ == Phase::kHeader || phase_ == Phase::kBody) {
+    return FailRequest(408, "the request took too long to arrive");
+  }
+  Close();
+}
+
+}  // namespace tandem

@@ -1,0 +1,96 @@
+// One connection: reads requests one after the other, writes answers. Internal to the HTTP layer.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+#include "server/http_message.h"
+#include "server/http_server.h"
+
+namespace tandem {
+
+class HttpSession;
+
+// What all sessions of a server share. Outlives them.
+struct HttpSessionContext {
+  HttpServerOptions options;
+  HttpHandler handler;
+  HttpErrorBody error_body;
+  std::atomic<bool> close_after_answers{false};
+  std::atomic<int64_t> num_active_exchanges{0};
+  std::unordered_set<HttpSession*> sessions;  // io thread only
+};
+
+// Io thread only. A read is always pending while a request is answered, so that a client's going away is seen
+// at once; bytes of pipelined requests that come meanwhile wait in the buffer. A client that closes its
+// sending side counts as gone.
+class HttpSession : public std::enable_shared_from_this<HttpSession> {
+ public:
+  HttpSession(boost::asio::ip::tcp::socket socket, HttpSessionContext* context);
+  ~HttpSession();
+  HttpSession(const HttpSession&) = delete;
+  HttpSession& operator=(const HttpSession&) = delete;
+
+  void Start();
+  void Close();  // at once; the disconnect callback of an unfinished exchange is called
+
+  // For the exchange of the request that is being answered.
+  void Respond(HttpResponse response);
+  void StartStream(const HttpResponse& head);
+  void SendChunk(std::string_view data);
+  void EndStream();
+  void SetDisconnectCallback(std::function<void()> callback) { disconnect_callback_ = std::move(callback); }
+  bool open() const { return parsing_ != nullptr; }
+
+ private:
+  struct Parsing;  // Beast's parser and buffer
+  enum class Phase { kIdle, kHeader, kBody, kAnswering, kLingering };
+
+  void StartRead();
+  void OnRead(size_t num_bytes, bool end_of_stream, bool failed);
+  void ParseBuffered();
+  void OnRequest();
+  void FailRequest(int status, std::string_view message);
+  std::string Head(const HttpResponse& response, bool chunked, size_t content_length) const;
+  void Queue(std::string data);
+  void StartWrite();
+  void OnWritten(bool failed);
+  void FinishAnswer();
+  void Linger();
+  void SetPhase(Phase phase);
+  void ArmReadTimer(std::chrono::milliseconds timeout);
+  void OnReadTimeout();
+
+  HttpSessionContext* context_;
+  std::unique_ptr<boost::asio::ip::tcp::socket> socket_;
+  std::unique_ptr<boost::asio::steady_timer> read_timer_;
+  std::unique_ptr<boost::asio::steady_timer> write_timer_;
+  std::unique_ptr<Parsing> parsing_;  // null once closed
+
+  Phase phase_ = Phase::kIdle;
+  bool read_pending_ = false;
+  bool answer_complete_ = false;
+  bool keep_alive_ = true;
+  bool linger_after_answer_ = false;
+  bool is_head_request_ = false;
+  bool is_http_1_0_ = false;
+  bool streaming_ = false;
+  size_t lingered_bytes_ = 0;
+  std::function<void()> disconnect_callback_;
+  std::vector<HttpHeader> extra_headers_;  // of the answer to the current request
+
+  std::vector<std::string> queued_;
+  size_t queued_bytes_ = 0;
+  std::vector<std::string> in_flight_;  // being written
+  size_t in_flight_bytes_ = 0;
+};
+
+}  // namespace tandem

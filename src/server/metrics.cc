@@ -1,0 +1,224 @@
+#include "server/metrics.h"
+
+#include <prometheus/counter.h>
+#include <prometheus/histogram.h>
+#include <prometheus/metric_family.h>
+#include <prometheus/registry.h>
+#include <prometheus/text_serializer.h>
+
+#include <cmath>
+#include <iterator>
+#include <map>
+#include <sstream>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace tandem {
+namespace {
+
+using Buckets = prometheus::Histogram::BucketBoundaries;
+using LabelMap = std::map<std::string, std::string>;
+
+const Buckets kTimeToFirstTokenBuckets = {0.001, 0.005, 0.01, 0.02,  0.04,  0.06,  0.08, 0.1,
+                                          0.25,  0.5,   0.75, 1.0,   2.5,   5.0,   7.5,  10.0,
+                                          20.0,  40.0,  80.0, 160.0, 640.0, 2560.0};
+const Buckets kTokenLatencyBuckets = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2,  0.3,  0.4, 0.5,
+                                      0.75, 1.0,   2.5,  5.0,   7.5, 10.0, 20.0, 40.0, 80.0};
+const Buckets kRequestLatencyBuckets = {0.3,  0.5,   0.8,   1.0,   1.5,   2.0,    2.5,
+                                        5.0,  10.0,  15.0,  20.0,  30.0,  40.0,   50.0,
+                                        60.0, 120.0, 240.0, 480.0, 960.0, 1920.0, 7680.0};
+const Buckets kParamNBuckets = {1, 2, 5, 10, 20};
+
+// 1, 2, 5, 10, 20, 50, ... up to max.
+Buckets OneTwoFiveBuckets(int64_t max) {
+  Buckets buckets;
+  for (int64_t power = 1; power <= max; power *= 10) {
+    for (const int64_t mantissa : {1, 2, 5}) {
+      if (mantissa * power <= max) buckets.push_back(static_cast<double>(mantissa * power));
+    }
+  }
+  return buckets;
+}
+
+// Turns the engine's snapshot into families at scrape time: nothing is counted twice.
+class EngineFamilies {
+ public:
+  EngineFamilies(const EngineStats& stats, const LabelMap& labels) : labels_(labels) {
+    const auto usage = [](int64_t free, int64_t total) {
+      return total > 0 ? 1.0 - static_cast<double>(free) / static_cast<double>(total) : 0.0;
+    };
+    const double gpu_usage = usage(stats.gpu_blocks_free, stats.gpu_blocks_total);
+    const double all_usage =
+        usage(stats.gpu_blocks_free + stats.cpu_blocks_free, stats.gpu_blocks_total + stats.cpu_blocks_total);
+    Gauge("vllm:num_requests_running", "Requests in the current iterations.",
+          static_cast<double>(stats.num_running));
+    Gauge("vllm:num_requests_waiting", "Requests waiting to be scheduled.",
+          static_cast<double>(stats.num_waiting));
+    Gauge("vllm:kv_cache_usage_perc", "Share of the KV blocks of both tiers in use; 1 means all.", all_usage);
+    Gauge("vllm:gpu_cache_usage_perc", "Share of the gpu tier's KV blocks in use; 1 means all.", gpu_usage);
+    Counter("vllm:num_preemptions_total", "Preemptions.", static_cast<double>(stats.preemptions));
+    Counter("vllm:prompt_tokens_total", "Prompt tokens computed.", static_cast<double>(stats.prompt_tokens));
+    Counter("vllm:generation_tokens_total", "Tokens generated.",
+            static_cast<double>(stats.generation_tokens));
+    PerTier("tandem:kv_blocks", "KV blocks of a tier.", stats.gpu_blocks_total, stats.cpu_blocks_total);
+    PerTier("tandem:kv_blocks_free", "Free KV blocks of a tier.", stats.gpu_blocks_free,
+            stats.cpu_blocks_free);
+    Gauge("tandem:kv_block_size_tokens", "Tokens in a KV block.", static_cast<double>(stats.block_size));
+    Counter("tandem:iterations_total", "Iterations of the engine.", static_cast<double>(stats.iterations));
+    Counter("tandem:rejected_requests_total", "Requests refused because the queue was full.",
+            static_cast<double>(stats.rejected_requests));
+    Counter("tandem:busy_seconds_total", "Time spent in iterations.", stats.busy_seconds);
+    Counter("tandem:schedule_seconds_total", "Time spent by the strategy.", stats.schedule_seconds);
+  }
+
+  std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }
+  void CacheConfig(const EngineStats& stats, const EngineOptions& options) {
+    LabelMap info = labels_;
+    info["block_size"] = std::to_string(stats.block_size);
+    info["num_gpu_blocks"] = std::to_string(stats.gpu_blocks_total);
+    info["num_cpu_blocks"] = std::to_string(stats.cpu_blocks_total);
+    info["cache_dtype"] = options.dtype ? std::string(DTypeName(*options.dtype)) : "auto";
+    Add("vllm:cache_config_info", "Configuration of the KV cache.", prometheus::MetricType::Gauge, info, 1.0);
+  }
+
+ private:
+  void Add(const char* name, const char* help, prometheus::MetricType type, const LabelMap& labels,
+           double value) {
+    if (families_.empty() || families_.back().name != name) {
+      families_.push_back({name, help, type, {}});
+    }
+    prometheus::ClientMetric metric;
+    for (const auto& [key, text] : labels) metric.label.push_back({key, text});
+    if (type == prometheus::MetricType::Counter) {
+      metric.counter.value = value;
+    } else {
+      metric.gauge.value = value;
+    }
+    families_.back().metric.push_back(std::move(metric));
+  }
+  void Gauge(const char* name, const char* help, double value) {
+    Add(name, help, prometheus::MetricType::Gauge, labels_, value);
+  }
+  void Counter(const char* name, const char* help, double value) {
+    Add(name, help, prometheus::MetricType::Counter, labels_, value);
+  }
+  void PerTier(const char* name, const char* help, int64_t gpu, int64_t cpu) {
+    for (const auto& [tier, value] : {std::pair{"gpu", gpu}, std::pair{"cpu", cpu}}) {
+      LabelMap labels = labels_;
+      labels["tier"] = tier;
+      Add(name, help, prometheus::MetricType::Gauge, labels, static_cast<double>(value));
+    }
+  }
+
+  const LabelMap& labels_;
+  std::vector<prometheus::MetricFamily> families_;
+};
+
+}  // namespace
+
+struct ServerMetrics::Families {
+  const Engine* engine;
+  LabelMap labels;
+  prometheus::Registry registry;
+  prometheus::Histogram* time_to_first_token;
+  prometheus::Histogram* inter_token_latency;
+  prometheus::Histogram* time_per_output_token;
+  prometheus::Histogram* request_time_per_output_token;
+  prometheus::Histogram* e2e_latency;
+  prometheus::Histogram* prefill_time;
+  prometheus::Histogram* decode_time;
+  prometheus::Histogram* prompt_tokens;
+  prometheus::Histogram* generation_tokens;
+  prometheus::Histogram* params_max_tokens;
+  prometheus::Histogram* params_n;
+  std::map<std::string, prometheus::Counter*, std::less<>> success;
+
+  Families(const Engine* engine_in, const std::string& model_name)
+      : engine(engine_in), labels({{"model_name", model_name}, {"engine", "0"}}) {
+    const Buckets token_buckets = OneTwoFiveBuckets(engine->max_model_len());
+    time_to_first_token = Histogram("vllm:time_to_first_token_seconds", "Arrival to first token, in seconds.",
+                                    kTimeToFirstTokenBuckets);
+    inter_token_latency =
+        Histogram("vllm:inter_token_latency_seconds", "Time between two tokens of a sequence, in seconds.",
+                  kTokenLatencyBuckets);
+    time_per_output_token = Histogram("vllm:time_per_output_token_seconds", "The same under its former name.",
+                                      kTokenLatencyBuckets);
+    request_time_per_output_token = Histogram(
+        "vllm:request_time_per_output_token_seconds",
+        "Mean time per token after the first, one value a sequence, in seconds.", kTokenLatencyBuckets);
+    e2e_latency = Histogram("vllm:e2e_request_latency_seconds", "Arrival to last token, in seconds.",
+                            kRequestLatencyBuckets);
+    prefill_time = Histogram("vllm:request_prefill_time_seconds",
+                             "Arrival to first token, one value a finished sequence, in seconds.",
+                             kRequestLatencyBuckets);
+    decode_time = Histogram("vllm:request_decode_time_seconds", "First token to last token, in seconds.",
+                            kRequestLatencyBuckets);
+    prompt_tokens = Histogram("vllm:request_prompt_tokens", "Prompt tokens of a sequence.", token_buckets);
+    generation_tokens =
+        Histogram("vllm:request_generation_tokens", "Tokens generated for a sequence.", token_buckets);
+    params_max_tokens =
+        Histogram("vllm:request_params_max_tokens", "max_tokens of a sequence.", token_buckets);
+    params_n = Histogram("vllm:request_params_n", "n of a request.", kParamNBuckets);
+    auto& counters = prometheus::BuildCounter()
+                         .Name("vllm:request_success_total")
+                         .Help("Sequences that ended, by reason.")
+                         .Register(registry);
+    for (const char* reason : {"stop", "length", "abort", "error"}) {
+      LabelMap with_reason = labels;
+      with_reason["finished_reason"] = reason;
+      success[reason] = &counters.Add(with_reason);
+    }
+  }
+
+  prometheus::Histogram* Histogram(const char* name, const char* help, const Buckets& buckets) {
+    return &prometheus::BuildHistogram().Name(name).Help(help).Register(registry).Add(labels, buckets);
+  }
+};
+
+ServerMetrics::ServerMetrics(const Engine* engine, const std::string& model_name)
+    : families_(std::make_unique<Families>(engine, model_name)) {}
+
+ServerMetrics::~ServerMetrics() = default;
+
+void ServerMetrics::ObserveTimeToFirstToken(double seconds) {
+  families_->time_to_first_token->Observe(seconds);
+}
+
+void ServerMetrics::ObserveInterTokenLatency(double seconds) {
+  families_->inter_token_latency->Observe(seconds);
+  families_->time_per_output_token->Observe(seconds);
+}
+
+void ServerMetrics::ObserveFinished(const FinishedSequence& sequence) {
+  const auto counter = families_->success.find(sequence.reason);
+  if (counter != families_->success.end()) counter->second->Increment();
+  families_->params_n->Observe(static_cast<double>(sequence.n));
+  families_->params_max_tokens->Observe(static_cast<double>(sequence.max_tokens));
+  families_->prompt_tokens->Observe(static_cast<double>(sequence.prompt_tokens));
+  families_->generation_tokens->Observe(static_cast<double>(sequence.generation_tokens));
+  families_->e2e_latency->Observe(sequence.e2e_seconds);
+  if (sequence.generation_tokens == 0) return;
+  const double decode_seconds = sequence.e2e_seconds - sequence.prefill_seconds;
+  families_->prefill_time->Observe(sequence.prefill_seconds);
+  families_->decode_time->Observe(decode_seconds);
+  if (sequence.generation_tokens > 1) {
+    families_->request_time_per_output_token->Observe(decode_seconds /
+                                                      static_cast<double>(sequence.generation_tokens - 1));
+  }
+}
+
+std::string ServerMetrics::Render() const {
+  const EngineStats stats = families_->engine->Stats();
+  EngineFamilies engine_families(stats, families_->labels);
+  engine_families.CacheConfig(stats, families_->engine->options());
+  std::vector<prometheus::MetricFamily> all = engine_families.Take();
+  std::vector<prometheus::MetricFamily> own = families_->registry.Collect();
+  all.insert(all.end(), std::make_move_iterator(own.begin()), std::make_move_iterator(own.end()));
+  std::ostringstream out;
+  prometheus::TextSerializer().Serialize(out, all);
+  return out.str();
+}
+
+}  // namespace tandem

@@ -1,0 +1,83 @@
+// Models, health, version, metrics and the web page.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "server/api_state.h"
+#include "server/json_text.h"
+#include "server/web_page.h"
+
+namespace tandem {
+namespace {
+
+using nlohmann::ordered_json;
+
+void RespondJson(const std::shared_ptr<HttpExchange>& exchange, const ordered_json& body) {
+  HttpResponse response;
+  response.body = DumpJson(body);
+  exchange->Respond(std::move(response));
+}
+
+ordered_json ModelCard(const ApiState& state) {
+  return {{"id", state.options.served_model_name},
+          {"object", "model"},
+          {"created", state.created},
+          {"owned_by", "tandem"},
+          {"root", state.options.served_model_name},
+          {"parent", nullptr},
+          {"max_model_len", state.model.max_model_len}};
+}
+
+}  // namespace
+
+std::optional<ApiError> NotServing(const ApiState& state) {
+  if (state.draining)
+    return Unavailable("The server is shutting down and takes no new requests.", "draining");
+  if (state.engine.load() == nullptr) return Unavailable("The model is still being loaded.", "loading");
+  return std::nullopt;
+}
+
+void ListModels(ApiState& state, HttpRequest /*request*/, std::shared_ptr<HttpExchange> exchange) {
+  RespondJson(exchange, {{"object", "list"}, {"data", ordered_json::array({ModelCard(state)})}});
+}
+
+void RetrieveModel(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
+  constexpr std::string_view kPrefix = "/v1/models/";
+  const std::string id = PercentDecode(request.Path().substr(kPrefix.size()));
+  if (id != state.options.served_model_name) return exchange->Respond(ErrorResponse(ModelNotFound(id)));
+  RespondJson(exchange, ModelCard(state));
+}
+
+void Health(ApiState& state, HttpRequest /*request*/, std::shared_ptr<HttpExchange> exchange) {
+  if (const auto error = NotServing(state)) return exchange->Respond(ErrorResponse(*error));
+  RespondJson(exchange, {{"status", "ok"}});
+}
+
+void Version(ApiState& /*state*/, HttpRequest /*request*/, std::shared_ptr<HttpExchange> exchange) {
+  RespondJson(exchange, {{"version", TANDEM_VERSION}});
+}
+
+void Metrics(ApiState& state, HttpRequest /*request*/, std::shared_ptr<HttpExchange> exchange) {
+  HttpResponse response;
+  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  const bool loaded = state.engine.load() != nullptr;
+  response.body = fmt::format(
+      "# HELP tandem:model_loaded Whether the model is loaded.\n# TYPE tandem:model_loaded gauge\n"
+      "tandem:model_loaded {}\n",
+      loaded ? 1 : 0);
+  if (loaded) response.body += state.metrics->Render();
+  exchange->Respond(std::move(response));
+}
+
+void WebPage(ApiState& /*state*/, HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
+  const WebAsset* asset = FindWebAsset(request.Path());
+  HttpResponse response;
+  response.content_type = std::string(WebContentType(asset->path));
+  response.headers = {{"Cache-Control", "no-cache"},
+                      {"X-Content-Type-Options", "nosniff"},
+                      {"Content-Security-Policy", "default-src 'self'"}};
+  response.body = std::string(asset->content);
+  exchange->Respond(std::move(response));
+}
+
+}  // namespace tandem

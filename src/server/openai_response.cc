@@ -1,0 +1,196 @@
+#include "server/openai_response.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <utility>
+
+#include "server/json_text.h"
+#include "text/utf8.h"
+
+namespace tandem {
+namespace {
+
+using nlohmann::ordered_json;
+
+// A float that JSON can carry: a probability of zero has no finite logarithm.
+ordered_json LogprobValue(float logprob) {
+  constexpr double kLowest = -9999.0;
+  return std::isfinite(logprob) ? static_cast<double>(logprob) : kLowest;
+}
+
+// The text of a token on its own. Bytes that are no text by themselves are spelled out, so that they stay
+// apart.
+std::string TokenText(const std::string& bytes) {
+  if (IsValidUtf8(bytes)) return bytes;
+  std::string text = "bytes:";
+  for (const char c : bytes) text += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  return text;
+}
+
+ordered_json ChatToken(const Tokenizer& tokenizer, int32_t token, float logprob) {
+  const std::string bytes = tokenizer.TokenBytes(token);
+  ordered_json byte_values = ordered_json::array();
+  for (const char c : bytes) byte_values.push_back(static_cast<unsigned char>(c));
+  return {{"token", TokenText(bytes)}, {"logprob", LogprobValue(logprob)}, {"bytes", std::move(byte_values)}};
+}
+
+ordered_json StopReason(const CompletionStream& stream) {
+  if (stream.stop_string()) return *stream.stop_string();
+  if (stream.stop_token()) return *stream.stop_token();
+  return nullptr;
+}
+
+ordered_json UsageJson(const Usage& usage) {
+  return {{"prompt_tokens", usage.prompt_tokens},
+          {"completion_tokens", usage.completion_tokens},
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+}
+
+ordered_json LogprobsJson(const GenerationRequest& request, const Tokenizer& tokenizer,
+                          const std::vector<TokenRecord>& records) {
+  if (request.num_logprobs < 0) return nullptr;
+  return request.kind == GenerationRequest::Kind::kChat
+             ? ChatLogprobs(tokenizer, records, request.num_logprobs)
+             : CompletionLogprobs(tokenizer, records, request.num_logprobs);
+}
+
+}  // namespace
+
+std::string NewResponseId(GenerationRequest::Kind kind) {
+  static const uint64_t salt = std::random_device{}();
+  static std::atomic<uint64_t> counter{0};
+  // splitmix64 of a counter: no two alike, and not guessable from one another at a glance.
+  uint64_t mixed = (salt << 32) + ++counter * 0x9e3779b97f4a7c15U;
+  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9U;
+  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebU;
+  return fmt::format("{}-{:08x}{:016x}", kind == GenerationRequest::Kind::kChat ? "chatcmpl" : "cmpl",
+                     static_cast<uint32_t>(salt), mixed ^ (mixed >> 31));
+}
+
+ordered_json CompletionLogprobs(const Tokenizer& tokenizer, const std::vector<TokenRecord>& records,
+                                int32_t num_logprobs) {
+  ordered_json tokens = ordered_json::array();
+  ordered_json token_logprobs = ordered_json::array();
+  ordered_json top_logprobs = ordered_json::array();
+  ordered_json text_offset = ordered_json::array();
+  for (const TokenRecord& record : records) {
+    const std::string text = TokenText(tokenizer.TokenBytes(record.token));
+    tokens.push_back(text);
+    text_offset.push_back(record.text_offset);
+    if (!record.logprob) {
+      token_logprobs.push_back(nullptr);
+      top_logprobs.push_back(nullptr);
+      continue;
+    }
+    token_logprobs.push_back(LogprobValue(*record.logprob));
+    // The token's own, and the best; of tokens with the same text the more likely one counts.
+    ordered_json top = ordered_json::object();
+    const auto count = std::min(record.top_logprobs.size(), static_cast<size_t>(num_logprobs));
+    for (size_t i = 0; i < count; ++i) {
+      const TokenLogprob& candidate = record.top_logprobs[i];
+      top.emplace(TokenText(tokenizer.TokenBytes(candidate.token)), LogprobValue(candidate.logprob));
+    }
+    top.emplace(text, LogprobValue(*record.logprob));
+    top_logprobs.push_back(std::move(top));
+  }
+  return {{"tokens", std::move(tokens)},
+          {"token_logprobs", std::move(token_logprobs)},
+          {"top_logprobs", std::move(top_logprobs)},
+          {"text_offset", std::move(text_offset)}};
+}
+
+ordered_json ChatLogprobs(const Tokenizer& tokenizer, const std::vector<TokenRecord>& records,
+                          int32_t num_logprobs) {
+  ordered_json content = ordered_json::array();
+  for (const TokenRecord& record : records) {
+    ordered_json entry = ChatToken(tokenizer, record.token, record.logprob.value_or(0.0F));
+    ordered_json& top = entry["top_logprobs"] = ordered_json::array();
+    const auto count = std::min(record.top_logprobs.size(), static_cast<size_t>(num_logprobs));
+    for (size_t i = 0; i < count; ++i) {
+      top.push_back(ChatToken(tokenizer, record.top_logprobs[i].token, record.top_logprobs[i].logprob));
+    }
+    content.push_back(std::move(entry));
+  }
+  return {{"content", std::move(content)}};
+}
+
+std::string ResponseBody(const ResponseIdentity& identity, const Tokenizer& tokenizer,
+                         const GenerationRequest& request, const std::vector<Choice>& choices,
+                         const std::vector<CompletionStream>& streams, const Usage& usage) {
+  const bool is_chat = identity.kind == GenerationRequest::Kind::kChat;
+  ordered_json choice_list = ordered_json::array();
+  for (size_t i = 0; i < choices.size(); ++i) {
+    ordered_json choice = {{"index", i}};
+    if (is_chat) {
+      choice["message"] = {{"role", "assistant"}, {"content", choices[i].text}};
+    } else {
+      choice["text"] = choices[i].text;
+    }
+    choice["logprobs"] = LogprobsJson(request, tokenizer, choices[i].records);
+    choice["finish_reason"] = streams[i].finish_reason();
+    choice["stop_reason"] = StopReason(streams[i]);
+    choice_list.push_back(std::move(choice));
+  }
+  return DumpJson({{"id", identity.id},
+                   {"object", is_chat ? "chat.completion" : "text_completion"},
+                   {"created", identity.created},
+                   {"model", identity.model},
+                   {"choices", std::move(choice_list)},
+                   {"usage", UsageJson(usage)}});
+}
+
+ChunkWriter::ChunkWriter(const ResponseIdentity& identity, const Tokenizer* tokenizer,
+                         const GenerationRequest* request)
+    : is_chat_(identity.kind == GenerationRequest::Kind::kChat), tokenizer_(tokenizer), request_(request) {
+  head_ = fmt::format(R"({{"id":"{}","object":"{}","created":{},"model":)", identity.id,
+                      is_chat_ ? "chat.completion.chunk" : "text_completion", identity.created);
+  AppendJsonString(identity.model, &head_);
+  prefix_ = head_ + R"(,"choices":[{"index":)";
+}
+
+std::string ChunkWriter::Close(std::string chunk) const {
+  chunk += request_->include_usage ? R"(}],"usage":null})" : "}]}";
+  return chunk;
+}
+
+std::string ChunkWriter::Role(size_t choice_index) const {
+  return Close(
+      fmt::format(R"({}{},"delta":{{"role":"assistant","content":""}},"logprobs":null,"finish_reason":null)",
+                  prefix_, choice_index));
+}
+
+std::string ChunkWriter::Delta(size_t choice_index, const CompletionStream::Delta& delta,
+                               const CompletionStream& stream) const {
+  std::string chunk = fmt::format("{}{},", prefix_, choice_index);
+  if (is_chat_) {
+    chunk += R"("delta":{)";
+    if (!delta.text.empty()) {
+      chunk += R"("content":)";
+      AppendJsonString(delta.text, &chunk);
+    }
+    chunk += "}";
+  } else {
+    chunk += R"("text":)";
+    AppendJsonString(delta.text, &chunk);
+  }
+  chunk += R"(,"logprobs":)";
+  chunk += delta.records.empty() ? "null" : DumpJson(LogprobsJson(*request_, *tokenizer_, delta.records));
+  if (delta.finished) {
+    chunk += fmt::format(R"(,"finish_reason":"{}","stop_reason":{})", stream.finish_reason(),
+                         DumpJson(StopReason(stream)));
+  } else {
+    chunk += R"(,"finish_reason":null)";
+  }
+  return Close(std::move(chunk));
+}
+
+std::string ChunkWriter::FinalUsage(const Usage& usage) const {
+  return fmt::format(R"({},"choices":[],"usage":{}}})", head_, DumpJson(UsageJson(usage)));
+}
+
+}  // namespace tandem

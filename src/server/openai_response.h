@@ -1,0 +1,69 @@
+// The OpenAI API's answers, whole and in stream chunks.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/completion_stream.h"
+#include "server/generation_request.h"
+#include "text/tokenizer.h"
+
+namespace tandem {
+
+struct Usage {
+  int64_t prompt_tokens = 0;
+  int64_t completion_tokens = 0;
+};
+
+// What every answer and chunk of one request repeats.
+struct ResponseIdentity {
+  GenerationRequest::Kind kind = GenerationRequest::Kind::kCompletion;
+  std::string id;
+  int64_t created = 0;  // seconds since 1970
+  std::string model;
+};
+
+struct Choice {
+  std::string text;
+  std::vector<TokenRecord> records;
+};
+
+// New random id: "cmpl-..." or "chatcmpl-...".
+std::string NewResponseId(GenerationRequest::Kind kind);
+
+// logprobs objects: {"tokens", "token_logprobs", "top_logprobs", "text_offset"} and {"content": [...]}.
+nlohmann::ordered_json CompletionLogprobs(const Tokenizer& tokenizer, const std::vector<TokenRecord>& records,
+                                          int32_t num_logprobs);
+nlohmann::ordered_json ChatLogprobs(const Tokenizer& tokenizer, const std::vector<TokenRecord>& records,
+                                    int32_t num_logprobs);
+
+// The body of a plain answer; one stream for each choice.
+std::string ResponseBody(const ResponseIdentity& identity, const Tokenizer& tokenizer,
+                         const GenerationRequest& request, const std::vector<Choice>& choices,
+                         const std::vector<CompletionStream>& streams, const Usage& usage);
+
+// JSON of stream chunks; see sse.h for their frame.
+class ChunkWriter {
+ public:
+  ChunkWriter(const ResponseIdentity& identity, const Tokenizer* tokenizer, const GenerationRequest* request);
+  // Chat only: announces the role of a choice.
+  std::string Role(size_t choice_index) const;
+  // stream: for finish_reason; it is null in chunks of unfinished streams.
+  std::string Delta(size_t choice_index, const CompletionStream::Delta& delta,
+                    const CompletionStream& stream) const;
+  std::string FinalUsage(const Usage& usage) const;
+
+ private:
+  std::string Close(std::string chunk) const;
+
+  bool is_chat_;
+  std::string prefix_;  // up to the choice's index
+  std::string head_;    // up to "choices":
+  const Tokenizer* tokenizer_;
+  const GenerationRequest* request_;
+};
+
+}  // namespace tandem

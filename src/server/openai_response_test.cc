@@ -1,0 +1,141 @@
+#include "server/openai_response.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "server/api_error.h"
+#include "server/sse.h"
+#include "server/test_model.h"
+
+namespace tandem {
+namespace {
+
+using nlohmann::ordered_json;
+
+const TestModel& Model() {
+  static const TestModel model;
+  return model;
+}
+
+TokenRecord Record(int32_t token, float logprob, int64_t offset) {
+  return {.token = token,
+          .logprob = logprob,
+          .top_logprobs = {{'b', -0.1F}, {token, logprob}},
+          .text_offset = offset};
+}
+
+GenerationRequest Request(GenerationRequest::Kind kind) {
+  GenerationRequest request;
+  request.kind = kind;
+  request.prompts.push_back({.tokens = {'p'}, .text = {}, .max_tokens = 9});
+  return request;
+}
+
+CompletionStream Finished(const GenerationRequest& request) {
+  CompletionStream stream(&Model().tokenizer(), &request, 0);
+  RequestOutput output;
+  output.tokens.push_back({.token = 'a'});
+  output.finish_reason = FinishReason::kLength;
+  stream.Append(output);
+  return stream;
+}
+
+TEST(OpenAiResponse, CompletionLogprobsHaveTheTokensOwnBesideTheBest) {
+  TokenRecord first{.token = 'x', .logprob = std::nullopt, .top_logprobs = {}, .text_offset = 0};
+  const ordered_json logprobs = CompletionLogprobs(Model().tokenizer(), {first, Record('a', -2.5F, 1)}, 1);
+  EXPECT_EQ(logprobs["tokens"], ordered_json({"x", "a"}));
+  EXPECT_EQ(logprobs["token_logprobs"], ordered_json({nullptr, -2.5}));
+  EXPECT_EQ(logprobs["text_offset"], ordered_json({0, 1}));
+  EXPECT_TRUE(logprobs["top_logprobs"][0].is_null());
+  EXPECT_EQ(logprobs["top_logprobs"][1].size(), 2U);
+  EXPECT_EQ(logprobs["top_logprobs"][1]["a"], -2.5);
+}
+
+TEST(OpenAiResponse, ChatLogprobsHaveBytes) {
+  const ordered_json logprobs = ChatLogprobs(Model().tokenizer(), {Record(0xff, -3.0F, 0)}, 2);
+  const ordered_json& entry = logprobs["content"][0];
+  EXPECT_EQ(entry["token"], "bytes:\\xff");
+  EXPECT_EQ(entry["bytes"], ordered_json::array({255}));
+  EXPECT_EQ(entry["top_logprobs"].size(), 2U);
+  EXPECT_EQ(entry["top_logprobs"][0]["token"], "b");
+}
+
+TEST(OpenAiResponse, LogprobsAreFinite) {
+  const ordered_json logprobs = ChatLogprobs(Model().tokenizer(), {Record('a', -INFINITY, 0)}, 0);
+  EXPECT_EQ(logprobs["content"][0]["logprob"], -9999.0);
+}
+
+TEST(OpenAiResponse, PlainBodies) {
+  const ResponseIdentity identity{GenerationRequest::Kind::kCompletion, "cmpl-1", 5, "m"};
+  const GenerationRequest request = Request(GenerationRequest::Kind::kCompletion);
+  std::vector<CompletionStream> streams;
+  streams.push_back(Finished(request));
+  const auto body = ordered_json::parse(
+      ResponseBody(identity, Model().tokenizer(), request, {{"text\xff", {}}}, streams, {3, 4}));
+  EXPECT_EQ(body["object"], "text_completion");
+  EXPECT_EQ(body["choices"][0]["text"], "text\xef\xbf\xbd");
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "length");
+  EXPECT_TRUE(body["choices"][0]["logprobs"].is_null());
+  EXPECT_EQ(body["usage"]["total_tokens"], 7);
+
+  const ResponseIdentity chat_identity{GenerationRequest::Kind::kChat, "chatcmpl-1", 5, "m"};
+  const GenerationRequest chat = Request(GenerationRequest::Kind::kChat);
+  std::vector<CompletionStream> chat_streams;
+  chat_streams.push_back(Finished(chat));
+  const auto chat_body = ordered_json::parse(
+      ResponseBody(chat_identity, Model().tokenizer(), chat, {{"t", {}}}, chat_streams, {3, 4}));
+  EXPECT_EQ(chat_body["object"], "chat.completion");
+  EXPECT_EQ(chat_body["choices"][0]["message"]["role"], "assistant");
+}
+
+TEST(OpenAiResponse, ChunksAreJson) {
+  for (const auto kind : {GenerationRequest::Kind::kCompletion, GenerationRequest::Kind::kChat}) {
+    GenerationRequest request = Request(kind);
+    request.include_usage = true;
+    const ResponseIdentity identity{kind, "id\\1", 5, "mo\"del"};
+    ResponseIdentity plain = identity;
+    plain.id = "id1";
+    const ChunkWriter writer(plain, &Model().tokenizer(), &request);
+    const CompletionStream stream = Finished(request);
+    CompletionStream::Delta delta{.text = "a\"\n", .records = {}, .finished = false};
+    const auto chunk = ordered_json::parse(writer.Delta(2, delta, stream));
+    EXPECT_EQ(chunk["model"], "mo\"del");
+    EXPECT_EQ(chunk["choices"][0]["index"], 2);
+    EXPECT_TRUE(chunk["choices"][0]["finish_reason"].is_null());
+    EXPECT_TRUE(chunk["usage"].is_null());
+    const bool is_chat = kind == GenerationRequest::Kind::kChat;
+    EXPECT_EQ(is_chat ? chunk["choices"][0]["delta"]["content"] : chunk["choices"][0]["text"], "a\"\n");
+    delta.finished = true;
+    EXPECT_EQ(ordered_json::parse(writer.Delta(0, delta, stream))["choices"][0]["finish_reason"], "length");
+    const auto usage = ordered_json::parse(writer.FinalUsage({1, 2}));
+    EXPECT_TRUE(usage["choices"].empty());
+    EXPECT_EQ(usage["usage"]["total_tokens"], 3);
+    EXPECT_EQ(ordered_json::parse(writer.Role(1))["choices"][0]["delta"]["role"], "assistant");
+  }
+}
+
+TEST(OpenAiResponse, IdsDiffer) {
+  EXPECT_NE(NewResponseId(GenerationRequest::Kind::kChat), NewResponseId(GenerationRequest::Kind::kChat));
+  EXPECT_TRUE(NewResponseId(GenerationRequest::Kind::kCompletion).starts_with("cmpl-"));
+}
+
+TEST(Sse, FramesOneEvent) {
+  EXPECT_EQ(SseEvent("{}"), "data: {}\n\n");
+}
+
+TEST(ApiError, BodyHasAllFourFields) {
+  const auto body = ordered_json::parse(ErrorBody(InvalidRequest("n", "bad \xff")));
+  EXPECT_EQ(body["error"]["param"], "n");
+  EXPECT_EQ(body["error"]["type"], "invalid_request_error");
+  EXPECT_EQ(body["error"]["code"], "invalid_value");
+  EXPECT_EQ(body["error"]["message"], "bad \xef\xbf\xbd");
+  EXPECT_TRUE(ordered_json::parse(ErrorBody({.status = 500, .message = "x"}))["error"]["param"].is_null());
+  EXPECT_EQ(ErrorResponse(Unavailable("x", "queue_full")).headers.at(0).name, "Retry-After");
+}
+
+}  // namespace
+}  // namespace tandem

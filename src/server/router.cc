@@ -1,0 +1,44 @@
+#include "server/router.h"
+
+#include <array>
+
+#include "server/web_page.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::array kRoutes = {
+    Route{"POST", "/v1/chat/completions", &CreateChatCompletion, true},
+    Route{"POST", "/v1/completions", &CreateCompletion, true},
+    Route{"GET", "/v1/models", &ListModels, true},
+    Route{"GET", "/v1/models/", &RetrieveModel, true},
+    Route{"POST", "/tokenize", &Tokenize, true},
+    Route{"POST", "/detokenize", &Detokenize, true},
+    Route{"GET", "/health", &Health, false},
+    Route{"GET", "/version", &Version, false},
+    Route{"GET", "/metrics", &Metrics, false},
+};
+constexpr Route kWebRoute{"GET", "/", &WebPage, false};
+
+bool Matches(const Route& route, std::string_view path) {
+  if (!route.path.ends_with('/')) return path == route.path;
+  return path.size() > route.path.size() && path.starts_with(route.path);
+}
+
+}  // namespace
+
+RouteMatch FindRoute(std::string_view method, std::string_view path) {
+  const std::string_view wanted = method == "HEAD" ? "GET" : method;
+  RouteMatch match;
+  const auto consider = [&](const Route& route) {
+    if (route.method == wanted) match.route = &route;
+    match.allowed_methods = route.method == "GET" ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+  };
+  for (const Route& route : kRoutes) {
+    if (Matches(route, path)) consider(route);
+  }
+  if (match.allowed_methods.empty() && FindWebAsset(path) != nullptr) consider(kWebRoute);
+  return match;
+}
+
+}  // namespace tandem

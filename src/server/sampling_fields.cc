@@ -1,0 +1,199 @@
+// The fields that /v1/completions and /v1/chat/completions share.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "server/field_reader.h"
+#include "server/generation_request.h"
+
+namespace tandem {
+namespace {
+
+using nlohmann::ordered_json;
+
+constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
+constexpr int64_t kMaxSequencesPerPrompt = 128;
+constexpr size_t kMaxStopStrings = 16;
+constexpr size_t kMaxStopStringBytes = 1024;
+constexpr size_t kMaxStopTokenIds = 1024;
+constexpr size_t kMaxLogitBiasEntries = 4096;
+
+void ReadStop(FieldReader& reader, GenerationRequest* request) {
+  const ordered_json* stop = reader.Find("stop");
+  if (stop == nullptr) return;
+  if (stop->is_string()) {
+    request->stop.push_back(stop->get<std::string>());
+  } else if (stop->is_array()) {
+    if (stop->size() > kMaxStopStrings) {
+      return reader.Fail("stop",
+                         fmt::format("stop takes at most {} strings, got {}", kMaxStopStrings, stop->size()));
+    }
+    for (const ordered_json& item : *stop) {
+      if (!item.is_string()) {
+        return reader.Fail("stop", fmt::format("stop must be strings, got {}", JsonTypeName(item)));
+      }
+      request->stop.push_back(item.get<std::string>());
+    }
+  } else {
+    return reader.Fail(
+        "stop", fmt::format("stop must be a string or a list of strings, not {}", JsonTypeName(*stop)));
+  }
+  for (const std::string& text : request->stop) {
+    if (text.empty()) return reader.Fail("stop", "stop strings must not be empty");
+    if (text.size() > kMaxStopStringBytes) {
+      return reader.Fail("stop", fmt::format("a stop string may have at most {} bytes", kMaxStopStringBytes));
+    }
+  }
+}
+
+void ReadLogitBias(FieldReader& reader, int64_t vocab_size, SamplingParams* sampling) {
+  const ordered_json* bias = reader.Object("logit_bias");
+  if (bias == nullptr) return;
+  if (bias->size() > kMaxLogitBiasEntries) {
+    return reader.Fail("logit_bias",
+                       fmt::format("logit_bias takes at most {} entries", kMaxLogitBiasEntries));
+  }
+  for (const auto& [key, value] : bias->items()) {
+    int64_t token = -1;
+    const auto [end, failure] = std::from_chars(key.data(), key.data() + key.size(), token);
+    if (failure != std::errc() || end != key.data() + key.size() || token < 0 || token >= vocab_size) {
+      return reader.Fail("logit_bias", fmt::format("logit_bias keys must be token ids below {}, got \"{}\"",
+                                                   vocab_size, key));
+    }
+    if (!value.is_number() || !(value.get<double>() >= -100.0 && value.get<double>() <= 100.0)) {
+      return reader.Fail("logit_bias",
+                         fmt::format("logit_bias values must be numbers in [-100, 100], token {} has {}", key,
+                                     value.is_number() ? value.dump() : std::string(JsonTypeName(value))));
+    }
+    sampling->logit_bias.emplace_back(static_cast<int32_t>(token), value.get<float>());
+  }
+}
+
+void ReadSeed(FieldReader& reader, SamplingParams* sampling) {
+  const ordered_json* seed = reader.Find("seed");
+  if (seed == nullptr) return;
+  if (!seed->is_number_integer()) {
+    return reader.Fail("seed",
+                       fmt::format("seed must be an integer of 64 bits, not {}", JsonTypeName(*seed)));
+  }
+  sampling->seed =
+      seed->is_number_unsigned() ? seed->get<uint64_t>() : static_cast<uint64_t>(seed->get<int64_t>());
+}
+
+void ReadStream(FieldReader& reader, GenerationRequest* request) {
+  request->stream = reader.Bool("stream").value_or(false);
+  const ordered_json* options = reader.Object("stream_options");
+  if (options == nullptr) return;
+  if (!request->stream) {
+    return reader.Fail("stream_options", "stream_options is only allowed with stream");
+  }
+  FieldReader option_reader(*options, "stream_options.");
+  request->include_usage = option_reader.Bool("include_usage").value_or(false);
+  if (option_reader.error()) reader.Fail(option_reader.error()->param, option_reader.error()->message);
+}
+
+void RefuseUnsupported(FieldReader& reader) {
+  if (const ordered_json* format = reader.Object("response_format")) {
+    const auto type = format->find("type");
+    if (type == format->end() || !type->is_string() || type->get<std::string>() != "text") {
+      reader.Fail("response_format", "response_format: only {\"type\": \"text\"} is supported");
+    }
+  }
+  if (reader.Bool("use_beam_search").value_or(false)) {
+    reader.Fail("use_beam_search", "use_beam_search is not supported");
+  }
+}
+
+void ReadPenalties(FieldReader& reader, SamplingParams* sampling) {
+  constexpr double kMaxFloat = std::numeric_limits<float>::max();
+  if (const auto value = reader.Number("presence_penalty", -2, 2)) {
+    sampling->presence_penalty = static_cast<float>(*value);
+  }
+  if (const auto value = reader.Number("frequency_penalty", -2, 2)) {
+    sampling->frequency_penalty = static_cast<float>(*value);
+  }
+  if (const auto value = reader.Number("repetition_penalty", 0, kMaxFloat, true)) {
+    sampling->repetition_penalty = static_cast<float>(*value);
+  }
+}
+
+void ReadShape(FieldReader& reader, SamplingParams* sampling) {
+  if (const auto value = reader.Number("temperature", 0, 2)) {
+    sampling->temperature = static_cast<float>(*value);
+  }
+  if (const auto value = reader.Number("top_p", 0, 1, true)) sampling->top_p = static_cast<float>(*value);
+  if (const auto value = reader.Number("min_p", 0, 1)) sampling->min_p = static_cast<float>(*value);
+  if (const auto value = reader.Int("top_k", -1, std::numeric_limits<int32_t>::max())) {
+    sampling->top_k = static_cast<int32_t>(*value);
+  }
+}
+
+}  // namespace
+
+std::optional<ApiError> ParseSampling(const ordered_json& body, const ModelContext& model,
+                                      GenerationRequest* request) {
+  FieldReader reader(body);
+  const int64_t vocab_size = model.tokenizer->vocab_size();
+  SamplingParams& sampling = request->sampling;
+  sampling.temperature = model.defaults.temperature.value_or(1.0F);
+  sampling.top_p = model.defaults.top_p.value_or(1.0F);
+  sampling.top_k = model.defaults.top_k.value_or(0);
+  sampling.repetition_penalty = model.defaults.repetition_penalty.value_or(1.0F);
+  ReadShape(reader, &sampling);
+  ReadPenalties(reader, &sampling);
+  ReadSeed(reader, &sampling);
+  ReadStop(reader, request);
+  if (auto ids = reader.TokenIds("stop_token_ids", vocab_size)) {
+    if (ids->size() > kMaxStopTokenIds) {
+      reader.Fail("stop_token_ids", fmt::format("stop_token_ids takes at most {} ids", kMaxStopTokenIds));
+    }
+    sampling.stop_token_ids = std::move(*ids);
+  }
+  ReadLogitBias(reader, vocab_size, &sampling);
+  sampling.ignore_eos = reader.Bool("ignore_eos").value_or(false);
+  sampling.min_tokens = reader.Int("min_tokens", 0, kMaxInt64).value_or(0);
+  request->skip_special_tokens = reader.Bool("skip_special_tokens").value_or(true);
+  request->include_stop_str_in_output = reader.Bool("include_stop_str_in_output").value_or(false);
+  request->n = reader.Int("n", 1, kMaxSequencesPerPrompt).value_or(1);
+  if (const auto best_of = reader.Int("best_of", 1, kMaxInt64); best_of && *best_of != request->n) {
+    reader.Fail("best_of", fmt::format("best_of must be equal to n ({}), got {}", request->n, *best_of));
+  }
+  ReadStream(reader, request);
+  RefuseUnsupported(reader);
+  return reader.error();
+}
+
+std::optional<ApiError> CheckModelName(const ordered_json& body, const ModelContext& model) {
+  FieldReader reader(body);
+  const auto name = reader.String("model");
+  if (reader.error()) return reader.error();
+  if (name && !name->empty() && *name != model.served_model_name) return ModelNotFound(*name);
+  return std::nullopt;
+}
+
+std::optional<ApiError> FitContext(std::optional<int64_t> max_tokens, int64_t default_max_tokens,
+                                   const ModelContext& model, GenerationRequest::Prompt* prompt) {
+  const auto num_prompt_tokens = static_cast<int64_t>(prompt->tokens.size());
+  const int64_t room = model.max_model_len - num_prompt_tokens;
+  if (room < 1 || max_tokens.value_or(1) > room) {
+    const std::string requested =
+        max_tokens
+            ? fmt::format(
+                  "{} tokens ({} in the prompt; {} for the completion)",
+                  num_prompt_tokens > kMaxInt64 - *max_tokens ? kMaxInt64 : num_prompt_tokens + *max_tokens,
+                  num_prompt_tokens, *max_tokens)
+            : fmt::format("{} tokens in the prompt, which leaves none for the completion", num_prompt_tokens);
+    return ApiError{.status = 400,
+                    .message = fmt::format("This model's maximum context length is {} tokens, however you "
+                                           "requested {}. Please shorten the prompt or the completion.",
+                                           model.max_model_len, requested),
+                    .param = room < 1 ? "prompt" : "max_tokens",
+                    .code = "context_length_exceeded"};
+  }
+  prompt->max_tokens = max_tokens ? *max_tokens : std::min(default_max_tokens, room);
+  return std::nullopt;
+}
+
+}  // namespace tandem

@@ -1,0 +1,49 @@
+// The OpenAI-compatible server: listens at once, serves as soon as it has an engine, drains before it stops.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "server/http_server.h"
+
+namespace tandem {
+
+class Engine;
+struct ApiState;
+
+struct ServerOptions {
+  HttpServerOptions http;
+  std::string served_model_name;
+  std::string api_key;                            // empty: /v1 is open to everyone
+  std::vector<std::string> allowed_origins{"*"};  // CORS
+};
+
+class Server {
+ public:
+  // Listens; every API request gets 503 until SetEngine.
+  static Result<std::unique_ptr<Server>> Start(ServerOptions options);
+  // The engine must have nothing in flight any more (Drain or CancelAll) and be alive.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Once. The engine outlives the server.
+  void SetEngine(Engine* engine);
+  // Any thread. API requests get 503 from now on, answers under way go on.
+  void BeginDrain();
+  // Waits until no answer is under way. False after the timeout.
+  bool WaitUntilIdle(std::chrono::milliseconds timeout) const;
+  // Closes the socket and all connections.
+  void Stop();
+
+  std::string url() const;
+
+ private:
+  explicit Server(std::unique_ptr<ApiState> state);
+  std::unique_ptr<ApiState> state_;
+};
+
+}  // namespace tandem
