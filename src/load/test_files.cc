@@ -16,7 +16,8 @@ std::atomic<size_t> largest_allocation{0};
 }  // namespace
 
 // Replaced for the whole program, so that tests see what a corrupted count makes the loader ask for.
-void* operator new(size_t size) {
+// Not inlined: the compiler would see free() of what it takes for new's own memory.
+[[gnu::noinline]] void* operator new(size_t size) {
   size_t seen = largest_allocation.load();
   while (size > seen && !largest_allocation.compare_exchange_weak(seen, size)) {
   }
@@ -24,10 +25,10 @@ void* operator new(size_t size) {
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }
-void operator delete(void* memory) noexcept {
+[[gnu::noinline]] void operator delete(void* memory) noexcept {
   std::free(memory);
 }
-void operator delete(void* memory, size_t /*size*/) noexcept {
+[[gnu::noinline]] void operator delete(void* memory, size_t /*size*/) noexcept {
   std::free(memory);
 }
 

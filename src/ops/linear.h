@@ -1,0 +1,38 @@
+// Linear operations: y = x W^T (+ bias).
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/result.h"
+#include "ops/matrix_view.h"
+
+namespace tandem {
+
+// A weight [out_features, in_features] in the layout its backend multiplies fastest. Filled once at load
+// time, then immutable.
+class LinearWeight {
+ public:
+  virtual ~LinearWeight() = default;
+  virtual int64_t out_features() const = 0;
+  virtual int64_t in_features() const = 0;
+  virtual DType dtype() const = 0;
+  virtual size_t size_bytes() const = 0;
+  // Rows [row_begin, row_begin + num_rows) of the weight, host memory, dense [num_rows, in_features] in
+  // dtype(). Thread-safe for disjoint rows.
+  virtual void LoadRows(int64_t row_begin, int64_t num_rows, const void* rows) = 0;
+  // fp32 bias values of the same rows. A weight without a call has no bias.
+  virtual void LoadBias(int64_t row_begin, int64_t num_rows, const float* bias) = 0;
+};
+
+// y[rows, out] = x[rows, in] W^T + bias. x: the weight's dtype. y: fp32 or the weight's dtype.
+//
+// Row-independent: a row of y has the same bits whatever the other rows are and however many (host backend).
+// This is what makes every strategy give the same tokens at fp32.
+struct LinearArgs {
+  MatrixView x;
+  const LinearWeight* weight = nullptr;
+  MatrixView y;
+};
+
+}  // namespace tandem

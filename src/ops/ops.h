@@ -1,0 +1,46 @@
+// All operations of one backend. An op checks its arguments, then enqueues its work on a stream.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/dtype.h"
+#include "base/result.h"
+#include "device/device.h"
+#include "ops/attention.h"
+#include "ops/elementwise.h"
+#include "ops/linear.h"
+#include "ops/sampling.h"
+
+namespace tandem {
+
+// Arguments are device memory unless an op says otherwise and stay alive until the stream has run the op.
+// Shapes are CHECKed: they come from our own code. Enqueueing is for one thread at a time a stream.
+class Ops {
+ public:
+  virtual ~Ops() = default;
+
+  virtual Result<std::unique_ptr<LinearWeight>> CreateLinearWeight(int64_t out_features, int64_t in_features,
+                                                                   DType dtype) = 0;
+  virtual std::unique_ptr<AttentionPlan> PlanAttention(const AttentionBatch& batch) = 0;
+
+  virtual void Embedding(Stream& stream, const EmbeddingArgs& args) = 0;
+  virtual void AddRmsNorm(Stream& stream, const AddRmsNormArgs& args) = 0;
+  virtual void Linear(Stream& stream, const LinearArgs& args) = 0;
+  virtual void QkvPrepare(Stream& stream, const QkvPrepareArgs& args) = 0;
+  virtual void AppendKv(Stream& stream, const AppendKvArgs& args) = 0;
+  virtual void PagedAttention(Stream& stream, const AttentionArgs& args) = 0;
+  virtual void SiluMul(Stream& stream, const SiluMulArgs& args) = 0;
+  virtual void GatherRows(Stream& stream, const GatherRowsArgs& args) = 0;
+  virtual void Sample(Stream& stream, const SampleArgs& args) = 0;
+
+  // What the ops chose for this machine ("bf16: AVX-512 BF16 up to 32 rows, oneDNN above"), for doctor and
+  // the log.
+  virtual std::string Description() const = 0;
+};
+
+// Ops of the host backend (streams of CreateHostDevice).
+std::unique_ptr<Ops> CreateHostOps();
+
+}  // namespace tandem
