@@ -5,6 +5,7 @@
 #   scripts/lint.sh format layers     only these
 #   scripts/lint.sh --fix             formats the sources instead of checking them
 #   scripts/lint.sh tidy FILE...      clang-tidy on these files
+#   scripts/lint.sh analyze [FILE...] the same with clang's static analyzer, which CI leaves out for its time
 #
 # tidy needs a configured build (host-release unless TANDEM_BUILD_DIR names another) and remembers what passed.
 set -uo pipefail
@@ -25,13 +26,16 @@ check_tidy() {
   if [[ ! -f $build_dir/compile_commands.json ]]; then
     cmake --preset host-release >/dev/null || return 1
   fi
-  python3 scripts/run_clang_tidy.py "$build_dir" "$@"
+  local options=()
+  [[ ${1:-} == --analyze ]] && { options=(--analyze); shift; }
+  python3 scripts/run_clang_tidy.py "${options[@]}" "$build_dir" "$@"
 }
 
 case "${1:-}" in
-  -h | --help) sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  -h | --help) sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
   --fix) sources | xargs -0 -r clang-format -i; exit ;;
   tidy) shift; check_tidy "$@"; exit ;;
+  analyze) shift; check_tidy --analyze "$@"; exit ;;
 esac
 
 checks=("$@")

@@ -78,7 +78,7 @@ start build_tandem
 build=$job
 # A line now and then: on two cores a first build takes minutes.
 while kill -0 "$build" 2>/dev/null; do
-  for _ in {1..100}; do
+  for _ in {1..300}; do
     kill -0 "$build" 2>/dev/null || break
     sleep 0.1
   done

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over src/ on all cores, and skips what has not changed since it last passed.
 
-    scripts/run_clang_tidy.py BUILD_DIR [FILE...]
+    scripts/run_clang_tidy.py [--analyze] BUILD_DIR [FILE...]
 
 BUILD_DIR is a configured build folder (compile_commands.json). A file counts as unchanged if its own text, the
 text of every project header it reaches, its compile command, .clang-tidy and clang-tidy's version are the same.
-Passes are remembered under build/.tidy-cache. Standard library only.
+Passes are remembered in the user's cache folder, for every checkout. Without --analyze the static analyzer of
+.clang-tidy is left out: it takes longer than all other checks together. Standard library only.
 """
 
 import argparse
@@ -21,7 +22,8 @@ import sys
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-CACHE = ROOT / "build" / ".tidy-cache"
+CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tandem" / "clang-tidy"
+WITHOUT_ANALYZER = "--checks=-clang-analyzer-*"
 INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
@@ -59,17 +61,19 @@ class Texts:
 
 def cache_key(texts, entry, base):
     key = hashlib.sha256(base)
-    key.update(" ".join(entry.get("arguments") or shlex.split(entry["command"])).encode())
+    command = entry.get("arguments") or shlex.split(entry["command"])
+    # Where the checkout and the build folder are, and whether there is a ccache, changes nothing.
+    command = [word.replace(str(ROOT), ".") for word in command if word.startswith(("-D", "-W", "-f", "-m", "-s", "-I"))]
+    key.update(" ".join(command).encode())
     for path in texts.closure(pathlib.Path(entry["file"])):
         key.update(path.relative_to(ROOT).as_posix().encode() + b"\0" + texts.digest(path))
     return key.hexdigest()
 
 
-def tidy(build_dir, file):
+def tidy(build_dir, options, file):
     begin = time.monotonic()
-    run = subprocess.run(
-        ["clang-tidy", "-p", str(build_dir), "--quiet", str(file)], capture_output=True, text=True, check=False
-    )
+    command = ["clang-tidy", "-p", str(build_dir), "--quiet", *options, str(file)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
     # clang-tidy says on standard error only how many warnings of system headers it suppressed.
     output = run.stdout if run.stdout.strip() or run.returncode == 0 else run.stdout + run.stderr
     return run.returncode, output, time.monotonic() - begin
@@ -77,6 +81,7 @@ def tidy(build_dir, file):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--analyze", action="store_true")
     parser.add_argument("build_dir", type=pathlib.Path)
     parser.add_argument("files", nargs="*", type=pathlib.Path)
     arguments = parser.parse_args()
@@ -97,7 +102,8 @@ def main():
         return 2
 
     version = subprocess.run(["clang-tidy", "--version"], capture_output=True, check=True).stdout
-    base = version + (ROOT / ".clang-tidy").read_bytes()
+    options = [] if arguments.analyze else [WITHOUT_ANALYZER]
+    base = version + (ROOT / ".clang-tidy").read_bytes() + " ".join(options).encode()
     texts = Texts()
     keys = {file: cache_key(texts, entry, base) for file, entry in entries.items()}
     CACHE.mkdir(parents=True, exist_ok=True)
@@ -108,7 +114,7 @@ def main():
     failed = []
     slowest = []
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        runs = {pool.submit(tidy, arguments.build_dir, file): file for file in stale}
+        runs = {pool.submit(tidy, arguments.build_dir, options, file): file for file in stale}
         for run in concurrent.futures.as_completed(runs):
             file = runs[run]
             code, output, seconds = run.result()
