@@ -27,8 +27,9 @@ class LinearWeight {
 
 // y[rows, out] = x[rows, in] W^T + bias. x: the weight's dtype. y: fp32 or the weight's dtype.
 //
-// Row-independent: a row of y has the same bits whatever the other rows are and however many (host backend).
-// This is what makes every strategy give the same tokens at fp32.
+// Row-independent on the host backend: a row of y has the same bits whatever the other rows are and however
+// many. This is what makes every strategy give the same tokens at fp32. It holds for bf16 too, except on
+// processors with AMX, where bf16 products of many rows take another path than those of few.
 struct LinearArgs {
   MatrixView x;
   const LinearWeight* weight = nullptr;

@@ -244,7 +244,8 @@ TEST(ChatTemplate, MutatedTemplatesNeverCrash) {
   const auto below = [&random](size_t bound) { return static_cast<size_t>(random() % bound); };
   std::vector<std::string> corpus;
   for (const std::string& family : Families()) corpus.push_back(ReadFixture(family + ".jinja"));
-  for (const Json& test_case : Json::parse(ReadFixture("snippets.json"))["cases"]) {
+  const Json snippets = Json::parse(ReadFixture("snippets.json"));
+  for (const Json& test_case : snippets["cases"]) {
     corpus.push_back(test_case["template"].get<std::string>());
   }
   const std::vector<std::string> pieces = {"{{",

@@ -130,7 +130,7 @@ int64_t Runtime::Length(const Value& value) {
     case Kind::kUndefined:
       return 0;
     case Kind::kString:
-      ChargeSteps(static_cast<int64_t>(value.text().size() / 64));
+      ChargeSteps(static_cast<int64_t>(value.text().size() / 16));
       return CodePointCount(value.text());
     case Kind::kList:
     case Kind::kTuple:

@@ -13,7 +13,7 @@
 namespace tandem::jinja {
 
 inline constexpr size_t kMaxOutputBytes = size_t{16} << 20;     // of the output and of any one string
-inline constexpr size_t kMaxProducedBytes = size_t{512} << 20;  // of all strings that one rendering makes
+inline constexpr size_t kMaxProducedBytes = size_t{256} << 20;  // of all strings that one rendering makes
 inline constexpr int64_t kMaxSteps = 10'000'000;                // loop iterations, list elements, comparisons
 inline constexpr int kMaxCallDepth = 60;           // macros inside macros, filters inside filters
 inline constexpr size_t kMaxKeptObjects = 10'000;  // namespaces and macro definitions

@@ -109,6 +109,12 @@ bool IsStripped(char32_t c, const std::u32string* chars) {
   return chars != nullptr ? chars->find(c) != std::u32string::npos : IsSpace(c);
 }
 
+std::string MapAscii(std::string_view text, char first, char last) {
+  std::string out(text);
+  for (char& c : out) c = static_cast<char>(c >= first && c <= last ? c ^ 0x20 : c);
+  return out;
+}
+
 bool IsLineBreak(char32_t c) {
   return (c >= 0x0a && c <= 0x0d) || (c >= 0x1c && c <= 0x1e) || c == 0x85 || c == 0x2028 || c == 0x2029;
 }
@@ -176,6 +182,7 @@ bool IsAscii(std::string_view text) {
 }
 
 int64_t CodePointCount(std::string_view text) {
+  if (IsAscii(text)) return static_cast<int64_t>(text.size());
   int64_t count = 0;
   for (size_t offset = 0; offset < text.size(); ++count) NextCodePoint(text, offset);
   return count;
@@ -213,6 +220,7 @@ bool IsWordCharacter(char32_t c) {
 }
 
 std::string ToUpper(std::string_view text) {
+  if (IsAscii(text)) return MapAscii(text, 'a', 'z');
   std::string out;
   out.reserve(text.size());
   for (size_t offset = 0; offset < text.size();) AppendUpper(NextCodePoint(text, offset), out);
@@ -220,6 +228,7 @@ std::string ToUpper(std::string_view text) {
 }
 
 std::string ToLower(std::string_view text) {
+  if (IsAscii(text)) return MapAscii(text, 'A', 'Z');
   const std::u32string code_points = DecodeUtf8(text);
   std::string out;
   out.reserve(text.size());

@@ -129,6 +129,7 @@ TEST(Tokenizer, EncodesTheSameInManyThreads) {
   const std::string text = ReadBytes(kFolder + "corpus.txt").substr(0, 50'000);
   const std::vector<int32_t> expected = tokenizer->Encode(text, true);
   std::vector<std::thread> threads;
+  threads.reserve(4);
   std::vector<int> num_equal(4, 0);
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {

@@ -23,7 +23,7 @@ std::string HostOps::Description() const {
       break;
     case OneDnnUse::kAuto:
       products = CpuHasAmxBf16()
-                     ? "oneDNN (AMX) for bf16 products of 32 rows and more, own kernels for others"
+                     ? "oneDNN (AMX) for bf16 products of 16 rows and more, own kernels for others"
                      : "own kernels for all products (oneDNN is used where there is AMX)";
       break;
   }

@@ -60,37 +60,32 @@ void CheckLinear(const LinearArgs& args, const HostLinearWeight& weight) {
       DTypeName(args.y.dtype));
 }
 
-void RunWithOneDnn(ComputePool& pool, const LinearArgs& args, const HostLinearWeight& weight) {
-  // 16 panels or so a task: oneDNN blocks the rest by itself.
-  const int64_t num_threads = pool.num_threads();
-  const int64_t wanted = std::min<int64_t>(weight.num_panels(), 4 * num_threads);
-  const int64_t panels_a_task = (weight.num_panels() + wanted - 1) / wanted;
-  const int64_t num_tasks = (weight.num_panels() + panels_a_task - 1) / panels_a_task;
-  pool.ParallelFor(num_tasks, [&](int64_t task) {
-    const int64_t panel = task * panels_a_task;
-    const int64_t column = panel * kPanelColumns;
-    OneDnnProduct product;
-    product.rows = args.x.rows;
-    product.cols = std::min(panels_a_task * kPanelColumns, weight.out_features() - column);
-    product.depth = weight.in_features();
-    product.dtype = weight.dtype();
-    product.y_dtype = args.y.dtype;
-    product.x = args.x.data;
-    product.x_stride = args.x.row_stride;
-    product.panels = static_cast<const std::byte*>(weight.panels()) +
-                     static_cast<size_t>(panel * weight.panel_stride()) * DTypeSize(weight.dtype());
-    product.bias = weight.bias() == nullptr ? nullptr : weight.bias() + column;
-    product.y = args.y.Columns(column, product.cols).data;
-    product.y_stride = args.y.row_stride;
-    RunOneDnnProduct(product);
-  });
+LinearTile MakeTile(const LinearArgs& args, const HostLinearWeight& weight, int64_t row, int64_t num_rows,
+                    int64_t first_unit, int64_t end_unit) {
+  LinearTile tile;
+  tile.num_rows = num_rows;
+  tile.x = args.x.RowData(row);
+  tile.x_stride = args.x.row_stride;
+  tile.panels = weight.panels();
+  tile.panel_stride = weight.panel_stride();
+  tile.in_features = weight.in_features();
+  tile.first_unit = first_unit;
+  tile.end_unit = end_unit;
+  tile.bias = weight.bias();
+  tile.y = args.y.RowData(row);
+  tile.y_stride = args.y.row_stride;
+  tile.out_features = weight.out_features();
+  return tile;
+}
+
+auto KernelFor(const LinearArgs& args, const LinearKernels& kernels) {
+  if (args.x.dtype == DType::kF32) return kernels.f32;
+  return args.y.dtype == DType::kF32 ? kernels.bf16_to_f32 : kernels.bf16_to_bf16;
 }
 
 void RunWithOwnKernel(ComputePool& pool, const LinearArgs& args, const HostLinearWeight& weight,
                       const LinearKernels& kernels) {
-  auto* kernel = weight.dtype() == DType::kF32 ? kernels.f32
-                 : args.y.dtype == DType::kF32 ? kernels.bf16_to_f32
-                                               : kernels.bf16_to_bf16;
+  auto* kernel = KernelFor(args, kernels);
   const int64_t num_units = (weight.out_features() + kColumnsPerUnit - 1) / kColumnsPerUnit;
   const LinearSplit split = SplitProduct(args.x.rows, num_units, static_cast<int64_t>(weight.size_bytes()),
                                          pool.num_threads(), kernels.max_group_rows);
@@ -98,20 +93,43 @@ void RunWithOwnKernel(ComputePool& pool, const LinearArgs& args, const HostLinea
   pool.ParallelFor(split.num_chunks * split.num_ranges, [&](int64_t task) {
     const int64_t row = task % split.num_chunks * split.chunk_rows;
     const int64_t range = task / split.num_chunks;
-    LinearTile tile;
-    tile.num_rows = std::min(split.chunk_rows, args.x.rows - row);
-    tile.x = args.x.RowData(row);
-    tile.x_stride = args.x.row_stride;
-    tile.panels = weight.panels();
-    tile.panel_stride = weight.panel_stride();
-    tile.in_features = weight.in_features();
-    tile.first_unit = range * num_steps / split.num_ranges * split.units_a_step;
-    tile.end_unit = std::min(num_units, (range + 1) * num_steps / split.num_ranges * split.units_a_step);
-    tile.bias = weight.bias();
-    tile.y = args.y.RowData(row);
-    tile.y_stride = args.y.row_stride;
-    tile.out_features = weight.out_features();
-    kernel(tile);
+    kernel(MakeTile(args, weight, row, std::min(split.chunk_rows, args.x.rows - row),
+                    range * num_steps / split.num_ranges * split.units_a_step,
+                    std::min(num_units, (range + 1) * num_steps / split.num_ranges * split.units_a_step)));
+  });
+}
+
+void RunWithOneDnn(ComputePool& pool, const LinearArgs& args, const HostLinearWeight& weight,
+                   const LinearKernels& kernels) {
+  constexpr int64_t kUnitsPerPanel = kPanelColumns / kColumnsPerUnit;
+  constexpr int64_t kRowsATask = 256;  // what a thread copies of y stays in its cache
+  const int64_t num_chunks = (args.x.rows + kRowsATask - 1) / kRowsATask;
+  const int64_t num_ranges = std::clamp<int64_t>(4 * pool.num_threads() / num_chunks, 1, weight.num_panels());
+  const int64_t panels_a_task = (weight.num_panels() + num_ranges - 1) / num_ranges;
+  const int64_t num_tasks = (weight.num_panels() + panels_a_task - 1) / panels_a_task * num_chunks;
+  pool.ParallelFor(num_tasks, [&](int64_t task) {
+    const int64_t row = task % num_chunks * kRowsATask;
+    const int64_t panel = task / num_chunks * panels_a_task;
+    const int64_t column = panel * kPanelColumns;
+    OneDnnProduct product;
+    product.rows = std::min(kRowsATask, args.x.rows - row);
+    product.cols = std::min(panels_a_task * kPanelColumns, weight.out_features() - column);
+    product.depth = weight.in_features();
+    product.dtype = weight.dtype();
+    product.y_dtype = args.y.dtype;
+    product.x = args.x.RowData(row);
+    product.x_stride = args.x.row_stride;
+    product.panels = static_cast<const std::byte*>(weight.panels()) +
+                     static_cast<size_t>(panel * weight.panel_stride()) * DTypeSize(weight.dtype());
+    product.bias = weight.bias() == nullptr ? nullptr : weight.bias() + column;
+    product.y = args.y.Columns(column, product.cols).RowData(row);
+    product.y_stride = args.y.row_stride;
+    if (RunOneDnnProduct(product)) return;
+    const int64_t end_unit = panel * kUnitsPerPanel + (product.cols + kColumnsPerUnit - 1) / kColumnsPerUnit;
+    for (int64_t done = 0; done < product.rows; done += kMaxTileRows) {
+      KernelFor(args, kernels)(MakeTile(args, weight, row + done, std::min(kMaxTileRows, product.rows - done),
+                                        panel * kUnitsPerPanel, end_unit));
+    }
   });
 }
 
@@ -123,8 +141,8 @@ Result<std::unique_ptr<LinearWeight>> HostOps::CreateLinearWeight(int64_t out_fe
 }
 
 bool HostOps::UseOneDnn(DType dtype, int64_t num_rows) const {
-  // A tile of AMX holds 16 rows; below two of them the own kernel is bound by memory anyway.
-  constexpr int64_t kAmxRows = 32;
+  // A tile of AMX holds 16 rows. Below that the own kernel keeps up: the weights' bandwidth is the limit.
+  constexpr int64_t kAmxRows = 16;
   static const bool has_amx = CpuHasAmxBf16();
   switch (options_.onednn) {
     case OneDnnUse::kNever:
@@ -145,7 +163,7 @@ void HostOps::Linear(Stream& stream, const LinearArgs& args) {
   const bool use_onednn = UseOneDnn(weight->dtype(), args.x.rows);
   AsHostStream(stream).Enqueue([args, weight, use_onednn, &kernels = linear_](ComputePool& pool) {
     if (use_onednn) {
-      RunWithOneDnn(pool, args, *weight);
+      RunWithOneDnn(pool, args, *weight, kernels);
     } else {
       RunWithOwnKernel(pool, args, *weight, kernels);
     }

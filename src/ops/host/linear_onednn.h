@@ -22,7 +22,8 @@ struct OneDnnProduct {
   DType y_dtype = DType::kF32;
 };
 
-// Runs on the calling thread. Any number of threads at a time. CHECKs that oneDNN accepts the product.
-void RunOneDnnProduct(const OneDnnProduct& product);
+// Runs on the calling thread, any number of threads at a time. False, and nothing is done, if oneDNN has only
+// its reference implementation for the product, which is hundreds of times slower than the own kernels.
+bool RunOneDnnProduct(const OneDnnProduct& product);
 
 }  // namespace tandem

@@ -1,7 +1,9 @@
 #include <gtest/gtest.h>
 
-#include <tuple>
+#include <utility>
 
+#include "ops/host/linear_onednn.h"
+#include "ops/host/linear_weight.h"
 #include "ops/host/op_test_bench.h"
 
 namespace tandem {
@@ -147,6 +149,30 @@ TEST(LinearOneDnnTest, MatchesReference) {
         ExpectProduct(x, c, y);
       }
     }
+  }
+}
+
+// With its reference implementation oneDNN would be right too, and hundreds of times too slow.
+TEST(LinearOneDnnTest, HasAFastImplementation) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    if (BestCpuIsa() != CpuIsa::kAvx512Bf16) continue;
+    const auto weight = HostLinearWeight::Create(192, 128, dtype).value();
+    TestMatrix x(dtype, 40, 128, 5);
+    std::mt19937 random(5);
+    x.Fill(random);
+    const TestMatrix y(DType::kF32, 40, 192, 7);
+    OneDnnProduct product;
+    product.x = x.view().data;
+    product.x_stride = x.view().row_stride;
+    product.panels = static_cast<const HostLinearWeight&>(*weight).panels();
+    product.y = y.view().data;
+    product.y_stride = y.view().row_stride;
+    product.rows = 40;
+    product.cols = 192;
+    product.depth = 128;
+    product.dtype = dtype;
+    EXPECT_TRUE(RunOneDnnProduct(product)) << DTypeName(dtype);
+    EXPECT_EQ(y.Get(39, 191), 0.0F);  // the weight is still zero
   }
 }
 
