@@ -146,7 +146,7 @@ void ValueKernel(const float* scores, TileRange range, const T* values, int64_t 
     }
   }
   const T* weights = reinterpret_cast<const T*>(scores);
-  constexpr int64_t kWeightStride = kMaxTileTokens * static_cast<int64_t>(sizeof(float) / sizeof(T));
+  constexpr int64_t kWeightStride = kMaxTileTokens * kStepDepth<T>;
   int64_t token = range.begin;
   if constexpr (sizeof(T) == 2) {
     // V of the other token of a pair may be garbage, and its weight of zero would not remove a NaN.
