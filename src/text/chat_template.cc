@@ -48,7 +48,7 @@ Result<std::string> ChatTemplate::Render(const nlohmann::ordered_json& variables
   try {
     std::vector<std::pair<std::string, jinja::Value>> values;
     for (const auto& [name, value] : variables.items()) values.emplace_back(name, jinja::FromJson(value));
-    return jinja::Interpreter(std::move(values)).Render(program_->body);
+    return jinja::Interpreter(values).Render(program_->body);
   } catch (const jinja::TemplateError& error) {
     return ToError(error);
   } catch (const std::exception& error) {

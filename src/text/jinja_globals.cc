@@ -130,7 +130,7 @@ struct CyclerData : ObjectData {
     return MakeFunction(
         "next",
         [self](Runtime& /*runtime*/, const Arguments& /*arguments*/) {
-          const Value item = self->items[self->position];
+          Value item = self->items[self->position];
           self->position = (self->position + 1) % self->items.size();
           return item;
         },

@@ -11,9 +11,9 @@
 
 namespace tandem::jinja {
 
-Interpreter::Interpreter(std::vector<std::pair<std::string, Value>> variables)
+Interpreter::Interpreter(const std::vector<std::pair<std::string, Value>>& variables)
     : scope_(std::make_shared<Scope>(nullptr)) {
-  for (auto& [name, value] : variables) scope_->Set(name, std::move(value));
+  for (const auto& [name, value] : variables) scope_->Set(name, value);
   scope_ = std::make_shared<Scope>(scope_);
 }
 

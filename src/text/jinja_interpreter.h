@@ -15,7 +15,7 @@ namespace tandem::jinja {
 
 class Interpreter {
  public:
-  explicit Interpreter(std::vector<std::pair<std::string, Value>> variables);
+  explicit Interpreter(const std::vector<std::pair<std::string, Value>>& variables);
 
   // Throws TemplateError with the line.
   std::string Render(const Body& body);
