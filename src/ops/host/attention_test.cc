@@ -155,7 +155,7 @@ TEST_P(AttentionTest, ChunksAndDecodesAgree) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     for (const int64_t window : {0, 45}) {
       const Shape shape{6, 2, 32, 32, window};
-      const int64_t length = 600;
+      const int64_t length = 330;  // past the border of a partition
       const Context context(shape, dtype, length, random);
       OpTestBench whole(GetParam(), 2);
       context.Append(whole, shape.num_heads, 0, length);
@@ -163,8 +163,8 @@ TEST_P(AttentionTest, ChunksAndDecodesAgree) {
       Attend(whole, shape, context, 0, length, expected.view());
       for (const int num_threads : {1, 2, 3}) {
         OpTestBench bench(GetParam(), num_threads);
-        for (const int64_t chunk : {1, 3, 7, 130}) {
-          for (const int64_t begin : {0, 29, 253, 470}) {
+        for (const int64_t chunk : {1, 7, 130}) {
+          for (const int64_t begin : {0, 29, 195}) {
             const TestMatrix out(dtype, chunk, shape.num_heads * shape.head_dim);
             Attend(bench, shape, context, begin, chunk, out.view());
             for (int64_t row = 0; row < chunk; ++row) {
