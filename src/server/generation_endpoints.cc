@@ -44,7 +44,7 @@ void StartGeneration(ApiState& state, HttpRequest request, std::shared_ptr<HttpE
   const auto arrival = request.received;
   PrepareThen<GenerationRequest>(
       state, std::move(request), std::move(exchange), parse,
-      [&state, arrival](GenerationRequest generation_request, std::shared_ptr<HttpExchange> answer) {
+      [&state, arrival](GenerationRequest generation_request, const std::shared_ptr<HttpExchange>& answer) {
         if (!answer->connected()) return;
         const uint64_t id = state.next_generation_id++;
         Generation::Environment environment{.engine = state.engine.load(),

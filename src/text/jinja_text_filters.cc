@@ -200,7 +200,7 @@ Value IntFromReal(double value, const Value& fallback) {
 Value Int(Runtime& /*runtime*/, const Arguments& arguments) {
   const BoundArguments bound("int", arguments, {"value", "default", "base"}, 1);
   const Value value = bound.Get(0);
-  const Value fallback = bound.Get(1, Value::Int(0));
+  Value fallback = bound.Get(1, Value::Int(0));
   if (value.is_undefined()) throw TemplateError(value.UndefinedMessage());
   if (value.is_integral()) return Value::Int(value.integer());
   if (value.is(Kind::kFloat)) return IntFromReal(value.real(), fallback);

@@ -13,6 +13,8 @@ namespace {
 
 // Longer than the gap between two ops of an iteration, far shorter than a scheduler tick.
 constexpr auto kSpinTime = std::chrono::microseconds(60);
+// Tens of microseconds.
+constexpr int kSpinsBeforeSleep = 2000;
 
 }  // namespace
 
@@ -44,8 +46,17 @@ void ComputePool::Run(int64_t num_tasks, Invoke invoke, const void* context) {
   wake_.notify_all();
 
   TakeTasks();
-  Spinner spinner;
-  while (completed_.load(std::memory_order_acquire) != num_tasks) spinner.Pause();
+  // A worker that still computes is usually about to end; one that lost its core to another program is not,
+  // and yielding in a loop would only take turns with it: then sleep.
+  int64_t completed = completed_.load(std::memory_order_acquire);
+  for (int spins = 0; completed != num_tasks; ++spins) {
+    if (spins < kSpinsBeforeSleep) {
+      CpuRelax();
+    } else {
+      completed_.wait(completed, std::memory_order_acquire);
+    }
+    completed = completed_.load(std::memory_order_acquire);
+  }
 }
 
 bool ComputePool::HasTask() const {
@@ -59,11 +70,12 @@ void ComputePool::TakeTasks() {
     const uint64_t index = word & kClosed;
     const Invoke invoke = invoke_.load(std::memory_order_acquire);
     const void* context = context_.load(std::memory_order_acquire);
-    if (index == kClosed || static_cast<int64_t>(index) >= num_tasks_.load(std::memory_order_acquire)) return;
+    const int64_t num_tasks = num_tasks_.load(std::memory_order_acquire);
+    if (index == kClosed || static_cast<int64_t>(index) >= num_tasks) return;
     if (!claim_.compare_exchange_weak(word, word + 1, std::memory_order_acq_rel, std::memory_order_acquire))
       continue;
     invoke(context, static_cast<int64_t>(index));
-    completed_.fetch_add(1, std::memory_order_acq_rel);
+    if (completed_.fetch_add(1, std::memory_order_acq_rel) + 1 == num_tasks) completed_.notify_one();
     word = claim_.load(std::memory_order_acquire);
   }
 }

@@ -17,20 +17,4 @@ inline void CpuRelax() {
 #endif
 }
 
-// Spins, and yields the core now and then once the wait has become long: whoever is waited for may need it.
-class Spinner {
- public:
-  void Pause() {
-    if (++count_ < kSpinsBeforeYield) {
-      CpuRelax();
-    } else {
-      std::this_thread::yield();
-    }
-  }
-
- private:
-  static constexpr int kSpinsBeforeYield = 2000;
-  int count_ = 0;
-};
-
 }  // namespace tandem
