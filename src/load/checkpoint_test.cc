@@ -102,6 +102,7 @@ TEST(GgufCheckpointTest, BiasesOfLlamaAreReorderedToo) {
   std::vector<TinyTensor> tensors = TinyLlamaTensors();
   const auto add_bias = [&tensors](const std::string& name, int size) {
     std::vector<float> values;
+    values.reserve(static_cast<size_t>(size));
     for (int i = 0; i < size; ++i) values.push_back(static_cast<float>(i));
     tensors.push_back({name,
                        {static_cast<uint64_t>(size)},
