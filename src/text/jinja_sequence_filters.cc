@@ -154,6 +154,7 @@ Value GroupBy(Runtime& runtime, const Arguments& arguments) {
   };
   const std::vector<Value> items = runtime.Iterate(bound.Get(0));
   std::vector<Value> keys;
+  keys.reserve(items.size());
   for (const Value& item : items) keys.push_back(key_of(item));
   std::vector<Value> groups;
   std::vector<Value> members;
