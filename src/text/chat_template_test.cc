@@ -152,6 +152,7 @@ TEST(ChatTemplate, RendersFromSeveralThreads) {
   const Json fixture = Json::parse(ReadFixture("conversations.json"));
   const Json cases = Json::parse(ReadFixture("qwen3.json"))["cases"];
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
       for (const Json& test_case : cases) {
@@ -170,6 +171,7 @@ std::string Repeated(const std::string& text, int count) {
 
 // Templates that would take all memory, all time or all stack.
 TEST(ChatTemplate, HostileTemplatesAreErrors) {
+  // NOLINTBEGIN(bugprone-suspicious-missing-comma): long templates go over several lines
   const std::vector<std::string> sources = {
       "{{ 'a' * 1000000000 }}",
       "{{ [1] * 1000000000 }}",
@@ -227,6 +229,7 @@ TEST(ChatTemplate, HostileTemplatesAreErrors) {
       "{% for " + Repeated("(a,", 100000),
       std::string(size_t{5} << 20, 'x'),
   };
+  // NOLINTEND(bugprone-suspicious-missing-comma)
   for (const std::string& source : sources) {
     EXPECT_FALSE(Render(source, Json::object()).ok()) << source.substr(0, 200);
   }
@@ -287,7 +290,7 @@ TEST(ChatTemplate, MutatedTemplatesNeverCrash) {
                                            "%",
                                            "~",
                                            ":",
-                                           "\0x"};
+                                           std::string("\0x", 2)};
   const Json fixture = Json::parse(ReadFixture("conversations.json"));
   std::vector<Json> variables;
   for (const auto& [name, messages] : fixture["conversations"].items()) {

@@ -60,9 +60,9 @@ class Value {
   Value() = default;  // an Undefined without a name
 
   static Value None();
-  static Value Bool(bool value);
-  static Value Int(int64_t value);
-  static Value Float(double value);
+  static Value Bool(bool boolean);
+  static Value Int(int64_t integer);
+  static Value Float(double real);
   static Value String(std::string text, bool markup = false);
   static Value List(std::vector<Value> items);
   static Value Tuple(std::vector<Value> items, bool is_group = false);
