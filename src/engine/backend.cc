@@ -1,15 +1,14 @@
 #include "engine/backend.h"
 
+#include "base/param_error.h"
 #include "device/host/host_device.h"
 
 namespace tandem {
 
 Result<Backend> CreateBackend(std::string_view name, int cpu_threads) {
   if (name != "host") {
-    Error error = MakeError(ErrorCode::kUnsupported,
-                            "device '{}' is not available in this build; there is: host", name);
-    error.param = "device";
-    return error;
+    return MakeParamError(ErrorCode::kUnsupported, "device",
+                          "device '{}' is not available in this build; there is: host", name);
   }
   Backend backend;
   backend.device =

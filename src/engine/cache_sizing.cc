@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string>
 
+#include "base/param_error.h"
+
 namespace tandem {
 namespace {
 
@@ -17,11 +19,9 @@ Result<int64_t> BlocksOf(const CacheSize& size, int64_t bytes_per_block, const c
   const int64_t blocks = size.unit == CacheSize::Unit::kTokens ? (size.amount + kBlockSize - 1) / kBlockSize
                                                                : size.amount / bytes_per_block;
   if (blocks >= 1) return blocks;
-  Error error =
-      MakeError(ErrorCode::kInvalidArgument, "{} is too small: one block of {} tokens takes {} bytes", param,
-                kBlockSize, bytes_per_block);
-  error.param = param;
-  return error;
+  return MakeParamError(ErrorCode::kInvalidArgument, param,
+                        "{} is too small: one block of {} tokens takes {} bytes", param, kBlockSize,
+                        bytes_per_block);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/param_error.h"
 #include "base/topology.h"
 #include "plan/plan_printer.h"
 #include "plan/plan_validator.h"
@@ -14,13 +15,6 @@ namespace {
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-template <typename... Args>
-Error BadField(const char* param, fmt::format_string<Args...> format, Args&&... args) {
-  Error error = MakeError(ErrorCode::kInvalidArgument, format, std::forward<Args>(args)...);
-  error.param = param;
-  return error;
 }
 
 }  // namespace
@@ -45,18 +39,19 @@ EngineLoop::~EngineLoop() {
 
 Status EngineLoop::Validate(const RequestSpec& spec) const {
   const auto prompt_len = static_cast<int64_t>(spec.prompt_tokens.size());
-  if (prompt_len == 0) return BadField("prompt", "the prompt is empty");
+  if (prompt_len == 0) return MakeParamError(ErrorCode::kInvalidArgument, "prompt", "the prompt is empty");
   for (const int32_t token : spec.prompt_tokens) {
     if (token < 0 || token >= options_.vocab_size) {
-      return BadField("prompt", "token {} is outside the vocabulary of {}", token, options_.vocab_size);
+      return MakeParamError(ErrorCode::kInvalidArgument, "prompt", "token {} is outside the vocabulary of {}",
+                            token, options_.vocab_size);
     }
   }
   TANDEM_RETURN_IF_ERROR(spec.sampling.Validate(options_.vocab_size));
   if (prompt_len + spec.sampling.max_tokens > options_.max_model_len) {
-    return BadField(prompt_len >= options_.max_model_len ? "prompt" : "max_tokens",
-                    "the context is {} tokens; {} were requested ({} in the prompt, {} to generate)",
-                    options_.max_model_len, prompt_len + spec.sampling.max_tokens, prompt_len,
-                    spec.sampling.max_tokens);
+    return MakeParamError(
+        ErrorCode::kInvalidArgument, prompt_len >= options_.max_model_len ? "prompt" : "max_tokens",
+        "the context is {} tokens; {} were requested ({} in the prompt, {} to generate)",
+        options_.max_model_len, prompt_len + spec.sampling.max_tokens, prompt_len, spec.sampling.max_tokens);
   }
   return {};
 }

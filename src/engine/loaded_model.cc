@@ -6,6 +6,7 @@
 
 #include "base/cpu_features.h"
 #include "base/log.h"
+#include "base/param_error.h"
 #include "base/topology.h"
 
 namespace tandem {
@@ -35,20 +36,16 @@ Status FillDefaults(const Checkpoint& checkpoint, const Backend& backend, Engine
   if (options->served_model_name.empty()) options->served_model_name = NameOf(options->model);
   if (!options->dtype) options->dtype = HostCpuFeatures().avx512_bf16 ? DType::kBF16 : DType::kF32;
   if (*options->dtype != DType::kBF16 && *options->dtype != DType::kF32) {
-    Error error = MakeError(ErrorCode::kUnsupported, "the host backend computes in bf16 or fp32, not in {}",
-                            DTypeName(*options->dtype));
-    error.param = "dtype";
-    return error;
+    return MakeParamError(ErrorCode::kUnsupported, "dtype",
+                          "the host backend computes in bf16 or fp32, not in {}", DTypeName(*options->dtype));
   }
   const int64_t trained_len = checkpoint.config().max_position;
   if (options->max_model_len <= 0) {
     options->max_model_len = trained_len;
   } else if (options->max_model_len > trained_len) {
-    Error error = MakeError(ErrorCode::kInvalidArgument,
-                            "max-model-len {} is more than the model's context of {} tokens",
-                            options->max_model_len, trained_len);
-    error.param = "max-model-len";
-    return error;
+    return MakeParamError(ErrorCode::kInvalidArgument, "max-model-len",
+                          "max-model-len {} is more than the model's context of {} tokens",
+                          options->max_model_len, trained_len);
   }
   if (options->max_num_batched_tokens <= 0)
     options->max_num_batched_tokens = backend.default_max_num_batched_tokens;
