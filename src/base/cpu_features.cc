@@ -4,16 +4,29 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 #endif
 
 namespace tandem {
 namespace {
 
+#if defined(__x86_64__)
+// Linux saves the tile registers only for processes that asked for them, and refuses where it cannot.
+bool RequestTiles() {
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+#endif
+
 CpuFeatures Detect() {
   CpuFeatures features;
 #if defined(__x86_64__)
+  features.amd = __builtin_cpu_is("amd") != 0;
   // The compiler's run-time check also asks whether the operating system saves the registers.
-  features.avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+  features.avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
+                  __builtin_cpu_supports("f16c") != 0;
   features.avx512 = features.avx2 && __builtin_cpu_supports("avx512f") != 0 &&
                     __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
                     __builtin_cpu_supports("avx512vl") != 0;
@@ -25,7 +38,8 @@ CpuFeatures Detect() {
   constexpr unsigned kAmxBf16Bit = 1U << 22;
   constexpr unsigned kAmxTileBit = 1U << 24;
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0) {
-    features.amx_bf16 = features.avx512_bf16 && (edx & kAmxBf16Bit) != 0 && (edx & kAmxTileBit) != 0;
+    features.amx_bf16 =
+        features.avx512_bf16 && (edx & kAmxBf16Bit) != 0 && (edx & kAmxTileBit) != 0 && RequestTiles();
   }
 #endif
   return features;

@@ -6,13 +6,14 @@
 namespace tandem {
 
 struct CpuFeatures {
+  bool amd = false;     // the vendor: what its prefetchers like
   bool avx2 = false;    // with FMA and F16C
   bool avx512 = false;  // F, BW, DQ, VL
   bool avx512_bf16 = false;
-  bool amx_bf16 = false;
+  bool amx_bf16 = false;  // and the operating system lets this process use the tiles
 };
 
-// Read once, then cached. Any thread.
+// Read once, then cached. Any thread. The first call asks Linux for the AMX tiles on behalf of the process.
 const CpuFeatures& HostCpuFeatures();
 
 // "AVX2, AVX-512, AVX-512 BF16", or "none" for a CPU that runs only the portable code.

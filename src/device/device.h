@@ -82,6 +82,10 @@ class Stream {
   virtual std::string_view name() const = 0;
   // dst and src: any mix of device and pinned memory, not overlapping; alive until the copy has run.
   virtual void Copy(void* dst, const void* src, size_t size_bytes) = 0;
+  // num_rows pieces of row_bytes each; row i lies i strides behind dst and src. Strides are at least
+  // row_bytes. One transfer, however many rows: for many short pieces far cheaper than a Copy each.
+  virtual void CopyRows(void* dst, size_t dst_stride_bytes, const void* src, size_t src_stride_bytes,
+                        size_t row_bytes, size_t num_rows) = 0;
   virtual void Record(Event& event) = 0;
   virtual void Wait(Event& event) = 0;
   virtual void SetFlag(Flag& flag, uint32_t value) = 0;
@@ -90,11 +94,21 @@ class Stream {
   virtual void Synchronize() = 0;
 };
 
+// How memory is to lie, beyond its kind.
+struct AllocateOptions {
+  // The memory is cut into this many equal parts, which its size is a multiple of; part i lies on the NUMA
+  // node MachineTopology().numa_nodes[i % their number]. Best effort: a machine that refuses says so in the
+  // log, once.
+  int64_t num_parts = 1;
+  // The flag, without dashes, that makes the allocation smaller: named in the error, which carries it as its
+  // param.
+  std::string_view flag = {};
+};
+
 // How much of the machine a stream's own work may use.
 enum class StreamKind {
-  kCompute,       // the model: all compute threads (host), the slice's SMs (cuda)
-  kCpuAttention,  // attention over the cpu tier: host threads under every backend
-  kCopy,          // moves between tiers
+  kCompute,  // the model: all compute threads (host), the slice's SMs (cuda)
+  kCopy,     // moves between tiers
 };
 
 class Device {
@@ -104,13 +118,21 @@ class Device {
   virtual std::string_view backend() const = 0;
   // Human-readable name of the hardware.
   virtual std::string Description() const = 0;
-  // Zero-filled, 64-byte aligned. what: named in the error (kResourceExhausted) if memory is short.
-  virtual Result<Buffer> Allocate(size_t size_bytes, MemoryKind kind, std::string_view what) = 0;
+  // Zero-filled, 64-byte aligned; from 2 MiB on aligned to that, for huge pages. Error: kResourceExhausted,
+  // which names what, how much was wanted and how much is available. Memory that was promised and not yet
+  // touched counts as taken, so allocations that succeed fit together. Any thread.
+  virtual Result<Buffer> Allocate(size_t size_bytes, MemoryKind kind, std::string_view what,
+                                  const AllocateOptions& options) = 0;
+  Result<Buffer> Allocate(size_t size_bytes, MemoryKind kind, std::string_view what) {
+    return Allocate(size_bytes, kind, what, AllocateOptions{});
+  }
   virtual std::unique_ptr<Stream> CreateStream(StreamKind kind, std::string_view name) = 0;
   virtual std::unique_ptr<Event> CreateEvent() = 0;
   virtual std::unique_ptr<Flag> CreateFlag() = 0;
-  // Bytes of memory of this kind that are free now.
+  // Bytes of memory of this kind that Allocate could give now.
   virtual size_t FreeBytes(MemoryKind kind) const = 0;
+  // True if both kinds come from the same memory: what one takes, the other lacks.
+  virtual bool KindsShareMemory() const = 0;
 };
 
 }  // namespace tandem

@@ -11,8 +11,7 @@ Result<Backend> CreateBackend(std::string_view name, int cpu_threads) {
                           "device '{}' is not available in this build; there is: host", name);
   }
   Backend backend;
-  backend.device =
-      CreateHostDevice({.num_compute_threads = cpu_threads, .num_cpu_attention_threads = cpu_threads});
+  backend.device = CreateHostDevice({.num_compute_threads = cpu_threads});
   backend.ops = CreateHostOps();
   // A larger chunk would make decodes wait longer than it saves.
   backend.default_max_num_batched_tokens = 512;

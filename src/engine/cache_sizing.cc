@@ -1,27 +1,66 @@
 #include "engine/cache_sizing.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
+#include <string_view>
 
 #include "base/param_error.h"
 
 namespace tandem {
 namespace {
 
-constexpr int64_t kBlockSize =
-    32;  // tokens; design: large enough for a prefetch, small enough to waste little
-// Share of the free memory that the gpu tier of the host backend takes unless a flag says otherwise, and its
-// ceiling: the memory belongs to other programs too.
-constexpr double kDefaultShare = 0.25;
-constexpr int64_t kDefaultCeilingBytes = int64_t{4} << 30;
+constexpr int64_t kBytesPerMiB = int64_t{1} << 20;
 
-Result<int64_t> BlocksOf(const CacheSize& size, int64_t bytes_per_block, const char* param) {
-  const int64_t blocks = size.unit == CacheSize::Unit::kTokens ? (size.amount + kBlockSize - 1) / kBlockSize
-                                                               : size.amount / bytes_per_block;
+// Memory that the model's user shares with everything else: a part of it, with a ceiling.
+constexpr double kSharedMemoryShare = 0.25;
+constexpr int64_t kSharedMemoryCeilingBytes = int64_t{4} << 30;
+// Host memory beside a GPU: the page cache of the model's files and the program itself live there too.
+constexpr double kHostMemoryShare = 0.5;
+
+int64_t ShareOf(int64_t free_bytes, double share) {
+  return static_cast<int64_t>(static_cast<double>(std::max<int64_t>(0, free_bytes)) * share);
+}
+
+int64_t DefaultInSharedMemory(int64_t free_bytes) {
+  return std::min(ShareOf(free_bytes, kSharedMemoryShare), kSharedMemoryCeilingBytes);
+}
+
+Result<int64_t> BlocksOf(const CacheSize& size, const TierLayout& layout, std::string_view flag) {
+  const int64_t block_size = layout.shape.block_size;
+  const int64_t blocks = size.unit == CacheSize::Unit::kTokens ? (size.amount + block_size - 1) / block_size
+                                                               : MaxBlocksWithin(layout, size.amount);
   if (blocks >= 1) return blocks;
-  return MakeParamError(ErrorCode::kInvalidArgument, param,
-                        "{} is too small: one block of {} tokens takes {} bytes", param, kBlockSize,
-                        bytes_per_block);
+  return MakeParamError(ErrorCode::kInvalidArgument, flag,
+                        "--{} is too small: one block of {} tokens takes {} bytes, {} {} are given", flag,
+                        block_size, layout.BytesPerBlock(), size.amount,
+                        size.unit == CacheSize::Unit::kTokens ? "tokens" : "bytes");
+}
+
+// Text for people: MiB, rounded up.
+std::string MiB(int64_t bytes) {
+  return fmt::format("{} MiB", bytes / kBytesPerMiB + (bytes % kBytesPerMiB != 0 ? 1 : 0));
+}
+
+struct TierWish {
+  Tier tier = Tier::kGpu;
+  std::string_view flag;
+  int64_t bytes = 0;
+};
+
+Result<int64_t> BytesOf(const TierLayout& layout, std::string_view flag) {
+  if (const std::optional<size_t> bytes = layout.TotalBytes()) return static_cast<int64_t>(*bytes);
+  return MakeParamError(ErrorCode::kResourceExhausted, flag,
+                        "--{} wants {} blocks of {} tokens, more memory than any machine has", flag,
+                        layout.num_blocks, layout.shape.block_size);
+}
+
+Status CheckRoom(const TierWish& wish, int64_t available_bytes) {
+  if (wish.bytes <= available_bytes) return {};
+  return MakeParamError(
+      ErrorCode::kResourceExhausted, wish.flag,
+      "not enough memory for the KV cache of the {} tier: {} wanted, {} MiB available; make --{} smaller",
+      TierName(wish.tier), MiB(wish.bytes), available_bytes / kBytesPerMiB, wish.flag);
 }
 
 }  // namespace
@@ -30,24 +69,48 @@ Result<TieredCacheOptions> SizeCache(const EngineOptions& options, const ModelCo
                                      const Device& device) {
   TieredCacheOptions cache;
   cache.num_layers = config.num_layers;
-  cache.shape = {.dtype = dtype,
-                 .block_size = kBlockSize,
-                 .num_kv_heads = config.num_kv_heads,
-                 .head_dim = config.head_dim};
-  const int64_t bytes_per_block = config.num_layers * static_cast<int64_t>(cache.shape.BlockBytes());
-  CacheSize gpu_size{.unit = CacheSize::Unit::kBytes, .amount = 0};
-  if (options.gpu_kv_cache) {
-    gpu_size = *options.gpu_kv_cache;
-  } else {
-    const auto free_bytes = static_cast<double>(device.FreeBytes(MemoryKind::kDevice));
-    gpu_size.amount = std::min(static_cast<int64_t>(free_bytes * kDefaultShare), kDefaultCeilingBytes);
-  }
-  TANDEM_ASSIGN_OR_RETURN(cache.gpu_blocks, BlocksOf(gpu_size, bytes_per_block, "gpu-kv-cache"));
+  cache.shape = {.dtype = dtype, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
+  const auto device_bytes = static_cast<int64_t>(device.FreeBytes(MemoryKind::kDevice));
+  const auto pinned_bytes = static_cast<int64_t>(device.FreeBytes(MemoryKind::kPinned));
+
+  TierWish gpu{.tier = Tier::kGpu, .flag = "gpu-kv-cache"};
+  TierWish cpu{.tier = Tier::kCpu, .flag = "cpu-kv-cache"};
   if (options.cpu_kv_cache && options.cpu_kv_cache->amount > 0) {
     TANDEM_ASSIGN_OR_RETURN(cache.cpu_blocks,
-                            BlocksOf(*options.cpu_kv_cache, bytes_per_block, "cpu-kv-cache"));
+                            BlocksOf(*options.cpu_kv_cache, cache.LayoutOf(Tier::kCpu), cpu.flag));
+    TANDEM_ASSIGN_OR_RETURN(cpu.bytes, BytesOf(cache.LayoutOf(Tier::kCpu), cpu.flag));
+    TANDEM_RETURN_IF_ERROR(CheckRoom(cpu, pinned_bytes));
+  }
+  const int64_t left_bytes = device.KindsShareMemory() ? device_bytes - cpu.bytes : device_bytes;
+  const CacheSize gpu_size = options.gpu_kv_cache.value_or(
+      CacheSize{.unit = CacheSize::Unit::kBytes, .amount = DefaultInSharedMemory(left_bytes)});
+  auto gpu_blocks = BlocksOf(gpu_size, cache.LayoutOf(Tier::kGpu), gpu.flag);
+  if (!gpu_blocks.ok() && !options.gpu_kv_cache) {
+    return MakeParamError(
+        ErrorCode::kResourceExhausted, gpu.flag,
+        "not enough memory for the KV cache of the gpu tier: one block of {} tokens takes {}, {} MiB "
+        "are available and a quarter of them is used unless --{} says otherwise",
+        cache.shape.block_size, MiB(static_cast<int64_t>(cache.LayoutOf(Tier::kGpu).BytesPerBlock())),
+        std::max<int64_t>(0, left_bytes) / kBytesPerMiB, gpu.flag);
+  }
+  TANDEM_ASSIGN_OR_RETURN(cache.gpu_blocks, std::move(gpu_blocks));
+  TANDEM_ASSIGN_OR_RETURN(gpu.bytes, BytesOf(cache.LayoutOf(Tier::kGpu), gpu.flag));
+  TANDEM_RETURN_IF_ERROR(CheckRoom(gpu, device_bytes));
+  if (gpu.bytes > left_bytes) {
+    // Each fits alone.
+    return MakeParamError(
+        ErrorCode::kResourceExhausted, cpu.flag,
+        "not enough memory for the KV caches of both tiers: {} wanted by --{}, {} by --{}, {} MiB "
+        "available; make one of them smaller",
+        MiB(gpu.bytes), gpu.flag, MiB(cpu.bytes), cpu.flag, device_bytes / kBytesPerMiB);
   }
   return cache;
+}
+
+int64_t DefaultCpuCacheBytes(const Device& device, int64_t gpu_cache_bytes) {
+  const auto free_bytes = static_cast<int64_t>(device.FreeBytes(MemoryKind::kPinned));
+  return device.KindsShareMemory() ? DefaultInSharedMemory(free_bytes - gpu_cache_bytes)
+                                   : ShareOf(free_bytes, kHostMemoryShare);
 }
 
 }  // namespace tandem

@@ -11,8 +11,16 @@
 
 namespace tandem {
 
-// Fills gpu_blocks and cpu_blocks. Errors: kInvalidArgument with param, if a size holds not even one block.
+// Fills everything but cpu_parts. A size in tokens is rounded up to blocks, one in bytes down. Without
+// --gpu-kv-cache the gpu tier takes a quarter of the free memory, 4 GiB at most; without --cpu-kv-cache there
+// is no cpu tier. Errors name the flag (param): kInvalidArgument if a size holds not even one block,
+// kResourceExhausted if a tier, or both together, want more memory than there is.
 Result<TieredCacheOptions> SizeCache(const EngineOptions& options, const ModelConfig& config, DType dtype,
                                      const Device& device);
+
+// The cpu tier for a strategy that uses it, beside a gpu tier of gpu_cache_bytes that is not allocated yet:
+// half of the free host memory; where both tiers share one memory, what the gpu tier leaves of it by the rule
+// of the gpu tier (a quarter, 4 GiB at most).
+int64_t DefaultCpuCacheBytes(const Device& device, int64_t gpu_cache_bytes);
 
 }  // namespace tandem

@@ -35,7 +35,8 @@ class EngineWithLoop : public Engine {
     }
     TANDEM_ASSIGN_OR_RETURN(
         executor_, Executor::Create(device, model_.backend.ops.get(), model_.decoder.get(), cache_.get(),
-                                    {.max_rows = options_.max_num_batched_tokens}));
+                                    {.max_rows = options_.max_num_batched_tokens,
+                                     .cpu_attention = {.num_threads = options_.cpu_threads}}));
     EngineLoopOptions loop_options;
     loop_options.limits = {.max_num_seqs = options_.max_num_seqs,
                            .max_num_batched_tokens = options_.max_num_batched_tokens,

@@ -6,16 +6,16 @@
 #include <vector>
 
 #include "base/result.h"
+#include "cpu_attention/decode_plan.h"
 #include "device/device.h"
 #include "execute/int_inputs.h"
 #include "model/row_batch.h"
-#include "ops/attention.h"
 #include "plan/iteration_plan.h"
 
 namespace tandem {
 
-// Lives from the visit of kEntry to that of the last layer. Between visits its attention runs on the cpu
-// attention stream, possibly across iterations; ready and done carry one sequence number a layer.
+// Lives from the visit of kEntry to that of the last layer. Between visits its attention is a task of
+// CpuAttention, possibly across iterations; ready and done carry one sequence number a layer.
 struct Cohort {
   static Result<std::unique_ptr<Cohort>> Create(Device* device, const ModelConfig& config, DType dtype,
                                                 std::vector<DecodeRow> rows);
@@ -26,8 +26,7 @@ struct Cohort {
   RowBuffers buffers;
   std::unique_ptr<RowBatch> batch;
   IntInputs inputs;
-  const int32_t* cpu_slots = nullptr;  // device memory, [rows]
-  std::unique_ptr<AttentionPlan> attention_plan;
+  std::unique_ptr<DecodePlan> attention_plan;
 
   std::unique_ptr<Flag> ready;  // Q/K/V of the cohort's n-th layer are there
   std::unique_ptr<Flag> done;   // O of it is there

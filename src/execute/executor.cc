@@ -12,9 +12,8 @@ struct Executor::MainState {
   std::unique_ptr<RowBatch> batch;
   int64_t num_gpu_rows = 0;
   int64_t num_cpu_rows = 0;
-  const int32_t* cpu_slots = nullptr;
   std::unique_ptr<AttentionPlan> gpu_plan;
-  std::unique_ptr<AttentionPlan> cpu_plan;
+  std::unique_ptr<DecodePlan> cpu_plan;
   LogitsWork logits;
 };
 
@@ -27,12 +26,11 @@ Executor::Executor(Device* device, Ops* ops, const Decoder* decoder, TieredCache
       main_done_(device->CreateFlag()),
       moved_(device->CreateEvent()),
       compute_stream_(device->CreateStream(StreamKind::kCompute, "compute")),
-      cpu_attention_stream_(device->CreateStream(StreamKind::kCpuAttention, "cpu-attn")),
       copy_stream_(device->CreateStream(StreamKind::kCopy, "copy")) {}
 
 Executor::~Executor() {
   compute_stream_->Synchronize();
-  cpu_attention_stream_->Synchronize();
+  if (cpu_attention_) cpu_attention_->WaitIdle();
   copy_stream_->Synchronize();
 }
 
@@ -41,28 +39,68 @@ Result<std::unique_ptr<Executor>> Executor::Create(Device* device, Ops* ops, con
   auto executor = std::unique_ptr<Executor>(new Executor(device, ops, decoder, cache));
   TANDEM_ASSIGN_OR_RETURN(executor->main_buffers_, RowBuffers::Allocate(device, decoder->config(),
                                                                         decoder->dtype(), options.max_rows));
-  // Token ids, positions, gpu slots, cpu slots.
-  TANDEM_ASSIGN_OR_RETURN(executor->main_inputs_, IntInputs::Allocate(device, 4 * options.max_rows));
+  // Token ids, positions, gpu slots.
+  TANDEM_ASSIGN_OR_RETURN(executor->main_inputs_, IntInputs::Allocate(device, 3 * options.max_rows));
   TANDEM_ASSIGN_OR_RETURN(executor->logits_stage_,
                           LogitsStage::Create(device, decoder, ops, 2 * options.max_rows));
+  if (cache->total_blocks(Tier::kCpu) > 0) {
+    executor->cpu_attention_ = std::make_unique<CpuAttention>(options.cpu_attention);
+  }
   return executor;
 }
 
 void Executor::DropCohort(CohortId id) {
   const auto found = cohorts_.find(id);
   if (found == cohorts_.end()) return;
-  cpu_attention_stream_->Synchronize();
+  // Its last task has been armed: Run waited for the stream that does it.
+  Cohort& cohort = *found->second;
+  if (cohort.sequence > 0) static_cast<void>(cohort.done->Wait(cohort.sequence));
   cohorts_.erase(found);
 }
 
-AttentionSequence Executor::DecodeSequence(const DecodeRow& row, int64_t row_index) const {
-  const int64_t context_len = row.position + 1;
+std::vector<int32_t> Executor::BlocksOf(const DecodeRow& row) const {
   const std::vector<int32_t>& table = cache_->block_table(row.sequence);
-  const auto num_blocks = static_cast<std::ptrdiff_t>(cache_->BlocksFor(context_len));
-  return {.row_begin = row_index,
-          .num_rows = 1,
-          .context_len = context_len,
-          .block_table = std::vector<int32_t>(table.begin(), table.begin() + num_blocks)};
+  const auto num_blocks = static_cast<std::ptrdiff_t>(cache_->BlocksFor(row.position + 1));
+  return {table.begin(), table.begin() + num_blocks};
+}
+
+AttentionSequence Executor::GpuSequence(const DecodeRow& row, int64_t row_index) const {
+  return {
+      .row_begin = row_index, .num_rows = 1, .context_len = row.position + 1, .block_table = BlocksOf(row)};
+}
+
+std::unique_ptr<DecodePlan> Executor::PlanCpuDecodes(const std::vector<DecodeRow>& rows) const {
+  std::vector<DecodeSequence> sequences;
+  sequences.reserve(rows.size());
+  for (const DecodeRow& row : rows)
+    sequences.push_back({.context_len = row.position + 1, .block_table = BlocksOf(row)});
+  const KvLayerView kv = cache_->LayerView(Tier::kCpu, 0);
+  const DecodeShape shape = {.kv = kv.shape,
+                             .num_heads = decoder_->config().num_heads,
+                             .sliding_window = decoder_->config().sliding_window,
+                             .heads_per_part = kv.heads_per_part};
+  return std::make_unique<DecodePlan>(std::move(sequences), shape, cpu_attention_->num_threads());
+}
+
+void Executor::SubmitCpuAttention(int64_t layer, DecodePlan* plan, const RowBatch& rows, int64_t row_begin,
+                                  Flag* ready, Flag* done, uint32_t value) {
+  const ModelConfig& config = decoder_->config();
+  const auto num_rows = static_cast<int64_t>(plan->sequences().size());
+  const int64_t q_width = config.num_heads * config.head_dim;
+  const int64_t kv_width = config.num_kv_heads * config.head_dim;
+  const MatrixView qkv = rows.qkv.Rows(row_begin, num_rows);
+  cpu_attention_->Submit({.plan = plan,
+                          .layer = {.kv = cache_->LayerView(Tier::kCpu, layer),
+                                    .q = qkv.Columns(0, q_width),
+                                    .k = qkv.Columns(q_width, kv_width),
+                                    .v = qkv.Columns(q_width + kv_width, kv_width),
+                                    .out = rows.attention_out.Rows(row_begin, num_rows),
+                                    .lse = nullptr,
+                                    .scale = decoder_->attention_scale()},
+                          .ready = ready,
+                          .ready_value = value,
+                          .done = done,
+                          .done_value = value});
 }
 
 void Executor::BeginMoves(const std::vector<Move>& moves) {
@@ -72,17 +110,15 @@ void Executor::BeginMoves(const std::vector<Move>& moves) {
                  "no room in the {} tier to move sequence {}", TierName(move.to), move.sequence);
   }
   copy_stream_->Record(*moved_);
+  // Attention over the cpu tier waits for what the compute stream announces after this.
   compute_stream_->Wait(*moved_);
-  cpu_attention_stream_->Wait(*moved_);
 }
 
 void Executor::PrepareMain(const MainSubBatch& main, const FindRequest& find_request, MainState* state) {
   std::vector<int32_t> token_ids;
   std::vector<int32_t> positions;
   std::vector<int32_t> gpu_slots;
-  std::vector<int32_t> cpu_slots;
   AttentionBatch gpu_batch;
-  AttentionBatch cpu_batch;
   const auto add_row = [&](const Request& request, int64_t position) {
     token_ids.push_back(request.TokenAt(position));
     positions.push_back(static_cast<int32_t>(position));
@@ -92,8 +128,8 @@ void Executor::PrepareMain(const MainSubBatch& main, const FindRequest& find_req
   for (const PrefillChunk& chunk : main.prefills) {
     const Request& request = find_request(chunk.sequence);
     const auto prompt_len = static_cast<int64_t>(request.prompt_tokens.size());
-    AttentionSequence sequence = DecodeSequence({chunk.sequence, chunk.start + chunk.num_tokens - 1},
-                                                static_cast<int64_t>(token_ids.size()));
+    AttentionSequence sequence = GpuSequence({chunk.sequence, chunk.start + chunk.num_tokens - 1},
+                                             static_cast<int64_t>(token_ids.size()));
     sequence.num_rows = chunk.num_tokens;
     gpu_batch.sequences.push_back(std::move(sequence));
     for (int64_t position = chunk.start; position < chunk.start + chunk.num_tokens; ++position) {
@@ -108,7 +144,7 @@ void Executor::PrepareMain(const MainSubBatch& main, const FindRequest& find_req
   for (const DecodeRow& decode : main.gpu_decodes) {
     const Request& request = find_request(decode.sequence);
     const int32_t row = add_row(request, decode.position);
-    gpu_batch.sequences.push_back(DecodeSequence(decode, row));
+    gpu_batch.sequences.push_back(GpuSequence(decode, row));
     gpu_slots.push_back(cache_->SlotOf(decode.sequence, decode.position));
     state->logits.AddSample(row, request);
   }
@@ -116,24 +152,20 @@ void Executor::PrepareMain(const MainSubBatch& main, const FindRequest& find_req
   for (const DecodeRow& decode : main.cpu_decodes) {
     const Request& request = find_request(decode.sequence);
     const int32_t row = add_row(request, decode.position);
-    cpu_batch.sequences.push_back(DecodeSequence(decode, row - state->num_gpu_rows));
-    cpu_slots.push_back(cache_->SlotOf(decode.sequence, decode.position));
     gpu_slots.push_back(-1);
     state->logits.AddSample(row, request);
   }
-  state->num_cpu_rows = static_cast<int64_t>(cpu_slots.size());
+  state->num_cpu_rows = static_cast<int64_t>(main.cpu_decodes.size());
 
   main_inputs_.Clear();
   state->batch = std::make_unique<RowBatch>(main_buffers_, static_cast<int64_t>(token_ids.size()));
   state->batch->token_ids = main_inputs_.Add(token_ids);
   state->batch->positions = main_inputs_.Add(positions);
   state->batch->slots = main_inputs_.Add(gpu_slots);
-  state->cpu_slots = main_inputs_.Add(cpu_slots);
   main_inputs_.Upload(*compute_stream_);
   gpu_batch.num_rows = state->num_gpu_rows;
-  cpu_batch.num_rows = state->num_cpu_rows;
   if (state->num_gpu_rows > 0) state->gpu_plan = ops_->PlanAttention(gpu_batch);
-  if (state->num_cpu_rows > 0) state->cpu_plan = ops_->PlanAttention(cpu_batch);
+  if (state->num_cpu_rows > 0) state->cpu_plan = PlanCpuDecodes(main.cpu_decodes);
 }
 
 Status Executor::EnterCohorts(const IterationPlan& plan, const FindRequest& find_request) {
@@ -151,20 +183,14 @@ Status Executor::EnterCohorts(const IterationPlan& plan, const FindRequest& find
                             Cohort::Create(device_, decoder_->config(), decoder_->dtype(), step.rows));
     std::vector<int32_t> token_ids;
     std::vector<int32_t> positions;
-    std::vector<int32_t> slots;
-    AttentionBatch batch;
-    batch.num_rows = static_cast<int64_t>(step.rows.size());
     for (const DecodeRow& row : step.rows) {
-      batch.sequences.push_back(DecodeSequence(row, static_cast<int64_t>(token_ids.size())));
       token_ids.push_back(find_request(row.sequence).TokenAt(row.position));
       positions.push_back(static_cast<int32_t>(row.position));
-      slots.push_back(cache_->SlotOf(row.sequence, row.position));
     }
     cohort->batch->token_ids = cohort->inputs.Add(token_ids);
     cohort->batch->positions = cohort->inputs.Add(positions);
-    cohort->cpu_slots = cohort->inputs.Add(slots);
     cohort->inputs.Upload(*compute_stream_);
-    cohort->attention_plan = ops_->PlanAttention(batch);
+    cohort->attention_plan = PlanCpuDecodes(step.rows);
     cohorts_.emplace(step.cohort, std::move(cohort));
   }
   return {};
@@ -185,15 +211,10 @@ void Executor::PassBoundary(int64_t boundary, MainState* main) {
   decoder_->PreProjection(*compute_stream_, boundary + 1, cache_->LayerView(Tier::kGpu, boundary + 1), rows);
   if (main->num_cpu_rows == 0) return;
   // The CPU may start as soon as Q/K/V are there, while cohorts visit and the gpu rows attend.
-  const KvLayerView cpu_kv = cache_->LayerView(Tier::kCpu, boundary + 1);
   ++main_sequence_;
   compute_stream_->SetFlag(*main_ready_, main_sequence_);
-  cpu_attention_stream_->WaitFlag(*main_ready_, main_sequence_);
-  decoder_->AppendKv(*cpu_attention_stream_, cpu_kv, main->cpu_slots, main->num_gpu_rows, main->num_cpu_rows,
-                     *rows);
-  decoder_->Attend(*cpu_attention_stream_, *main->cpu_plan, cpu_kv, main->num_gpu_rows, main->num_cpu_rows,
-                   *rows);
-  cpu_attention_stream_->SetFlag(*main_done_, main_sequence_);
+  SubmitCpuAttention(boundary + 1, main->cpu_plan.get(), *main->batch, main->num_gpu_rows, main_ready_.get(),
+                     main_done_.get(), main_sequence_);
 }
 
 void Executor::AttendMain(int64_t layer, MainState* main) {
@@ -222,13 +243,10 @@ void Executor::VisitCohort(const Visit& visit, Cohort* cohort, LogitsWork* work)
   cohort->cursor = next_layer;
   // Appends nothing to the gpu tier: these rows' KV lives on the CPU.
   decoder_->PreProjection(*compute_stream_, next_layer, KvLayerView{}, rows);
-  const KvLayerView cpu_kv = cache_->LayerView(Tier::kCpu, next_layer);
   ++cohort->sequence;
   compute_stream_->SetFlag(*cohort->ready, cohort->sequence);
-  cpu_attention_stream_->WaitFlag(*cohort->ready, cohort->sequence);
-  decoder_->AppendKv(*cpu_attention_stream_, cpu_kv, cohort->cpu_slots, 0, rows->num_rows, *rows);
-  decoder_->Attend(*cpu_attention_stream_, *cohort->attention_plan, cpu_kv, 0, rows->num_rows, *rows);
-  cpu_attention_stream_->SetFlag(*cohort->done, cohort->sequence);
+  SubmitCpuAttention(next_layer, cohort->attention_plan.get(), *rows, 0, cohort->ready.get(),
+                     cohort->done.get(), cohort->sequence);
 }
 
 Result<IterationResult> Executor::Run(const IterationPlan& plan, const FindRequest& find_request) {

@@ -6,8 +6,8 @@
 //   compute stream   embed,pre0(main) embed,pre0(cohort) ga0(main) | post0,pre1(main) [O0] post0,pre1(cohort)
 //   ga1(main) | ... cpu attention                                 [QKV0] ca0(cohort) [QKV1] ca1(cohort)
 //
-// [..] are waits on flags between the two streams; the host thread enqueues the whole iteration and waits
-// once.
+// [..] are waits on flags between the compute stream and the tasks of CpuAttention; the host thread enqueues
+// the whole iteration, tasks included, and waits once.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@
 
 #include "base/result.h"
 #include "base/sampled_token.h"
+#include "cpu_attention/cpu_attention.h"
 #include "device/device.h"
 #include "execute/cohort.h"
 #include "execute/int_inputs.h"
@@ -46,7 +47,8 @@ struct IterationResult {
 };
 
 struct ExecutorOptions {
-  int64_t max_rows = 0;  // of the main sub-batch
+  int64_t max_rows = 0;               // of the main sub-batch
+  CpuAttentionOptions cpu_attention;  // used if the cache has a cpu tier
 };
 
 // Engine thread only.
@@ -83,7 +85,13 @@ class Executor {
   void PassBoundary(int64_t boundary, MainState* main);
   void AttendMain(int64_t layer, MainState* main);
   void VisitCohort(const Visit& visit, Cohort* cohort, LogitsWork* work);
-  AttentionSequence DecodeSequence(const DecodeRow& row, int64_t row_index) const;
+  // Blocks of the tokens up to the row's.
+  std::vector<int32_t> BlocksOf(const DecodeRow& row) const;
+  AttentionSequence GpuSequence(const DecodeRow& row, int64_t row_index) const;
+  std::unique_ptr<DecodePlan> PlanCpuDecodes(const std::vector<DecodeRow>& rows) const;
+  // Attention of rows [row_begin, + the plan's) over the cpu tier once ready has the value; sets done to it.
+  void SubmitCpuAttention(int64_t layer, DecodePlan* plan, const RowBatch& rows, int64_t row_begin,
+                          Flag* ready, Flag* done, uint32_t value);
 
   Device* device_;
   Ops* ops_;
@@ -98,8 +106,8 @@ class Executor {
   std::unordered_map<CohortId, std::unique_ptr<Cohort>> cohorts_;
   std::unique_ptr<Event> moved_;
   // Last: their threads end before what their work refers to.
+  std::unique_ptr<CpuAttention> cpu_attention_;  // null without a cpu tier
   std::unique_ptr<Stream> compute_stream_;
-  std::unique_ptr<Stream> cpu_attention_stream_;
   std::unique_ptr<Stream> copy_stream_;
 };
 

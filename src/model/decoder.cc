@@ -55,13 +55,6 @@ void Decoder::Attend(Stream& stream, const AttentionPlan& plan, const KvLayerVie
                                 .plan = &plan});
 }
 
-void Decoder::AppendKv(Stream& stream, const KvLayerView& kv, const int32_t* slots, int64_t row_begin,
-                       int64_t num_rows, const RowBatch& rows) const {
-  ops_->AppendKv(
-      stream,
-      {.qkv = rows.qkv.Rows(row_begin, num_rows), .num_heads = config_.num_heads, .slots = slots, .kv = kv});
-}
-
 void Decoder::PostProjection(Stream& stream, int64_t layer, RowBatch* rows) const {
   const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
   ops_->Linear(stream, {.x = rows->attention_out, .weight = weights.output.get(), .y = rows->delta});

@@ -25,6 +25,8 @@ class Decoder {
   Decoder(const ModelConfig& config, DType dtype, DecoderWeights weights, Ops* ops);
 
   const ModelConfig& config() const { return config_; }
+  // What scores are multiplied with.
+  float attention_scale() const { return attention_scale_; }
   DType dtype() const { return dtype_; }
   const DecoderWeights& weights() const { return weights_; }
 
@@ -37,10 +39,6 @@ class Decoder {
   // attention_out of rows [row_begin, row_begin + num_rows) from their q and kv.
   void Attend(Stream& stream, const AttentionPlan& plan, const KvLayerView& kv, int64_t row_begin,
               int64_t num_rows, const RowBatch& rows) const;
-
-  // K and V of already rotated rows into kv at slots [num_rows] (device memory).
-  void AppendKv(Stream& stream, const KvLayerView& kv, const int32_t* slots, int64_t row_begin,
-                int64_t num_rows, const RowBatch& rows) const;
 
   // Output projection and MLP of `layer`; the result is left in delta.
   void PostProjection(Stream& stream, int64_t layer, RowBatch* rows) const;

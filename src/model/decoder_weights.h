@@ -6,10 +6,10 @@
 #include <memory>
 #include <vector>
 
+#include "base/matrix_view.h"
 #include "base/result.h"
 #include "device/device.h"
 #include "load/checkpoint.h"
-#include "ops/matrix_view.h"
 #include "ops/ops.h"
 
 namespace tandem {

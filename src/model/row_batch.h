@@ -3,10 +3,10 @@
 
 #include <cstdint>
 
+#include "base/matrix_view.h"
 #include "base/result.h"
 #include "device/device.h"
 #include "load/model_config.h"
-#include "ops/matrix_view.h"
 
 namespace tandem {
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "ops/kv_layout.h"
-#include "ops/matrix_view.h"
+#include "base/kv_layout.h"
+#include "base/matrix_view.h"
 
 namespace tandem {
 

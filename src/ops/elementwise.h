@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "ops/kv_layout.h"
-#include "ops/matrix_view.h"
+#include "base/kv_layout.h"
+#include "base/matrix_view.h"
 
 namespace tandem {
 
@@ -40,15 +40,6 @@ struct QkvPrepareArgs {
   const float* rope_table = nullptr;   // [max_position, head_dim]: cos of head_dim / 2 pairs, then sin
   const int32_t* positions = nullptr;  // [rows]
   const int32_t* slots = nullptr;      // [rows]; may be nullptr when kv.data is
-  KvLayerView kv;
-};
-
-// Appends K and V of already prepared rows of qkv (layout as above) to kv at slots. For the cpu tier, which
-// appends on its own stream.
-struct AppendKvArgs {
-  MatrixView qkv;
-  int64_t num_heads = 0;
-  const int32_t* slots = nullptr;
   KvLayerView kv;
 };
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "base/matrix_view.h"
 #include "base/result.h"
-#include "ops/matrix_view.h"
 
 namespace tandem {
 

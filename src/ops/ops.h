@@ -29,7 +29,6 @@ class Ops {
   virtual void AddRmsNorm(Stream& stream, const AddRmsNormArgs& args) = 0;
   virtual void Linear(Stream& stream, const LinearArgs& args) = 0;
   virtual void QkvPrepare(Stream& stream, const QkvPrepareArgs& args) = 0;
-  virtual void AppendKv(Stream& stream, const AppendKvArgs& args) = 0;
   virtual void PagedAttention(Stream& stream, const AttentionArgs& args) = 0;
   virtual void SiluMul(Stream& stream, const SiluMulArgs& args) = 0;
   virtual void GatherRows(Stream& stream, const GatherRowsArgs& args) = 0;

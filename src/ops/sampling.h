@@ -5,8 +5,8 @@
 #include <span>
 #include <utility>
 
+#include "base/matrix_view.h"
 #include "base/sampled_token.h"
-#include "ops/matrix_view.h"
 
 namespace tandem {
 

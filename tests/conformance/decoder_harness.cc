@@ -19,9 +19,7 @@ T Must(Result<T> result) {
 }  // namespace
 
 DecoderHarness::DecoderHarness(const std::string& model_path, const Options& options)
-    : device_(CreateHostDevice(
-          {.num_compute_threads = options.num_threads, .num_cpu_attention_threads = options.num_threads})),
-      ops_(CreateHostOps()) {
+    : device_(CreateHostDevice({.num_compute_threads = options.num_threads})), ops_(CreateHostOps()) {
   const auto checkpoint = Must(Checkpoint::Open(model_path));
   const ModelConfig& config = checkpoint->config();
   DecoderWeights weights = Must(LoadDecoderWeights(*checkpoint, device_.get(), ops_.get(),

@@ -5,8 +5,8 @@
 #include <string>
 
 #include "base/check.h"
+#include "base/spin.h"
 #include "base/topology.h"
-#include "device/host/spin.h"
 
 namespace tandem {
 namespace {

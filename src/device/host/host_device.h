@@ -12,8 +12,7 @@
 namespace tandem {
 
 struct HostDeviceOptions {
-  int num_compute_threads = 0;        // of a kCompute stream; 0: one for each physical core
-  int num_cpu_attention_threads = 0;  // of a kCpuAttention stream; 0: as many
+  int num_compute_threads = 0;  // of a kCompute stream; 0: one for each physical core
 };
 
 // A stream of the host backend. Ops of ops/host enqueue their work here.

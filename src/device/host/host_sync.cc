@@ -5,7 +5,7 @@
 #include <mutex>
 
 #include "base/check.h"
-#include "device/host/spin.h"
+#include "base/spin.h"
 
 namespace tandem {
 namespace {

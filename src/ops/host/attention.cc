@@ -2,9 +2,9 @@
 #include <vector>
 
 #include "base/check.h"
+#include "cpu_attention/kv_block.h"
 #include "device/host/host_device.h"
 #include "ops/host/host_ops.h"
-#include "ops/host/kv_block.h"
 
 namespace tandem {
 namespace {
@@ -78,8 +78,7 @@ AttentionRows MakeRows(const AttentionArgs& args, const RowGroup& group, int64_t
   rows.window = args.sliding_window;
   rows.scale = args.scale;
   rows.block_table = group.sequence->block_table.data();
-  rows.kv = args.kv;
-  rows.kv_head = kv_head;
+  SetKv(args.kv, kv_head, 1, &rows);
   return rows;
 }
 
@@ -109,7 +108,7 @@ void RunGroups(ComputePool& pool, const AttentionArgs& args, const HostAttention
         MakeRows(args, plan.groups()[static_cast<size_t>(task / num_kv_heads)], task % num_kv_heads);
     const int64_t head_dim = args.kv.shape.head_dim;
     const int64_t state_size = AttentionStateSize(rows.num_queries(), head_dim);
-    float* state = ThreadScratch(state_size + AttentionScratchSize(rows.num_queries(), head_dim));
+    float* state = ThreadScratch(state_size + AttentionScratchSize(rows.num_queries(), head_dim, 1));
     const PartitionRange partitions = PartitionsOf(rows);
     kernels.run(rows, partitions.first, partitions.end, state, state + state_size);
     kernels.finish(rows, state);
@@ -147,7 +146,7 @@ void RunPartitions(ComputePool& pool, const AttentionArgs& args, const HostAtten
   pool.ParallelFor(static_cast<int64_t>(pieces.size()), [&](int64_t task) {
     const Piece& piece = pieces[static_cast<size_t>(task)];
     kernels.run(piece.rows, piece.partition, piece.partition + 1, states.data() + piece.state_offset,
-                ThreadScratch(AttentionScratchSize(piece.rows.num_queries(), head_dim)));
+                ThreadScratch(AttentionScratchSize(piece.rows.num_queries(), head_dim, 1)));
   });
   for (const Whole& whole : wholes) {
     const Piece& first = pieces[whole.first_piece];

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "cpu_attention/append_token.h"
 #include "ops/host/op_test_bench.h"
 
 namespace tandem {
@@ -38,9 +39,14 @@ struct Context {
     }
   }
 
-  void Append(OpTestBench& bench, int64_t num_heads, int64_t begin, int64_t count) const {
-    bench.ops().AppendKv(bench.stream(),
-                         {qkv.view().Rows(begin, count), num_heads, slots.data() + begin, kv});
+  void Append(const Shape& shape, int64_t begin, int64_t count) const {
+    const int64_t width = shape.num_kv_heads * shape.head_dim;
+    const MatrixView keys = qkv.view().Columns(shape.num_heads * shape.head_dim, width);
+    const MatrixView values = qkv.view().Columns(shape.num_heads * shape.head_dim + width, width);
+    for (int64_t t = begin; t < begin + count; ++t) {
+      AppendToken(kv, slots[static_cast<size_t>(t)], 0, shape.num_kv_heads, keys.RowData(t),
+                  values.RowData(t), qkv.view().dtype);
+    }
   }
 
   TestMatrix qkv;
@@ -124,7 +130,7 @@ TEST_P(AttentionTest, MatchesReference) {
                    << DTypeName(dtype) << " " << shape.num_heads << "/" << shape.num_kv_heads << " heads of "
                    << shape.head_dim << ", blocks of " << shape.block_size << ", window " << shape.window);
       const Context context(shape, dtype, 75, random);
-      context.Append(bench, shape.num_heads, 0, context.length);
+      context.Append(shape, 0, context.length);
       const TestMatrix out(dtype, context.length, shape.num_heads * shape.head_dim, 16);
       Attend(bench, shape, context, 0, context.length, out.view());
       for (const int64_t position : {0, 1, 15, 16, 31, 32, 33, 63, 64, 73, 74}) {
@@ -141,7 +147,7 @@ TEST_P(AttentionTest, LongContextMatchesReference) {
     for (const int64_t window : {0, 300}) {
       const Shape shape{3, 1, 32, 32, window};
       const Context context(shape, DType::kF32, 1100, random);
-      context.Append(bench, shape.num_heads, 0, context.length);
+      context.Append(shape, 0, context.length);
       const TestMatrix out(DType::kF32, 3, shape.num_heads * shape.head_dim);
       Attend(bench, shape, context, 1097, 3, out.view());
       for (int64_t row = 0; row < 3; ++row) ExpectRow(shape, context, 1097 + row, out, row, 2e-6);
@@ -158,7 +164,7 @@ TEST_P(AttentionTest, ChunksAndDecodesAgree) {
       const int64_t length = 330;  // past the border of a partition
       const Context context(shape, dtype, length, random);
       OpTestBench whole(GetParam(), 2);
-      context.Append(whole, shape.num_heads, 0, length);
+      context.Append(shape, 0, length);
       const TestMatrix expected(dtype, length, shape.num_heads * shape.head_dim);
       Attend(whole, shape, context, 0, length, expected.view());
       for (const int num_threads : {1, 2, 3}) {
@@ -187,7 +193,7 @@ TEST_P(AttentionTest, NothingBehindTheContextIsRead) {
     const Shape shape{2, 1, 16, 16, 0};
     const Context context(shape, dtype, 40, random);
     for (int64_t position = 0; position < context.length; ++position) {
-      context.Append(bench, shape.num_heads, position, 1);
+      context.Append(shape, position, 1);
       const TestMatrix out(dtype, 1, shape.num_heads * shape.head_dim);
       Attend(bench, shape, context, position, 1, out.view());
       ExpectRow(shape, context, position, out, 0, dtype == DType::kF32 ? 2e-6 : 2e-2);
@@ -206,7 +212,7 @@ TEST_P(AttentionTest, MixedBatchMatchesSequencesAlone) {
   int64_t total_tokens = 0;
   for (const int64_t length : lengths) total_tokens += (length + 31) / 32 * 32;
   const Context context(shape, DType::kF32, total_tokens, random);
-  context.Append(bench, shape.num_heads, 0, total_tokens);
+  context.Append(shape, 0, total_tokens);
   AttentionBatch batch;
   TestMatrix q(DType::kF32, 51, width);
   q.Fill(random);

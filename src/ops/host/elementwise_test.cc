@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "cpu_attention/append_token.h"
 #include "ops/host/op_test_bench.h"
 
 namespace tandem {
@@ -205,9 +206,9 @@ TEST_P(ElementwiseTest, QkvPrepareMatchesReference) {
   }
 }
 
-// QkvPrepare with a cache writes the same bytes as QkvPrepare without one and AppendKv; negative slots
+// QkvPrepare with a cache writes the same bytes as QkvPrepare without one and AppendToken; negative slots
 // nothing.
-TEST_P(ElementwiseTest, QkvPrepareAppendsWhatAppendKvDoes) {
+TEST_P(ElementwiseTest, QkvPrepareAppendsWhatAppendTokenDoes) {
   std::mt19937 random(26);
   OpTestBench bench(GetParam());
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -235,7 +236,12 @@ TEST_P(ElementwiseTest, QkvPrepareAppendsWhatAppendKvDoes) {
     args.qkv = apart.view();
     bench.ops().QkvPrepare(bench.stream(), args);
     kv.data = second.data();
-    bench.ops().AppendKv(bench.stream(), {apart.view(), 2, slots.data(), kv});
+    bench.Synchronize();
+    for (int64_t row = 0; row < kRows; ++row) {
+      AppendToken(kv, slots[static_cast<size_t>(row)], 0, 1,
+                  apart.view().Columns(2 * kHeadDim, kHeadDim).RowData(row),
+                  apart.view().Columns(3 * kHeadDim, kHeadDim).RowData(row), dtype);
+    }
     args.qkv = fused.view();
     args.slots = slots.data();
     kv.data = first.data();

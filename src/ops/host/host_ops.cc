@@ -4,6 +4,8 @@
 
 #include <string_view>
 
+#include "base/cpu_features.h"
+
 namespace tandem {
 
 HostOps::HostOps(const HostOpsOptions& options)
@@ -22,7 +24,7 @@ std::string HostOps::Description() const {
       products = "oneDNN for all products";
       break;
     case OneDnnUse::kAuto:
-      products = CpuHasAmxBf16()
+      products = HostCpuFeatures().amx_bf16
                      ? "oneDNN (AMX) for bf16 products of 16 rows and more, own kernels for others"
                      : "own kernels for all products (oneDNN is used where there is AMX)";
       break;

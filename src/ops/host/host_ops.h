@@ -4,11 +4,11 @@
 #include <memory>
 #include <string>
 
-#include "ops/host/attention_kernels.h"
-#include "ops/host/cpu_isa.h"
+#include "cpu_attention/attention_kernels.h"
 #include "ops/host/linear_kernels.h"
 #include "ops/host/row_kernels.h"
 #include "ops/ops.h"
+#include "simd/cpu_isa.h"
 
 namespace tandem {
 
@@ -35,7 +35,6 @@ class HostOps : public Ops {
   void AddRmsNorm(Stream& stream, const AddRmsNormArgs& args) override;
   void Linear(Stream& stream, const LinearArgs& args) override;
   void QkvPrepare(Stream& stream, const QkvPrepareArgs& args) override;
-  void AppendKv(Stream& stream, const AppendKvArgs& args) override;
   void PagedAttention(Stream& stream, const AttentionArgs& args) override;
   void SiluMul(Stream& stream, const SiluMulArgs& args) override;
   void GatherRows(Stream& stream, const GatherRowsArgs& args) override;

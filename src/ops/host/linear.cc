@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/cpu_features.h"
 #include "device/host/host_device.h"
 #include "ops/host/host_ops.h"
 #include "ops/host/linear_onednn.h"
@@ -143,7 +144,7 @@ Result<std::unique_ptr<LinearWeight>> HostOps::CreateLinearWeight(int64_t out_fe
 bool HostOps::UseOneDnn(DType dtype, int64_t num_rows) const {
   // A tile of AMX holds 16 rows. Below that the own kernel keeps up: the weights' bandwidth is the limit.
   constexpr int64_t kAmxRows = 16;
-  static const bool has_amx = CpuHasAmxBf16();
+  static const bool has_amx = HostCpuFeatures().amx_bf16;
   switch (options_.onednn) {
     case OneDnnUse::kNever:
       return false;

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "ops/host/cpu_isa.h"
+#include "simd/cpu_isa.h"
 
 namespace tandem {
 

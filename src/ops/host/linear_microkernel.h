@@ -2,8 +2,8 @@
 #pragma once
 
 #include "ops/host/linear_kernels.h"
-#include "ops/host/multiply_add.h"
-#include "ops/host/simd.h"
+#include "simd/multiply_add.h"
+#include "simd/simd.h"
 
 namespace tandem {
 namespace {  // NOLINT(google-build-namespaces): compiled differently in each file that includes it

@@ -25,7 +25,6 @@ class OpTestBench {
       : ops_(CreateHostOps({isa, onednn})) {
     HostDeviceOptions options;
     options.num_compute_threads = num_threads;
-    options.num_cpu_attention_threads = 1;
     device_ = CreateHostDevice(options);
     stream_ = device_->CreateStream(StreamKind::kCompute, "test");
   }

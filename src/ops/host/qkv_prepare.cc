@@ -1,8 +1,8 @@
 #include "base/check.h"
+#include "cpu_attention/append_token.h"
+#include "cpu_attention/kv_block.h"
 #include "device/host/host_device.h"
-#include "ops/host/append_kv.h"
 #include "ops/host/host_ops.h"
-#include "ops/host/kv_block.h"
 #include "ops/host/row_tasks.h"
 
 namespace tandem {
@@ -33,9 +33,10 @@ void PrepareRow(const QkvPrepareArgs& args, const RowKernels& kernels, int64_t r
   }
   if (args.kv.data == nullptr) return;
   const int64_t kv_width = args.num_kv_heads * args.head_dim;
-  AppendToken(
-      args.kv, args.slots[row], args.qkv.Columns(args.num_heads * args.head_dim, kv_width).RowData(row),
-      args.qkv.Columns(args.num_heads * args.head_dim + kv_width, kv_width).RowData(row), args.qkv.dtype);
+  AppendToken(args.kv, args.slots[row], 0, args.num_kv_heads,
+              args.qkv.Columns(args.num_heads * args.head_dim, kv_width).RowData(row),
+              args.qkv.Columns(args.num_heads * args.head_dim + kv_width, kv_width).RowData(row),
+              args.qkv.dtype);
 }
 
 }  // namespace

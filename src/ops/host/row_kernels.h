@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
-#include "ops/host/cpu_isa.h"
+#include "simd/cpu_isa.h"
 
 namespace tandem {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "ops/host/row_kernels.h"
-#include "ops/host/simd.h"
+#include "simd/simd.h"
 
 namespace tandem {
 namespace {  // NOLINT(google-build-namespaces): compiled differently in each file that includes it

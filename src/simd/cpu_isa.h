@@ -7,7 +7,8 @@
 
 namespace tandem {
 
-enum class CpuIsa : uint8_t { kPortable, kAvx2, kAvx512, kAvx512Bf16 };
+// Each runs everything that the ones before it run. kAmx: AMX tiles for bf16, besides AVX-512 BF16.
+enum class CpuIsa : uint8_t { kPortable, kAvx2, kAvx512, kAvx512Bf16, kAmx };
 
 std::string_view CpuIsaName(CpuIsa isa);
 // What this processor can run, weakest first; never empty.
@@ -15,7 +16,5 @@ std::vector<CpuIsa> SupportedCpuIsas();
 inline CpuIsa BestCpuIsa() {
   return SupportedCpuIsas().back();
 }
-// Whether the processor has AMX tiles for bf16.
-bool CpuHasAmxBf16();
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-#include "ops/host/attention_microkernel.h"
+#include "cpu_attention/attention_microkernel.h"
 
 namespace tandem {
 

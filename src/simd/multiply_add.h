@@ -1,7 +1,7 @@
 // The inner step of the matrix products and of attention: a few rows of x times a few vectors of w.
 #pragma once
 
-#include "ops/host/simd.h"
+#include "simd/simd.h"
 
 namespace tandem {
 namespace {  // NOLINT(google-build-namespaces): compiled differently in each file that includes it
@@ -15,13 +15,14 @@ struct Accumulators {
   F32V value[kRows][kVectors];
 };
 
-// One multiply-add step: one k in fp32, two in bf16. w: this step's weights, at the first column.
-template <int kRows, int kVectors>
+// One multiply-add step: one k in fp32 and fp16 (x is fp32 then), two in bf16. w: this step's weights, at the
+// first column.
+template <int kRows, int kVectors, typename W>
 TANDEM_SIMD_INLINE void Step(Accumulators<kRows, kVectors>& acc, const float* x, int64_t x_stride,
-                             const float* w) {
+                             const W* w) {
   F32V weights[kVectors];
 #pragma GCC unroll 8
-  for (int v = 0; v < kVectors; ++v) weights[v] = Load(w + v * kLanes);
+  for (int v = 0; v < kVectors; ++v) weights[v] = LoadRow(w + v * kLanes);
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
     const F32V value = Set(x[r * x_stride]);

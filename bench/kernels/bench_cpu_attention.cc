@@ -1,0 +1,328 @@
+// How much of the memory's read bandwidth CPU decode attention reaches: for every combination, in turns,
+// plain reading of the same memory by the same threads, and the kernel. Blocks lie in random order unless
+// asked otherwise. Layers rotate through all of the memory, so that no cache holds what is read. Combinations
+// with a layer larger than the memory are left out.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/topology.h"
+#include "cpu_attention/cpu_attention.h"
+#include "device/host/host_device.h"
+
+namespace tandem {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double SecondsSince(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+struct Case {
+  DType dtype = DType::kBF16;
+  int64_t gqa = 4;
+  int64_t head_dim = 128;
+  int64_t context = 0;
+  int64_t batch = 0;
+
+  int64_t num_kv_heads() const { return gqa == 1 ? 32 : gqa == 16 ? 4 : 8; }
+  KvShape shape() const { return {dtype, 32, num_kv_heads(), head_dim}; }
+  int64_t blocks_each() const { return (context + 31) / 32; }
+  int64_t layer_bytes() const { return batch * blocks_each() * static_cast<int64_t>(shape().BlockBytes()); }
+};
+
+struct Figures {
+  double read_gbps = 0;
+  double kernel_gbps = 0;   // tasks submitted ahead, as in serving
+  double chained_gbps = 0;  // each task starts when the one before has set its flag
+};
+
+// Values in [-1, 1) of the type, a pattern repeated at odd distances.
+void FillRandom(DType dtype, std::byte* data, size_t size_bytes) {
+  const size_t pattern_bytes = size_t{1} << 22;
+  std::vector<std::byte> pattern(pattern_bytes);
+  std::minstd_rand random(1);
+  std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
+  for (size_t i = 0; i < pattern_bytes; i += DTypeSize(dtype)) {
+    const float value = uniform(random);
+    if (dtype == DType::kF32) {
+      std::memcpy(pattern.data() + i, &value, 4);
+    } else {
+      const uint16_t bits = dtype == DType::kBF16 ? F32ToBF16(value) : F32ToF16(value);
+      std::memcpy(pattern.data() + i, &bits, 2);
+    }
+  }
+  for (size_t at = 0; at < size_bytes; at += pattern_bytes - 192) {
+    std::memcpy(data + at, pattern.data(), std::min(pattern_bytes, size_bytes - at));
+  }
+}
+
+class Bench {
+ public:
+  Bench(int num_threads, CpuIsa isa, std::byte* memory, int64_t memory_bytes, double seconds,
+        bool consecutive)
+      : consecutive_(consecutive),
+        attention_({.num_threads = num_threads, .isa = isa}),
+        memory_(memory),
+        memory_bytes_(memory_bytes),
+        seconds_(seconds) {}
+
+  Figures Run(const Case& c) {
+    const KvShape shape = c.shape();
+    const int64_t num_heads = c.gqa * c.num_kv_heads();
+    const int64_t width = num_heads * c.head_dim;
+    const int64_t layer_bytes = c.layer_bytes();
+    const int64_t num_layers = std::min<int64_t>(memory_bytes_ / layer_bytes, 4096);
+    // Enough tasks for a submission to last a while.
+    const int64_t batch_layers = std::min(num_layers, std::max<int64_t>(1, (256 << 20) / layer_bytes));
+    std::mt19937 random(7);
+    std::vector<int32_t> blocks(static_cast<size_t>(c.batch * c.blocks_each()));
+    std::iota(blocks.begin(), blocks.end(), 0);
+    if (!consecutive_) std::shuffle(blocks.begin(), blocks.end(), random);
+    std::vector<DecodeSequence> sequences(static_cast<size_t>(c.batch));
+    auto next = blocks.begin();
+    for (DecodeSequence& sequence : sequences) {
+      sequence.context_len = c.context;
+      sequence.block_table.assign(next, next + c.blocks_each());
+      next += c.blocks_each();
+    }
+    std::vector<std::byte> q(static_cast<size_t>(c.batch * width) * DTypeSize(c.dtype));
+    std::vector<std::byte> out(q.size());
+    std::vector<std::byte> kv_rows(static_cast<size_t>(c.batch * c.num_kv_heads() * c.head_dim) *
+                                   DTypeSize(c.dtype));
+    FillRandom(c.dtype, q.data(), q.size());
+    FillRandom(c.dtype, kv_rows.data(), kv_rows.size());
+    DecodeLayer layer;
+    layer.q = MatrixView::Dense(q.data(), c.dtype, c.batch, width);
+    layer.out = MatrixView::Dense(out.data(), c.dtype, c.batch, width);
+    layer.k = MatrixView::Dense(kv_rows.data(), c.dtype, c.batch, c.num_kv_heads() * c.head_dim);
+    layer.v = layer.k;
+    layer.scale = 0.088F;
+    std::vector<std::unique_ptr<DecodePlan>> plans;
+    for (int64_t i = 0; i < batch_layers; ++i) {
+      plans.push_back(std::make_unique<DecodePlan>(sequences, DecodeShape{shape, num_heads, 0, 0},
+                                                   attention_.num_threads()));
+    }
+    const std::unique_ptr<Flag> flag = device_->CreateFlag();
+    int64_t cursor = 0;
+    // One round: GB/s of batch_layers tasks, or of reading as much.
+    const auto advance = [&] {
+      if (cursor + batch_layers > num_layers) cursor = 0;
+      std::byte* from = memory_ + cursor * layer_bytes;
+      cursor += batch_layers;
+      return from;
+    };
+    const auto gigabytes = static_cast<double>(batch_layers * layer_bytes) / 1e9;
+    const auto run_kernel = [&](bool chained) {
+      std::byte* from = advance();
+      flag->Reset();
+      const auto start = Clock::now();
+      for (int64_t i = 0; i < batch_layers; ++i) {
+        layer.kv = {from + i * layer_bytes, shape, c.batch * c.blocks_each(), 0, 0};
+        AttentionTask task{plans[static_cast<size_t>(i)].get(), layer, nullptr, 0, nullptr, 0};
+        if (chained) {
+          task.ready = task.done = flag.get();
+          task.ready_value = static_cast<uint32_t>(i);
+          task.done_value = static_cast<uint32_t>(i + 1);
+        }
+        attention_.Submit(task);
+      }
+      attention_.WaitIdle();
+      return gigabytes / SecondsSince(start);
+    };
+    const auto run_read = [&] {
+      const std::byte* from = advance();
+      const int64_t size_bytes = batch_layers * layer_bytes / 512 * 512;
+      // Claimed piece by piece, so that a thread that lost its core for a while does not hold up the others.
+      constexpr int64_t kPieceBytes = 4 << 20;
+      const int64_t piece_bytes = std::min(kPieceBytes, size_bytes / attention_.num_threads() / 512 * 512);
+      std::atomic<int64_t> next_byte{0};
+      const auto start = Clock::now();
+      attention_.RunOnWorkers([&](int /*thread*/) {
+        float sum = 0;
+        while (true) {
+          const int64_t begin = next_byte.fetch_add(piece_bytes, std::memory_order_relaxed);
+          if (begin >= size_bytes) break;
+          sum += attention_.kernels().read(from + begin, std::min(piece_bytes, size_bytes - begin));
+        }
+        if (sum == 0.125F) std::fputs("", stderr);  // the sum must be used
+      });
+      return gigabytes / SecondsSince(start);
+    };
+    run_kernel(false);
+    std::vector<double> reads;
+    std::vector<double> kernels;
+    std::vector<double> chains;
+    const auto start = Clock::now();
+    while (SecondsSince(start) < seconds_ || reads.size() < 5) {
+      reads.push_back(run_read());
+      kernels.push_back(run_kernel(false));
+      chains.push_back(run_kernel(true));
+    }
+    return {Median(reads), Median(kernels), Median(chains)};
+  }
+
+ private:
+  bool consecutive_;
+  std::unique_ptr<Device> device_ = CreateHostDevice({.num_compute_threads = 1});
+  CpuAttention attention_;
+  std::byte* memory_;
+  int64_t memory_bytes_;
+  double seconds_;
+};
+
+struct Options {
+  std::string json_path;
+  bool quick = false;
+  bool consecutive = false;
+  std::vector<int> threads;
+  std::vector<std::string> isas;
+  std::vector<std::string> dtypes = {"bf16", "fp16", "fp32"};
+  std::vector<int64_t> gqa = {1, 4, 8};
+  std::vector<int64_t> head_dims = {128};
+  std::vector<int64_t> contexts = {512, 2048, 8192, 32768};
+  std::vector<int64_t> batches = {1, 8, 32, 256};
+  double memory_gib = 0;
+  double seconds = 0.6;
+};
+
+DType ParseDType(const std::string& name) {
+  return name == "fp32" ? DType::kF32 : name == "fp16" ? DType::kF16 : DType::kBF16;
+}
+
+std::string ShortName(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::kPortable:
+      return "portable";
+    case CpuIsa::kAvx2:
+      return "avx2";
+    case CpuIsa::kAvx512:
+      return "avx512";
+    case CpuIsa::kAvx512Bf16:
+      return "avx512_bf16";
+    case CpuIsa::kAmx:
+      return "amx";
+  }
+  return "?";
+}
+
+int Run(Options options) {
+  if (options.quick) {
+    options.dtypes = {"bf16"};
+    options.contexts = {2048};
+    options.batches = {1, 32};
+    options.seconds = 0.3;
+  }
+  if (options.threads.empty()) options.threads = {MachineTopology().num_physical_cores};
+  std::vector<CpuIsa> isas;
+  for (const CpuIsa isa : SupportedCpuIsas()) {
+    const bool named =
+        std::find(options.isas.begin(), options.isas.end(), ShortName(isa)) != options.isas.end();
+    // Unless asked: the best, and AVX2 for machines that have no more.
+    const bool wanted = isa == BestCpuIsa() || (isa == CpuIsa::kAvx2 && !options.quick);
+    if (options.isas.empty() ? wanted : named) isas.push_back(isa);
+  }
+  const auto available = static_cast<double>(AvailableMemoryBytes());
+  const auto memory_bytes =
+      static_cast<int64_t>(options.memory_gib > 0 ? options.memory_gib * double{1 << 30}
+                                                  : std::min(available / 3, 16.0 * (1 << 30)));
+  const auto device = CreateHostDevice({.num_compute_threads = 1});
+  auto memory =
+      device->Allocate(static_cast<size_t>(memory_bytes), MemoryKind::kPinned, "the benchmark's KV");
+  if (!memory.ok()) {
+    std::cerr << memory.error().message << "\n";
+    return 1;
+  }
+  auto* data = memory.value().as<std::byte>();
+  std::printf("%s, %.1f GiB of KV\n", MachineTopology().cpu_model.c_str(),
+              static_cast<double>(memory_bytes) / (1 << 30));
+  std::printf("%-12s %-5s %3s %4s %8s %6s %7s %10s %12s %13s %6s\n", "isa", "dtype", "gqa", "d", "context",
+              "batch", "threads", "read GB/s", "kernel GB/s", "chained GB/s", "share");
+  nlohmann::json results = nlohmann::json::array();
+  for (const std::string& dtype_name : options.dtypes) {
+    const DType dtype = ParseDType(dtype_name);
+    FillRandom(dtype, data, static_cast<size_t>(memory_bytes));
+    for (const CpuIsa isa : isas) {
+      for (const int threads : options.threads) {
+        Bench bench(threads, isa, data, memory_bytes, options.seconds, options.consecutive);
+        for (const int64_t head_dim : options.head_dims) {
+          for (const int64_t gqa : options.gqa) {
+            for (const int64_t context : options.contexts) {
+              for (const int64_t batch : options.batches) {
+                const Case c{dtype, gqa, head_dim, context, batch};
+                if (c.layer_bytes() > memory_bytes) continue;
+                const Figures f = bench.Run(c);
+                const double share = f.kernel_gbps / f.read_gbps;
+                std::printf("%-12s %-5s %3ld %4ld %8ld %6ld %7d %10.1f %12.1f %13.1f %6.3f\n",
+                            ShortName(isa).c_str(), dtype_name.c_str(), static_cast<long>(gqa),
+                            static_cast<long>(head_dim), static_cast<long>(context), static_cast<long>(batch),
+                            threads, f.read_gbps, f.kernel_gbps, f.chained_gbps, share);
+                std::fflush(stdout);
+                results.push_back({{"isa", ShortName(isa)},
+                                   {"dtype", dtype_name},
+                                   {"gqa", gqa},
+                                   {"head_dim", head_dim},
+                                   {"context", context},
+                                   {"batch", batch},
+                                   {"threads", threads},
+                                   {"read_gbps", f.read_gbps},
+                                   {"kernel_gbps", f.kernel_gbps},
+                                   {"share", share},
+                                   {"chained_gbps", f.chained_gbps},
+                                   {"layer_bytes", c.layer_bytes()},
+                                   {"cpu", MachineTopology().cpu_model}});
+              }
+            }
+          }
+        }
+      }
+    }
+  }
+  if (options.json_path.empty()) return 0;
+  std::ofstream file(options.json_path);
+  file << results.dump(1) << "\n";
+  if (file.good()) return 0;
+  std::cerr << options.json_path << ": cannot write\n";
+  return 1;
+}
+
+}  // namespace
+}  // namespace tandem
+
+int main(int argc, char** argv) {
+  tandem::Options options;
+  CLI::App app("CPU decode attention against the memory's read bandwidth");
+  app.add_option("--json", options.json_path, "Write the results to this file");
+  app.add_flag("--quick", options.quick, "A few combinations");
+  app.add_flag("--consecutive", options.consecutive, "Blocks of a sequence follow each other in memory");
+  app.add_option("--threads", options.threads, "Numbers of threads")->delimiter(',');
+  app.add_option("--isa", options.isas, "portable, avx2, avx512, avx512_bf16, amx")->delimiter(',');
+  app.add_option("--dtype", options.dtypes, "bf16, fp16, fp32")->delimiter(',');
+  app.add_option("--gqa", options.gqa, "Query heads of a kv head")->delimiter(',');
+  app.add_option("--head-dim", options.head_dims, "Head sizes")->delimiter(',');
+  app.add_option("--context", options.contexts, "Context lengths")->delimiter(',');
+  app.add_option("--batch", options.batches, "Rows")->delimiter(',');
+  app.add_option("--memory-gib", options.memory_gib, "KV memory; 0: a third of what is free, 16 GiB at most");
+  app.add_option("--seconds", options.seconds, "For each combination");
+  CLI11_PARSE(app, argc, argv);
+  return tandem::Run(options);
+}

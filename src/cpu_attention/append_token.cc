@@ -1,0 +1,123 @@
+#include "cpu_attention/append_token.h"
+
+#include <cstddef>
+#include <type_traits>
+
+#include "base/check.h"
+#include "cpu_attention/kv_block.h"
+
+namespace tandem {
+namespace {
+
+// bf16 and fp16 bits have the same C++ type: the pairing tells them apart.
+struct F32Element {
+  using Bits = float;
+  static constexpr int64_t kPair = 1;  // adjacent values of d (K) or of tokens (V)
+  static float ToF32(float bits) { return bits; }
+  static float FromF32(float value) { return value; }
+};
+struct BF16Element {
+  using Bits = bf16_t;
+  static constexpr int64_t kPair = 2;
+  static float ToF32(bf16_t bits) { return BF16ToF32(bits); }
+  static bf16_t FromF32(float value) { return F32ToBF16(value); }
+};
+struct F16Element {
+  using Bits = fp16_t;
+  static constexpr int64_t kPair = 1;
+  static float ToF32(fp16_t bits) { return F16ToF32(bits); }
+  static fp16_t FromF32(float value) { return F32ToF16(value); }
+};
+
+// Where element (token, d) of K and of V lies, in elements from the head's start.
+template <typename Element>
+int64_t KeyIndex(const KvShape& shape, int64_t token, int64_t d) {
+  constexpr int64_t kPair = Element::kPair;
+  const int64_t tile_tokens = KvTileTokens(shape.block_size);
+  const int64_t tile = token / tile_tokens;
+  return tile * tile_tokens * shape.head_dim + d / kPair * kPair * tile_tokens + token % tile_tokens * kPair +
+         d % kPair;
+}
+template <typename Element>
+int64_t ValueIndex(const KvShape& shape, int64_t token, int64_t d) {
+  constexpr int64_t kPair = Element::kPair;
+  return shape.block_size * shape.head_dim + token / kPair * kPair * shape.head_dim + d * kPair +
+         token % kPair;
+}
+
+template <typename In, typename Element>
+typename Element::Bits ToCache(typename In::Bits bits) {
+  if constexpr (std::is_same_v<In, Element>) {
+    return bits;
+  } else {
+    return Element::FromF32(In::ToF32(bits));
+  }
+}
+
+template <typename In, typename Element>
+void AppendTyped(const KvLayerView& kv, int32_t slot, int64_t first_head, int64_t num_heads, const void* keys,
+                 const void* values) {
+  const KvShape& shape = kv.shape;
+  const int64_t token = slot % shape.block_size;
+  const auto* key = static_cast<const typename In::Bits*>(keys);
+  const auto* value = static_cast<const typename In::Bits*>(values);
+  for (int64_t h = 0; h < num_heads; ++h) {
+    auto* head = reinterpret_cast<typename Element::Bits*>(kv.Head(slot / shape.block_size, first_head + h));
+    for (int64_t d = 0; d < shape.head_dim; ++d) {
+      head[KeyIndex<Element>(shape, token, d)] = ToCache<In, Element>(key[h * shape.head_dim + d]);
+      head[ValueIndex<Element>(shape, token, d)] = ToCache<In, Element>(value[h * shape.head_dim + d]);
+    }
+  }
+}
+
+template <typename Element>
+void ReadTyped(const KvLayerView& kv, int32_t slot, int64_t kv_head, float* key, float* value) {
+  const KvShape& shape = kv.shape;
+  const int64_t token = slot % shape.block_size;
+  const auto* head =
+      reinterpret_cast<const typename Element::Bits*>(kv.Head(slot / shape.block_size, kv_head));
+  for (int64_t d = 0; d < shape.head_dim; ++d) {
+    key[d] = Element::ToF32(head[KeyIndex<Element>(shape, token, d)]);
+    value[d] = Element::ToF32(head[ValueIndex<Element>(shape, token, d)]);
+  }
+}
+
+void CheckSlot(const KvLayerView& kv, int32_t slot) {
+  TANDEM_CHECK(slot >= 0 && slot < kv.num_blocks * kv.shape.block_size, "slot {} of {} blocks of {} tokens",
+               slot, kv.num_blocks, kv.shape.block_size);
+}
+
+}  // namespace
+
+void AppendToken(const KvLayerView& kv, int32_t slot, int64_t first_head, int64_t num_heads, const void* keys,
+                 const void* values, DType dtype) {
+  if (slot < 0) return;
+  CheckSlot(kv, slot);
+  const DType cache = kv.shape.dtype;
+  TANDEM_CHECK(dtype == DType::kF32 || dtype == cache, "{} appended to a cache of {}", DTypeName(dtype),
+               DTypeName(cache));
+  if (cache == DType::kF32) {
+    AppendTyped<F32Element, F32Element>(kv, slot, first_head, num_heads, keys, values);
+  } else if (cache == DType::kBF16 && dtype == DType::kF32) {
+    AppendTyped<F32Element, BF16Element>(kv, slot, first_head, num_heads, keys, values);
+  } else if (cache == DType::kBF16) {
+    AppendTyped<BF16Element, BF16Element>(kv, slot, first_head, num_heads, keys, values);
+  } else if (dtype == DType::kF32) {
+    AppendTyped<F32Element, F16Element>(kv, slot, first_head, num_heads, keys, values);
+  } else {
+    AppendTyped<F16Element, F16Element>(kv, slot, first_head, num_heads, keys, values);
+  }
+}
+
+void ReadToken(const KvLayerView& kv, int32_t slot, int64_t kv_head, float* key, float* value) {
+  CheckSlot(kv, slot);
+  if (kv.shape.dtype == DType::kF32) {
+    ReadTyped<F32Element>(kv, slot, kv_head, key, value);
+  } else if (kv.shape.dtype == DType::kBF16) {
+    ReadTyped<BF16Element>(kv, slot, kv_head, key, value);
+  } else {
+    ReadTyped<F16Element>(kv, slot, kv_head, key, value);
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,132 @@
+// CPU attention: decode attention over the cpu tier by a pool of pinned workers.
+//
+// Tasks (one layer of one batch each) are submitted ahead of time; a task is armed by the flag that announces
+// its Q/K/V and sets a flag when its O is there, so that no host thread stands between a GPU and the workers:
+//
+//   submit(task, ready, done)     ... ready set ...        done set
+//   worker 0      spin            | item 0 | item 3 |next task
+//   worker 1      spin            | item 1 | item 2 |next task       a task's last items overlap with the
+//   next task
+//
+// Workers prefer the oldest armed task. Idle workers spin for a while (a layer's gap), then sleep; while
+// tasks wait for their flags, one of them keeps looking at short intervals.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cpu_attention/decode_plan.h"
+#include "device/device.h"
+#include "simd/cpu_isa.h"
+
+namespace tandem {
+
+struct CpuAttentionOptions {
+  int num_threads = 0;       // 0: one for each physical core
+  bool leave_cores = false;  // with num_threads 0: leave some cores to the scheduler and the GPU's driver
+  bool pin = true;           // each worker to a core of its own, from the last core down
+  int64_t spin_us = 50;      // how long an idle worker spins before it sleeps
+  CpuIsa isa = BestCpuIsa();
+};
+
+// Everything it points to stays alive until done is set (or, without done, until WaitIdle returns).
+struct AttentionTask {
+  // Tasks of one plan must not run at the same time: the later one's ready flag is set after the earlier is
+  // done.
+  DecodePlan* plan = nullptr;
+  DecodeLayer layer;
+  // The task starts once ready has reached ready_value; null: at once. If ready is aborted, nothing is
+  // computed and done is aborted too.
+  Flag* ready = nullptr;
+  uint32_t ready_value = 0;
+  Flag* done = nullptr;
+  uint32_t done_value = 0;
+};
+
+// Sums since creation.
+struct CpuAttentionStats {
+  int64_t num_tasks = 0;  // done
+  int64_t kv_bytes = 0;   // read by them
+  int64_t busy_us = 0;    // over all workers; at most num_threads * elapsed time
+};
+
+// Submit, WaitIdle and stats: any thread. Destruction waits for armed tasks and aborts the others.
+class CpuAttention {
+ public:
+  explicit CpuAttention(const CpuAttentionOptions& options);
+  ~CpuAttention();
+  CpuAttention(const CpuAttention&) = delete;
+  CpuAttention& operator=(const CpuAttention&) = delete;
+
+  int num_threads() const { return static_cast<int>(workers_.size()); }
+  const AttentionKernels& kernels() const { return kernels_; }
+  // "15 threads, AMX".
+  std::string Description() const;
+
+  // CHECKs the task's shapes. Does not block.
+  void Submit(const AttentionTask& task);
+  // Blocks until no submitted task is left.
+  void WaitIdle();
+  CpuAttentionStats stats() const;
+
+  // Runs work(thread) once on every worker, together, while no task is there: for measuring the same threads
+  // and memory. Blocks.
+  template <typename Work>
+  void RunOnWorkers(const Work& work) {
+    RunOnAll([](const void* context, int thread) { (*static_cast<const Work*>(context))(thread); }, &work);
+  }
+
+ private:
+  struct Task;
+  struct Worker;
+  struct OnAll;
+  using Invoke = void (*)(const void* context, int thread);
+
+  void RunOnAll(Invoke invoke, const void* context);
+  void WorkerMain(Worker* worker);
+  // The first armed task with items that nobody has claimed, with `users` counted up; null if there is none.
+  Task* EnterTask();
+  void LeaveTask(Task* task);
+  void RunItems(Task* task, Worker* worker);
+  void RunPart(Task* task, int64_t part);
+  void Complete(Task* task);
+  // Arms what its flag allows. True if there is something new to do.
+  bool PollFlags();
+  void AnnounceWork();
+  // Until there may be work.
+  void WaitForWork(uint32_t seen_epoch);
+
+  const CpuAttentionOptions options_;
+  const AttentionKernels& kernels_;
+
+  mutable std::mutex mutex_;
+  // In order of submission: unfinished tasks, and finished ones that a worker has not left yet.
+  std::deque<std::unique_ptr<Task>> tasks_;
+  std::vector<std::unique_ptr<Task>> spare_;  // recycled
+  std::condition_variable idle_;
+  int64_t num_unfinished_ = 0;
+  CpuAttentionStats stats_;
+  OnAll* on_all_ = nullptr;
+
+  // Advanced whenever there may be something new to do; idle workers watch it.
+  alignas(64) std::atomic<uint32_t> work_epoch_{0};
+  std::atomic<int64_t> num_unarmed_{0};
+  std::atomic<bool> polling_{false};   // by one spinning worker at a time
+  std::atomic<bool> sentinel_{false};  // one worker stays awake while tasks wait for flags
+  std::atomic<bool> stopping_{false};
+
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+// Workers that leave room for the scheduler and a GPU's driver: all physical cores but one in eight, at least
+// one.
+int DefaultCpuAttentionThreads(bool leave_cores);
+
+}  // namespace tandem

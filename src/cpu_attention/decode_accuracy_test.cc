@@ -1,0 +1,90 @@
+// Every kernel against a double-precision reference.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "cpu_attention/cpu_attention.h"
+#include "cpu_attention/decode_test_bench.h"
+
+namespace tandem {
+namespace {
+
+constexpr double Tolerance(DType dtype) {
+  return dtype == DType::kF32 ? 1e-5 : 1e-2;
+}
+
+class DecodeAccuracyTest : public testing::TestWithParam<CpuIsa> {
+ protected:
+  void RunAndCheck(const DecodeCase& c) {
+    DecodeBatch batch(c, random_);
+    DecodePlan plan(batch.sequences(), batch.shape(), attention_.num_threads());
+    attention_.Submit({&plan, batch.layer(), nullptr, 0, nullptr, 0});
+    attention_.WaitIdle();
+    EXPECT_LT(batch.WorstError(), Tolerance(c.dtype))
+        << DTypeName(c.dtype) << " rows " << DTypeName(c.row_dtype) << ", " << c.num_kv_heads
+        << " kv heads x " << c.group_size << " of " << c.head_dim << ", blocks of " << c.block_size
+        << ", window " << c.window << ", " << c.num_parts << " parts, " << c.contexts.size()
+        << " rows, first context " << c.contexts.front();
+  }
+
+  std::mt19937 random_{11};
+  CpuAttention attention_{{.num_threads = 3, .pin = false, .isa = GetParam()}};
+};
+
+TEST_P(DecodeAccuracyTest, EveryHeadSizeAndGroup) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const int64_t head_dim : {64, 80, 96, 128, 256}) {
+      for (int64_t group_size = 1; group_size <= 16; ++group_size) {
+        RunAndCheck({.dtype = dtype,
+                     .row_dtype = group_size % 2 == 0 ? dtype : DType::kF32,
+                     .group_size = group_size,
+                     .num_kv_heads = 2,
+                     .head_dim = head_dim,
+                     .contexts = {1, 33, 200}});
+      }
+    }
+  }
+}
+
+TEST_P(DecodeAccuracyTest, RandomShapesAndLengths) {
+  for (int i = 0; i < 60; ++i) {
+    const auto pick = [&](std::vector<int64_t> choices) { return choices[random_() % choices.size()]; };
+    DecodeCase c;
+    c.dtype = std::vector{DType::kF32, DType::kBF16, DType::kF16}[random_() % 3];
+    c.row_dtype = random_() % 2 == 0 ? DType::kF32 : c.dtype;
+    c.group_size = pick({1, 2, 3, 4, 5, 7, 8, 12, 16});
+    c.num_kv_heads = pick({1, 2, 3, 5, 8});
+    c.head_dim = pick({16, 48, 64, 80, 96, 112, 128, 256});
+    c.block_size = pick({16, 32, 48, 64, 128});
+    c.window = random_() % 3 == 0 ? static_cast<int64_t>(1 + random_() % 700) : 0;
+    c.num_parts = pick({1, 1, 2, 3});
+    const auto rows = 1 + random_() % 6;
+    // Lengths of every order of magnitude.
+    for (size_t row = 0; row < rows; ++row)
+      c.contexts.push_back(1 + random_() % (int64_t{1} << (1 + random_() % 11)));
+    RunAndCheck(c);
+  }
+}
+
+TEST_P(DecodeAccuracyTest, LongContexts) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    RunAndCheck({.dtype = dtype,
+                 .row_dtype = dtype,
+                 .group_size = 4,
+                 .num_kv_heads = 1,
+                 .head_dim = 64,
+                 .contexts = {32768, 1, 5000}});
+  }
+}
+
+std::string IsaTestName(const testing::TestParamInfo<CpuIsa>& isa) {
+  std::string name(CpuIsaName(isa.param));
+  std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, DecodeAccuracyTest, testing::ValuesIn(SupportedCpuIsas()), IsaTestName);
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,21 @@
+// Which cores the workers of CPU attention run on.
+#pragma once
+
+#include <vector>
+
+namespace tandem {
+
+struct WorkerCore {
+  int cpu = -1;        // logical cpu to pin to; -1: none
+  int node_index = 0;  // of its NUMA node, counted over the nodes that have cores
+};
+
+// One physical core for each worker, from the last core down (the first ones serve interrupts and, by habit,
+// other programs), alternating between NUMA nodes. More workers than cores: the surplus is not pinned.
+std::vector<WorkerCore> ChooseWorkerCores(int num_workers);
+
+// Of the calling thread: pins it if asked (a refusal is no error: it then runs where the system wants) and
+// makes its sleeps precise.
+void PrepareWorkerThread(const WorkerCore& core, bool pin);
+
+}  // namespace tandem

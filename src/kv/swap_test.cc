@@ -1,0 +1,352 @@
+// Swaps between the tiers: how many copies they need, and random use of the whole cache against a model.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "device/host/host_device.h"
+#include "kv/tiered_cache.h"
+
+namespace tandem {
+namespace {
+
+Tier Other(Tier tier) {
+  return tier == Tier::kGpu ? Tier::kCpu : Tier::kGpu;
+}
+
+// What head `head` of block `index` of a sequence holds in a layer: one word, repeated.
+uint64_t ContentOf(uint64_t tag, int64_t layer, int64_t index, int64_t head) {
+  uint64_t word = tag * 0x9e3779b97f4a7c15U + static_cast<uint64_t>(layer << 40 | index << 8 | head) + 1;
+  word = (word ^ word >> 31) * 0xbf58476d1ce4e5b9U;
+  return word ^ word >> 29;
+}
+
+void Fill(std::byte* head, size_t head_bytes, uint64_t word) {
+  for (size_t i = 0; i < head_bytes; i += sizeof(word)) std::memcpy(head + i, &word, sizeof(word));
+}
+
+bool Holds(const std::byte* head, size_t head_bytes, uint64_t word) {
+  for (size_t i = 0; i < head_bytes; i += sizeof(word)) {
+    if (std::memcmp(head + i, &word, sizeof(word)) != 0) return false;
+  }
+  return true;
+}
+
+class SwapTest : public ::testing::Test {
+ protected:
+  void MakeCache(int64_t num_kv_heads, int64_t cpu_parts, int64_t gpu_blocks, int64_t cpu_blocks) {
+    auto cache = TieredCache::Create(
+        device_.get(),
+        {.num_layers = 3,
+         .shape = {.dtype = DType::kBF16, .block_size = 4, .num_kv_heads = num_kv_heads, .head_dim = 4},
+         .gpu_blocks = gpu_blocks,
+         .cpu_blocks = cpu_blocks,
+         .cpu_parts = cpu_parts});
+    ASSERT_TRUE(cache.ok()) << cache.error().message;
+    cache_ = std::move(cache).value();
+  }
+
+  // Writes what a sequence's blocks [begin, end) hold in one layer.
+  void Write(const std::vector<int32_t>& blocks, Tier tier, uint64_t tag, int64_t layer, size_t begin,
+             size_t end) {
+    const KvLayerView view = cache_->LayerView(tier, layer);
+    for (size_t i = begin; i < end; ++i) {
+      for (int64_t head = 0; head < view.shape.num_kv_heads; ++head) {
+        Fill(view.Head(blocks[i], head), view.shape.HeadBytes(),
+             ContentOf(tag, layer, static_cast<int64_t>(i), head));
+      }
+    }
+  }
+
+  void WriteAllLayers(const std::vector<int32_t>& blocks, Tier tier, uint64_t tag, size_t begin) {
+    for (int64_t layer = 0; layer < 3; ++layer) Write(blocks, tier, tag, layer, begin, blocks.size());
+  }
+
+  bool Intact(const std::vector<int32_t>& blocks, Tier tier, uint64_t tag) const {
+    for (int64_t layer = 0; layer < 3; ++layer) {
+      const KvLayerView view = cache_->LayerView(tier, layer);
+      for (size_t i = 0; i < blocks.size(); ++i) {
+        for (int64_t head = 0; head < view.shape.num_kv_heads; ++head) {
+          if (!Holds(view.Head(blocks[i], head), view.shape.HeadBytes(),
+                     ContentOf(tag, layer, static_cast<int64_t>(i), head))) {
+            return false;
+          }
+        }
+      }
+    }
+    return true;
+  }
+
+  std::unique_ptr<Device> device_ = CreateHostDevice({.num_compute_threads = 1});
+  std::unique_ptr<TieredCache> cache_;
+  // After the cache: ends before the memory goes.
+  std::unique_ptr<Stream> stream_ = device_->CreateStream(StreamKind::kCopy, "copy");
+};
+
+TEST_F(SwapTest, NeighbouringBlocksMoveInOneCopyForEachPart) {
+  for (const int64_t parts : {1, 2, 3}) {
+    MakeCache(3, parts, 40, 60);
+    ASSERT_TRUE(cache_->Reserve(1, Tier::kGpu, 4 * 20));
+    WriteAllLayers(cache_->block_table(1), Tier::kGpu, 77, 0);
+    KvSwap* swap = cache_->BeginSwap(1, Tier::kCpu);
+    ASSERT_NE(swap, nullptr);
+    EXPECT_EQ(swap->num_runs(), 1);
+    for (int64_t layer = 0; layer < 3; ++layer) {
+      const CopyCount count = swap->CopyLayer(layer, *stream_);
+      EXPECT_EQ(count.num_copies, parts);
+      EXPECT_EQ(count.num_bytes, static_cast<int64_t>(20 * cache_->layout(Tier::kGpu).shape.BlockBytes()));
+    }
+    cache_->EndSwap(swap);
+    stream_->Synchronize();
+    EXPECT_TRUE(Intact(cache_->block_table(1), Tier::kCpu, 77)) << parts;
+    // And back.
+    ASSERT_TRUE(cache_->Move(1, Tier::kGpu, *stream_));
+    stream_->Synchronize();
+    EXPECT_TRUE(Intact(cache_->block_table(1), Tier::kGpu, 77)) << parts;
+  }
+}
+
+TEST_F(SwapTest, ScatteredBlocksMoveRunByRun) {
+  MakeCache(2, 1, 20, 20);
+  ASSERT_TRUE(cache_->Reserve(9, Tier::kGpu, 4 * 20));
+  const std::vector<int32_t> all = cache_->block_table(9);
+  cache_->Release(9);
+  // Blocks 0, 2, 4, ... belong to the even sequences: what is left has no neighbours.
+  for (SequenceId id = 0; id < 20; ++id) ASSERT_TRUE(cache_->Reserve(id, Tier::kGpu, 4));
+  for (SequenceId id = 0; id < 20; ++id) {
+    if (cache_->block_table(id)[0] % 2 == 1) cache_->Release(id);
+  }
+  ASSERT_TRUE(cache_->Reserve(100, Tier::kGpu, 4 * 10));
+  KvSwap* swap = cache_->BeginSwap(100, Tier::kCpu);
+  ASSERT_NE(swap, nullptr);
+  EXPECT_EQ(swap->num_runs(), 10);
+  EXPECT_EQ(swap->CopyLayer(0, *stream_).num_copies, 10);
+  cache_->Release(100);
+}
+
+// The KV of a prompt follows its computation, layer by layer and chunk by chunk; the prompt's own attention
+// goes on reading the source.
+TEST_F(SwapTest, ChunksOfAPromptSwapOutAsTheyAreComputed) {
+  MakeCache(3, 2, 30, 30);
+  ASSERT_TRUE(cache_->Reserve(5, Tier::kGpu, 50));
+  KvSwap* swap = cache_->BeginSwap(5, Tier::kCpu);
+  ASSERT_NE(swap, nullptr);
+  EXPECT_EQ(cache_->swap_of(5), swap);
+  EXPECT_EQ(cache_->in_flight_blocks(Tier::kGpu), 13);
+  // Chunks of 18 tokens do not end with a block of 4: the block they share is written, and moves, twice.
+  for (int64_t start = 0; start < 50; start += 18) {
+    const int64_t end = std::min<int64_t>(start + 18, 50);
+    EXPECT_FALSE(swap->complete());
+    for (int64_t layer = 0; layer < 3; ++layer) {
+      stream_->Synchronize();
+      Write(swap->source_blocks(), Tier::kGpu, 42, layer, static_cast<size_t>(start / 4),
+            static_cast<size_t>((end + 3) / 4));
+      EXPECT_EQ(swap->CopyTokens(layer, start, end, *stream_).num_copies, 2);
+    }
+  }
+  EXPECT_TRUE(swap->complete());
+  cache_->EndSwap(swap);
+  stream_->Synchronize();
+  EXPECT_TRUE(Intact(cache_->block_table(5), Tier::kCpu, 42));
+  EXPECT_EQ(cache_->swap_of(5), nullptr);
+  EXPECT_EQ(cache_->free_blocks(Tier::kGpu), 30);
+}
+
+TEST_F(SwapTest, WithoutRoomNothingChanges) {
+  MakeCache(2, 1, 10, 3);
+  ASSERT_TRUE(cache_->Reserve(1, Tier::kGpu, 16));
+  const std::vector<int32_t> before = cache_->block_table(1);
+  EXPECT_EQ(cache_->BeginSwap(1, Tier::kCpu), nullptr);
+  EXPECT_FALSE(cache_->Move(1, Tier::kCpu, *stream_));
+  EXPECT_EQ(cache_->tier_of(1), Tier::kGpu);
+  EXPECT_EQ(cache_->block_table(1), before);
+  EXPECT_EQ(cache_->free_blocks(Tier::kCpu), 3);
+  EXPECT_EQ(cache_->in_flight_blocks(Tier::kGpu), 0);
+}
+
+using SwapDeathTest = SwapTest;
+
+TEST_F(SwapDeathTest, BrokenOrderIsABrokenInvariant) {
+  // The stream has a thread: the child must not be a copy of this process.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  MakeCache(2, 1, 10, 10);
+  ASSERT_TRUE(cache_->Reserve(1, Tier::kGpu, 16));
+  KvSwap* swap = cache_->BeginSwap(1, Tier::kCpu);
+  EXPECT_DEATH(cache_->BeginSwap(1, Tier::kGpu), "cannot move");
+  EXPECT_DEATH(cache_->EndSwap(swap), "before all of it is copied");
+  EXPECT_DEATH(swap->CopyTokens(0, 8, 16, *stream_), "are copied after");
+  EXPECT_DEATH(swap->CopyLayer(3, *stream_), "layer 3 of 3");
+}
+
+// Random reserve, grow, swap in every order of its steps, cancel, release, move. After every step no block
+// has two owners and the books add up; after every swap every byte is where it belongs.
+class RandomUse : public SwapTest {
+ protected:
+  struct Sequence {
+    int64_t num_tokens = 0;
+    int64_t num_tokens_at_swap = 0;
+    uint64_t tag = 0;
+  };
+  static constexpr SequenceId kNumSequences = 8;
+
+  void Run(int64_t num_kv_heads, int64_t parts, int num_steps, uint32_t seed) {
+    MakeCache(num_kv_heads, parts, 30, 44);
+    random_.seed(seed);
+    sequences_.assign(kNumSequences, {});
+    num_swaps_ended_ = num_swaps_cancelled_ = num_released_in_swap_ = 0;
+    for (int step = 0; step < num_steps; ++step) {
+      Step(random_() % kNumSequences);
+      if (HasFatalFailure()) return;
+      CheckBooks();
+      if (HasFatalFailure()) return;
+    }
+    stream_->Synchronize();
+    // All branches were taken, often.
+    EXPECT_GT(num_swaps_ended_, num_steps / 100);
+    EXPECT_GT(num_swaps_cancelled_, num_steps / 200);
+    EXPECT_GT(num_released_in_swap_, num_steps / 200);
+    for (SequenceId id = 0; id < kNumSequences; ++id) cache_->Release(id);
+    for (const Tier tier : {Tier::kGpu, Tier::kCpu}) {
+      EXPECT_EQ(cache_->free_blocks(tier), cache_->total_blocks(tier));
+    }
+  }
+
+ private:
+  void Step(SequenceId id) {
+    Sequence& sequence = sequences_[id];
+    KvSwap* swap = cache_->swap_of(id);
+    const auto tier = cache_->tier_of(id);
+    switch (random_() % 10) {
+      case 0:
+      case 1:
+      case 2:
+        return Grow(id, tier.value_or(random_() % 2 == 0 ? Tier::kGpu : Tier::kCpu));
+      case 3:
+        if (random_() % 2 == 0) return;
+        // What is freed may be written at once by its next owner.
+        if (swap != nullptr) stream_->Synchronize();
+        num_released_in_swap_ += swap != nullptr ? 1 : 0;
+        cache_->Release(id);
+        sequence = {};
+        return;
+      case 4:
+        if (swap == nullptr) return;
+        stream_->Synchronize();
+        ++num_swaps_cancelled_;
+        cache_->CancelSwap(swap);
+        sequence.num_tokens = sequence.num_tokens_at_swap;
+        ASSERT_EQ(cache_->tier_of(id), Other(*tier));
+        ASSERT_TRUE(Intact(cache_->block_table(id), Other(*tier), sequence.tag));
+        return;
+      case 5:
+        if (!tier || swap != nullptr) return;
+        return MoveAtOnce(id, *tier);
+      default:
+        if (!tier) return;
+        if (swap != nullptr) return AdvanceSwap(id, swap);
+        swap = cache_->BeginSwap(id, Other(*tier));
+        if (swap == nullptr) return;
+        sequence.num_tokens_at_swap = sequence.num_tokens;
+        ASSERT_EQ(cache_->tier_of(id), Other(*tier));
+    }
+  }
+
+  void Grow(SequenceId id, Tier tier) {
+    Sequence& sequence = sequences_[id];
+    if (sequence.num_tokens == 0) sequence.tag = random_();
+    const int64_t wanted = sequence.num_tokens + 1 + static_cast<int64_t>(random_() % 12);
+    const int64_t held = cache_->held_blocks(id);
+    const bool fits = cache_->BlocksFor(wanted) - held <= cache_->free_blocks(tier);
+    ASSERT_EQ(cache_->Reserve(id, tier, wanted), fits);
+    if (!fits) return;
+    sequence.num_tokens = wanted;
+    WriteAllLayers(cache_->block_table(id), tier, sequence.tag, static_cast<size_t>(held));
+  }
+
+  void MoveAtOnce(SequenceId id, Tier from) {
+    const bool fits = cache_->held_blocks(id) <= cache_->free_blocks(Other(from));
+    ASSERT_EQ(cache_->Move(id, Other(from), *stream_), fits);
+    // Also orders the reuse of the old blocks after the copies.
+    stream_->Synchronize();
+    if (fits) {
+      ASSERT_TRUE(Intact(cache_->block_table(id), Other(from), sequences_[id].tag));
+    }
+  }
+
+  // Some layers further, whole or in chunks; ends the swap when all is copied.
+  void AdvanceSwap(SequenceId id, KvSwap* swap) {
+    const auto num_blocks = static_cast<int64_t>(swap->source_blocks().size());
+    for (int64_t layer = 0; layer < swap->num_layers(); ++layer) {
+      if (random_() % 4 == 0) continue;
+      if (random_() % 2 == 0) {
+        const CopyCount count = swap->CopyLayer(layer, *stream_);
+        ASSERT_EQ(count.num_copies, swap->num_runs() * cache_->layout(Tier::kCpu).parts.num_parts);
+      } else {
+        int64_t copied_bytes = 0;
+        for (int64_t token = 0; token < 4 * num_blocks; token += 8) {
+          copied_bytes +=
+              swap->CopyTokens(layer, token, std::min(token + 8, 4 * num_blocks), *stream_).num_bytes;
+        }
+        ASSERT_EQ(copied_bytes,
+                  num_blocks * static_cast<int64_t>(cache_->layout(Tier::kGpu).shape.BlockBytes()));
+      }
+    }
+    if (!swap->complete()) return;
+    const Tier to = swap->to();
+    cache_->EndSwap(swap);
+    stream_->Synchronize();
+    ++num_swaps_ended_;
+    ASSERT_TRUE(Intact(cache_->block_table(id), to, sequences_[id].tag));
+  }
+
+  void CheckBooks() {
+    for (const Tier tier : {Tier::kGpu, Tier::kCpu}) {
+      owners_.assign(static_cast<size_t>(cache_->total_blocks(tier)), 0);
+      int64_t held = 0;
+      int64_t in_flight = 0;
+      for (SequenceId id = 0; id < kNumSequences; ++id) {
+        const KvSwap* swap = cache_->swap_of(id);
+        if (cache_->tier_of(id) == tier) {
+          for (const int32_t block : cache_->block_table(id)) ++owners_[static_cast<size_t>(block)];
+          held += cache_->held_blocks(id);
+        }
+        if (swap != nullptr && swap->from() == tier) {
+          for (const int32_t block : swap->source_blocks()) ++owners_[static_cast<size_t>(block)];
+          in_flight += static_cast<int64_t>(swap->source_blocks().size());
+        }
+      }
+      ASSERT_LE(*std::max_element(owners_.begin(), owners_.end()), 1);
+      ASSERT_EQ(in_flight, cache_->in_flight_blocks(tier));
+      ASSERT_EQ(held + in_flight + cache_->free_blocks(tier), cache_->total_blocks(tier));
+    }
+  }
+
+  std::mt19937 random_;
+  std::vector<Sequence> sequences_;
+  std::vector<int> owners_;
+  int num_swaps_ended_ = 0;
+  int num_swaps_cancelled_ = 0;
+  int num_released_in_swap_ = 0;
+};
+
+TEST_F(RandomUse, OnePart) {
+  Run(3, 1, 35'000, 1);
+}
+TEST_F(RandomUse, ThreeHeadsOverTwoParts) {
+  Run(3, 2, 35'000, 2);
+}
+TEST_F(RandomUse, ThreeParts) {
+  Run(3, 3, 30'000, 3);
+}
+TEST_F(RandomUse, TwoEvenParts) {
+  Run(4, 2, 10'000, 4);
+}
+
+}  // namespace
+}  // namespace tandem
