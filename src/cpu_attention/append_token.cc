@@ -41,8 +41,12 @@ int64_t KeyIndex(const KvShape& shape, int64_t token, int64_t d) {
 template <typename Element>
 int64_t ValueIndex(const KvShape& shape, int64_t token, int64_t d) {
   constexpr int64_t kPair = Element::kPair;
-  return shape.block_size * shape.head_dim + token / kPair * kPair * shape.head_dim + d * kPair +
-         token % kPair;
+  const int64_t tile_tokens = KvTileTokens(shape.block_size);
+  const int64_t tile = token / tile_tokens;
+  const int64_t in_tile = token % tile_tokens;
+  return (shape.block_size + tile * tile_tokens) * shape.head_dim +
+         d / kValueColumns * kValueColumns * tile_tokens + in_tile / kPair * kPair * kValueColumns +
+         d % kValueColumns * kPair + token % kPair;
 }
 
 template <typename In, typename Element>

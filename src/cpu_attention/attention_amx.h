@@ -66,13 +66,12 @@ TANDEM_SIMD_INLINE void TileValues(const float* scores, int64_t num_queries, con
       Store(acc + i * head_dim + d, Mul(Load(acc + i * head_dim + d), Set(alpha[i])));
     }
   }
-  const int64_t acc_stride = head_dim * 4;    // bytes from a query to the next
-  const int64_t value_stride = head_dim * 4;  // bytes from a pair of tokens to the next
+  const int64_t acc_stride = head_dim * 4;  // bytes from a query to the next
   _tile_loadd(2, scores, kMaxTileTokens * 4);
   // Two pairs of result tiles in turns, so that the products overlap.
   for (int64_t d = 0; d < head_dim; d += 32) {
-    _tile_loadd(3, values + d * 2, value_stride);
-    _tile_loadd(4, values + d * 2 + 32, value_stride);
+    _tile_loadd(3, values, kTileBytes);
+    _tile_loadd(4, values + kMaxTileTokens * 16, kTileBytes);
     if (d % 64 == 0) {
       _tile_loadd(0, acc + d, acc_stride);
       _tile_loadd(1, acc + d + 16, acc_stride);
@@ -89,6 +88,7 @@ TANDEM_SIMD_INLINE void TileValues(const float* scores, int64_t num_queries, con
       _tile_stored(6, acc + d + 16, acc_stride);
     }
     fetcher->Fetch(32);
+    values += 2 * kMaxTileTokens * 16;
   }
 }
 

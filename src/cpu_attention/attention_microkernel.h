@@ -91,8 +91,8 @@ void Tile(const AttentionRows& rows, const Workspace& work, const HeadQueries<T>
       tile.num_tokens == kMaxTileTokens ? Softmax<T, kMaxTileTokens> : Softmax<T, kMaxTileTokens / 2>;
   softmax(scores, count, rows.scale * kLog2E, range, work.max + first, work.sum_lanes + first * kLanes,
           work.alpha, fetcher.half_lines() / 8, &fetcher);
-  Values<T>(scores, count, range, reinterpret_cast<const T*>(tile.values), head_dim, work.alpha,
-            work.acc + first * head_dim, &fetcher);
+  Values<T>(scores, count, range, reinterpret_cast<const T*>(tile.values), tile.num_tokens * kColumns,
+            head_dim, work.alpha, work.acc + first * head_dim, &fetcher);
   fetcher.FetchRest();
 }
 

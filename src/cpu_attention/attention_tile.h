@@ -30,14 +30,13 @@ TANDEM_SIMD_INLINE void ScoreStep(Accumulators<kQueries, kVectors>& acc, const f
 // Two values a lane, widened as they come. x: kQueries pairs, x_stride apart.
 template <int kQueries, int kVectors>
 TANDEM_SIMD_INLINE void WideningStep(Accumulators<kQueries, kVectors>& acc, const float* x, int64_t x_stride,
-                                     const uint16_t* w) {
+                                     const PairV (&w)[kVectors]) {
   F32V low[kVectors];
   F32V high[kVectors];
 #pragma GCC unroll 8
   for (int v = 0; v < kVectors; ++v) {
-    const PairV pairs = LoadPairs(w + v * kLanes * 2);
-    low[v] = LowHalves(pairs);
-    high[v] = HighHalves(pairs);
+    low[v] = LowHalves(w[v]);
+    high[v] = HighHalves(w[v]);
   }
 #pragma GCC unroll 8
   for (int i = 0; i < kQueries; ++i) {
@@ -52,17 +51,10 @@ TANDEM_SIMD_INLINE void WideningStep(Accumulators<kQueries, kVectors>& acc, cons
 template <int kQueries, int kVectors>
 TANDEM_SIMD_INLINE void ScoreStep(Accumulators<kQueries, kVectors>& acc, const float* q,
                                   const uint16_t* keys) {
-  WideningStep(acc, q, 2, keys);
-}
-
-template <int kQueries, int kVectors, typename T>
-TANDEM_SIMD_INLINE void ValueStep(Accumulators<kQueries, kVectors>& acc, const Operand<T>* weights,
-                                  const T* values) {
-  if constexpr (sizeof(Operand<T>) == 2 || kStepDepth<T> == 1) {
-    Step(acc, weights, kWeightStride<T>, values);
-  } else {
-    WideningStep(acc, weights, kWeightStride<T>, values);
-  }
+  PairV pairs[kVectors];
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v) pairs[v] = LoadPairs(keys + v * kLanes * 2);
+  WideningStep(acc, q, 2, pairs);
 }
 
 // scores[kQueries][tile_tokens] = q K^T for kVectors vectors of tokens. Fetches step_lines lines a step.
@@ -145,11 +137,55 @@ void Scores(QuerySteps<T> q, int64_t num_queries, int64_t head_dim, const T* key
   }
 }
 
+// Values of d that V keeps together (kv_block.h), and elements from vector v of a step of V to vector 0.
+// group: elements of a tile's tokens for so many values of d.
+constexpr int64_t kColumns = 16;
+template <typename T>
+TANDEM_SIMD_INLINE int64_t VectorOffset(int64_t v, int64_t group) {
+  return v * kLanes / kColumns * group + v * kLanes % kColumns * kStepDepth<T>;
+}
+
+template <int kQueries, int kVectors>
+TANDEM_SIMD_INLINE void ValueStep(Accumulators<kQueries, kVectors>& acc, const float* weights,
+                                  const PairV (&v)[kVectors]) {
+  WideningStep(acc, weights, kMaxTileTokens, v);
+}
+template <int kQueries, int kVectors>
+TANDEM_SIMD_INLINE void ValueStep(Accumulators<kQueries, kVectors>& acc, const uint16_t* weights,
+                                  const PairV (&values)[kVectors]) {
+#pragma GCC unroll 8
+  for (int i = 0; i < kQueries; ++i) {
+    const PairV p = SetPair(PairAt(weights + i * kWeightStride<uint16_t>));
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) acc.value[i][v] = DotPairs(acc.value[i][v], values[v], p);
+  }
+}
+template <int kQueries, int kVectors>
+TANDEM_SIMD_INLINE void ValueStep(Accumulators<kQueries, kVectors>& acc, const float* weights,
+                                  const F32V (&values)[kVectors]) {
+#pragma GCC unroll 8
+  for (int i = 0; i < kQueries; ++i) {
+    const F32V p = Set(weights[i * kMaxTileTokens]);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) acc.value[i][v] = Fma(p, values[v], acc.value[i][v]);
+  }
+}
+
+TANDEM_SIMD_INLINE PairV LoadValues(const uint16_t* p) {
+  return LoadPairs(p);
+}
+TANDEM_SIMD_INLINE F32V LoadValues(const float* p) {
+  return LoadRow(p);
+}
+TANDEM_SIMD_INLINE F32V LoadValues(const Fp16* p) {
+  return LoadRow(p);
+}
+
 // acc = acc * alpha + weights V for kQueries queries and kVectors vectors of the head; tokens of range, which
-// holds whole steps.
+// holds whole steps. Fetches step_lines lines a step.
 template <typename T, int kQueries, int kVectors>
-[[gnu::noinline]] void ValueKernel(const float* scores, TileRange range, const T* values, int64_t head_dim,
-                                   const float* alpha, float* acc_rows, int64_t step_lines,
+[[gnu::noinline]] void ValueKernel(const float* scores, TileRange range, const T* values, int64_t group,
+                                   int64_t head_dim, const float* alpha, float* acc_rows, int64_t step_lines,
                                    Fetcher* fetcher) {
   Accumulators<kQueries, kVectors> acc;
   const float* from = acc_rows;
@@ -163,7 +199,12 @@ template <typename T, int kQueries, int kVectors>
   Fetcher local = *fetcher;
   for (int64_t token = range.begin; token < range.end; token += kStepDepth<T>) {
     local.Fetch(step_lines);
-    ValueStep<kQueries, kVectors, T>(acc, weights + token, values + token * head_dim);
+    decltype(LoadValues(values)) step[kVectors];
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      step[v] = LoadValues(values + token * kColumns + VectorOffset<T>(v, group));
+    }
+    ValueStep(acc, weights + token, step);
   }
   *fetcher = local;
   float* to = acc_rows;
@@ -175,34 +216,35 @@ template <typename T, int kQueries, int kVectors>
 }
 
 template <typename T, int kQueries>
-void ValueColumns(const float* scores, TileRange range, const T* values, int64_t head_dim, const float* alpha,
-                  float* acc, int64_t step_lines, Fetcher* fetcher) {
+void ValueColumns(const float* scores, TileRange range, const T* values, int64_t group, int64_t head_dim,
+                  const float* alpha, float* acc, int64_t step_lines, Fetcher* fetcher) {
   const int64_t num_vectors = head_dim / kLanes;
   for (int64_t v = 0; v < num_vectors;) {
-    const T* from = values + v * kLanes * kStepDepth<T>;
+    const T* from = values + VectorOffset<T>(v, group);
     float* to = acc + v * kLanes;
     const int64_t left = num_vectors - v;
     // 5 and 6 vectors are 3 and the rest: alone, one vector waits for its own sums.
     if (kGroupVectors >= 4 && (left == 4 || left > 6)) {
-      ValueKernel<T, kQueries, kGroupVectors>(scores, range, from, head_dim, alpha, to, step_lines, fetcher);
+      ValueKernel<T, kQueries, kGroupVectors>(scores, range, from, group, head_dim, alpha, to, step_lines,
+                                              fetcher);
       v += kGroupVectors;
     } else if (kGroupVectors >= 4 && left >= 3) {
-      ValueKernel<T, kQueries, kGroupVectors >= 4 ? 3 : 2>(scores, range, from, head_dim, alpha, to,
+      ValueKernel<T, kQueries, kGroupVectors >= 4 ? 3 : 2>(scores, range, from, group, head_dim, alpha, to,
                                                            step_lines, fetcher);
       v += 3;
     } else if (left >= 2) {
-      ValueKernel<T, kQueries, 2>(scores, range, from, head_dim, alpha, to, step_lines, fetcher);
+      ValueKernel<T, kQueries, 2>(scores, range, from, group, head_dim, alpha, to, step_lines, fetcher);
       v += 2;
     } else {
-      ValueKernel<T, kQueries, 1>(scores, range, from, head_dim, alpha, to, step_lines, fetcher);
+      ValueKernel<T, kQueries, 1>(scores, range, from, group, head_dim, alpha, to, step_lines, fetcher);
       v += 1;
     }
   }
 }
 
 template <typename T>
-void WholeValues(const float* scores, int64_t num_queries, TileRange range, const T* values, int64_t head_dim,
-                 const float* alpha, float* acc, Fetcher* fetcher) {
+void WholeValues(const float* scores, int64_t num_queries, TileRange range, const T* values, int64_t group,
+                 int64_t head_dim, const float* alpha, float* acc, Fetcher* fetcher) {
   const int64_t num_passes = DivideUp(num_queries, 4) * DivideUp(head_dim, kGroupVectors * kLanes);
   const int64_t num_steps = num_passes * (range.end - range.begin) / kStepDepth<T>;
   // Seven of eight lines: softmax had its share.
@@ -212,16 +254,16 @@ void WholeValues(const float* scores, int64_t num_queries, TileRange range, cons
     const float* weights = scores + i * kMaxTileTokens;
     float* to = acc + i * head_dim;
     if (left >= 4) {
-      ValueColumns<T, 4>(weights, range, values, head_dim, alpha + i, to, step_lines, fetcher);
+      ValueColumns<T, 4>(weights, range, values, group, head_dim, alpha + i, to, step_lines, fetcher);
       i += 4;
     } else if (left == 3) {
-      ValueColumns<T, 3>(weights, range, values, head_dim, alpha + i, to, step_lines, fetcher);
+      ValueColumns<T, 3>(weights, range, values, group, head_dim, alpha + i, to, step_lines, fetcher);
       i += 3;
     } else if (left == 2) {
-      ValueColumns<T, 2>(weights, range, values, head_dim, alpha + i, to, step_lines, fetcher);
+      ValueColumns<T, 2>(weights, range, values, group, head_dim, alpha + i, to, step_lines, fetcher);
       i += 2;
     } else {
-      ValueColumns<T, 1>(weights, range, values, head_dim, alpha + i, to, step_lines, fetcher);
+      ValueColumns<T, 1>(weights, range, values, group, head_dim, alpha + i, to, step_lines, fetcher);
       i += 1;
     }
   }
@@ -230,7 +272,7 @@ void WholeValues(const float* scores, int64_t num_queries, TileRange range, cons
 // acc = acc * alpha + one token of a pair. V of the other may be garbage, and its weight of zero would not
 // remove a NaN.
 inline void HalfPair(const float* scores, int64_t num_queries, int64_t token, const uint16_t* values,
-                     int64_t head_dim, const float* alpha, float* acc) {
+                     int64_t group, int64_t head_dim, const float* alpha, float* acc) {
   const auto* weights = reinterpret_cast<const Operand<uint16_t>*>(scores);
   const PairV mask = SetPair(token % 2 == 1 ? 0xffff0000U : 0x0000ffffU);
   const int64_t pair = token / 2 * 2;
@@ -240,9 +282,9 @@ inline void HalfPair(const float* scores, int64_t num_queries, int64_t token, co
       Accumulators<1, 1> sum;
       float* to = acc + i * head_dim + d;
       sum.value[0][0] = Mul(Load(to), Set(alpha[i]));
-      uint16_t masked[2 * kLanes];
-      StorePairs(masked, AndPairs(LoadPairs(values + pair * head_dim + d * 2), mask));
-      ValueStep<1, 1, uint16_t>(sum, p, masked);
+      const uint16_t* from = values + pair * kColumns + VectorOffset<uint16_t>(d / kLanes, group);
+      const PairV masked[1] = {AndPairs(LoadPairs(from), mask)};
+      ValueStep(sum, p, masked);
       Store(to, sum.value[0][0]);
     }
   }
@@ -250,25 +292,25 @@ inline void HalfPair(const float* scores, int64_t num_queries, int64_t token, co
 
 // acc = acc * alpha + weights V for the tokens of range. Leaves alpha changed.
 template <typename T>
-void Values(const float* scores, int64_t num_queries, TileRange range, const T* values, int64_t head_dim,
-            float* alpha, float* acc, Fetcher* fetcher) {
+void Values(const float* scores, int64_t num_queries, TileRange range, const T* values, int64_t group,
+            int64_t head_dim, float* alpha, float* acc, Fetcher* fetcher) {
   if constexpr (kStepDepth<T> == 2) {
     const auto half_pair = [&](int64_t token) {
-      HalfPair(scores, num_queries, token, values, head_dim, alpha, acc);
+      HalfPair(scores, num_queries, token, values, group, head_dim, alpha, acc);
       for (int64_t i = 0; i < num_queries; ++i) alpha[i] = 1.0F;
     };
     if (range.begin % 2 == 1) half_pair(range.begin++);
     const bool half_at_end = range.begin < range.end && range.end % 2 == 1;
     if (half_at_end) --range.end;
     if (range.begin < range.end) {
-      WholeValues<T>(scores, num_queries, range, values, head_dim, alpha, acc, fetcher);
+      WholeValues<T>(scores, num_queries, range, values, group, head_dim, alpha, acc, fetcher);
       if (half_at_end) {
         for (int64_t i = 0; i < num_queries; ++i) alpha[i] = 1.0F;
       }
     }
     if (half_at_end) half_pair(range.end);
   } else {
-    WholeValues<T>(scores, num_queries, range, values, head_dim, alpha, acc, fetcher);
+    WholeValues<T>(scores, num_queries, range, values, group, head_dim, alpha, acc, fetcher);
   }
 }
 

@@ -18,8 +18,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kMaxParts = 8;
-// How often the sentinel looks at flags: a small part of a layer, and a small share of a core.
+// How often the sentinel looks at flags: a small part of a layer; after a while without news, a small share
+// of a core.
 constexpr auto kSentinelNap = std::chrono::microseconds(20);
+constexpr auto kLongSentinelNap = std::chrono::microseconds(200);
+constexpr int kNapsBeforeLongNaps = 200;
 
 }  // namespace
 
@@ -297,8 +300,9 @@ void CpuAttention::WaitForWork(uint32_t seen_epoch) {
   // work.
   while (!has_news() && num_unarmed_.load(std::memory_order_acquire) > 0 &&
          !sentinel_.exchange(true, std::memory_order_acquire)) {
-    while (!has_news() && num_unarmed_.load(std::memory_order_acquire) > 0 && !PollFlags()) {
-      std::this_thread::sleep_for(kSentinelNap);
+    for (int naps = 0; !has_news() && num_unarmed_.load(std::memory_order_acquire) > 0 && !PollFlags();
+         ++naps) {
+      std::this_thread::sleep_for(naps < kNapsBeforeLongNaps ? kSentinelNap : kLongSentinelNap);
     }
     sentinel_.store(false, std::memory_order_release);
   }

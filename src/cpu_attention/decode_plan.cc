@@ -61,6 +61,14 @@ int64_t DecodePlan::first_key(int64_t row) const {
   return shape_.sliding_window > 0 ? std::max<int64_t>(0, context_len - shape_.sliding_window) : 0;
 }
 
+int64_t DecodePlan::item_bytes(int64_t part, int64_t item) const {
+  const Item& work = parts_[static_cast<size_t>(part)][static_cast<size_t>(item)];
+  const int64_t begin = std::max(first_key(work.row), work.first_partition * kPartitionTokens);
+  const int64_t end =
+      std::min(sequences_[static_cast<size_t>(work.row)].context_len, work.end_partition * kPartitionTokens);
+  return (end - begin) * work.num_heads * token_bytes();
+}
+
 int64_t DecodePlan::token_bytes() const {
   return static_cast<int64_t>(shape_.kv.HeadBytes()) / shape_.kv.block_size;
 }

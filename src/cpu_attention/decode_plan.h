@@ -53,6 +53,8 @@ class DecodePlan {
   int64_t num_items(int64_t part) const {
     return static_cast<int64_t>(parts_[static_cast<size_t>(part)].size());
   }
+  // Bytes of K and V that an item reads.
+  int64_t item_bytes(int64_t part, int64_t item) const;
   // Bytes of K and V that a layer reads.
   int64_t kv_bytes() const { return kv_bytes_; }
   const DecodeShape& shape() const { return shape_; }

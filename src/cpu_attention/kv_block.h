@@ -2,9 +2,10 @@
 //
 // A block is [kv head]{K, V}. Tokens form tiles of 32 (16 where the block size is no multiple of 32), T
 // below.
-//   fp32, fp16  K: [tile][d][T]            V: [token][d]
-//   bf16        K: [tile][d / 2][T][2]     V: [token / 2][d][2]
-// So scores of T tokens come without horizontal sums, and bf16 pairs feed two-way dot products and AMX tiles.
+//   fp32, fp16  K: [tile][d][T]            V: [tile][d / 16][T][16]
+//   bf16        K: [tile][d / 2][T][2]     V: [tile][d / 16][T / 2][16][2]
+// So scores of T tokens come without horizontal sums, bf16 pairs feed two-way dot products and AMX tiles, and
+// whatever a kernel's width is, it reads K and each column group of V front to back.
 #pragma once
 
 #include <cstdint>
@@ -12,6 +13,8 @@
 #include "base/kv_layout.h"
 
 namespace tandem {
+
+constexpr int64_t kValueColumns = 16;  // adjacent values of d that V keeps together
 
 constexpr int64_t KvTileTokens(int64_t block_size) {
   return block_size % 32 == 0 ? 32 : 16;

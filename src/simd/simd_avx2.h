@@ -97,9 +97,6 @@ TANDEM_SIMD_INLINE void StoreFp16(Fp16* p, F32V v) {
 TANDEM_SIMD_INLINE PairV LoadPairs(const uint16_t* p) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
 }
-TANDEM_SIMD_INLINE void StorePairs(uint16_t* p, PairV v) {
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v);
-}
 TANDEM_SIMD_INLINE PairV SetPair(uint32_t pair) {
   return _mm256_set1_epi32(static_cast<int>(pair));
 }

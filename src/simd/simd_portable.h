@@ -138,9 +138,6 @@ TANDEM_SIMD_INLINE PairV LoadPairs(const uint16_t* p) {
   std::memcpy(&v, p, sizeof(v));
   return v;
 }
-TANDEM_SIMD_INLINE void StorePairs(uint16_t* p, PairV v) {
-  std::memcpy(p, &v, sizeof(v));
-}
 TANDEM_SIMD_INLINE PairV SetPair(uint32_t pair) {
   return PairV{pair, pair, pair, pair};
 }
