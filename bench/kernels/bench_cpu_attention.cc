@@ -289,6 +289,7 @@ int Run(Options options) {
                                    {"share", share},
                                    {"chained_gbps", f.chained_gbps},
                                    {"layer_bytes", c.layer_bytes()},
+                                   {"blocks", options.consecutive ? "consecutive" : "random"},
                                    {"cpu", MachineTopology().cpu_model}});
               }
             }

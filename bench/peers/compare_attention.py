@@ -23,10 +23,11 @@ read KV in 2 MiB pages where the system grants them, and rotate through --memory
 that no cache holds what is read. Cases whose layer is larger than that are left out. Every side's result is
 checked in the first round against fp32 arithmetic (ours by its own tests).
 
-All sides pin their threads, one a core (torch and ggml through OMP_PROC_BIND and OMP_PLACES, which win if they
-are set): where other programs run, the system may else keep two threads on one core, at a tenth of the rate.
-other_cpu_share is the part of the machine's CPU time that other programs used during a case. A case with rounds
-above a tenth gets extra rounds, and the quietest ones count. Needs torch and the standard library.
+All sides pin their threads, one a core (torch and ggml through OMP_PROC_BIND and OMP_PLACES, which win if
+they are set): where other programs run, the system may else keep two threads on one core, at a tenth of the
+rate. other_cpu_share is the part of the machine's CPU time that other programs used during a case. A case
+with rounds above a tenth gets extra rounds, and the quietest ones count. Only torch and the standard library
+are needed.
 """
 
 import argparse
@@ -502,8 +503,8 @@ def main():
     memory.madvise(mmap.MADV_HUGEPAGE)
     print(f"GB/s of K and V, medians of {args.rounds} rounds; torch {torch.__version__}")
     print(
-        f"{'dtype':5} {'gqa':>3} {'d':>4} {'context':>8} {'batch':>6} {'threads':>7} {'reading':>8} {'ours':>8} "
-        f"{'torch':>8} {'llama.cpp':>9} {'ours/best':>10} {'others':>6}  torch's variant"
+        f"{'dtype':5} {'gqa':>3} {'d':>4} {'context':>8} {'batch':>6} {'threads':>7} {'reading':>8} "
+        f"{'ours':>8} {'torch':>8} {'llama.cpp':>9} {'ours/best':>10} {'others':>6}  torch's variant"
     )
     rows = []
     for dtype in args.dtype:
@@ -530,9 +531,9 @@ def main():
             rounds[case] = sorted(rounds[case], key=lambda r: r["other_cpu_share"])[: args.rounds]
             rows.append(summarize(case, rounds[case], args, torch))
             print_row(rows[-1])
-    if args.json:
-        args.json.parent.mkdir(parents=True, exist_ok=True)
-        args.json.write_text(json.dumps(rows, indent=1) + "\n")
+        if args.json:
+            args.json.parent.mkdir(parents=True, exist_ok=True)
+            args.json.write_text(json.dumps(rows, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -71,6 +71,13 @@ std::vector<NumaNode> NodesWithin(hwloc_topology_t hwloc, const Bitmap& cpus) {
     for (int cpu = hwloc_bitmap_first(own.get()); cpu >= 0; cpu = hwloc_bitmap_next(own.get(), cpu)) {
       added.cpus.push_back(cpu);
     }
+    hwloc_obj_t core = nullptr;
+    while ((core = hwloc_get_next_obj_by_type(hwloc, HWLOC_OBJ_CORE, core)) != nullptr) {
+      const Bitmap of_core(hwloc_bitmap_dup(core->cpuset));
+      hwloc_bitmap_and(of_core.get(), of_core.get(), own.get());
+      const int cpu = hwloc_bitmap_first(of_core.get());
+      if (cpu >= 0) added.cores.push_back(cpu);
+    }
     hwloc_bitmap_andnot(left.get(), left.get(), own.get());
   }
   return nodes;

@@ -15,6 +15,7 @@ struct NumaNode {
   int os_index = 0;          // as the kernel numbers it; -1: the machine says nothing of nodes
   int64_t memory_bytes = 0;  // installed, 0 if unknown
   std::vector<int> cpus;     // logical CPUs of the node that this process may run on, ascending
+  std::vector<int> cores;    // one of them for each physical core
 };
 
 struct Topology {
@@ -22,7 +23,7 @@ struct Topology {
   int num_logical_cpus = 1;    // that this process may run on
   int num_numa_nodes = 1;      // with memory, whether or not this process may run there
   // At least one, ascending by os_index. Nodes without CPUs of their own (memory expanders) are left out.
-  std::vector<NumaNode> numa_nodes{NumaNode{.os_index = -1, .memory_bytes = 0, .cpus = {}}};
+  std::vector<NumaNode> numa_nodes{NumaNode{.os_index = -1, .memory_bytes = 0, .cpus = {}, .cores = {}}};
   int64_t memory_bytes = 0;
   std::string cpu_model;
 };

@@ -7,7 +7,7 @@ namespace tandem {
 
 struct WorkerCore {
   int cpu = -1;        // logical cpu to pin to; -1: none
-  int node_index = 0;  // of its NUMA node, counted over the nodes that have cores
+  int node_index = 0;  // in MachineTopology().numa_nodes: the part of the cache that it reads first
 };
 
 // One physical core for each worker, from the last core down (the first ones serve interrupts and, by habit,
