@@ -10,6 +10,9 @@
 namespace tandem {
 namespace {  // NOLINT(google-build-namespaces): compiled differently in each file that includes it
 
+// How many pieces ({K, V} of one head of one block) fetching is ahead of computing. Measured with 16 KiB
+// pieces: 1 loses some percent, 5 and more lose again.
+constexpr int64_t kPiecesAhead = 3;
 constexpr float kLog2E = 1.44269504F;
 constexpr float kLn2 = 0.693147181F;
 
@@ -33,7 +36,7 @@ struct TileOf {
   const std::byte* keys = nullptr;
   const std::byte* values = nullptr;
   int64_t num_tokens = 0;
-  const std::byte* next = nullptr;  // the piece that is read after this one, or null
+  const std::byte* next = nullptr;  // what is fetched meanwhile, or null
 };
 
 #if defined(__AMX_BF16__)
@@ -156,7 +159,14 @@ TANDEM_SIMD_INLINE TileOf TileAt(const AttentionRows& rows, const BlockVisit& vi
   constexpr auto kBytes = static_cast<int64_t>(sizeof(T));
   const int64_t half_bytes = rows.block_size * rows.head_dim * kBytes;
   const std::byte* piece = visit.block + head * 2 * half_bytes;
-  const std::byte* next = head + 1 < rows.num_kv_heads ? piece + 2 * half_bytes : visit.next_block;
+  const int64_t ahead = head + kPiecesAhead;
+  const std::byte* next = nullptr;
+  if (ahead < rows.num_kv_heads) {
+    next = piece + kPiecesAhead * 2 * half_bytes;
+  } else if (visit.next_block != nullptr) {
+    const int64_t next_head = ahead - rows.num_kv_heads;
+    next = visit.next_block + (next_head < rows.num_kv_heads ? next_head : 0) * 2 * half_bytes;
+  }
   TileOf tile;
   tile.keys = piece + key % rows.block_size * rows.head_dim * kBytes;
   tile.values = tile.keys + half_bytes;
