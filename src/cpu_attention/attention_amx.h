@@ -8,6 +8,8 @@
 
 #include "cpu_attention/attention_softmax.h"
 
+#if defined(__AMX_BF16__)
+
 namespace tandem {
 namespace {  // NOLINT(google-build-namespaces): compiled differently in each file that includes it
 
@@ -94,3 +96,5 @@ TANDEM_SIMD_INLINE void TileValues(const float* scores, int64_t num_queries, con
 
 }  // namespace
 }  // namespace tandem
+
+#endif

@@ -3,6 +3,8 @@
 
 #include "simd/simd_prelude.h"
 
+#if defined(__AVX512F__)
+
 namespace tandem {
 namespace {  // NOLINT(google-build-namespaces): see simd.h
 
@@ -119,3 +121,5 @@ TANDEM_SIMD_INLINE F32V HighHalves(PairV a) {
 
 }  // namespace
 }  // namespace tandem
+
+#endif
