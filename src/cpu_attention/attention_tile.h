@@ -174,10 +174,8 @@ TANDEM_SIMD_INLINE void ValueStep(Accumulators<kQueries, kVectors>& acc, const f
 TANDEM_SIMD_INLINE PairV LoadValues(const uint16_t* p) {
   return LoadPairs(p);
 }
-TANDEM_SIMD_INLINE F32V LoadValues(const float* p) {
-  return LoadRow(p);
-}
-TANDEM_SIMD_INLINE F32V LoadValues(const Fp16* p) {
+template <typename T>
+TANDEM_SIMD_INLINE F32V LoadValues(const T* p) {
   return LoadRow(p);
 }
 
