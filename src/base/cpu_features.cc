@@ -24,17 +24,18 @@ CpuFeatures Detect() {
   CpuFeatures features;
 #if defined(__x86_64__)
   features.amd = __builtin_cpu_is("amd") != 0;
-  // The compiler's run-time check also asks whether the operating system saves the registers.
-  features.avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0 &&
-                  __builtin_cpu_supports("f16c") != 0;
-  features.avx512 = features.avx2 && __builtin_cpu_supports("avx512f") != 0 &&
-                    __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
-                    __builtin_cpu_supports("avx512vl") != 0;
-  features.avx512_bf16 = features.avx512 && __builtin_cpu_supports("avx512bf16") != 0;
   unsigned eax = 0;
   unsigned ebx = 0;
   unsigned ecx = 0;
   unsigned edx = 0;
+  constexpr unsigned kF16cBit = 1U << 29;
+  const bool f16c = __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & kF16cBit) != 0;
+  // The compiler's run-time check also asks whether the operating system saves the registers.
+  features.avx2 = f16c && __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
+  features.avx512 = features.avx2 && __builtin_cpu_supports("avx512f") != 0 &&
+                    __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
+                    __builtin_cpu_supports("avx512vl") != 0;
+  features.avx512_bf16 = features.avx512 && __builtin_cpu_supports("avx512bf16") != 0;
   constexpr unsigned kAmxBf16Bit = 1U << 22;
   constexpr unsigned kAmxTileBit = 1U << 24;
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0) {

@@ -28,7 +28,6 @@ constexpr int kNapsBeforeLongNaps = 200;
 
 struct CpuAttention::Task {
   AttentionTask task;
-  bool armed = false;     // by mutex_
   bool finished = false;  // by mutex_
   int users = 0;          // workers that hold a pointer; by mutex_
   int64_t num_parts = 0;
@@ -59,7 +58,6 @@ struct CpuAttention::Worker {
 struct CpuAttention::OnAll {
   Invoke invoke = nullptr;
   const void* context = nullptr;
-  uint64_t id = 0;
   std::atomic<int> num_arrived{0};
   int num_left = 0;  // by mutex_
 };
@@ -88,8 +86,10 @@ CpuAttention::CpuAttention(const CpuAttentionOptions& options)
 CpuAttention::~CpuAttention() {
   {
     const std::lock_guard lock(mutex_);
-    for (auto& task : tasks_) {
-      if (!task->armed && task->task.ready != nullptr) task->task.ready->Abort();
+    for (const FlagQueue& queue : unarmed_) {
+      for (Task* task : queue.tasks) {
+        if (task->task.ready != nullptr) task->task.ready->Abort();
+      }
     }
   }
   PollFlags();
@@ -113,22 +113,21 @@ CpuAttentionStats CpuAttention::stats() const {
   return stats;
 }
 
+CpuAttention::Task* CpuAttention::NewTask() {
+  if (spare_.empty()) return all_tasks_.emplace_back(std::make_unique<Task>()).get();
+  Task* task = spare_.back();
+  spare_.pop_back();
+  return task;
+}
+
 void CpuAttention::Submit(const AttentionTask& submitted) {
   DecodePlan& plan = *submitted.plan;
   TANDEM_CHECK(plan.num_parts() <= kMaxParts, "cache of {} parts", plan.num_parts());
   plan.CheckLayer(submitted.layer);
-  bool start = false;
   {
     const std::lock_guard lock(mutex_);
-    std::unique_ptr<Task> task;
-    if (spare_.empty()) {
-      task = std::make_unique<Task>();
-    } else {
-      task = std::move(spare_.back());
-      spare_.pop_back();
-    }
+    Task* task = NewTask();
     task->task = submitted;
-    task->armed = false;
     task->finished = false;
     task->users = 0;
     task->num_parts = plan.num_parts();
@@ -140,19 +139,25 @@ void CpuAttention::Submit(const AttentionTask& submitted) {
       num_items += task->num_items[p];
     }
     task->num_left.store(num_items, std::memory_order_relaxed);
-    Task* added = tasks_.emplace_back(std::move(task)).get();
     ++num_unfinished_;
     const Flag* ready = submitted.ready;
-    start = (ready == nullptr || ready->value() >= submitted.ready_value) && num_items > 0 &&
-            (ready == nullptr || !ready->aborted());
-    if (start) {
+    const auto queue = std::find_if(unarmed_.begin(), unarmed_.end(),
+                                    [&](const FlagQueue& other) { return other.flag == ready; });
+    const bool waits = ready != nullptr && (queue != unarmed_.end() || ready->aborted() ||
+                                            ready->value() < submitted.ready_value);
+    if (!waits && num_items > 0) {
       plan.BeginLayer();
-      added->armed = true;
+      armed_.push_back(task);
     } else {
-      num_unarmed_.fetch_add(1, std::memory_order_relaxed);
+      if (queue != unarmed_.end()) {
+        queue->tasks.push_back(task);
+      } else {
+        unarmed_.push_back({ready, {task}});
+      }
+      num_unarmed_.fetch_add(1, std::memory_order_release);
     }
   }
-  // Also if it is not armed: someone must start to watch its flag.
+  // Also if it waits: someone must start to watch its flag.
   AnnounceWork();
 }
 
@@ -167,21 +172,27 @@ bool CpuAttention::PollFlags() {
   std::vector<Task*> skipped;
   {
     const std::lock_guard lock(mutex_);
-    for (auto& task : tasks_) {
-      if (task->armed) continue;
-      const Flag* ready = task->task.ready;
-      const bool aborted = ready != nullptr && ready->aborted();
-      if (!aborted && ready != nullptr && ready->value() < task->task.ready_value) continue;
-      task->armed = true;
-      num_unarmed_.fetch_sub(1, std::memory_order_relaxed);
-      if (!aborted && task->num_left.load(std::memory_order_relaxed) > 0) {
+    for (size_t q = 0; q < unarmed_.size();) {
+      FlagQueue& queue = unarmed_[q];
+      while (!queue.tasks.empty()) {
+        Task* task = queue.tasks.front();
+        const bool aborted = queue.flag != nullptr && queue.flag->aborted();
+        if (!aborted && queue.flag != nullptr && queue.flag->value() < task->task.ready_value) break;
+        queue.tasks.pop_front();
+        num_unarmed_.fetch_sub(1, std::memory_order_relaxed);
+        if (aborted || task->num_left.load(std::memory_order_relaxed) == 0) {
+          skipped.push_back(task);
+          continue;
+        }
         task->task.plan->BeginLayer();
+        armed_.push_back(task);
         armed_any = true;
-        continue;
       }
-      // Nothing to compute: claimed as a whole, so that no worker enters it.
-      for (auto& cursor : task->cursors) cursor.next.store(INT64_MAX / 2, std::memory_order_relaxed);
-      skipped.push_back(task.get());
+      if (queue.tasks.empty()) {
+        unarmed_.erase(unarmed_.begin() + static_cast<std::ptrdiff_t>(q));
+      } else {
+        ++q;
+      }
     }
   }
   for (Task* task : skipped) Complete(task);
@@ -191,22 +202,17 @@ bool CpuAttention::PollFlags() {
 
 CpuAttention::Task* CpuAttention::EnterTask() {
   const std::lock_guard lock(mutex_);
-  for (auto& task : tasks_) {
-    if (!task->armed || task->finished || !task->HasItems()) continue;
-    ++task->users;
-    return task.get();
-  }
-  return nullptr;
+  while (!armed_.empty() && !armed_.front()->HasItems()) armed_.pop_front();
+  if (armed_.empty()) return nullptr;
+  ++armed_.front()->users;
+  return armed_.front();
 }
 
 void CpuAttention::LeaveTask(Task* task) {
   const std::lock_guard lock(mutex_);
-  --task->users;
-  if (!task->finished || task->users > 0) return;
-  const auto found =
-      std::find_if(tasks_.begin(), tasks_.end(), [&](const auto& other) { return other.get() == task; });
-  spare_.push_back(std::move(*found));
-  tasks_.erase(found);
+  // It has no items left, but may still be in the queue, where a new use of it must not be found.
+  if (!armed_.empty() && armed_.front() == task) armed_.pop_front();
+  if (--task->users == 0 && task->finished) spare_.push_back(task);
 }
 
 void CpuAttention::RunPart(Task* task, int64_t part) {
@@ -252,12 +258,7 @@ void CpuAttention::Complete(Task* task) {
   task->finished = true;
   ++stats_.num_tasks;
   stats_.kv_bytes += kv_bytes;
-  if (task->users == 0) {
-    const auto found =
-        std::find_if(tasks_.begin(), tasks_.end(), [&](const auto& other) { return other.get() == task; });
-    spare_.push_back(std::move(*found));
-    tasks_.erase(found);
-  }
+  if (task->users == 0) spare_.push_back(task);
   if (--num_unfinished_ == 0) idle_.notify_all();
 }
 
@@ -288,7 +289,7 @@ void CpuAttention::WaitForWork(uint32_t seen_epoch) {
   const auto has_news = [&] { return work_epoch_.load(std::memory_order_acquire) != seen_epoch; };
   const auto deadline = Clock::now() + std::chrono::microseconds(options_.spin_us);
   for (int i = 0; !has_news(); ++i) {
-    if (num_unarmed_.load(std::memory_order_relaxed) > 0 &&
+    if (num_unarmed_.load(std::memory_order_relaxed) > 0 && !polling_.load(std::memory_order_relaxed) &&
         !polling_.exchange(true, std::memory_order_acquire)) {
       PollFlags();
       polling_.store(false, std::memory_order_release);

@@ -71,7 +71,7 @@ class CpuAttention {
   std::string Description() const;
 
   // CHECKs the task's shapes. Does not block.
-  void Submit(const AttentionTask& task);
+  void Submit(const AttentionTask& submitted);
   // Blocks until no submitted task is left.
   void WaitIdle();
   CpuAttentionStats stats() const;
@@ -87,6 +87,12 @@ class CpuAttention {
   struct Task;
   struct Worker;
   struct OnAll;
+  // Tasks that wait for the same flag, in order of submission: values of a flag grow, so only the first is
+  // looked at.
+  struct FlagQueue {
+    const Flag* flag = nullptr;
+    std::deque<Task*> tasks;
+  };
   using Invoke = void (*)(const void* context, int thread);
 
   void RunOnAll(Invoke invoke, const void* context);
@@ -94,6 +100,7 @@ class CpuAttention {
   // The first armed task with items that nobody has claimed, with `users` counted up; null if there is none.
   Task* EnterTask();
   void LeaveTask(Task* task);
+  Task* NewTask();  // mutex_ held
   void RunItems(Task* task, Worker* worker);
   void RunPart(Task* task, int64_t part);
   void Complete(Task* task);
@@ -107,9 +114,10 @@ class CpuAttention {
   const AttentionKernels& kernels_;
 
   mutable std::mutex mutex_;
-  // In order of submission: unfinished tasks, and finished ones that a worker has not left yet.
-  std::deque<std::unique_ptr<Task>> tasks_;
-  std::vector<std::unique_ptr<Task>> spare_;  // recycled
+  std::vector<std::unique_ptr<Task>> all_tasks_;
+  std::vector<Task*> spare_;        // of all_tasks_, to be used again
+  std::vector<FlagQueue> unarmed_;  // none is empty
+  std::deque<Task*> armed_;         // in order of arming; those without unclaimed items leave it lazily
   std::condition_variable idle_;
   int64_t num_unfinished_ = 0;
   CpuAttentionStats stats_;

@@ -10,6 +10,7 @@ namespace {
 
 std::vector<DecodeSequence> Sequences(const std::vector<int64_t>& contexts, int64_t block_size) {
   std::vector<DecodeSequence> sequences;
+  sequences.reserve(contexts.size());
   for (const int64_t context : contexts) {
     sequences.push_back(
         {context, std::vector<int32_t>(static_cast<size_t>((context + block_size - 1) / block_size))});
