@@ -34,7 +34,8 @@ DecoderHarness::DecoderHarness(const std::string& model_path, const Options& opt
                                                               .num_kv_heads = config.num_kv_heads,
                                                               .head_dim = config.head_dim},
                                                     .gpu_blocks = options.gpu_blocks,
-                                                    .cpu_blocks = options.cpu_blocks}));
+                                                    .cpu_blocks = options.cpu_blocks,
+                                                    .cpu_parts = options.cpu_parts}));
   executor_ = Must(Executor::Create(device_.get(), ops_.get(), decoder_.get(), cache_.get(),
                                     {.max_rows = options.max_rows}));
 }

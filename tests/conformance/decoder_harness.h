@@ -25,6 +25,7 @@ class DecoderHarness {
     int64_t max_rows = 512;
     int64_t gpu_blocks = 64;
     int64_t cpu_blocks = 64;
+    int64_t cpu_parts = 0;  // of the cpu tier, as TieredCacheOptions has it
     int num_threads = 2;
   };
   // CHECKs that the checkpoint loads.

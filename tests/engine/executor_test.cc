@@ -23,9 +23,10 @@ std::vector<int32_t> PromptOf(SequenceId id) {
   return prompt;
 }
 
-class ExecutorTest : public ::testing::Test {
+// The parameter: parts of the cpu tier (NUMA nodes).
+class ExecutorTest : public ::testing::TestWithParam<int64_t> {
  protected:
-  ExecutorTest() : harness_(FixturePath("families/llama3"), {}) {
+  ExecutorTest() : harness_(FixturePath("families/llama3"), {.cpu_parts = GetParam()}) {
     for (SequenceId id = 0; id < kNumSequences; ++id) {
       harness_.AddRequest(id, PromptOf(id));
       harness_.Prefill(id);
@@ -66,7 +67,7 @@ class ExecutorTest : public ::testing::Test {
   std::vector<std::vector<int32_t>> expected_;
 };
 
-TEST_F(ExecutorTest, BatchedGpuDecodes) {
+TEST_P(ExecutorTest, BatchedGpuDecodes) {
   while (Unfinished(0)) {
     IterationPlan plan;
     for (SequenceId id = 0; id < kNumSequences; ++id) plan.main.gpu_decodes.push_back(harness_.NextRow(id));
@@ -75,7 +76,7 @@ TEST_F(ExecutorTest, BatchedGpuDecodes) {
   ExpectReferenceTokens();
 }
 
-TEST_F(ExecutorTest, MainSubBatchMixesBothTiers) {
+TEST_P(ExecutorTest, MainSubBatchMixesBothTiers) {
   MoveToCpu({1, 3, 5});
   while (Unfinished(0)) {
     IterationPlan plan;
@@ -87,7 +88,7 @@ TEST_F(ExecutorTest, MainSubBatchMixesBothTiers) {
 }
 
 // NEO: one cohort alternates with the main sub-batch layer by layer.
-TEST_F(ExecutorTest, CohortVisitsEveryLayer) {
+TEST_P(ExecutorTest, CohortVisitsEveryLayer) {
   MoveToCpu({1, 3, 5});
   while (Unfinished(0)) {
     IterationPlan plan;
@@ -105,7 +106,7 @@ TEST_F(ExecutorTest, CohortVisitsEveryLayer) {
 }
 
 // APEX: two staggered cohorts, one layer an iteration each, while the main sub-batch goes on.
-TEST_F(ExecutorTest, StaggeredCohortsAdvanceOneLayerAnIteration) {
+TEST_P(ExecutorTest, StaggeredCohortsAdvanceOneLayerAnIteration) {
   MoveToCpu({1, 3, 5});
   struct Flight {
     CohortId cohort;
@@ -140,7 +141,7 @@ TEST_F(ExecutorTest, StaggeredCohortsAdvanceOneLayerAnIteration) {
 }
 
 // The cursor need not equal the boundary: a cohort that lags behind, without any main sub-batch.
-TEST_F(ExecutorTest, CohortAloneWithALaggingCursor) {
+TEST_P(ExecutorTest, CohortAloneWithALaggingCursor) {
   MoveToCpu({0, 1, 2, 3, 4, 5});
   const int64_t last = num_layers() - 1;
   while (Unfinished(0)) {
@@ -158,7 +159,7 @@ TEST_F(ExecutorTest, CohortAloneWithALaggingCursor) {
   ExpectReferenceTokens();
 }
 
-TEST_F(ExecutorTest, DroppedCohortMayEnterAgain) {
+TEST_P(ExecutorTest, DroppedCohortMayEnterAgain) {
   MoveToCpu({1, 3});
   const std::vector<DecodeRow> rows = {harness_.NextRow(1), harness_.NextRow(3)};
   IterationPlan enter;
@@ -176,7 +177,7 @@ TEST_F(ExecutorTest, DroppedCohortMayEnterAgain) {
   ExpectReferenceTokens();
 }
 
-TEST_F(ExecutorTest, ChunkedPrefillBesideDecodesAndMovesBack) {
+TEST_P(ExecutorTest, ChunkedPrefillBesideDecodesAndMovesBack) {
   harness_.cache().Release(0);
   Request& request = harness_.AddRequest(0, PromptOf(0));
   const int64_t prompt_len = request.num_tokens();
@@ -205,6 +206,8 @@ TEST_F(ExecutorTest, ChunkedPrefillBesideDecodesAndMovesBack) {
   EXPECT_EQ(harness_.cache().free_blocks(Tier::kGpu), harness_.cache().total_blocks(Tier::kGpu));
   EXPECT_EQ(harness_.cache().free_blocks(Tier::kCpu), harness_.cache().total_blocks(Tier::kCpu));
 }
+
+INSTANTIATE_TEST_SUITE_P(CpuParts, ExecutorTest, testing::Values(1, 2));
 
 }  // namespace
 }  // namespace tandem
