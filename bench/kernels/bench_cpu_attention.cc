@@ -219,6 +219,8 @@ std::string ShortName(CpuIsa isa) {
       return "avx512";
     case CpuIsa::kAvx512Bf16:
       return "avx512_bf16";
+    case CpuIsa::kAvx512Ymm:
+      return "avx512_ymm";
     case CpuIsa::kAmx:
       return "amx";
   }
@@ -316,7 +318,7 @@ int main(int argc, char** argv) {
   app.add_flag("--quick", options.quick, "A few combinations");
   app.add_flag("--consecutive", options.consecutive, "Blocks of a sequence follow each other in memory");
   app.add_option("--threads", options.threads, "Numbers of threads")->delimiter(',');
-  app.add_option("--isa", options.isas, "portable, avx2, avx512, avx512_bf16, amx")->delimiter(',');
+  app.add_option("--isa", options.isas, "portable, avx2, avx512, avx512_bf16, avx512_ymm, amx")->delimiter(',');
   app.add_option("--dtype", options.dtypes, "bf16, fp16, fp32")->delimiter(',');
   app.add_option("--gqa", options.gqa, "Query heads of a kv head")->delimiter(',');
   app.add_option("--head-dim", options.head_dims, "Head sizes")->delimiter(',');

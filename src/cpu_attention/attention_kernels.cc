@@ -23,6 +23,8 @@ const AttentionKernels& AttentionKernelsFor(CpuIsa isa) {
   switch (isa) {
     case CpuIsa::kAmx:
       return AttentionKernelsAmx();
+    case CpuIsa::kAvx512Ymm:
+      return AttentionKernelsAvx512Ymm();
     case CpuIsa::kAvx512Bf16:
       return AttentionKernelsAvx512Bf16();
     case CpuIsa::kAvx512:

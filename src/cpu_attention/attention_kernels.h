@@ -86,6 +86,7 @@ const AttentionKernels& AttentionKernelsPortable();
 const AttentionKernels& AttentionKernelsAvx2();
 const AttentionKernels& AttentionKernelsAvx512();
 const AttentionKernels& AttentionKernelsAvx512Bf16();
+const AttentionKernels& AttentionKernelsAvx512Ymm();
 const AttentionKernels& AttentionKernelsAmx();
 #endif
 const AttentionKernels& AttentionKernelsFor(CpuIsa isa);

@@ -90,9 +90,7 @@ TANDEM_SIMD_INLINE F32V StoreWeights(float* to, F32V p) {
 }
 TANDEM_SIMD_INLINE F32V StoreWeights(uint16_t* to, F32V p) {
 #if defined(__AVX512BF16__)
-  const __m256i rounded = (__m256i)_mm512_cvtneps_pbh(p);  // NOLINT(google-readability-casting)
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(to), rounded);
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(rounded), 16));
+  return StoreNativeBf16(to, p);
 #else
   StoreBf16(to, p);
   return LoadBf16(to);
@@ -130,7 +128,7 @@ TANDEM_SIMD_INLINE F32V Exp2(F32V x, const T* /*cache type*/) {
 // Weights of all tokens of a tile from their exponents x(t). Returns the sum of what was stored, one a lane.
 template <typename T, int64_t kTileTokens, typename Exponent>
 TANDEM_SIMD_INLINE F32V StoreTileWeights(Operand<T>* weights, const Exponent& exponent) {
-#if defined(__AVX512BF16__)
+#if defined(__AVX512BF16__) && !defined(TANDEM_VECTORS_OF_256_BITS)
   if constexpr (sizeof(Operand<T>) == 2 && kTileTokens == 2 * kLanes) {
     // One store for the row: AMX loads it as one.
     const F32V low = Exp2(exponent(0), weights);

@@ -221,14 +221,16 @@ void ValueColumns(const float* scores, TileRange range, const T* values, int64_t
     const T* from = values + VectorOffset<T>(v, group);
     float* to = acc + v * kLanes;
     const int64_t left = num_vectors - v;
-    // 5 and 6 vectors are 3 and the rest: alone, one vector waits for its own sums.
-    if (kGroupVectors >= 4 && (left == 4 || left > 6)) {
+    // 5 and 6 vectors are 3 and the rest: alone, one vector waits for its own sums. Not where a vector is
+    // half a column group: a pass begins with a whole one.
+    constexpr bool kThrees = kGroupVectors >= 4 && kLanes == kColumns;
+    if (kGroupVectors >= 4 && (left == 4 || left > 6 || (!kThrees && left >= 4))) {
       ValueKernel<T, kQueries, kGroupVectors>(scores, range, from, group, head_dim, alpha, to, step_lines,
                                               fetcher);
       v += kGroupVectors;
-    } else if (kGroupVectors >= 4 && left >= 3) {
-      ValueKernel<T, kQueries, kGroupVectors >= 4 ? 3 : 2>(scores, range, from, group, head_dim, alpha, to,
-                                                           step_lines, fetcher);
+    } else if (kThrees && left >= 3) {
+      ValueKernel<T, kQueries, kThrees ? 3 : 2>(scores, range, from, group, head_dim, alpha, to, step_lines,
+                                                fetcher);
       v += 3;
     } else if (left >= 2) {
       ValueKernel<T, kQueries, 2>(scores, range, from, group, head_dim, alpha, to, step_lines, fetcher);

@@ -14,6 +14,8 @@ std::string_view CpuIsaName(CpuIsa isa) {
       return "AVX-512";
     case CpuIsa::kAvx512Bf16:
       return "AVX-512 BF16";
+    case CpuIsa::kAvx512Ymm:
+      return "AVX-512 BF16, 256-bit vectors";
     case CpuIsa::kAmx:
       return "AMX";
   }
@@ -26,6 +28,7 @@ std::vector<CpuIsa> SupportedCpuIsas() {
   if (features.avx2) isas.push_back(CpuIsa::kAvx2);
   if (features.avx512) isas.push_back(CpuIsa::kAvx512);
   if (features.avx512_bf16) isas.push_back(CpuIsa::kAvx512Bf16);
+  if (features.avx512_bf16 && features.zen4) isas.push_back(CpuIsa::kAvx512Ymm);
   if (features.amx_bf16) isas.push_back(CpuIsa::kAmx);
   return isas;
 }

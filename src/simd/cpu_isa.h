@@ -7,8 +7,10 @@
 
 namespace tandem {
 
-// Each runs everything that the ones before it run. kAmx: AMX tiles for bf16, besides AVX-512 BF16.
-enum class CpuIsa : uint8_t { kPortable, kAvx2, kAvx512, kAvx512Bf16, kAmx };
+// Each runs everything that the ones before it run. kAvx512Ymm: AVX-512 BF16 with its 32 registers, in
+// vectors of 256 bits, for processors that take two passes over 512 (Zen 4). kAmx: AMX tiles for bf16,
+// besides AVX-512 BF16.
+enum class CpuIsa : uint8_t { kPortable, kAvx2, kAvx512, kAvx512Bf16, kAvx512Ymm, kAmx };
 
 std::string_view CpuIsaName(CpuIsa isa);
 // What this processor can run, weakest first; never empty.

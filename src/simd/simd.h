@@ -8,7 +8,7 @@
 
 #include "simd/simd_prelude.h"
 
-#if defined(__AVX512F__)
+#if defined(__AVX512F__) && !defined(TANDEM_VECTORS_OF_256_BITS)
 #include "simd/simd_avx512.h"
 #elif defined(__AVX2__)
 #include "simd/simd_avx2.h"

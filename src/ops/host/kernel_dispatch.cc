@@ -6,7 +6,7 @@ namespace tandem {
 
 const LinearKernels& LinearKernelsFor(CpuIsa isa) {
 #if defined(__x86_64__)
-  if (isa == CpuIsa::kAvx512Bf16 || isa == CpuIsa::kAmx) return LinearKernelsAvx512Bf16();
+  if (isa >= CpuIsa::kAvx512Bf16) return LinearKernelsAvx512Bf16();
   if (isa == CpuIsa::kAvx512) return LinearKernelsAvx512();
   if (isa == CpuIsa::kAvx2) return LinearKernelsAvx2();
 #endif
