@@ -318,7 +318,8 @@ int main(int argc, char** argv) {
   app.add_flag("--quick", options.quick, "A few combinations");
   app.add_flag("--consecutive", options.consecutive, "Blocks of a sequence follow each other in memory");
   app.add_option("--threads", options.threads, "Numbers of threads")->delimiter(',');
-  app.add_option("--isa", options.isas, "portable, avx2, avx512, avx512_bf16, avx512_ymm, amx")->delimiter(',');
+  app.add_option("--isa", options.isas, "portable, avx2, avx512, avx512_bf16, avx512_ymm, amx")
+      ->delimiter(',');
   app.add_option("--dtype", options.dtypes, "bf16, fp16, fp32")->delimiter(',');
   app.add_option("--gqa", options.gqa, "Query heads of a kv head")->delimiter(',');
   app.add_option("--head-dim", options.head_dims, "Head sizes")->delimiter(',');

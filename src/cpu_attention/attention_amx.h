@@ -18,7 +18,7 @@ constexpr int64_t kTileBytes = 64;      // a row of any tile
 constexpr int64_t kTileDepth = 32;      // bf16 values of a row
 constexpr int64_t kMinTileQueries = 2;  // query heads of a kv head from which on tiles are used
 
-// Tiles: 0, 1, 5, 6 results, 2 left operand, 3, 4, 7 right operands.
+// Tiles: 0, 1, 5, 6 results, 2 left operand, 3, 4 right operands; 7 is not used.
 struct alignas(64) TileConfig {
   uint8_t palette = 1;
   uint8_t start_row = 0;
@@ -38,8 +38,8 @@ inline void ConfigureTiles(int64_t num_queries) {
   _tile_loadconfig(&config);
 }
 
-// scores = q K^T of up to 16 queries and all 32 tokens of a tile. Two sums for each half of the tokens: a
-// product takes 52 cycles until the next can add to it.
+// scores = q K^T of up to 16 queries and all 32 tokens of a tile. One sum for each half of the
+// tokens, so that two products overlap.
 TANDEM_SIMD_INLINE void TileScores(const uint16_t* q, int64_t head_dim, const uint16_t* keys, float* scores,
                                    Fetcher* fetcher) {
   constexpr int64_t kKeyStride = kMaxTileTokens * 4;  // bytes from a pair of d to the next

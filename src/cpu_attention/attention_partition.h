@@ -92,9 +92,13 @@ void Tile(const AttentionRows& rows, const Workspace& work, const HeadQueries<T>
       tile.num_tokens == kMaxTileTokens ? Softmax<T, kMaxTileTokens> : Softmax<T, kMaxTileTokens / 2>;
   softmax(scores, count, rows.scale * kLog2E, range, work.max + first, work.sum_lanes + first * kLanes,
           work.alpha, fetcher.half_lines() / 8, &fetcher);
-  Values<T>(scores, count, range, reinterpret_cast<const T*>(tile.values), tile.num_tokens * kColumns,
+  Values<T>(scores, count, range, reinterpret_cast<const T*>(tile.values), tile.num_tokens * kValueColumns,
             head_dim, work.alpha, work.acc + first * head_dim, &fetcher);
   fetcher.FetchRest();
+}
+
+TANDEM_SIMD_INLINE int64_t TileTokens(const AttentionRows& rows) {
+  return rows.block_size % kMaxTileTokens == 0 ? kMaxTileTokens : kMaxTileTokens / 2;
 }
 
 // What row `row` sees of the tile that starts at key `tile_begin`; empty if begin >= end.
@@ -163,7 +167,7 @@ TANDEM_SIMD_INLINE TileOf TileAt(const AttentionRows& rows, const BlockVisit& vi
   TileOf tile;
   tile.keys = piece + key % rows.block_size * rows.head_dim * kBytes;
   tile.values = tile.keys + half_bytes;
-  tile.num_tokens = rows.block_size % 32 == 0 ? 32 : 16;
+  tile.num_tokens = TileTokens(rows);
   // The first tiles of the next piece while the first of this are computed, and so on.
   if (next != nullptr) tile.next = next + 2 * (tile.keys - piece);
   return tile;
@@ -175,7 +179,9 @@ TANDEM_SIMD_INLINE TileOf TileAt(const AttentionRows& rows, const BlockVisit& vi
 class TilePipeline {
  public:
   explicit TilePipeline(const AttentionRows& rows)
-      : rows_(rows), used_(UsesTiles(rows) && rows.block_size == kMaxTileTokens && rows.num_rows == 1) {
+      : rows_(rows),
+        used_(UsesTiles(rows) && rows.block_size == kMaxTileTokens && rows.num_rows == 1 &&
+              rows.group_size <= kTileRows) {
     if (used_) ConfigureTiles(rows.group_size);
   }
 
@@ -226,7 +232,7 @@ class TilePipeline {
 template <typename T>
 void RunPartition(const AttentionRows& rows, const Workspace& scratch, const HeadQueries<T>& q,
                   int64_t partition, float* states, float* lanes) {
-  const int64_t tile_tokens = rows.block_size % 32 == 0 ? 32 : 16;
+  const int64_t tile_tokens = TileTokens(rows);
   const int64_t n = rows.num_queries();
   const int64_t state_size = n * (rows.head_dim + 2);
   for (int64_t head = 0; head < rows.num_kv_heads; ++head) {

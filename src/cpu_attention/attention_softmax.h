@@ -88,14 +88,11 @@ TANDEM_SIMD_INLINE F32V StoreWeights(float* to, F32V p) {
   Store(to, p);
   return p;
 }
-TANDEM_SIMD_INLINE F32V StoreWeights(uint16_t* to, F32V p) {
 #if defined(__AVX512BF16__)
+TANDEM_SIMD_INLINE F32V StoreWeights(uint16_t* to, F32V p) {
   return StoreNativeBf16(to, p);
-#else
-  StoreBf16(to, p);
-  return LoadBf16(to);
-#endif
 }
+#endif
 
 // 2^x for x <= 0; 2^-126 below. Relative error 1e-7 in fp32, 3e-6 where weights are rounded to 16 bits
 // anyway.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cpu_attention/attention_softmax.h"
+#include "cpu_attention/kv_block.h"
 
 namespace tandem {
 namespace {  // NOLINT(google-build-namespaces): compiled differently in each file that includes it
@@ -137,12 +138,11 @@ void Scores(QuerySteps<T> q, int64_t num_queries, int64_t head_dim, const T* key
   }
 }
 
-// Values of d that V keeps together (kv_block.h), and elements from vector v of a step of V to vector 0.
-// group: elements of a tile's tokens for so many values of d.
-constexpr int64_t kColumns = 16;
+// Elements from vector v of a step of V to vector 0. group: elements of a tile's tokens for one column group
+// of V (kv_block.h).
 template <typename T>
 TANDEM_SIMD_INLINE int64_t VectorOffset(int64_t v, int64_t group) {
-  return v * kLanes / kColumns * group + v * kLanes % kColumns * kStepDepth<T>;
+  return v * kLanes / kValueColumns * group + v * kLanes % kValueColumns * kStepDepth<T>;
 }
 
 template <int kQueries, int kVectors>
@@ -200,7 +200,7 @@ template <typename T, int kQueries, int kVectors>
     decltype(LoadValues(values)) step[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
-      step[v] = LoadValues(values + token * kColumns + VectorOffset<T>(v, group));
+      step[v] = LoadValues(values + token * kValueColumns + VectorOffset<T>(v, group));
     }
     ValueStep(acc, weights + token, step);
   }
@@ -223,7 +223,7 @@ void ValueColumns(const float* scores, TileRange range, const T* values, int64_t
     const int64_t left = num_vectors - v;
     // 5 and 6 vectors are 3 and the rest: alone, one vector waits for its own sums. Not where a vector is
     // half a column group: a pass begins with a whole one.
-    constexpr bool kThrees = kGroupVectors >= 4 && kLanes == kColumns;
+    constexpr bool kThrees = kGroupVectors >= 4 && kLanes == kValueColumns;
     if (kGroupVectors >= 4 && (left == 4 || left > 6 || (!kThrees && left >= 4))) {
       ValueKernel<T, kQueries, kGroupVectors>(scores, range, from, group, head_dim, alpha, to, step_lines,
                                               fetcher);
@@ -282,7 +282,7 @@ inline void HalfPair(const float* scores, int64_t num_queries, int64_t token, co
       Accumulators<1, 1> sum;
       float* to = acc + i * head_dim + d;
       sum.value[0][0] = Mul(Load(to), Set(alpha[i]));
-      const uint16_t* from = values + pair * kColumns + VectorOffset<uint16_t>(d / kLanes, group);
+      const uint16_t* from = values + pair * kValueColumns + VectorOffset<uint16_t>(d / kLanes, group);
       const PairV masked[1] = {AndPairs(LoadPairs(from), mask)};
       ValueStep(sum, p, masked);
       Store(to, sum.value[0][0]);

@@ -1,11 +1,9 @@
 // Every kernel against a double-precision reference.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <string>
-
 #include "cpu_attention/cpu_attention.h"
 #include "cpu_attention/decode_test_bench.h"
+#include "simd/isa_test_name.h"
 
 namespace tandem {
 namespace {
@@ -53,7 +51,7 @@ TEST_P(DecodeAccuracyTest, RandomShapesAndLengths) {
     DecodeCase c;
     c.dtype = std::vector{DType::kF32, DType::kBF16, DType::kF16}[random_() % 3];
     c.row_dtype = random_() % 2 == 0 ? DType::kF32 : c.dtype;
-    c.group_size = pick({1, 2, 3, 4, 5, 7, 8, 12, 16});
+    c.group_size = pick({1, 2, 3, 4, 5, 7, 8, 12, 16, 24});
     c.num_kv_heads = pick({1, 2, 3, 5, 8});
     c.head_dim = pick({16, 48, 64, 80, 96, 112, 128, 256});
     c.block_size = pick({16, 32, 48, 64, 128});
@@ -76,12 +74,6 @@ TEST_P(DecodeAccuracyTest, LongContexts) {
                  .head_dim = 64,
                  .contexts = {32768, 1, 5000}});
   }
-}
-
-std::string IsaTestName(const testing::TestParamInfo<CpuIsa>& isa) {
-  std::string name(CpuIsaName(isa.param));
-  std::erase_if(name, [](char c) { return std::isalnum(c) == 0; });
-  return name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Isas, DecodeAccuracyTest, testing::ValuesIn(SupportedCpuIsas()), IsaTestName);

@@ -15,6 +15,7 @@
 #include "base/dtype.h"
 #include "device/host/host_device.h"
 #include "ops/host/host_ops.h"
+#include "simd/isa_test_name.h"
 
 namespace tandem {
 
@@ -99,13 +100,5 @@ class TestMatrix {
   std::vector<std::byte> bytes_;
   MatrixView view_;
 };
-
-inline std::string IsaTestName(const testing::TestParamInfo<CpuIsa>& info) {
-  std::string name;
-  for (const char c : CpuIsaName(info.param)) {
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0) name += c;
-  }
-  return name;
-}
 
 }  // namespace tandem
