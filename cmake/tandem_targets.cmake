@@ -5,7 +5,7 @@ set(TANDEM_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverl
     -Wno-missing-field-initializers -Werror)
 
 function(tandem_compile_options target)
-  target_compile_options(${target} PRIVATE ${TANDEM_WARNINGS})
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${TANDEM_WARNINGS}>")
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   if(TANDEM_SANITIZE)
     target_compile_options(${target} PRIVATE -fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer
@@ -80,4 +80,23 @@ function(tandem_kernel_sources variable)
     endforeach()
   endif()
   set(${variable} ${sources} PARENT_SCOPE)
+endfunction()
+
+# tandem_cuda_sources(FOLDER SOURCES a.cu b.cc ... [LIBRARIES ...])
+# Adds the files of the cuda backend to the library of a folder; nothing without TANDEM_CUDA.
+function(tandem_cuda_sources name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;LIBRARIES" ${ARGN})
+  if(NOT TANDEM_CUDA)
+    return()
+  endif()
+  target_sources(tandem_${name} PRIVATE ${ARG_SOURCES})
+  # Private: nobody else sees CUDA's headers, and all other files compile as in a host build.
+  target_link_libraries(tandem_${name} PRIVATE CUDA::cudart_static ${ARG_LIBRARIES})
+  tandem_cuda_options(tandem_${name})
+endfunction()
+
+function(tandem_cuda_options target)
+  # fmt's compile-time check of formats is too much for nvcc's front end; g++ makes it in the .cc files.
+  target_compile_options(${target} PRIVATE
+    "$<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr;-DFMT_CONSTEVAL=;-DFMT_USE_CONSTEXPR=1;-Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers;-Werror=all-warnings;-diag-suppress=20012>")
 endfunction()

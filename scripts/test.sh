@@ -12,7 +12,7 @@
 #   quickstart  scripts/quickstart.sh --check
 #   threads     host-tsan: the tests labelled `threads` under the thread sanitizer
 #   debug       host-debug: all tests, and malformed HTTP requests, under the address and undefined-behaviour sanitizers
-#   cuda        cuda-release, where src/ has CUDA sources and the machine has nvcc; its tests where there is a GPU
+#   cuda        cuda-release, where the machine has nvcc; its tests are skipped where there is no GPU
 #   tidy        clang-tidy over src/
 #
 # Ends with a table of stage times and the line "N passed, N failed, N skipped" over all tests that ran.
@@ -106,17 +106,13 @@ stage_debug() {
 }
 
 stage_cuda() {
-  if [[ -z "$(find src -name '*.cu' -print -quit)" ]]; then
-    echo "no CUDA sources"
-  elif ! command -v nvcc >/dev/null; then
+  if ! command -v nvcc >/dev/null; then
     echo "no nvcc on this machine"
-  elif ! build cuda-release; then
-    return 1
-  elif ! nvidia-smi >/dev/null 2>&1; then
-    echo "compiled; no GPU on this machine to run the tests"
-  else
-    run_ctest cuda-release 1 -L cuda
+    return
   fi
+  # Without a GPU the tests that need one report that they were skipped.
+  scripts/fetch_flashinfer.sh >/dev/null && build cuda-release tandem ops_cuda_test device_cuda_test conformance_cuda_test &&
+    run_ctest cuda-release 1 -L cuda
 }
 
 stage_tidy() {

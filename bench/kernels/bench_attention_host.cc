@@ -38,7 +38,8 @@ void RunAttention(benchmark::State& state, const HeadShape& heads, DType dtype, 
               static_cast<int32_t>(s * blocks_each));
     batch.sequences.push_back(std::move(sequence));
   }
-  const auto plan = bench.ops().PlanAttention(batch);
+  const auto plan = bench.ops().CreateAttentionPlan({}).value();
+  bench.ops().PlanAttention(bench.stream(), batch, plan.get());
   AttentionArgs args;
   args.q = MatrixView::Dense(q.data(), dtype, rows, width);
   args.out = MatrixView::Dense(out.data(), dtype, rows, width);

@@ -4,10 +4,12 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <filesystem>
 #include <limits>
 #include <memory>
+#include <string_view>
 #include <utility>
 
 #include "base/log.h"
@@ -75,6 +77,43 @@ void AddGenerateFlags(CLI::App* app, GenerateOptions* options) {
   app->add_flag("--ignore-eos", options->ignore_eos, "Go on after the end-of-sequence token");
 }
 
+void AddBenchFlags(CLI::App* app, BenchOptions* options) {
+  app->add_option("--workload", options->workload,
+                  "azure-code, azure-conv, osc, synthetic:in=1000,out=100, or a CSV file")
+      ->required();
+  app->add_option("--num-requests", options->num_requests,
+                  "Requests in all; a trace begins again when it has not as many")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
+      ->capture_default_str();
+  app->add_option("--num-warmup", options->num_warmup, "Requests that run before, unmeasured")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))
+      ->capture_default_str();
+  app->add_option("--json", options->json, "File for the result as one JSON object");
+  app->add_option("--dump-workload", options->dump_workload,
+                  "Write the requests to this file as JSON and run nothing");
+}
+
+// The command line as a shell would take it again.
+std::string CommandText(int argc, const char* const* argv) {
+  constexpr std::string_view kPlain = "_-+=:,./%@";
+  std::string text;
+  for (int i = 0; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (i > 0) text += ' ';
+    const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [&](char c) {
+      return std::isalnum(static_cast<unsigned char>(c)) != 0 || kPlain.find(c) != std::string_view::npos;
+    });
+    if (plain) {
+      text += word;
+      continue;
+    }
+    text += '\'';
+    for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
+    text += '\'';
+  }
+  return text;
+}
+
 int UsageError(const Error& error) {
   std::fprintf(stderr, "tandem: %s%s%s\n", error.param.empty() ? "" : ("--" + error.param + ": ").c_str(),
                error.message.c_str(), " (see tandem --help)");
@@ -104,6 +143,8 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
   ServerFlags server_flags;
   EngineFlags generate_engine;
   GenerateOptions generate;
+  EngineFlags bench_engine;
+  BenchOptions bench;
   DoctorOptions doctor;
   std::string doctor_dtype = "auto";
 
@@ -113,6 +154,11 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
   CLI::App* generate_app = app.add_subcommand("generate", "Continues a text on standard output");
   AddEngineFlags(generate_app, &generate_engine);
   AddGenerateFlags(generate_app, &generate);
+  CLI::App* bench_app = app.add_subcommand("bench", "Measures throughput and latencies");
+  bench_app->require_subcommand(1);
+  CLI::App* offline_app = bench_app->add_subcommand("offline", "All requests at once");
+  AddEngineFlags(offline_app, &bench_engine);
+  AddBenchFlags(offline_app, &bench);
   CLI::App* doctor_app =
       app.add_subcommand("doctor", "Says what this machine offers and what would limit it");
   doctor_app->add_option("model", doctor.model, "Model folder or .gguf file: would it fit?");
@@ -139,6 +185,14 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
     if (!options.ok()) return UsageError(options.error());
     generate.engine = std::move(options).value();
     return generate;
+  }
+  if (offline_app->parsed()) {
+    SetLogLevel(LogLevelOf(bench_engine.log_level));
+    auto options = ToEngineOptions(bench_engine);
+    if (!options.ok()) return UsageError(options.error());
+    bench.engine = std::move(options).value();
+    bench.command = CommandText(argc, argv);
+    return bench;
   }
   auto dtype = ParseDTypeFlag(doctor_dtype);
   if (!dtype.ok()) return UsageError(dtype.error());

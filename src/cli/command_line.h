@@ -36,9 +36,19 @@ struct DoctorOptions {
   bool json = false;
 };
 
+struct BenchOptions {
+  EngineOptions engine;
+  std::string workload;
+  int64_t num_requests = 1000;
+  int64_t num_warmup = 0;
+  std::string json;           // file for the result; empty: none
+  std::string dump_workload;  // file for the requests, and nothing is run; empty: run
+  std::string command;        // as it was typed
+};
+
 // What the program is asked to do, or the exit code if that is settled (help, version: 0; wrong usage: 2;
 // what there is to say has been printed).
-using CommandLine = std::variant<int, ServeOptions, GenerateOptions, DoctorOptions>;
+using CommandLine = std::variant<int, ServeOptions, GenerateOptions, BenchOptions, DoctorOptions>;
 CommandLine ParseCommandLine(int argc, const char* const* argv);
 
 // Name under which a model is served if --served-model-name gives none: the folder's or file's, without

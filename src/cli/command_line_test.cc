@@ -100,7 +100,9 @@ TEST(CommandLine, WrongUsageIsExitCodeTwo) {
   EXPECT_EQ(ExitCode({"serve", "m", "--dtype", "int3"}), 2);
   EXPECT_EQ(ExitCode({"serve", "m", "--gpu-kv-cache", "lots"}), 2);
   EXPECT_EQ(ExitCode({"serve", "m", "--gpu-kv-cache", "0"}), 2);
-  EXPECT_EQ(ExitCode({"serve", "m", "--device", "cuda"}), 2);
+  EXPECT_EQ(ExitCode({"serve", "m", "--device", "gpu"}), 2);
+  EXPECT_EQ(ExitCode({"serve", "m", "--dummy", "tiny"}), 2);
+  EXPECT_EQ(ExitCode({"serve"}), 2);
   EXPECT_EQ(ExitCode({"serve", "m", "--strategy", "async"}), 2);
   EXPECT_EQ(ExitCode({"serve", "m", "--gpu-sm-limit", "8"}), 2);
   EXPECT_EQ(ExitCode({"serve", "m", "--max-num-seqs", "0"}), 2);
@@ -125,6 +127,34 @@ TEST(CommandLine, ReadsGenerateAndDoctor) {
   const CommandLine doctor = Parse({"doctor", "--json"});
   ASSERT_TRUE(std::holds_alternative<DoctorOptions>(doctor));
   EXPECT_TRUE(std::get<DoctorOptions>(doctor).json);
+}
+
+TEST(CommandLine, ReadsBenchOffline) {
+  const CommandLine parsed =
+      Parse({"bench", "offline", "m", "--workload", "synthetic:in=5,out=6", "--num-requests", "7",
+             "--num-warmup", "2", "--json", "it's.json", "--seed", "9"});
+  const auto* options = std::get_if<BenchOptions>(&parsed);
+  ASSERT_NE(options, nullptr);
+  EXPECT_EQ(options->engine.model, "m");
+  EXPECT_EQ(options->engine.seed, 9U);
+  EXPECT_EQ(options->workload, "synthetic:in=5,out=6");
+  EXPECT_EQ(options->num_requests, 7);
+  EXPECT_EQ(options->num_warmup, 2);
+  EXPECT_EQ(options->json, "it's.json");
+  EXPECT_EQ(options->command,
+            "tandem bench offline m --workload synthetic:in=5,out=6 --num-requests 7 --num-warmup 2 --json "
+            "'it'\\''s.json' --seed 9");
+  const CommandLine dummy = Parse({"bench", "offline", "--dummy", "tiny", "--workload", "osc"});
+  ASSERT_TRUE(std::holds_alternative<BenchOptions>(dummy));
+  EXPECT_EQ(std::get<BenchOptions>(dummy).engine.dummy, "tiny");
+}
+
+TEST(CommandLine, WrongUsageOfBenchIsExitCodeTwo) {
+  EXPECT_EQ(ExitCode({"bench"}), 2);
+  EXPECT_EQ(ExitCode({"bench", "offline"}), 2);
+  EXPECT_EQ(ExitCode({"bench", "offline", "m"}), 2);
+  EXPECT_EQ(ExitCode({"bench", "offline", "m", "--workload", "osc", "--num-requests", "0"}), 2);
+  EXPECT_EQ(ExitCode({"bench", "offline", "--workload", "osc"}), 2);
 }
 
 TEST(DefaultModelName, IsTheLastPartOfThePath) {

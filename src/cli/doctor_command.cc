@@ -10,8 +10,9 @@
 #include "base/cpu_features.h"
 #include "base/topology.h"
 #include "cli/commands.h"
-#include "cli/gpu_probe.h"
+#include "cli/machine_report.h"
 #include "cli/memory_bandwidth.h"
+#include "engine/backend.h"
 #include "load/checkpoint.h"
 
 namespace tandem {
@@ -47,19 +48,6 @@ int64_t ReservedHugePages() {
   return text.empty() ? 0 : std::strtoll(text.c_str(), nullptr, 10);
 }
 
-ordered_json CpuReport() {
-  const Topology& topology = MachineTopology();
-  const CpuFeatures& features = HostCpuFeatures();
-  return {{"model", topology.cpu_model},
-          {"physical_cores", topology.num_physical_cores},
-          {"logical_cpus", topology.num_logical_cpus},
-          {"numa_nodes", topology.num_numa_nodes},
-          {"avx2", features.avx2},
-          {"avx512", features.avx512},
-          {"avx512_bf16", features.avx512_bf16},
-          {"amx_bf16", features.amx_bf16}};
-}
-
 ordered_json MemoryReport() {
   const Topology& topology = MachineTopology();
   const int64_t available = AvailableMemoryBytes();
@@ -74,48 +62,71 @@ ordered_json MemoryReport() {
           {"reserved_2mib_pages", ReservedHugePages()}};
 }
 
-ordered_json GpuReport() {
-  const GpuProbe probe = ProbeGpus();
-  ordered_json gpus = ordered_json::array();
-  for (const GpuInfo& gpu : probe.gpus) {
-    gpus.push_back({{"name", gpu.name},
-                    {"memory_bytes", gpu.memory_bytes},
-                    {"compute_capability",
-                     fmt::format("{}.{}", gpu.compute_capability_major, gpu.compute_capability_minor)},
-                    {"sms", gpu.num_sms}});
-  }
-  return {{"devices", std::move(gpus)},
-          {"reason_for_none", probe.reason.empty() ? ordered_json(nullptr) : ordered_json(probe.reason)}};
+// What --device cuda would say, found by asking it: no driver, a driver too old, an architecture that this
+// build has no code for.
+ordered_json CudaBackendReport() {
+  EngineOptions options;
+  options.device = "cuda";
+  const auto backend = CreateBackend(options);
+  if (!backend.ok()) return {{"ready", false}, {"reason", backend.error().message}};
+  return {{"ready", true},
+          {"description", backend->device->Description()},
+          {"free_bytes", backend->device->FreeBytes(MemoryKind::kDevice)},
+          {"workspace_bytes", backend->workspace_bytes},
+          {"dtype", DTypeName(backend->dtypes.front())}};
 }
 
-Result<ordered_json> ModelReport(const DoctorOptions& options, int64_t available_bytes, double bandwidth) {
+// A model's weights and KV cache in a memory of free_bytes.
+ordered_json FitReport(const ModelConfig& config, int64_t num_parameters, DType dtype, int64_t free_bytes) {
+  const auto dtype_bytes = static_cast<int64_t>(DTypeSize(dtype));
+  const int64_t weight_bytes = num_parameters * dtype_bytes;
+  const int64_t kv_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * dtype_bytes;
+  const int64_t room = std::max<int64_t>(free_bytes - weight_bytes, 0);
+  return {{"dtype", DTypeName(dtype)},
+          {"weight_bytes", weight_bytes},
+          {"free_bytes", free_bytes},
+          {"kv_bytes_per_token", kv_bytes},
+          {"kv_tokens_that_fit", kv_bytes > 0 ? room / kv_bytes : 0},
+          {"fits", kv_bytes > 0 && room / kv_bytes >= 1}};
+}
+
+Result<ordered_json> ModelReport(const DoctorOptions& options, const ordered_json& cuda,
+                                 int64_t available_bytes, double bandwidth) {
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(options.model));
   const ModelConfig& config = checkpoint->config();
   const CpuFeatures& features = HostCpuFeatures();
   const DType dtype =
       options.dtype.value_or(features.amx_bf16 || features.avx512_bf16 ? DType::kBF16 : DType::kF32);
-  const auto dtype_bytes = static_cast<int64_t>(DTypeSize(dtype));
   int64_t num_parameters = 0;
   uint64_t stored_bytes = 0;
   for (const TensorInfo& tensor : checkpoint->tensors()) {
     num_parameters += tensor.rows * tensor.cols;
     stored_bytes += tensor.stored_bytes;
   }
-  const int64_t weight_bytes = num_parameters * dtype_bytes;
-  const int64_t kv_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * dtype_bytes;
-  const int64_t room = std::max<int64_t>(available_bytes - weight_bytes, 0);
-  return ordered_json{
-      {"path", options.model},
-      {"architecture", config.architecture},
-      {"parameters", num_parameters},
-      {"stored_bytes", stored_bytes},
-      {"dtype", DTypeName(dtype)},
-      {"weight_bytes", weight_bytes},
-      {"kv_bytes_per_token", kv_bytes},
-      {"context_length", config.max_position},
-      {"kv_tokens_that_fit", kv_bytes > 0 ? room / kv_bytes : 0},
-      {"fits", kv_bytes > 0 && room / kv_bytes >= 1},
-      {"decode_tokens_per_s_bound", bandwidth / static_cast<double>(std::max<int64_t>(weight_bytes, 1))}};
+  ordered_json report = {{"path", options.model},
+                         {"architecture", config.architecture},
+                         {"parameters", num_parameters},
+                         {"stored_bytes", stored_bytes},
+                         {"context_length", config.max_position}};
+  report.update(FitReport(config, num_parameters, dtype, available_bytes));
+  report["decode_tokens_per_s_bound"] =
+      bandwidth / static_cast<double>(std::max<int64_t>(report["weight_bytes"].get<int64_t>(), 1));
+  if (cuda["ready"].get<bool>()) {
+    const auto cuda_dtype =
+        options.dtype.value_or(cuda["dtype"] == DTypeName(DType::kBF16) ? DType::kBF16 : DType::kF16);
+    report["cuda"] = FitReport(config, num_parameters, cuda_dtype,
+                               cuda["free_bytes"].get<int64_t>() - cuda["workspace_bytes"].get<int64_t>());
+  }
+  return report;
+}
+
+void AddFitLimits(const ordered_json& model, std::string_view where, std::vector<std::string>* limits) {
+  if (!model["fits"].get<bool>()) {
+    limits->push_back(
+        fmt::format("The model does not fit into {}: its weights need {:.2f} GiB as {}, {:.2f} GiB are free.",
+                    where, ToGiB(model["weight_bytes"].get<int64_t>()), model["dtype"].get<std::string>(),
+                    ToGiB(model["free_bytes"].get<int64_t>())));
+  }
 }
 
 // What a user should know before trying.
@@ -124,8 +135,9 @@ std::vector<std::string> Limits(const ordered_json& report) {
   const ordered_json& cpu = report["cpu"];
   if (report["gpu"]["devices"].empty()) {
     limits.push_back("There is no GPU: everything runs on the CPU, decoding at the speed of memory.");
-  } else {
-    limits.emplace_back("This build has no cuda backend: the GPU is not used.");
+  } else if (!report["gpu"]["backend"]["ready"].get<bool>()) {
+    limits.push_back(
+        fmt::format("The GPU is not used: {}.", report["gpu"]["backend"]["reason"].get<std::string>()));
   }
   if (!cpu["avx2"].get<bool>()) {
     limits.emplace_back("The CPU has no AVX2: only slow, portable code runs.");
@@ -137,12 +149,10 @@ std::vector<std::string> Limits(const ordered_json& report) {
   }
   if (report.contains("model")) {
     const ordered_json& model = report["model"];
-    if (!model["fits"].get<bool>()) {
-      limits.push_back(
-          fmt::format("The model does not fit: its weights need {:.2f} GiB as {}, {:.2f} GiB are free.",
-                      ToGiB(model["weight_bytes"].get<int64_t>()), model["dtype"].get<std::string>(),
-                      ToGiB(report["memory"]["available_bytes"].get<int64_t>())));
-    } else if (model["kv_tokens_that_fit"].get<int64_t>() < model["context_length"].get<int64_t>()) {
+    AddFitLimits(model, "memory", &limits);
+    if (model.contains("cuda")) AddFitLimits(model["cuda"], "the GPU's memory", &limits);
+    if (model["fits"].get<bool>() &&
+        model["kv_tokens_that_fit"].get<int64_t>() < model["context_length"].get<int64_t>()) {
       limits.emplace_back("Not even one sequence of the full context length fits: set --max-model-len.");
     }
   }
@@ -169,6 +179,11 @@ void PrintText(const ordered_json& report) {
     fmt::print("GPU        {}, {:.1f} GiB, compute capability {}, {} SMs\n", gpu["name"].get<std::string>(),
                gib(gpu["memory_bytes"]), gpu["compute_capability"].get<std::string>(), gpu["sms"].get<int>());
   }
+  const ordered_json& cuda = report["gpu"]["backend"];
+  if (cuda["ready"].get<bool>()) {
+    fmt::print("           cuda backend ready: {}, {:.1f} GiB free for weights and KV cache\n",
+               cuda["description"].get<std::string>(), gib(cuda["free_bytes"]));
+  }
   if (report["gpu"]["devices"].empty()) {
     fmt::print("GPU        none ({})\n", report["gpu"]["reason_for_none"].get<std::string>());
   }
@@ -183,8 +198,17 @@ void PrintText(const ordered_json& report) {
         model["fits"].get<bool>()
             ? fmt::format("fits, with room for {} KV tokens", model["kv_tokens_that_fit"].get<int64_t>())
             : std::string("does not fit"));
-    fmt::print("           one stream decodes at most {:.0f} tokens/s (memory bandwidth over weights)\n",
-               model["decode_tokens_per_s_bound"].get<double>());
+    if (model.contains("cuda")) {
+      const ordered_json& fit = model["cuda"];
+      fmt::print("           on the GPU: weights {:.2f} GiB as {}, {}\n", gib(fit["weight_bytes"]),
+                 fit["dtype"].get<std::string>(),
+                 fit["fits"].get<bool>() ? fmt::format("fits, with room for {} KV tokens",
+                                                       fit["kv_tokens_that_fit"].get<int64_t>())
+                                         : std::string("does not fit"));
+    }
+    fmt::print(
+        "           one stream decodes at most {:.0f} tokens/s on the CPU (memory bandwidth over weights)\n",
+        model["decode_tokens_per_s_bound"].get<double>());
   }
   for (const ordered_json& limit : report["limits"]) fmt::print("limit      {}\n", limit.get<std::string>());
 }
@@ -195,10 +219,12 @@ Status Doctor(const DoctorOptions& options) {
   ordered_json report = {{"version", TANDEM_VERSION}, {"cpu", CpuReport()}};
   report["memory"] = MemoryReport();
   report["gpu"] = GpuReport();
+  report["gpu"]["backend"] = CudaBackendReport();
   if (!options.model.empty()) {
-    TANDEM_ASSIGN_OR_RETURN(report["model"],
-                            ModelReport(options, report["memory"]["available_bytes"].get<int64_t>(),
-                                        report["memory"]["read_bytes_per_s_all_threads"].get<double>()));
+    TANDEM_ASSIGN_OR_RETURN(
+        report["model"],
+        ModelReport(options, report["gpu"]["backend"], report["memory"]["available_bytes"].get<int64_t>(),
+                    report["memory"]["read_bytes_per_s_all_threads"].get<double>()));
   }
   report["limits"] = Limits(report);
   if (options.json) {

@@ -41,11 +41,7 @@ Result<std::optional<CacheSize>> ParseCacheFlag(const char* flag, const std::str
 
 Status CheckAvailable(const EngineFlags& flags) {
   const std::string& strategy = flags.options.strategy;
-  if (flags.options.device == "cuda") {
-    return FlagError(ErrorCode::kUnsupported, "device",
-                     "this build has no cuda backend; --device host runs the same engine on the CPU");
-  }
-  if (flags.options.device != "host") {
+  if (flags.options.device != "host" && flags.options.device != "cuda") {
     return FlagError(ErrorCode::kInvalidArgument, "device",
                      "'" + flags.options.device + "' is neither host nor cuda");
   }
@@ -57,12 +53,21 @@ Status CheckAvailable(const EngineFlags& flags) {
     return FlagError(ErrorCode::kInvalidArgument, "strategy", "there is no strategy '" + strategy + "'");
   }
   const auto needs_cuda = [](const char* flag) {
-    return FlagError(ErrorCode::kUnsupported, flag, "needs the cuda backend, which this build does not have");
+    return FlagError(ErrorCode::kUnsupported, flag, "needs --device cuda");
   };
-  if (!flags.gpu_memory_limit.empty()) return needs_cuda("gpu-memory-limit");
-  if (flags.gpu_memory_utilization) return needs_cuda("gpu-memory-utilization");
-  if (flags.gpu_sm_limit) return needs_cuda("gpu-sm-limit");
-  if (flags.tensor_parallel_size != 1) return needs_cuda("tensor-parallel-size");
+  const bool cuda = flags.options.device == "cuda";
+  if (!cuda && !flags.gpu_memory_limit.empty()) return needs_cuda("gpu-memory-limit");
+  if (!cuda && flags.gpu_memory_utilization) return needs_cuda("gpu-memory-utilization");
+  if (!cuda && flags.gpu_sm_limit) return needs_cuda("gpu-sm-limit");
+  if (flags.tensor_parallel_size != 1) {
+    return FlagError(ErrorCode::kUnsupported, "tensor-parallel-size", "this build runs on one GPU");
+  }
+  if (flags.options.model.empty() == flags.options.dummy.empty()) {
+    return FlagError(ErrorCode::kInvalidArgument, "model",
+                     flags.options.model.empty()
+                         ? "name a model (a folder or a .gguf file) or use --dummy NAME"
+                         : "a model and --dummy were both given");
+  }
   return {};
 }
 
@@ -70,20 +75,24 @@ Status CheckAvailable(const EngineFlags& flags) {
 
 void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
   EngineOptions* options = &flags->options;
-  app->add_option("model", options->model, "Model: a Hugging Face folder or a .gguf file")->required();
+  app->add_option("model", options->model, "Model: a Hugging Face folder or a .gguf file");
+  AddFlag(app, "dummy", &options->dummy, "Instead of a model: seeded random weights of the shape of NAME");
   AddFlag(app, "served-model-name", &options->served_model_name,
           "Name in the API (default: from the model's path)");
-  AddFlag(app, "device", &options->device, "Backend: host")->capture_default_str();
+  AddFlag(app, "device", &options->device, "Backend: host or cuda")->capture_default_str();
   AddFlag(app, "strategy", &options->strategy, "Scheduling strategy: auto, gpu-only")->capture_default_str();
-  AddFlag(app, "dtype", &flags->dtype, "Type of weights and KV cache: auto, bf16, fp32")
+  AddFlag(app, "dtype", &flags->dtype, "Type of weights and KV cache: auto, bf16, fp16, fp32")
       ->capture_default_str();
   AddFlag(app, "gpu-kv-cache", &flags->gpu_kv_cache,
           "SIZE of the gpu tier (4GiB, 26400tok; default: from memory)");
   AddFlag(app, "cpu-kv-cache", &flags->cpu_kv_cache, "SIZE of the cpu tier (default: none)");
-  AddFlag(app, "gpu-memory-limit", &flags->gpu_memory_limit, "cuda only");
-  AddFlag(app, "gpu-memory-utilization", &flags->gpu_memory_utilization, "cuda only");
-  AddFlag(app, "gpu-sm-limit", &flags->gpu_sm_limit, "cuda only");
-  AddFlag(app, "tensor-parallel-size", &flags->tensor_parallel_size, "cuda only");
+  AddFlag(app, "gpu-memory-limit", &flags->gpu_memory_limit, "SIZE of GPU memory used at most (cuda)");
+  AddFlag(app, "gpu-memory-utilization", &flags->gpu_memory_utilization,
+          "Share of the GPU's memory used at most (cuda; default: 0.9)");
+  AddFlag(app, "gpu-sm-limit", &flags->gpu_sm_limit,
+          "SMs of the GPU to use: a slice in place of a smaller card (cuda; default: all)")
+      ->check(CLI::Range(1, 4096));
+  AddFlag(app, "tensor-parallel-size", &flags->tensor_parallel_size, "GPUs to share a model");
   AddFlag(app, "cpu-threads", &options->cpu_threads, "Compute threads; 0: one for each physical core")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
@@ -102,6 +111,8 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
       ->check(CLI::Range(int64_t{0}, kMaxInt64))
       ->capture_default_str();
   AddFlag(app, "seed", &options->seed, "Seed of requests that bring none")->capture_default_str();
+  AddFlag(app, "timeline", &options->timeline,
+          "File for a timeline of the first iterations (Trace Event Format, for Perfetto)");
   AddFlag(app, "log-level", &flags->log_level, "debug, info, warn or error")
       ->check(CLI::IsMember({"debug", "info", "warn", "error"}))
       ->capture_default_str();
@@ -111,21 +122,29 @@ Result<std::optional<DType>> ParseDTypeFlag(std::string_view name) {
   if (name == "auto") return std::optional<DType>();
   if (name == "bf16" || name == "bfloat16") return std::optional<DType>(DType::kBF16);
   if (name == "fp32" || name == "float32") return std::optional<DType>(DType::kF32);
-  if (name == "fp16" || name == "float16") {
-    return FlagError(ErrorCode::kUnsupported, "dtype",
-                     "the host backend computes in bf16 or fp32, not in fp16");
-  }
+  if (name == "fp16" || name == "float16") return std::optional<DType>(DType::kF16);
   return FlagError(ErrorCode::kInvalidArgument, "dtype",
-                   "'" + std::string(name) + "' is none of auto, bf16, fp32");
+                   "'" + std::string(name) + "' is none of auto, bf16, fp16, fp32");
 }
 
 Result<EngineOptions> ToEngineOptions(const EngineFlags& flags) {
   TANDEM_RETURN_IF_ERROR(CheckAvailable(flags));
   EngineOptions options = flags.options;
-  if (options.served_model_name.empty()) options.served_model_name = DefaultModelName(options.model);
+  if (options.served_model_name.empty())
+    options.served_model_name = options.dummy.empty() ? DefaultModelName(options.model) : options.dummy;
   TANDEM_ASSIGN_OR_RETURN(options.dtype, ParseDTypeFlag(flags.dtype));
   TANDEM_ASSIGN_OR_RETURN(options.gpu_kv_cache, ParseCacheFlag("gpu-kv-cache", flags.gpu_kv_cache));
   TANDEM_ASSIGN_OR_RETURN(options.cpu_kv_cache, ParseCacheFlag("cpu-kv-cache", flags.cpu_kv_cache));
+  TANDEM_ASSIGN_OR_RETURN(const std::optional<CacheSize> memory_limit,
+                          ParseCacheFlag("gpu-memory-limit", flags.gpu_memory_limit));
+  if (memory_limit) {
+    if (memory_limit->unit != CacheSize::Unit::kBytes) {
+      return FlagError(ErrorCode::kInvalidArgument, "gpu-memory-limit", "the limit is a number of bytes");
+    }
+    options.gpu_memory_limit_bytes = memory_limit->amount;
+  }
+  options.gpu_memory_utilization = flags.gpu_memory_utilization.value_or(options.gpu_memory_utilization);
+  options.gpu_sm_limit = static_cast<int>(flags.gpu_sm_limit.value_or(0));
   return options;
 }
 

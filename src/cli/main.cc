@@ -25,6 +25,8 @@ int Run(int argc, char** argv) {
           return Report(tandem::Serve(options));
         } else if constexpr (std::is_same_v<Options, tandem::GenerateOptions>) {
           return Report(tandem::Generate(options));
+        } else if constexpr (std::is_same_v<Options, tandem::BenchOptions>) {
+          return Report(tandem::BenchOffline(options));
         } else {
           return Report(tandem::Doctor(options));
         }

@@ -88,7 +88,7 @@ Status Serve(const ServeOptions& options) {
   StopState stop_state;
   const ShutdownSignals signals([&](int count) { return stop_state.OnSignal(count); });
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Start(options.server));
-  LogInfo("listening on {}, loading {}", server->url(), options.engine.model);
+  LogInfo("listening on {}, loading {}", server->url(), options.engine.served_model_name);
   auto created = Engine::Create(options.engine);
   if (!created.ok()) {
     server->Stop();

@@ -74,6 +74,13 @@ class Flag {
   virtual void Reset() = 0;
 };
 
+// Work recorded once and enqueued as a whole, often. What it refers to stays where it is as long as the graph
+// lives; values passed at the time of recording are part of it.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+};
+
 // Work runs in the order it was enqueued. Enqueueing is for one thread at a time; nothing here blocks
 // the caller except Synchronize.
 class Stream {
@@ -92,6 +99,33 @@ class Stream {
   virtual void WaitFlag(Flag& flag, uint32_t value) = 0;
   // Blocks until everything enqueued has run.
   virtual void Synchronize() = 0;
+
+  // Until EndCapture whatever is enqueued here is recorded instead of run. Events are not for graphs.
+  virtual void BeginCapture() = 0;
+  virtual std::unique_ptr<Graph> EndCapture() = 0;
+  // Enqueues the recorded work. graph: of this stream; alive until the work has run.
+  virtual void Launch(Graph& graph) = 0;
+
+  // *time_ns = when the stream gets here, on the device's clock (Device::ClockOffsetNs). time_ns: pinned
+  // memory.
+  virtual void Stamp(uint64_t* time_ns) = 0;
+
+  // Names what the calling thread enqueues until EndRange, for the backend's profilers. Ranges nest. name:
+  // static storage.
+  virtual void BeginRange(const char* name) = 0;
+  virtual void EndRange() = 0;
+};
+
+// A range from its construction to its destruction.
+class StreamRange {
+ public:
+  StreamRange(Stream& stream, const char* name) : stream_(stream) { stream_.BeginRange(name); }
+  ~StreamRange() { stream_.EndRange(); }
+  StreamRange(const StreamRange&) = delete;
+  StreamRange& operator=(const StreamRange&) = delete;
+
+ private:
+  Stream& stream_;
 };
 
 // How memory is to lie, beyond its kind.
@@ -133,6 +167,9 @@ class Device {
   virtual size_t FreeBytes(MemoryKind kind) const = 0;
   // True if both kinds come from the same memory: what one takes, the other lacks.
   virtual bool KindsShareMemory() const = 0;
+  // What to add to a stamp of a stream to get nanoseconds of std::chrono::steady_clock. May block for some
+  // microseconds.
+  virtual int64_t ClockOffsetNs() = 0;
 };
 
 }  // namespace tandem

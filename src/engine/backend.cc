@@ -1,21 +1,87 @@
 #include "engine/backend.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+
+#include "base/cpu_features.h"
 #include "base/param_error.h"
 #include "device/host/host_device.h"
+#ifdef TANDEM_CUDA
+#include "device/cuda/cuda_device.h"
+#include "ops/cuda/cuda_ops.h"
+#endif
 
 namespace tandem {
+namespace {
 
-Result<Backend> CreateBackend(std::string_view name, int cpu_threads) {
-  if (name != "host") {
-    return MakeParamError(ErrorCode::kUnsupported, "device",
-                          "device '{}' is not available in this build; there is: host", name);
-  }
+Backend CreateHostBackend(const EngineOptions& options) {
   Backend backend;
-  backend.device = CreateHostDevice({.num_compute_threads = cpu_threads});
+  backend.device = CreateHostDevice({.num_compute_threads = options.cpu_threads});
   backend.ops = CreateHostOps();
+  backend.dtypes = {DType::kF32, DType::kBF16};
+  if (HostCpuFeatures().avx512_bf16) std::reverse(backend.dtypes.begin(), backend.dtypes.end());
   // A larger chunk would make decodes wait longer than it saves.
   backend.default_max_num_batched_tokens = 512;
+  backend.has_cpu_tier = true;
   return backend;
+}
+
+#ifdef TANDEM_CUDA
+// Close together where a padded row costs most, in steps of a tile of the products above.
+std::vector<int64_t> GraphBatchSizes(int64_t max_num_seqs) {
+  constexpr int64_t kLargest = 512;
+  std::vector<int64_t> sizes;
+  for (int64_t size = 1; size <= std::min(max_num_seqs, kLargest);) {
+    sizes.push_back(size);
+    size += size < 4 ? 1 : size < 16 ? 4 : size < 64 ? 8 : size < 256 ? 16 : 32;
+  }
+  if (max_num_seqs <= kLargest && sizes.back() < max_num_seqs) sizes.push_back(max_num_seqs);
+  return sizes;
+}
+
+std::string CacheFolder(const EngineOptions& options) {
+  if (!options.cache_folder.empty()) return options.cache_folder;
+  if (const char* folder = std::getenv("XDG_CACHE_HOME"); folder != nullptr && *folder != '\0')
+    return std::string(folder) + "/tandem";
+  const char* home = std::getenv("HOME");
+  return home == nullptr ? std::string() : std::string(home) + "/.cache/tandem";
+}
+
+Result<Backend> CreateCudaBackend(const EngineOptions& options) {
+  Backend backend;
+  TANDEM_ASSIGN_OR_RETURN(backend.device,
+                          CreateCudaDevice({.memory_limit_bytes = options.gpu_memory_limit_bytes,
+                                            .memory_utilization = options.gpu_memory_utilization,
+                                            .sm_limit = options.gpu_sm_limit}));
+  backend.ops = CreateCudaOps(backend.device.get(), {.tuning_folder = CacheFolder(options)});
+  backend.dtypes = {DType::kBF16, DType::kF16, DType::kF32};
+  constexpr int kFirstWithBF16 = 80;
+  if (CudaTargetOf(*backend.device).compute_capability < kFirstWithBF16)
+    backend.dtypes = {DType::kF16, DType::kF32};
+  backend.default_max_num_batched_tokens = 2048;
+  backend.graph_batch_sizes = GraphBatchSizes(options.max_num_seqs);
+  backend.workspace_bytes = size_t{768} << 20;
+  return backend;
+}
+#endif
+
+}  // namespace
+
+Result<Backend> CreateBackend(const EngineOptions& options) {
+  if (options.device == "host") return CreateHostBackend(options);
+  if (options.device != "cuda") {
+    return MakeParamError(ErrorCode::kInvalidArgument, "device", "'{}' is neither host nor cuda",
+                          options.device);
+  }
+#ifdef TANDEM_CUDA
+  return CreateCudaBackend(options);
+#else
+  return MakeParamError(
+      ErrorCode::kUnsupported, "device",
+      "this build has no cuda backend (preset cuda-release has one); --device host runs the "
+      "same engine on the CPU");
+#endif
 }
 
 }  // namespace tandem

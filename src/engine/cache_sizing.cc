@@ -66,11 +66,12 @@ Status CheckRoom(const TierWish& wish, int64_t available_bytes) {
 }  // namespace
 
 Result<TieredCacheOptions> SizeCache(const EngineOptions& options, const ModelConfig& config, DType dtype,
-                                     const Device& device) {
+                                     const Device& device, size_t reserved_bytes) {
   TieredCacheOptions cache;
   cache.num_layers = config.num_layers;
   cache.shape = {.dtype = dtype, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
-  const auto device_bytes = static_cast<int64_t>(device.FreeBytes(MemoryKind::kDevice));
+  const int64_t device_bytes = std::max<int64_t>(
+      0, static_cast<int64_t>(device.FreeBytes(MemoryKind::kDevice)) - static_cast<int64_t>(reserved_bytes));
   const auto pinned_bytes = static_cast<int64_t>(device.FreeBytes(MemoryKind::kPinned));
 
   TierWish gpu{.tier = Tier::kGpu, .flag = "gpu-kv-cache"};
@@ -82,16 +83,20 @@ Result<TieredCacheOptions> SizeCache(const EngineOptions& options, const ModelCo
     TANDEM_RETURN_IF_ERROR(CheckRoom(cpu, pinned_bytes));
   }
   const int64_t left_bytes = device.KindsShareMemory() ? device_bytes - cpu.bytes : device_bytes;
-  const CacheSize gpu_size = options.gpu_kv_cache.value_or(
-      CacheSize{.unit = CacheSize::Unit::kBytes, .amount = DefaultInSharedMemory(left_bytes)});
+  const int64_t default_bytes = device.KindsShareMemory() ? DefaultInSharedMemory(left_bytes) : left_bytes;
+  const CacheSize gpu_size =
+      options.gpu_kv_cache.value_or(CacheSize{.unit = CacheSize::Unit::kBytes, .amount = default_bytes});
   auto gpu_blocks = BlocksOf(gpu_size, cache.LayoutOf(Tier::kGpu), gpu.flag);
   if (!gpu_blocks.ok() && !options.gpu_kv_cache) {
     return MakeParamError(
         ErrorCode::kResourceExhausted, gpu.flag,
         "not enough memory for the KV cache of the gpu tier: one block of {} tokens takes {}, {} MiB "
-        "are available and a quarter of them is used unless --{} says otherwise",
+        "are available{}",
         cache.shape.block_size, MiB(static_cast<int64_t>(cache.LayoutOf(Tier::kGpu).BytesPerBlock())),
-        std::max<int64_t>(0, left_bytes) / kBytesPerMiB, gpu.flag);
+        std::max<int64_t>(0, left_bytes) / kBytesPerMiB,
+        device.KindsShareMemory()
+            ? fmt::format(" and a quarter of them is used unless --{} says otherwise", gpu.flag)
+            : "");
   }
   TANDEM_ASSIGN_OR_RETURN(cache.gpu_blocks, std::move(gpu_blocks));
   TANDEM_ASSIGN_OR_RETURN(gpu.bytes, BytesOf(cache.LayoutOf(Tier::kGpu), gpu.flag));

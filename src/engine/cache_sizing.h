@@ -1,6 +1,7 @@
 // How many KV blocks each tier gets, from flags or from what the machine has.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/result.h"
@@ -12,11 +13,12 @@
 namespace tandem {
 
 // Fills everything but cpu_parts. A size in tokens is rounded up to blocks, one in bytes down. Without
-// --gpu-kv-cache the gpu tier takes a quarter of the free memory, 4 GiB at most; without --cpu-kv-cache there
-// is no cpu tier. Errors name the flag (param): kInvalidArgument if a size holds not even one block,
-// kResourceExhausted if a tier, or both together, want more memory than there is.
+// --gpu-kv-cache the gpu tier takes what the device has left beside reserved_bytes (activations and the like,
+// still to be allocated), or, where both tiers share one memory, a quarter of it, 4 GiB at most; without
+// --cpu-kv-cache there is no cpu tier. Errors name the flag (param): kInvalidArgument if a size holds not
+// even one block, kResourceExhausted if a tier, or both together, want more memory than there is.
 Result<TieredCacheOptions> SizeCache(const EngineOptions& options, const ModelConfig& config, DType dtype,
-                                     const Device& device);
+                                     const Device& device, size_t reserved_bytes);
 
 // The cpu tier for a strategy that uses it, beside a gpu tier of gpu_cache_bytes that is not allocated yet:
 // half of the free host memory; where both tiers share one memory, what the gpu tier leaves of it by the rule

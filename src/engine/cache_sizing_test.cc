@@ -29,6 +29,7 @@ class SizedDevice : public Device {
     return static_cast<size_t>(kind == MemoryKind::kDevice ? device_bytes_ : pinned_bytes_);
   }
   bool KindsShareMemory() const override { return shared_; }
+  int64_t ClockOffsetNs() override { return 0; }
 
  private:
   int64_t device_bytes_;
@@ -54,11 +55,11 @@ CacheSize Tokens(int64_t amount) {
 }
 
 Result<TieredCacheOptions> Size(const Device& device, std::optional<CacheSize> gpu,
-                                std::optional<CacheSize> cpu = std::nullopt) {
+                                std::optional<CacheSize> cpu = std::nullopt, size_t reserved_bytes = 0) {
   EngineOptions options;
   options.gpu_kv_cache = gpu;
   options.cpu_kv_cache = cpu;
-  return SizeCache(options, SmallModel(), DType::kBF16, device);
+  return SizeCache(options, SmallModel(), DType::kBF16, device, reserved_bytes);
 }
 
 void ExpectError(const Result<TieredCacheOptions>& result, ErrorCode code, std::string_view param,
@@ -86,6 +87,20 @@ TEST(CacheSizingTest, FlagsDecide) {
   EXPECT_EQ(tokens->cpu_blocks, 2);
 }
 
+TEST(CacheSizingTest, MemoryOfItsOwnIsUsedUpBesideWhatIsReserved) {
+  const SizedDevice device(10 * kGiB, 8 * kGiB, false);
+  const auto all = Size(device, std::nullopt);
+  ASSERT_TRUE(all.ok()) << all.error().message;
+  EXPECT_EQ(all->gpu_blocks, 10 * kGiB / kBlockBytes);
+  const auto rest = Size(device, std::nullopt, std::nullopt, size_t{4} << 30);
+  ASSERT_TRUE(rest.ok()) << rest.error().message;
+  EXPECT_EQ(rest->gpu_blocks, 6 * kGiB / kBlockBytes);
+  ExpectError(Size(device, std::nullopt, std::nullopt, size_t{11} << 30), ErrorCode::kResourceExhausted,
+              "gpu-kv-cache", "not enough memory");
+  ExpectError(Size(device, Bytes(7 * kGiB), std::nullopt, size_t{4} << 30), ErrorCode::kResourceExhausted,
+              "gpu-kv-cache", "7168 MiB wanted, 6144 MiB available");
+}
+
 TEST(CacheSizingTest, DefaultsComeFromTheMachine) {
   const SizedDevice device(8 * kGiB, 8 * kGiB, true);
   const auto quarter = Size(device, std::nullopt);
@@ -101,7 +116,7 @@ TEST(CacheSizingTest, DefaultsComeFromTheMachine) {
   EXPECT_EQ(beside->gpu_blocks, kGiB / kBlockBytes);
   const auto apart = Size(SizedDevice(8 * kGiB, 8 * kGiB, false), std::nullopt, Bytes(4 * kGiB));
   ASSERT_TRUE(apart.ok());
-  EXPECT_EQ(apart->gpu_blocks, 2 * kGiB / kBlockBytes);
+  EXPECT_EQ(apart->gpu_blocks, 8 * kGiB / kBlockBytes);
   // A cpu tier of nothing is none.
   EXPECT_EQ(Size(device, std::nullopt, Bytes(0))->cpu_blocks, 0);
 }

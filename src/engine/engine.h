@@ -3,10 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/duration_histogram.h"
 #include "base/result.h"
 #include "engine/engine_options.h"
 #include "load/model_config.h"
@@ -32,7 +34,15 @@ struct EngineStats {
   uint64_t generation_tokens = 0;
   uint64_t rejected_requests = 0;  // queue full
   double busy_seconds = 0;         // time spent in iterations
-  double schedule_seconds = 0;     // of which the strategy's
+  double schedule_seconds = 0;     // of which the strategy's, most of it while the device runs
+  // Of the compute stream, by the device's clock: running, and between two iterations that followed each
+  // other.
+  double gpu_busy_seconds = 0;
+  double gpu_gap_seconds = 0;
+  double cpu_attention_busy_seconds = 0;  // mean over the workers
+  DurationHistogram iteration;            // device time of an iteration
+  DurationHistogram schedule;             // host time of a plan
+  std::map<std::string, uint64_t> strategy_iterations;
 };
 
 class Engine {
@@ -63,6 +73,7 @@ class Engine {
   virtual const Tokenizer& tokenizer() const = 0;
   virtual const ChatTemplate* chat_template() const = 0;  // nullptr if the model has none
   virtual int64_t max_model_len() const = 0;
+  virtual std::string device_description() const = 0;
 };
 
 }  // namespace tandem

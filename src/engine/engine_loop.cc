@@ -1,7 +1,9 @@
 #include "engine/engine_loop.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <unordered_set>
 #include <utility>
 
 #include "base/check.h"
@@ -12,6 +14,36 @@
 
 namespace tandem {
 namespace {
+
+// The cache as it will be when the sequences in `ended` have given back their blocks.
+class CapacityAhead : public CapacityView {
+ public:
+  CapacityAhead(const TieredCache& cache, const std::unordered_set<SequenceId>& ended)
+      : cache_(cache), ended_(ended) {
+    for (const SequenceId id : ended) {
+      if (const std::optional<Tier> tier = cache.tier_of(id))
+        freed_blocks_[static_cast<size_t>(*tier)] += cache.held_blocks(id);
+    }
+  }
+  int64_t block_size() const override { return cache_.block_size(); }
+  int64_t total_blocks(Tier tier) const override { return cache_.total_blocks(tier); }
+  int64_t free_blocks(Tier tier) const override {
+    return cache_.free_blocks(tier) + freed_blocks_[static_cast<size_t>(tier)];
+  }
+  int64_t held_blocks(SequenceId sequence) const override {
+    return ended_.contains(sequence) ? 0 : cache_.held_blocks(sequence);
+  }
+  std::optional<Tier> tier_of(SequenceId sequence) const override {
+    return ended_.contains(sequence) ? std::nullopt : cache_.tier_of(sequence);
+  }
+
+ private:
+  const TieredCache& cache_;
+  const std::unordered_set<SequenceId>& ended_;
+  std::array<int64_t, kNumTiers> freed_blocks_ = {};
+};
+
+constexpr double kUsPerSecond = 1e6;
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -144,10 +176,18 @@ void EngineLoop::ThreadMain() {
       const RequestId id = request->id;
       requests_.emplace(id, std::move(request));
     }
+    // A plan made ahead does not know of these.
+    if (!arrived.empty() || !cancelled.empty()) planned_ahead_.reset();
     arrived.clear();
+    if (!cancelled.empty()) DeliverOutputs();
     ApplyCancellations(cancelled);
     cancelled.clear();
     if (!requests_.empty()) RunIteration();
+    // With nothing to run there is nothing to wait for.
+    if (requests_.empty()) {
+      DeliverOutputs();
+      last_device_end_ns_ = 0;
+    }
     PublishStats();
   }
 }
@@ -168,8 +208,7 @@ void EngineLoop::ApplyCancellations(const std::vector<RequestId>& cancelled) {
 void EngineLoop::Forget(RequestId id) {
   cache_->Release(id);
   const auto same = [id](const ScheduledSequence& sequence) { return sequence.id == id; };
-  std::erase_if(state_.running, same);
-  std::erase_if(state_.waiting, same);
+  if (std::erase_if(state_.running, same) == 0) std::erase_if(state_.waiting, same);
   requests_.erase(id);
   // The books first: whoever waits for an idle engine finds its blocks free.
   PublishStats();
@@ -178,10 +217,14 @@ void EngineLoop::Forget(RequestId id) {
 }
 
 ScheduledSequence& EngineLoop::Running(SequenceId id) {
-  const auto found = std::find_if(state_.running.begin(), state_.running.end(),
-                                  [id](const ScheduledSequence& sequence) { return sequence.id == id; });
-  TANDEM_CHECK(found != state_.running.end(), "sequence {} is not running", id);
-  return *found;
+  const size_t count = state_.running.size();
+  for (size_t i = 0; i < count; ++i) {
+    const size_t index = (running_hint_ + i) % count;
+    if (state_.running[index].id != id) continue;
+    running_hint_ = index;
+    return state_.running[index];
+  }
+  CheckFailed(__FILE__, __LINE__, "Running", fmt::format("sequence {} is not running", id));
 }
 
 void EngineLoop::Preempt(SequenceId id) {
@@ -232,28 +275,123 @@ void EngineLoop::ApplyPlan(const IterationPlan& plan) {
   }
 }
 
+void EngineLoop::DropEnded(IterationPlan* plan) const {
+  const auto ended = [this](const auto& part) { return !requests_.contains(part.sequence); };
+  std::erase_if(plan->preempted, [this](SequenceId id) { return !requests_.contains(id); });
+  std::erase_if(plan->moves, ended);
+  std::erase_if(plan->main.prefills, ended);
+  std::erase_if(plan->main.gpu_decodes, ended);
+  std::erase_if(plan->main.cpu_decodes, ended);
+}
+
+void EngineLoop::CountSchedule(Clock::time_point start) {
+  const double seconds = SecondsSince(start);
+  counters_.schedule_seconds += seconds;
+  counters_.schedule.AddUs(seconds * kUsPerSecond);
+}
+
+IterationPlan EngineLoop::NextPlan() {
+  if (planned_ahead_) {
+    IterationPlan plan = std::move(*planned_ahead_);
+    planned_ahead_.reset();
+    DropEnded(&plan);
+    const bool cohorts_whole =
+        std::all_of(plan.cohorts.begin(), plan.cohorts.end(), [&](const CohortStep& step) {
+          return std::all_of(step.rows.begin(), step.rows.end(),
+                             [&](const DecodeRow& row) { return requests_.contains(row.sequence); });
+        });
+    if (cohorts_whole && !plan.empty()) return plan;
+  }
+  const TimelineScope scope(options_.timeline, "engine", "plan");
+  const Clock::time_point start = Clock::now();
+  IterationPlan plan = strategy_->Plan(state_, *cache_);
+  CountSchedule(start);
+  return plan;
+}
+
+void EngineLoop::PlanAhead(const IterationPlan& running) {
+  const TimelineScope scope(options_.timeline, "engine", "plan ahead");
+  const Clock::time_point start = Clock::now();
+  ScheduleState ahead = state_;
+  std::unordered_map<SequenceId, ScheduledSequence*> by_id;
+  for (ScheduledSequence& sequence : ahead.running) by_id.emplace(sequence.id, &sequence);
+  std::unordered_set<SequenceId> ended;
+  const auto advance = [&](SequenceId id, int64_t num_computed, bool samples) {
+    ScheduledSequence& sequence = *by_id.at(id);
+    sequence.num_computed = num_computed;
+    if (!samples) return;
+    ++sequence.num_tokens;
+    const Request& request = *requests_.at(id);
+    if (EndsByLength(request, static_cast<int64_t>(request.output_tokens.size()) + 1)) ended.insert(id);
+  };
+  for (const PrefillChunk& chunk : running.main.prefills)
+    advance(chunk.sequence, chunk.start + chunk.num_tokens, chunk.samples);
+  for (const DecodeRow& row : running.main.gpu_decodes) advance(row.sequence, row.position + 1, true);
+  for (const DecodeRow& row : running.main.cpu_decodes) advance(row.sequence, row.position + 1, true);
+  for (const CohortStep& step : running.cohorts) {
+    if (step.visits.empty() || step.visits.back().layer != options_.num_layers - 1) continue;
+    for (const DecodeRow& row : step.rows) advance(row.sequence, row.position + 1, true);
+  }
+  std::erase_if(ahead.running,
+                [&](const ScheduledSequence& sequence) { return ended.contains(sequence.id); });
+  if (!ahead.running.empty() || !ahead.waiting.empty())
+    planned_ahead_ = strategy_->Plan(ahead, CapacityAhead(*cache_, ended));
+  CountSchedule(start);
+}
+
 void EngineLoop::RunIteration() {
   const Clock::time_point start = Clock::now();
-  const IterationPlan plan = strategy_->Plan(state_, *cache_);
-  counters_.schedule_seconds += SecondsSince(start);
+  const IterationPlan plan = NextPlan();
   TANDEM_CHECK(!plan.empty(), "strategy {} left {} requests without any work", strategy_->name(),
                requests_.size());
-  ApplyPlan(plan);
-  auto result = executor_->Run(plan, [this](SequenceId id) -> const Request& { return *requests_.at(id); });
+  {
+    const TimelineScope scope(options_.timeline, "engine", "start");
+    ApplyPlan(plan);
+    const Status started =
+        executor_->Start(plan, [this](SequenceId id) -> const Request& { return *requests_.at(id); });
+    if (!started.ok()) {
+      FailCohorts(plan, started.error());
+      return;
+    }
+  }
+  {
+    const TimelineScope scope(options_.timeline, "engine", "outputs");
+    DeliverOutputs();
+    PublishStats();
+  }
+  PlanAhead(plan);
+  IterationResult result = executor_->Finish();
+  const TimelineScope scope(options_.timeline, "engine", "results");
   counters_.busy_seconds += SecondsSince(start);
   ++counters_.iterations;
-  if (result.ok()) {
-    for (SequenceResult& sequence : result->sequences) ApplyResult(std::move(sequence));
-    return;
+  CountDeviceTime(plan, result);
+  for (SequenceResult& sequence : result.sequences) ApplyResult(std::move(sequence));
+}
+
+void EngineLoop::CountDeviceTime(const IterationPlan& plan, const IterationResult& result) {
+  constexpr double kNsPerSecond = 1e9;
+  constexpr double kNsPerUs = 1e3;
+  const auto span_ns = static_cast<double>(result.device_end_ns - result.device_begin_ns);
+  counters_.gpu_busy_seconds += span_ns / kNsPerSecond;
+  counters_.iteration.AddUs(span_ns / kNsPerUs);
+  if (last_device_end_ns_ > 0) {
+    counters_.gpu_gap_seconds +=
+        static_cast<double>(result.device_begin_ns - last_device_end_ns_) / kNsPerSecond;
   }
+  last_device_end_ns_ = result.device_end_ns;
+  ++counters_.strategy_iterations[std::string(plan.strategy)];
+}
+
+void EngineLoop::FailCohorts(const IterationPlan& plan, const Error& error) {
   // Nothing ran. Only a cohort needs memory at this point, so its requests end here.
+  DeliverOutputs();
   for (const CohortStep& step : plan.cohorts) {
     executor_->DropCohort(step.cohort);
     for (const DecodeRow& row : step.rows) {
       RequestOutput output;
       output.id = row.sequence;
       output.finish_reason = FinishReason::kError;
-      output.error = result.error();
+      output.error = error;
       const OutputCallback callback = std::move(requests_.at(row.sequence)->callback);
       Forget(row.sequence);
       callback(std::move(output));
@@ -261,15 +399,29 @@ void EngineLoop::RunIteration() {
   }
 }
 
+bool EngineLoop::EndsByLength(const Request& request, int64_t num_output) const {
+  const auto prompt_len = static_cast<int64_t>(request.prompt_tokens.size());
+  return num_output >= request.sampling.max_tokens || prompt_len + num_output >= options_.max_model_len;
+}
+
 FinishReason EngineLoop::ReasonToFinish(const Request& request, int32_t token) const {
   const bool ends =
       std::find(request.end_tokens.begin(), request.end_tokens.end(), token) != request.end_tokens.end();
   const auto num_output = static_cast<int64_t>(request.output_tokens.size());
   if (ends && num_output > request.sampling.min_tokens) return FinishReason::kStop;
-  if (num_output >= request.sampling.max_tokens || request.num_tokens() >= options_.max_model_len) {
-    return FinishReason::kLength;
+  return EndsByLength(request, num_output) ? FinishReason::kLength : FinishReason::kNone;
+}
+
+void EngineLoop::DeliverOutputs() {
+  // A callback may submit or cancel, but that only reaches the inbox.
+  for (Output& each : outputs_) {
+    if (each.last_callback) {
+      each.last_callback(std::move(each.output));
+    } else {
+      requests_.at(each.output.id)->callback(std::move(each.output));
+    }
   }
-  return FinishReason::kNone;
+  outputs_.clear();
 }
 
 void EngineLoop::ApplyResult(SequenceResult result) {
@@ -299,11 +451,11 @@ void EngineLoop::ApplyResult(SequenceResult result) {
   }
   if (output.finish_reason != FinishReason::kNone) {
     // Blocks are free before the client hears of the end.
-    const OutputCallback callback = std::move(request.callback);
-    Forget(output.id);
-    callback(std::move(output));
+    const RequestId id = output.id;
+    outputs_.push_back({std::move(request.callback), std::move(output)});
+    Forget(id);
   } else if (!output.tokens.empty() || !output.prompt_logprobs.empty()) {
-    request.callback(std::move(output));
+    outputs_.push_back({nullptr, std::move(output)});
   }
 }
 

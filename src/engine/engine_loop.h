@@ -1,4 +1,11 @@
 // The engine thread: takes requests in, asks the strategy for a plan, has it executed, hands tokens out.
+//
+// While the device runs iteration i the thread hands out the tokens of i - 1 and plans i + 1, as if every
+// sequence went on unless its length ends it. What turns out otherwise (a stop token) is taken out of the
+// plan before it starts; a new request or a cancellation makes it void:
+//
+//   device   [ iteration i                  ][ iteration i + 1
+//   thread   start i, outputs i-1, plan i+1   results i, start i+1, outputs i, plan i+2
 #pragma once
 
 #include <condition_variable>
@@ -12,6 +19,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/timeline.h"
 #include "engine/engine.h"
 #include "execute/executor.h"
 #include "kv/tiered_cache.h"
@@ -28,6 +36,7 @@ struct EngineLoopOptions {
   int64_t max_num_queued_reqs = 0;
   std::vector<int32_t> eos_token_ids;
   uint64_t seed = 0;
+  Timeline* timeline = nullptr;  // outlives the loop
 };
 
 // Public methods: any thread. Everything else: the engine thread.
@@ -50,13 +59,27 @@ class EngineLoop {
   bool TakeInbox(std::vector<std::unique_ptr<Request>>* arrived, std::vector<RequestId>* cancelled);
   void ApplyCancellations(const std::vector<RequestId>& cancelled);
   void RunIteration();
+  // The plan made ahead, if it still holds, else a new one.
+  IterationPlan NextPlan();
+  // Plans the iteration after the one that runs.
+  void PlanAhead(const IterationPlan& running);
+  // Takes out of a plan what names a sequence that has ended.
+  void DropEnded(IterationPlan* plan) const;
   void ApplyPlan(const IterationPlan& plan);
   void Preempt(SequenceId id);
   void Admit(SequenceId id);
+  // The books of a result; its output goes to outputs_.
   void ApplyResult(SequenceResult result);
-  // Why a request ends with this token, or kNone.
+  // Calls the callbacks of what ApplyResult left.
+  void DeliverOutputs();
+  void CountSchedule(Clock::time_point start);
+  void CountDeviceTime(const IterationPlan& plan, const IterationResult& result);
+  // Ends the requests of the cohorts of a plan that could not start.
+  void FailCohorts(const IterationPlan& plan, const Error& error);
+  // Why a request ends when the last of num_output generated tokens is `token`, or kNone.
   FinishReason ReasonToFinish(const Request& request, int32_t token) const;
-  // Frees its blocks and forgets it; the callback must already have had its last call.
+  bool EndsByLength(const Request& request, int64_t num_output) const;
+  // Frees its blocks and forgets it; the callback must already have had its last call, or be in outputs_.
   void Forget(RequestId id);
   void PublishStats();
   Status Validate(const RequestSpec& spec) const;
@@ -85,6 +108,15 @@ class EngineLoop {
   std::unordered_map<RequestId, std::unique_ptr<Request>> requests_;
   ScheduleState state_;
   EngineStats counters_;
+  struct Output {
+    OutputCallback last_callback;  // of a request that has ended; empty: the request's own
+    RequestOutput output;
+  };
+  std::vector<Output> outputs_;
+  std::optional<IterationPlan> planned_ahead_;
+  // Where the search for a running sequence begins: results come in the order of the queue.
+  size_t running_hint_ = 0;
+  int64_t last_device_end_ns_ = 0;  // of the iteration before, if the device went on without a pause; else 0
 
   std::thread thread_;  // last: starts when everything it uses exists
 };

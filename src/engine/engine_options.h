@@ -19,11 +19,15 @@ struct CacheSize {
 struct EngineOptions {
   std::string model;                      // a Hugging Face folder or a .gguf file
   std::string served_model_name;          // empty: derived from model
+  std::string dummy;                      // instead of model: seeded random weights of a known shape
   std::string device = "host";            // host | cuda
   std::string strategy = "auto";          // auto | gpu-only
-  std::optional<DType> dtype;             // absent: bf16 where the CPU multiplies it natively, else fp32
+  std::optional<DType> dtype;             // absent: bf16 where the backend multiplies it natively
   std::optional<CacheSize> gpu_kv_cache;  // absent: from what the machine has
   std::optional<CacheSize> cpu_kv_cache;  // absent: none, no strategy uses it yet
+  int64_t gpu_memory_limit_bytes = 0;     // of the GPU's memory at most; 0: no limit
+  double gpu_memory_utilization = 0.9;    // share of the GPU's memory at most
+  int gpu_sm_limit = 0;                   // SMs of the GPU (a slice); 0: all
   int cpu_threads = 0;                    // 0: one for each physical core
   int64_t max_model_len = 0;              // 0: the model's
   int64_t max_num_seqs = 256;             // sequences in an iteration at most
@@ -31,6 +35,9 @@ struct EngineOptions {
   int64_t max_num_queued_reqs = 1024;  // waiting requests beyond which Submit says kResourceExhausted
   uint64_t seed = 0;                   // of requests that bring none
   bool show_progress = true;           // of loading, on stderr
+  // Where what was measured about a GPU is kept between starts; empty: ~/.cache/tandem.
+  std::string cache_folder;
+  std::string timeline;  // file for a timeline of the first iterations (Trace Event Format); empty: none
 };
 
 }  // namespace tandem

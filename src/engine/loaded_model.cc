@@ -1,13 +1,19 @@
 #include "engine/loaded_model.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <filesystem>
+#include <string_view>
 #include <utility>
+#include <vector>
 
-#include "base/cpu_features.h"
 #include "base/log.h"
 #include "base/param_error.h"
 #include "base/topology.h"
+#include "load/dummy_models.h"
+#include "model/dummy_weights.h"
+#include "text/byte_tokenizer.h"
 
 namespace tandem {
 namespace {
@@ -32,14 +38,17 @@ std::string NameOf(const std::string& model) {
   return path.filename().string();
 }
 
-Status FillDefaults(const Checkpoint& checkpoint, const Backend& backend, EngineOptions* options) {
-  if (options->served_model_name.empty()) options->served_model_name = NameOf(options->model);
-  if (!options->dtype) options->dtype = HostCpuFeatures().avx512_bf16 ? DType::kBF16 : DType::kF32;
-  if (*options->dtype != DType::kBF16 && *options->dtype != DType::kF32) {
-    return MakeParamError(ErrorCode::kUnsupported, "dtype",
-                          "the host backend computes in bf16 or fp32, not in {}", DTypeName(*options->dtype));
+Status FillDefaults(const ModelConfig& config, const Backend& backend, EngineOptions* options) {
+  if (options->served_model_name.empty())
+    options->served_model_name = options->dummy.empty() ? NameOf(options->model) : options->dummy;
+  if (!options->dtype) options->dtype = backend.dtypes.front();
+  if (std::find(backend.dtypes.begin(), backend.dtypes.end(), *options->dtype) == backend.dtypes.end()) {
+    std::vector<std::string_view> names;
+    for (const DType dtype : backend.dtypes) names.push_back(DTypeName(dtype));
+    return MakeParamError(ErrorCode::kUnsupported, "dtype", "the {} backend computes in {}, not in {}",
+                          backend.device->backend(), fmt::join(names, " or "), DTypeName(*options->dtype));
   }
-  const int64_t trained_len = checkpoint.config().max_position;
+  const int64_t trained_len = config.max_position;
   if (options->max_model_len <= 0) {
     options->max_model_len = trained_len;
   } else if (options->max_model_len > trained_len) {
@@ -54,38 +63,67 @@ Status FillDefaults(const Checkpoint& checkpoint, const Backend& backend, Engine
   return {};
 }
 
-}  // namespace
+int NumLoaderThreads(const EngineOptions& options) {
+  return options.cpu_threads > 0 ? options.cpu_threads : MachineTopology().num_physical_cores;
+}
 
-Result<LoadedModel> LoadModel(EngineOptions* options) {
-  LoadedModel loaded;
-  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(options->model));
-  TANDEM_ASSIGN_OR_RETURN(loaded.backend, CreateBackend(options->device, options->cpu_threads));
-  TANDEM_RETURN_IF_ERROR(FillDefaults(*checkpoint, loaded.backend, options));
-  TANDEM_ASSIGN_OR_RETURN(loaded.tokenizer, LoadTokenizer(checkpoint->text_source()));
-  loaded.generation_defaults = checkpoint->generation_defaults();
+// Random weights, tokens that are bytes.
+Status LoadDummy(EngineOptions* options, LoadedModel* loaded) {
+  TANDEM_ASSIGN_OR_RETURN(const ModelConfig config, DummyModelConfig(options->dummy));
+  TANDEM_RETURN_IF_ERROR(FillDefaults(config, loaded->backend, options));
+  TANDEM_ASSIGN_OR_RETURN(loaded->tokenizer, MakeByteTokenizer(config.vocab_size));
+  TANDEM_ASSIGN_OR_RETURN(DecoderWeights weights,
+                          MakeDummyWeights(config, loaded->backend.device.get(), loaded->backend.ops.get(),
+                                           {.dtype = *options->dtype,
+                                            .max_model_len = options->max_model_len,
+                                            .seed = options->seed,
+                                            .show_progress = options->show_progress}));
+  loaded->decoder =
+      std::make_unique<Decoder>(config, *options->dtype, std::move(weights), loaded->backend.ops.get());
+  return {};
+}
 
-  const std::string& template_source = checkpoint->text_source().chat_template;
+Status LoadFromCheckpoint(EngineOptions* options, const Checkpoint& checkpoint, LoadedModel* loaded) {
+  TANDEM_RETURN_IF_ERROR(FillDefaults(checkpoint.config(), loaded->backend, options));
+  TANDEM_ASSIGN_OR_RETURN(loaded->tokenizer, LoadTokenizer(checkpoint.text_source()));
+  loaded->generation_defaults = checkpoint.generation_defaults();
+
+  const std::string& template_source = checkpoint.text_source().chat_template;
   if (!template_source.empty()) {
     auto parsed = ChatTemplate::Parse(template_source);
     if (parsed.ok()) {
-      loaded.chat_template = std::move(parsed).value();
+      loaded->chat_template = std::move(parsed).value();
     } else {
       // Completions still work without it.
       LogWarn("{}: the chat template cannot be used: {}", options->model, parsed.error().message);
     }
   }
-
-  const int num_threads =
-      options->cpu_threads > 0 ? options->cpu_threads : MachineTopology().num_physical_cores;
   TANDEM_ASSIGN_OR_RETURN(
       DecoderWeights weights,
-      LoadDecoderWeights(*checkpoint, loaded.backend.device.get(), loaded.backend.ops.get(),
+      LoadDecoderWeights(checkpoint, loaded->backend.device.get(), loaded->backend.ops.get(),
                          {.dtype = *options->dtype,
                           .max_model_len = options->max_model_len,
-                          .num_threads = num_threads,
+                          .num_threads = NumLoaderThreads(*options),
                           .show_progress = options->show_progress}));
-  loaded.decoder = std::make_unique<Decoder>(checkpoint->config(), *options->dtype, std::move(weights),
-                                             loaded.backend.ops.get());
+  loaded->decoder = std::make_unique<Decoder>(checkpoint.config(), *options->dtype, std::move(weights),
+                                              loaded->backend.ops.get());
+  return {};
+}
+
+}  // namespace
+
+Result<LoadedModel> LoadModel(EngineOptions* options) {
+  LoadedModel loaded;
+  std::unique_ptr<Checkpoint> checkpoint;
+  // What is wrong with the model is said before the device is touched.
+  if (options->dummy.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(checkpoint, Checkpoint::Open(options->model));
+  } else {
+    TANDEM_RETURN_IF_ERROR(DummyModelConfig(options->dummy));
+  }
+  TANDEM_ASSIGN_OR_RETURN(loaded.backend, CreateBackend(*options));
+  TANDEM_RETURN_IF_ERROR(checkpoint ? LoadFromCheckpoint(options, *checkpoint, &loaded)
+                                    : LoadDummy(options, &loaded));
   return loaded;
 }
 

@@ -9,6 +9,7 @@
 #include "cpu_attention/decode_plan.h"
 #include "device/device.h"
 #include "execute/int_inputs.h"
+#include "model/decoder.h"
 #include "model/row_batch.h"
 #include "plan/iteration_plan.h"
 
@@ -17,7 +18,7 @@ namespace tandem {
 // Lives from the visit of kEntry to that of the last layer. Between visits its attention is a task of
 // CpuAttention, possibly across iterations; ready and done carry one sequence number a layer.
 struct Cohort {
-  static Result<std::unique_ptr<Cohort>> Create(Device* device, const ModelConfig& config, DType dtype,
+  static Result<std::unique_ptr<Cohort>> Create(Device* device, const Decoder& decoder,
                                                 std::vector<DecodeRow> rows);
 
   std::vector<DecodeRow> rows;

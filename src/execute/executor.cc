@@ -6,15 +6,31 @@
 #include "base/check.h"
 
 namespace tandem {
+namespace {
+
+int64_t LogitsSliceRows(const ExecutorOptions& options) {
+  int64_t rows = options.logits_slice_rows;
+  for (const int64_t size : options.graph_batch_sizes) rows = std::max(rows, size);
+  return rows;
+}
+
+}  // namespace
 
 // The main sub-batch of one iteration. Rows: prefill chunks, gpu decodes, then cpu decodes.
 struct Executor::MainState {
   std::unique_ptr<RowBatch> batch;
   int64_t num_gpu_rows = 0;
   int64_t num_cpu_rows = 0;
-  std::unique_ptr<AttentionPlan> gpu_plan;
+  int64_t graph_size = 0;  // 0: op by op
   std::unique_ptr<DecodePlan> cpu_plan;
   LogitsWork logits;
+};
+
+struct Executor::Running {
+  IterationPlan plan;
+  FindRequest find_request;
+  MainState main;
+  std::unordered_map<CohortId, LogitsWork> cohort_logits;
 };
 
 Executor::Executor(Device* device, Ops* ops, const Decoder* decoder, TieredCache* cache)
@@ -37,16 +53,62 @@ Executor::~Executor() {
 Result<std::unique_ptr<Executor>> Executor::Create(Device* device, Ops* ops, const Decoder* decoder,
                                                    TieredCache* cache, const ExecutorOptions& options) {
   auto executor = std::unique_ptr<Executor>(new Executor(device, ops, decoder, cache));
-  TANDEM_ASSIGN_OR_RETURN(executor->main_buffers_, RowBuffers::Allocate(device, decoder->config(),
-                                                                        decoder->dtype(), options.max_rows));
+  const ModelConfig& config = decoder->config();
+  TANDEM_ASSIGN_OR_RETURN(executor->main_buffers_, RowBuffers::Allocate(device, *decoder, options.max_rows));
   // Token ids, positions, gpu slots.
   TANDEM_ASSIGN_OR_RETURN(executor->main_inputs_, IntInputs::Allocate(device, 3 * options.max_rows));
-  TANDEM_ASSIGN_OR_RETURN(executor->logits_stage_,
-                          LogitsStage::Create(device, decoder, ops, 2 * options.max_rows));
+  executor->graph_batch_sizes_ = options.graph_batch_sizes;
+  std::sort(executor->graph_batch_sizes_.begin(), executor->graph_batch_sizes_.end());
+  TANDEM_CHECK(
+      executor->graph_batch_sizes_.empty() || (executor->graph_batch_sizes_.front() > 0 &&
+                                               executor->graph_batch_sizes_.back() <= options.max_rows),
+      "graphs of {} rows, {} in an iteration", executor->graph_batch_sizes_.back(), options.max_rows);
+  TANDEM_ASSIGN_OR_RETURN(
+      executor->logits_stage_,
+      LogitsStage::Create(device, decoder, ops, 2 * options.max_rows, LogitsSliceRows(options)));
+  TANDEM_ASSIGN_OR_RETURN(
+      executor->gpu_plan_,
+      ops->CreateAttentionPlan({.max_rows = options.max_rows,
+                                .max_sequences = options.max_rows,
+                                // The block of a token that is being computed is reserved already.
+                                .max_blocks = cache->total_blocks(Tier::kGpu),
+                                .kv = cache->LayerView(Tier::kGpu, 0).shape,
+                                .num_heads = config.num_heads,
+                                .sliding_window = config.sliding_window}));
+  executor->timeline_ = options.timeline;
+  TANDEM_ASSIGN_OR_RETURN(executor->stamps_,
+                          IterationStamps::Allocate(device, config.num_layers, options.timeline != nullptr));
+  if (options.timeline != nullptr) executor->clock_offset_ns_ = device->ClockOffsetNs();
+  executor->graphs_ =
+      std::make_unique<DecodeGraphs>(DecodeGraphs::Parts{.decoder = decoder,
+                                                         .cache = cache,
+                                                         .buffers = &executor->main_buffers_,
+                                                         .inputs = &executor->main_inputs_,
+                                                         .plan = executor->gpu_plan_.get(),
+                                                         .logits_stage = executor->logits_stage_.get(),
+                                                         .stamps = &executor->stamps_});
   if (cache->total_blocks(Tier::kCpu) > 0) {
     executor->cpu_attention_ = std::make_unique<CpuAttention>(options.cpu_attention);
   }
   return executor;
+}
+
+size_t Executor::BytesFor(const Decoder& decoder, const ExecutorOptions& options) {
+  return RowBuffers::BytesFor(decoder, options.max_rows) +
+         LogitsStage::BytesFor(decoder, LogitsSliceRows(options));
+}
+
+void Executor::WarmUp() {
+  // Besides the graphs': chunks of prompts, up to the largest iteration.
+  std::vector<int64_t> row_counts = graph_batch_sizes_;
+  const int64_t max_rows = main_buffers_.max_rows();
+  constexpr int64_t kFewestChunkRows = 512;
+  for (int64_t rows = kFewestChunkRows; rows < max_rows; rows *= 2) row_counts.push_back(rows);
+  row_counts.push_back(max_rows);
+  std::sort(row_counts.begin(), row_counts.end());
+  row_counts.erase(std::unique(row_counts.begin(), row_counts.end()), row_counts.end());
+  decoder_->Tune(*compute_stream_, row_counts, graph_batch_sizes_);
+  graphs_->Capture(*compute_stream_, graph_batch_sizes_);
 }
 
 void Executor::DropCohort(CohortId id) {
@@ -157,6 +219,7 @@ void Executor::PrepareMain(const MainSubBatch& main, const FindRequest& find_req
   }
   state->num_cpu_rows = static_cast<int64_t>(main.cpu_decodes.size());
 
+  if (state->graph_size > 0) DecodeGraphs::Pad(state->graph_size, &token_ids, &positions, &gpu_slots);
   main_inputs_.Clear();
   state->batch = std::make_unique<RowBatch>(main_buffers_, static_cast<int64_t>(token_ids.size()));
   state->batch->token_ids = main_inputs_.Add(token_ids);
@@ -164,7 +227,7 @@ void Executor::PrepareMain(const MainSubBatch& main, const FindRequest& find_req
   state->batch->slots = main_inputs_.Add(gpu_slots);
   main_inputs_.Upload(*compute_stream_);
   gpu_batch.num_rows = state->num_gpu_rows;
-  if (state->num_gpu_rows > 0) state->gpu_plan = ops_->PlanAttention(gpu_batch);
+  if (state->num_gpu_rows > 0) ops_->PlanAttention(*compute_stream_, gpu_batch, gpu_plan_.get());
   if (state->num_cpu_rows > 0) state->cpu_plan = PlanCpuDecodes(main.cpu_decodes);
 }
 
@@ -179,8 +242,7 @@ Status Executor::EnterCohorts(const IterationPlan& plan, const FindRequest& find
     }
     TANDEM_CHECK(step.cursor == kEntry, "cohort {} is unknown at layer {}", step.cohort, step.cursor);
     if (step.visits.empty()) continue;
-    TANDEM_ASSIGN_OR_RETURN(auto cohort,
-                            Cohort::Create(device_, decoder_->config(), decoder_->dtype(), step.rows));
+    TANDEM_ASSIGN_OR_RETURN(auto cohort, Cohort::Create(device_, *decoder_, step.rows));
     std::vector<int32_t> token_ids;
     std::vector<int32_t> positions;
     for (const DecodeRow& row : step.rows) {
@@ -198,17 +260,22 @@ Status Executor::EnterCohorts(const IterationPlan& plan, const FindRequest& find
 
 // Between layer `boundary` and the next: post-projection of the one, pre-projection of the other.
 void Executor::PassBoundary(int64_t boundary, MainState* main) {
+  const StreamRange range(*compute_stream_, "boundary");
   RowBatch* rows = main->batch.get();
   if (boundary == kEntry) {
     decoder_->Embed(*compute_stream_, rows);
+    stamps_.Detail(*compute_stream_, "embedding");
   } else {
     decoder_->PostProjection(*compute_stream_, boundary, rows);
+    stamps_.Detail(*compute_stream_, "post-projection", boundary);
   }
   if (boundary == decoder_->config().num_layers - 1) {
     logits_stage_->Run(*compute_stream_, rows, &main->logits);
+    stamps_.Detail(*compute_stream_, "logits and sampling");
     return;
   }
   decoder_->PreProjection(*compute_stream_, boundary + 1, cache_->LayerView(Tier::kGpu, boundary + 1), rows);
+  stamps_.Detail(*compute_stream_, "pre-projection", boundary + 1);
   if (main->num_cpu_rows == 0) return;
   // The CPU may start as soon as Q/K/V are there, while cohorts visit and the gpu rows attend.
   ++main_sequence_;
@@ -219,14 +286,17 @@ void Executor::PassBoundary(int64_t boundary, MainState* main) {
 
 void Executor::AttendMain(int64_t layer, MainState* main) {
   if (main->num_gpu_rows > 0) {
-    decoder_->Attend(*compute_stream_, *main->gpu_plan, cache_->LayerView(Tier::kGpu, layer), 0,
+    const StreamRange range(*compute_stream_, "gpu attention");
+    decoder_->Attend(*compute_stream_, *gpu_plan_, cache_->LayerView(Tier::kGpu, layer), 0,
                      main->num_gpu_rows, *main->batch);
+    stamps_.Detail(*compute_stream_, "gpu attention", layer);
   }
   if (main->num_cpu_rows > 0) compute_stream_->WaitFlag(*main_done_, main_sequence_);
 }
 
 void Executor::VisitCohort(const Visit& visit, Cohort* cohort, LogitsWork* work) {
   TANDEM_CHECK(visit.layer == cohort->cursor, "visit of layer {}, cursor at {}", visit.layer, cohort->cursor);
+  const StreamRange range(*compute_stream_, "visit of a cohort");
   RowBatch* rows = cohort->batch.get();
   if (visit.layer == kEntry) {
     decoder_->Embed(*compute_stream_, rows);
@@ -249,17 +319,20 @@ void Executor::VisitCohort(const Visit& visit, Cohort* cohort, LogitsWork* work)
                      cohort->done.get(), cohort->sequence);
 }
 
-Result<IterationResult> Executor::Run(const IterationPlan& plan, const FindRequest& find_request) {
-  const int64_t num_layers = decoder_->config().num_layers;
-  TANDEM_RETURN_IF_ERROR(EnterCohorts(plan, find_request));
-  MainState main;
-  if (!plan.main.empty()) PrepareMain(plan.main, find_request, &main);
+int64_t Executor::GraphSizeFor(const IterationPlan& plan) const {
+  const MainSubBatch& main = plan.main;
+  const bool only_decodes =
+      !main.gpu_decodes.empty() && main.prefills.empty() && main.cpu_decodes.empty() && plan.cohorts.empty();
+  return only_decodes ? graphs_->SizeFor(static_cast<int64_t>(main.gpu_decodes.size())) : 0;
+}
 
+void Executor::WalkLayers(const IterationPlan& plan, const FindRequest& find_request) {
+  MainState& main = running_->main;
+  const int64_t num_layers = decoder_->config().num_layers;
   logits_stage_->BeginIteration();
   logits_stage_->Prepare(&main.logits);
-  std::unordered_map<CohortId, LogitsWork> cohort_logits;
   for (const CohortStep& step : plan.cohorts) {
-    LogitsWork& work = cohort_logits[step.cohort];
+    LogitsWork& work = running_->cohort_logits[step.cohort];
     if (step.visits.empty() || step.visits.back().layer != num_layers - 1) continue;
     for (size_t i = 0; i < step.rows.size(); ++i) {
       work.AddSample(static_cast<int32_t>(i), find_request(step.rows[i].sequence));
@@ -275,20 +348,52 @@ Result<IterationResult> Executor::Run(const IterationPlan& plan, const FindReque
       const CohortStep& step = plan.cohorts[i];
       if (next_visit[i] == step.visits.size() || step.visits[next_visit[i]].boundary != boundary) continue;
       VisitCohort(step.visits[next_visit[i]++], cohorts_.at(step.cohort).get(),
-                  &cohort_logits.at(step.cohort));
+                  &running_->cohort_logits.at(step.cohort));
+      stamps_.Detail(*compute_stream_, "visit of a cohort", boundary);
     }
     if (main.batch && boundary + 1 < num_layers) AttendMain(boundary + 1, &main);
   }
+}
+
+Status Executor::Start(const IterationPlan& plan, const FindRequest& find_request) {
+  TANDEM_CHECK(running_ == nullptr, "an iteration is running already");
+  const StreamRange range(*compute_stream_, "iteration");
+  TANDEM_RETURN_IF_ERROR(EnterCohorts(plan, find_request));
+  running_ = std::make_unique<Running>();
+  running_->plan = plan;
+  running_->find_request = find_request;
+  MainState& main = running_->main;
+  main.graph_size = GraphSizeFor(plan);
+  if (!plan.main.empty()) PrepareMain(plan.main, find_request, &main);
+  stamps_.Begin(*compute_stream_);
+  if (main.graph_size > 0) {
+    graphs_->Launch(*compute_stream_, main.graph_size);
+    logits_stage_->SampleAll(*compute_stream_, &main.logits);
+    stamps_.Mark(*compute_stream_, "sampling");
+  } else {
+    WalkLayers(plan, find_request);
+    stamps_.Mark(*compute_stream_, "end");
+  }
+  return {};
+}
+
+IterationResult Executor::Finish() {
+  TANDEM_CHECK(running_ != nullptr, "no iteration is running");
   compute_stream_->Synchronize();
   copy_stream_->Synchronize();
+  const std::unique_ptr<Running> running = std::move(running_);
+  const IterationPlan& plan = running->plan;
+  if (timeline_ != nullptr && !timeline_->full()) stamps_.AddTo(timeline_, clock_offset_ns_);
 
   IterationResult result;
-  auto next_sampled = main.logits.results.begin();
+  result.device_begin_ns = stamps_.begin_ns();
+  result.device_end_ns = stamps_.end_ns();
+  auto next_sampled = running->main.logits.results.begin();
   for (const PrefillChunk& chunk : plan.main.prefills) {
     SequenceResult& sequence = result.sequences.emplace_back();
     sequence.sequence = chunk.sequence;
     sequence.num_computed = chunk.start + chunk.num_tokens;
-    const Request& request = find_request(chunk.sequence);
+    const Request& request = running->find_request(chunk.sequence);
     const auto prompt_len = static_cast<int64_t>(request.prompt_tokens.size());
     if (request.sampling.num_prompt_top_logprobs >= 0) {
       const int64_t begin = std::max(chunk.start, request.num_reported_prompt_logprobs);
@@ -306,12 +411,17 @@ Result<IterationResult> Executor::Run(const IterationPlan& plan, const FindReque
   for (const DecodeRow& row : plan.main.gpu_decodes) add_decode(row, std::move(*next_sampled++));
   for (const DecodeRow& row : plan.main.cpu_decodes) add_decode(row, std::move(*next_sampled++));
   for (const CohortStep& step : plan.cohorts) {
-    LogitsWork& work = cohort_logits.at(step.cohort);
+    LogitsWork& work = running->cohort_logits.at(step.cohort);
     if (work.results.empty()) continue;
     for (size_t i = 0; i < step.rows.size(); ++i) add_decode(step.rows[i], std::move(work.results[i]));
     cohorts_.erase(step.cohort);
   }
   return result;
+}
+
+Result<IterationResult> Executor::Run(const IterationPlan& plan, const FindRequest& find_request) {
+  TANDEM_RETURN_IF_ERROR(Start(plan, find_request));
+  return Finish();
 }
 
 }  // namespace tandem

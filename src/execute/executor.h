@@ -7,7 +7,7 @@
 //   ga1(main) | ... cpu attention                                 [QKV0] ca0(cohort) [QKV1] ca1(cohort)
 //
 // [..] are waits on flags between the compute stream and the tasks of CpuAttention; the host thread enqueues
-// the whole iteration, tasks included, and waits once.
+// the whole iteration, tasks included, in Start, is free for other work, and waits once, in Finish.
 #pragma once
 
 #include <cstdint>
@@ -19,10 +19,13 @@
 
 #include "base/result.h"
 #include "base/sampled_token.h"
+#include "base/timeline.h"
 #include "cpu_attention/cpu_attention.h"
 #include "device/device.h"
 #include "execute/cohort.h"
+#include "execute/decode_graphs.h"
 #include "execute/int_inputs.h"
+#include "execute/iteration_stamps.h"
 #include "execute/logits_stage.h"
 #include "kv/tiered_cache.h"
 #include "model/decoder.h"
@@ -41,6 +44,9 @@ struct SequenceResult {
 };
 
 struct IterationResult {
+  // When the compute stream began and ended, in nanoseconds of the device's own clock.
+  int64_t device_begin_ns = 0;
+  int64_t device_end_ns = 0;
   // Main sub-batch in plan order (prefills, gpu decodes, cpu decodes), then cohorts that finished their
   // token.
   std::vector<SequenceResult> sequences;
@@ -49,6 +55,11 @@ struct IterationResult {
 struct ExecutorOptions {
   int64_t max_rows = 0;               // of the main sub-batch
   CpuAttentionOptions cpu_attention;  // used if the cache has a cpu tier
+  // Batch sizes for which iterations that only decode are recorded as graphs; empty: all are enqueued op by
+  // op.
+  std::vector<int64_t> graph_batch_sizes;
+  int64_t logits_slice_rows = 128;  // rows of logits in memory at once; at least the largest graph's
+  Timeline* timeline = nullptr;     // outlives the executor
 };
 
 // Engine thread only.
@@ -65,10 +76,21 @@ class Executor {
   // that Run enqueues. CHECKs that the other tier has room: the plan promised it.
   void BeginMoves(const std::vector<Move>& moves);
 
-  // Runs a valid plan whose moves have begun; blocks until its results are there. The blocks of all rows are
-  // reserved already, preempted sequences released. Cohorts that do not finish stay in flight. Errors:
-  // kResourceExhausted, before anything ran.
+  // Finds the fastest products for the sizes of batches to come, and records the graphs. Blocks for some
+  // seconds on a GPU that it has not seen before. Without it everything works as well, more slowly.
+  void WarmUp();
+
+  // Enqueues a valid plan whose moves have begun. The blocks of all rows are reserved already, preempted
+  // sequences released. plan, and the requests that find_request names, stay unchanged until Finish. Errors:
+  // kResourceExhausted, before anything ran; then there is nothing to finish.
+  Status Start(const IterationPlan& plan, const FindRequest& find_request);
+  // Blocks until the results of the plan started last are there. Cohorts that do not finish stay in flight.
+  IterationResult Finish();
+  // Start and Finish.
   Result<IterationResult> Run(const IterationPlan& plan, const FindRequest& find_request);
+
+  // Device memory that Create takes, without what the ops take for themselves.
+  static size_t BytesFor(const Decoder& decoder, const ExecutorOptions& options);
 
   // Forgets a cohort in flight (one of its requests was cancelled) after its running attention has ended. Its
   // rows may then enter again with another cohort: what they appended is computed anew. Unknown ids are
@@ -76,12 +98,16 @@ class Executor {
   void DropCohort(CohortId id);
 
  private:
+  struct Running;
   struct MainState;
 
   Executor(Device* device, Ops* ops, const Decoder* decoder, TieredCache* cache);
 
   Status EnterCohorts(const IterationPlan& plan, const FindRequest& find_request);
   void PrepareMain(const MainSubBatch& main, const FindRequest& find_request, MainState* state);
+  // Whether a plan is only decodes of the gpu tier, few enough for a graph.
+  int64_t GraphSizeFor(const IterationPlan& plan) const;
+  void WalkLayers(const IterationPlan& plan, const FindRequest& find_request);
   void PassBoundary(int64_t boundary, MainState* main);
   void AttendMain(int64_t layer, MainState* main);
   void VisitCohort(const Visit& visit, Cohort* cohort, LogitsWork* work);
@@ -97,14 +123,21 @@ class Executor {
   Ops* ops_;
   const Decoder* decoder_;
   TieredCache* cache_;
+  std::vector<int64_t> graph_batch_sizes_;  // ascending
   RowBuffers main_buffers_;
   IntInputs main_inputs_;
+  std::unique_ptr<AttentionPlan> gpu_plan_;
   std::unique_ptr<LogitsStage> logits_stage_;
   std::unique_ptr<Flag> main_ready_;
   std::unique_ptr<Flag> main_done_;
   uint32_t main_sequence_ = 0;
   std::unordered_map<CohortId, std::unique_ptr<Cohort>> cohorts_;
   std::unique_ptr<Event> moved_;
+  IterationStamps stamps_;
+  Timeline* timeline_ = nullptr;
+  int64_t clock_offset_ns_ = 0;
+  std::unique_ptr<DecodeGraphs> graphs_;
+  std::unique_ptr<Running> running_;  // between Start and Finish
   // Last: their threads end before what their work refers to.
   std::unique_ptr<CpuAttention> cpu_attention_;  // null without a cpu tier
   std::unique_ptr<Stream> compute_stream_;

@@ -4,14 +4,9 @@
 #include <span>
 #include <utility>
 
+#include "base/check.h"
+
 namespace tandem {
-namespace {
-
-// Logits of a slice: 128 rows of a vocabulary of 128k take 64 MiB.
-constexpr int64_t kMaxSliceRows = 128;
-
-}  // namespace
-
 void LogitsWork::AddSample(int32_t row, const Request& request) {
   const SamplingParams& params = request.sampling;
   SampleRow sample;
@@ -42,22 +37,32 @@ void LogitsWork::AddPromptLogprob(int32_t row, const Request& request, int64_t p
   sample_rows.push_back(sample);
 }
 
+size_t LogitsStage::BytesFor(const Decoder& decoder, int64_t slice_rows) {
+  const ModelConfig& config = decoder.config();
+  const size_t row_bytes = static_cast<size_t>(config.hidden_size) * DTypeSize(decoder.dtype()) +
+                           static_cast<size_t>(config.vocab_size) * sizeof(float);
+  return static_cast<size_t>(slice_rows) * row_bytes;
+}
+
 Result<std::unique_ptr<LogitsStage>> LogitsStage::Create(Device* device, const Decoder* decoder, Ops* ops,
-                                                         int64_t max_rows) {
+                                                         int64_t max_rows, int64_t slice_rows) {
   auto stage = std::unique_ptr<LogitsStage>(new LogitsStage(decoder, ops));
   const ModelConfig& config = decoder->config();
-  stage->slice_rows_ = std::min(max_rows, kMaxSliceRows);
-  const auto slice_rows = static_cast<size_t>(stage->slice_rows_);
+  stage->slice_rows_ = std::min(max_rows, slice_rows);
+  const auto rows = static_cast<size_t>(stage->slice_rows_);
   TANDEM_ASSIGN_OR_RETURN(stage->inputs_, IntInputs::Allocate(device, max_rows));
   TANDEM_ASSIGN_OR_RETURN(
       stage->gathered_memory_,
-      device->Allocate(slice_rows * static_cast<size_t>(config.hidden_size) * DTypeSize(decoder->dtype()),
+      device->Allocate(rows * static_cast<size_t>(config.hidden_size) * DTypeSize(decoder->dtype()),
                        MemoryKind::kDevice, "rows of the lm_head"));
-  TANDEM_ASSIGN_OR_RETURN(
-      stage->logits_memory_,
-      device->Allocate(slice_rows * static_cast<size_t>(config.vocab_size) * sizeof(float),
-                       MemoryKind::kDevice, "logits"));
+  TANDEM_ASSIGN_OR_RETURN(stage->logits_memory_,
+                          device->Allocate(rows * static_cast<size_t>(config.vocab_size) * sizeof(float),
+                                           MemoryKind::kDevice, "logits", {.flag = "max-num-seqs"}));
   return stage;
+}
+
+MatrixView LogitsStage::LogitsOf(int64_t num_rows) const {
+  return MatrixView::Dense(logits_memory_.data(), DType::kF32, num_rows, decoder_->config().vocab_size);
 }
 
 void LogitsStage::Prepare(LogitsWork* work) {
@@ -75,7 +80,7 @@ void LogitsStage::Run(Stream& stream, RowBatch* batch, LogitsWork* work) const {
     const int64_t count = std::min(slice_rows_, num_rows - begin);
     const MatrixView gathered =
         MatrixView::Dense(gathered_memory_.data(), decoder_->dtype(), count, config.hidden_size);
-    const MatrixView logits = MatrixView::Dense(logits_memory_.data(), DType::kF32, count, config.vocab_size);
+    const MatrixView logits = LogitsOf(count);
     decoder_->Logits(stream, *batch, work->device_indices + begin, gathered, logits);
     const auto first = static_cast<size_t>(begin);
     for (int64_t i = 0; i < count; ++i) work->sample_rows[first + static_cast<size_t>(i)].logits_row = i;
@@ -83,6 +88,20 @@ void LogitsStage::Run(Stream& stream, RowBatch* batch, LogitsWork* work) const {
                           .rows = std::span(work->sample_rows).subspan(first, static_cast<size_t>(count)),
                           .results = std::span(work->results).subspan(first, static_cast<size_t>(count))});
   }
+}
+
+void LogitsStage::RunProducts(Stream& stream, RowBatch* batch) const {
+  TANDEM_CHECK(batch->num_rows <= slice_rows_, "{} rows of logits, room for {}", batch->num_rows,
+               slice_rows_);
+  decoder_->FinalNorm(stream, batch);
+  decoder_->Logits(stream, *batch, LogitsOf(batch->num_rows));
+}
+
+void LogitsStage::SampleAll(Stream& stream, LogitsWork* work) const {
+  const auto num_rows = static_cast<int64_t>(work->sample_rows.size());
+  for (int64_t i = 0; i < num_rows; ++i) work->sample_rows[static_cast<size_t>(i)].logits_row = i;
+  work->results.resize(work->sample_rows.size());
+  ops_->Sample(stream, {.logits = LogitsOf(num_rows), .rows = work->sample_rows, .results = work->results});
 }
 
 }  // namespace tandem

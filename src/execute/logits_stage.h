@@ -31,9 +31,11 @@ struct LogitsWork {
 
 class LogitsStage {
  public:
-  // max_rows: rows of all LogitsWork of an iteration at most.
+  // max_rows: rows of all LogitsWork of an iteration at most. slice_rows: rows of logits in memory at once.
   static Result<std::unique_ptr<LogitsStage>> Create(Device* device, const Decoder* decoder, Ops* ops,
-                                                     int64_t max_rows);
+                                                     int64_t max_rows, int64_t slice_rows);
+  static size_t BytesFor(const Decoder& decoder, int64_t slice_rows);
+  int64_t slice_rows() const { return slice_rows_; }
 
   void BeginIteration() { inputs_.Clear(); }
   // Registers the row indices of work; all works of an iteration before Upload.
@@ -44,8 +46,15 @@ class LogitsStage {
   // until the stream has run.
   void Run(Stream& stream, RowBatch* batch, LogitsWork* work) const;
 
+  // Run in two steps, where every row of a batch of at most slice_rows is sampled: the first may be part of a
+  // graph. work: of the first rows, in order.
+  void RunProducts(Stream& stream, RowBatch* batch) const;
+  void SampleAll(Stream& stream, LogitsWork* work) const;
+
  private:
   LogitsStage(const Decoder* decoder, Ops* ops) : decoder_(decoder), ops_(ops) {}
+
+  MatrixView LogitsOf(int64_t num_rows) const;
 
   const Decoder* decoder_;
   Ops* ops_;

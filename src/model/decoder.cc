@@ -1,7 +1,9 @@
 #include "model/decoder.h"
 
 #include <cmath>
+#include <memory>
 #include <utility>
+#include <vector>
 
 namespace tandem {
 
@@ -11,6 +13,22 @@ Decoder::Decoder(const ModelConfig& config, DType dtype, DecoderWeights weights,
       weights_(std::move(weights)),
       ops_(ops),
       attention_scale_(1.0F / std::sqrt(static_cast<float>(config.head_dim))) {}
+
+void Decoder::Tune(Stream& stream, std::span<const int64_t> row_counts,
+                   std::span<const int64_t> logits_row_counts) const {
+  const auto tune = [&](std::unique_ptr<LinearWeight> LayerWeights::*which) {
+    std::vector<const LinearWeight*> weights;
+    for (const LayerWeights& layer : weights_.layers) weights.push_back((layer.*which).get());
+    ops_->TuneLinear(stream, {.weights = weights, .y_dtype = product_dtype(), .row_counts = row_counts});
+  };
+  tune(&LayerWeights::qkv);
+  tune(&LayerWeights::output);
+  tune(&LayerWeights::gate_up);
+  tune(&LayerWeights::down);
+  const LinearWeight* lm_head = weights_.lm_head.get();
+  ops_->TuneLinear(stream,
+                   {.weights = {&lm_head, 1}, .y_dtype = DType::kF32, .row_counts = logits_row_counts});
+}
 
 void Decoder::Embed(Stream& stream, RowBatch* rows) const {
   ops_->Embedding(stream, {.table = weights_.embedding, .ids = rows->token_ids, .out = rows->residual});
@@ -68,6 +86,10 @@ void Decoder::PostProjection(Stream& stream, int64_t layer, RowBatch* rows) cons
 
 void Decoder::FinalNorm(Stream& stream, RowBatch* rows) const {
   Norm(stream, weights_.final_norm, rows);
+}
+
+void Decoder::Logits(Stream& stream, const RowBatch& rows, const MatrixView& logits) const {
+  ops_->Linear(stream, {.x = rows.hidden, .weight = weights_.lm_head.get(), .y = logits});
 }
 
 void Decoder::Logits(Stream& stream, const RowBatch& rows, const int32_t* row_indices,

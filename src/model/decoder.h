@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "device/device.h"
 #include "load/model_config.h"
@@ -28,7 +29,13 @@ class Decoder {
   // What scores are multiplied with.
   float attention_scale() const { return attention_scale_; }
   DType dtype() const { return dtype_; }
+  // Of the results that stay between the ops of a layer.
+  DType product_dtype() const { return ops_->ProductDType(dtype_); }
   const DecoderWeights& weights() const { return weights_; }
+
+  // Has the ops find the fastest way for these numbers of rows, and of rows of logits. Blocks.
+  void Tune(Stream& stream, std::span<const int64_t> row_counts,
+            std::span<const int64_t> logits_row_counts) const;
 
   // residual = embedding of token_ids.
   void Embed(Stream& stream, RowBatch* rows) const;
@@ -46,6 +53,8 @@ class Decoder {
   // After the last post-projection: hidden = final norm.
   void FinalNorm(Stream& stream, RowBatch* rows) const;
 
+  // logits[i, :] = lm_head of hidden[i, :], for all rows.
+  void Logits(Stream& stream, const RowBatch& rows, const MatrixView& logits) const;
   // logits[i, :] = lm_head of hidden[row_indices[i], :]. gathered: scratch [logits.rows, hidden] dtype.
   void Logits(Stream& stream, const RowBatch& rows, const int32_t* row_indices, const MatrixView& gathered,
               const MatrixView& logits) const;

@@ -103,20 +103,28 @@ class WeightLoader {
     std::atomic<size_t> next{0};
     std::mutex error_mutex;
     std::optional<Error> first_error;
+    size_t staging_bytes = 0;
+    for (const Task& task : tasks_)
+      staging_bytes = std::max(staging_bytes, task.row_bytes * static_cast<size_t>(task.num_rows));
     const auto work = [&] {
-      std::vector<std::byte> rows;
+      // Pinned: a device that copies from it does so at full speed.
+      auto staging = device_->Allocate(staging_bytes, MemoryKind::kPinned, "loading");
+      if (!staging.ok()) {
+        const std::lock_guard lock(error_mutex);
+        if (!first_error) first_error = staging.error();
+        return;
+      }
       for (size_t i = next.fetch_add(1); i < tasks_.size(); i = next.fetch_add(1)) {
         const Task& task = tasks_[i];
-        rows.resize(task.row_bytes * static_cast<size_t>(task.num_rows));
         const Status status =
-            checkpoint_.ReadRows(task.name, task.row_begin, task.num_rows, options_.dtype, rows.data());
+            checkpoint_.ReadRows(task.name, task.row_begin, task.num_rows, options_.dtype, staging->data());
         if (!status.ok()) {
           const std::lock_guard lock(error_mutex);
           if (!first_error) first_error = status.error();
           next.store(tasks_.size());
           return;
         }
-        task.consume(task.row_begin, task.num_rows, rows.data());
+        task.consume(task.row_begin, task.num_rows, staging->data());
         if (progress) progress->Add(task.stored_bytes);
       }
     };

@@ -5,13 +5,14 @@
 #include <utility>
 
 #include "base/check.h"
+#include "model/decoder.h"
 
 namespace tandem {
 
-Result<RowBuffers> RowBuffers::Allocate(Device* device, const ModelConfig& config, DType dtype,
-                                        int64_t max_rows) {
-  RowBuffers buffers;
-  buffers.max_rows_ = max_rows;
+size_t RowBuffers::LayOut(const Decoder& decoder, std::byte* base) {
+  const ModelConfig& config = decoder.config();
+  const DType dtype = decoder.dtype();
+  const DType product = decoder.product_dtype();
   struct Part {
     MatrixView* view;
     DType dtype;
@@ -19,27 +20,37 @@ Result<RowBuffers> RowBuffers::Allocate(Device* device, const ModelConfig& confi
   };
   const int64_t qkv_cols = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim;
   const std::array<Part, 7> parts = {{
-      {&buffers.residual_, DType::kF32, config.hidden_size},
-      {&buffers.delta_, DType::kF32, config.hidden_size},
-      {&buffers.hidden_, dtype, config.hidden_size},
-      {&buffers.qkv_, DType::kF32, qkv_cols},
-      {&buffers.attention_out_, dtype, config.num_heads * config.head_dim},
-      {&buffers.gate_up_, DType::kF32, 2 * config.intermediate_size},
-      {&buffers.mlp_, dtype, config.intermediate_size},
+      {&residual_, DType::kF32, config.hidden_size},
+      {&delta_, product, config.hidden_size},
+      {&hidden_, dtype, config.hidden_size},
+      {&qkv_, product, qkv_cols},
+      {&attention_out_, dtype, config.num_heads * config.head_dim},
+      {&gate_up_, product, 2 * config.intermediate_size},
+      {&mlp_, dtype, config.intermediate_size},
   }};
   constexpr size_t kAlignment = 256;
-  const auto part_bytes = [&](const Part& part) {
-    const size_t bytes = static_cast<size_t>(max_rows * part.cols) * DTypeSize(part.dtype);
-    return (bytes + kAlignment - 1) / kAlignment * kAlignment;
-  };
-  size_t total_bytes = 0;
-  for (const Part& part : parts) total_bytes += part_bytes(part);
-  TANDEM_ASSIGN_OR_RETURN(buffers.memory_, device->Allocate(total_bytes, MemoryKind::kDevice, "activations"));
-  auto* next = buffers.memory_.as<std::byte>();
+  size_t size_bytes = 0;
   for (const Part& part : parts) {
-    *part.view = MatrixView::Dense(next, part.dtype, max_rows, part.cols);
-    next += part_bytes(part);
+    if (base != nullptr) *part.view = MatrixView::Dense(base + size_bytes, part.dtype, max_rows_, part.cols);
+    const size_t bytes = static_cast<size_t>(max_rows_ * part.cols) * DTypeSize(part.dtype);
+    size_bytes += (bytes + kAlignment - 1) / kAlignment * kAlignment;
   }
+  return size_bytes;
+}
+
+size_t RowBuffers::BytesFor(const Decoder& decoder, int64_t max_rows) {
+  RowBuffers buffers;
+  buffers.max_rows_ = max_rows;
+  return buffers.LayOut(decoder, nullptr);
+}
+
+Result<RowBuffers> RowBuffers::Allocate(Device* device, const Decoder& decoder, int64_t max_rows) {
+  RowBuffers buffers;
+  buffers.max_rows_ = max_rows;
+  TANDEM_ASSIGN_OR_RETURN(buffers.memory_,
+                          device->Allocate(BytesFor(decoder, max_rows), MemoryKind::kDevice, "activations",
+                                           {.flag = "max-num-batched-tokens"}));
+  buffers.LayOut(decoder, buffers.memory_.as<std::byte>());
   return buffers;
 }
 

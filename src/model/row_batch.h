@@ -1,26 +1,32 @@
 // Rows that go through the layers together (a sub-batch), with their activations.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/matrix_view.h"
 #include "base/result.h"
 #include "device/device.h"
-#include "load/model_config.h"
 
 namespace tandem {
+
+class Decoder;
 
 // Device memory for up to max_rows rows. The main sub-batch has one, every cohort its own: a cohort's
 // residual and QKV stay here between the visits of its layers.
 class RowBuffers {
  public:
   // Errors: kResourceExhausted.
-  static Result<RowBuffers> Allocate(Device* device, const ModelConfig& config, DType dtype,
-                                     int64_t max_rows);
+  static Result<RowBuffers> Allocate(Device* device, const Decoder& decoder, int64_t max_rows);
+  // What Allocate takes.
+  static size_t BytesFor(const Decoder& decoder, int64_t max_rows);
   int64_t max_rows() const { return max_rows_; }
 
  private:
   friend class RowBatch;
+  // Points the views into memory from base on and returns its size.
+  size_t LayOut(const Decoder& decoder, std::byte* base);
+
   Buffer memory_;
   int64_t max_rows_ = 0;
   MatrixView residual_;
@@ -35,10 +41,14 @@ class RowBuffers {
 // The first num_rows rows of a RowBuffers, and what their embedding, RoPE and KV append need.
 //
 //   residual [rows, hidden] fp32       the residual stream, without delta
-//   delta    [rows, hidden] fp32       output of the last block, added to residual by the next norm
+//   delta    [rows, hidden] product    output of the last block, added to residual by the next norm
 //   hidden   [rows, hidden] dtype      normed input of the next product
-//   qkv      [rows, (num_heads + 2 num_kv_heads) head_dim] dtype
+//   qkv      [rows, (num_heads + 2 num_kv_heads) head_dim] product
 //   attention_out [rows, num_heads head_dim] dtype
+//   gate_up  [rows, 2 intermediate] product
+//   mlp      [rows, intermediate] dtype
+//
+// product: Ops::ProductDType, fp32 or dtype as the backend likes it.
 class RowBatch {
  public:
   RowBatch(const RowBuffers& buffers, int64_t num_rows);

@@ -23,8 +23,19 @@ struct AttentionBatch {
   int64_t num_rows = 0;
 };
 
-// Backend's preparation of a batch (work split, device copies of tables), made once an iteration and used by
-// every layer.
+// What a plan must have room for.
+struct AttentionCapacity {
+  int64_t max_rows = 0;
+  int64_t max_sequences = 0;
+  int64_t max_blocks = 0;  // sum of the lengths of the block tables
+  KvShape kv;
+  int64_t num_heads = 0;
+  int64_t sliding_window = 0;  // of all calls with this plan
+};
+
+// Backend's preparation of a batch (work split, device copies of tables), renewed once an iteration and used
+// by every layer. Its device memory stays where it is, so that a captured graph runs with whatever batch the
+// plan holds at the time.
 class AttentionPlan {
  public:
   virtual ~AttentionPlan() = default;

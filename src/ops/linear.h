@@ -1,7 +1,9 @@
 // Linear operations: y = x W^T (+ bias).
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/dtype.h"
 #include "base/matrix_view.h"
@@ -23,6 +25,8 @@ class LinearWeight {
   virtual void LoadRows(int64_t row_begin, int64_t num_rows, const void* rows) = 0;
   // fp32 bias values of the same rows. A weight without a call has no bias.
   virtual void LoadBias(int64_t row_begin, int64_t num_rows, const float* bias) = 0;
+  // All rows = HashedUniform(seed, index, bound), rounded: weights without a checkpoint. Blocks.
+  virtual void FillRandom(uint64_t seed, float bound) = 0;
 };
 
 // y[rows, out] = x[rows, in] W^T + bias. x: the weight's dtype. y: fp32 or the weight's dtype.
@@ -34,6 +38,14 @@ struct LinearArgs {
   MatrixView x;
   const LinearWeight* weight = nullptr;
   MatrixView y;
+};
+
+// Products whose speed matters: every count of rows with weights of one shape, as they follow each other in
+// the layers of a model (so that a measurement does not find its weight in a cache).
+struct LinearTuning {
+  std::span<const LinearWeight* const> weights;  // same shape and dtype, at least one
+  DType y_dtype = DType::kF32;
+  std::span<const int64_t> row_counts;
 };
 
 }  // namespace tandem

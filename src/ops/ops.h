@@ -23,7 +23,16 @@ class Ops {
 
   virtual Result<std::unique_ptr<LinearWeight>> CreateLinearWeight(int64_t out_features, int64_t in_features,
                                                                    DType dtype) = 0;
-  virtual std::unique_ptr<AttentionPlan> PlanAttention(const AttentionBatch& batch) = 0;
+  // A plan with room for any batch within the capacity. Errors: kResourceExhausted.
+  virtual Result<std::unique_ptr<AttentionPlan>> CreateAttentionPlan(const AttentionCapacity& capacity) = 0;
+  // Makes plan that of batch, for everything enqueued on stream from now on, replays of graphs captured with
+  // this plan included. What ran with the plan before must have ended.
+  virtual void PlanAttention(Stream& stream, const AttentionBatch& batch, AttentionPlan* plan) = 0;
+
+  // Finds the fastest way for products that will be needed often. Blocks. Without it Linear works as well.
+  virtual void TuneLinear(Stream& stream, const LinearTuning& tuning) = 0;
+  // Type of the results that stay between the ops of a layer (qkv, gate_up, delta) for an engine dtype.
+  virtual DType ProductDType(DType dtype) const = 0;
 
   virtual void Embedding(Stream& stream, const EmbeddingArgs& args) = 0;
   virtual void AddRmsNorm(Stream& stream, const AddRmsNormArgs& args) = 0;
@@ -33,6 +42,9 @@ class Ops {
   virtual void SiluMul(Stream& stream, const SiluMulArgs& args) = 0;
   virtual void GatherRows(Stream& stream, const GatherRowsArgs& args) = 0;
   virtual void Sample(Stream& stream, const SampleArgs& args) = 0;
+  // matrix (dense, engine dtype or fp32) = HashedUniform(seed, index, bound) of base/hashed_uniform.h,
+  // rounded.
+  virtual void FillRandom(Stream& stream, const MatrixView& matrix, uint64_t seed, float bound) = 0;
 
   // What the ops chose for this machine ("bf16: AVX-512 BF16 up to 32 rows, oneDNN above"), for doctor and
   // the log.

@@ -33,8 +33,9 @@ struct SampleRow {
   int32_t forced_token = -1;
 };
 
-// logits: [rows, vocab] fp32, left unchanged. rows and results: host memory, results as long as rows; both,
-// and what the spans point to, stay alive and unchanged until the stream has run the op.
+// logits: [rows, vocab] fp32; undefined afterwards. Each row of logits belongs to one SampleRow at most. rows
+// and results: host memory, results as long as rows; both, and what the spans point to, stay alive and
+// unchanged until the stream has run the op. results are filled after the stream's Synchronize.
 struct SampleArgs {
   MatrixView logits;
   std::span<const SampleRow> rows;

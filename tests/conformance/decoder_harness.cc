@@ -1,9 +1,10 @@
 #include "conformance/decoder_harness.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
-#include "device/host/host_device.h"
+#include "execute/int_inputs.h"
 #include "plan/plan_printer.h"
 #include "plan/plan_validator.h"
 
@@ -18,26 +19,41 @@ T Must(Result<T> result) {
 
 }  // namespace
 
-DecoderHarness::DecoderHarness(const std::string& model_path, const Options& options)
-    : device_(CreateHostDevice({.num_compute_threads = options.num_threads})), ops_(CreateHostOps()) {
+bool DecoderHarness::HasCuda() {
+  EngineOptions options;
+  options.device = "cuda";
+  return CreateBackend(options).ok();
+}
+
+DecoderHarness::DecoderHarness(const std::string& model_path, const Options& options) {
+  EngineOptions engine_options;
+  engine_options.device = options.device;
+  engine_options.cpu_threads = options.num_threads;
+  engine_options.gpu_sm_limit = options.sm_limit;
+  backend_ = Must(CreateBackend(engine_options));
+  Device* device = backend_.device.get();
+  Ops* ops = backend_.ops.get();
   const auto checkpoint = Must(Checkpoint::Open(model_path));
   const ModelConfig& config = checkpoint->config();
-  DecoderWeights weights = Must(LoadDecoderWeights(*checkpoint, device_.get(), ops_.get(),
+  DecoderWeights weights = Must(LoadDecoderWeights(*checkpoint, device, ops,
                                                    {.dtype = options.dtype,
                                                     .max_model_len = options.max_model_len,
                                                     .num_threads = options.num_threads,
                                                     .show_progress = false}));
-  decoder_ = std::make_unique<Decoder>(config, options.dtype, std::move(weights), ops_.get());
-  cache_ = Must(TieredCache::Create(device_.get(), {.num_layers = config.num_layers,
-                                                    .shape = {.dtype = options.dtype,
-                                                              .block_size = 32,
-                                                              .num_kv_heads = config.num_kv_heads,
-                                                              .head_dim = config.head_dim},
-                                                    .gpu_blocks = options.gpu_blocks,
-                                                    .cpu_blocks = options.cpu_blocks,
-                                                    .cpu_parts = options.cpu_parts}));
-  executor_ = Must(Executor::Create(device_.get(), ops_.get(), decoder_.get(), cache_.get(),
-                                    {.max_rows = options.max_rows}));
+  decoder_ = std::make_unique<Decoder>(config, options.dtype, std::move(weights), ops);
+  cache_ = Must(TieredCache::Create(device, {.num_layers = config.num_layers,
+                                             .shape = {.dtype = options.dtype,
+                                                       .block_size = 32,
+                                                       .num_kv_heads = config.num_kv_heads,
+                                                       .head_dim = config.head_dim},
+                                             .gpu_blocks = options.gpu_blocks,
+                                             .cpu_blocks = backend_.has_cpu_tier ? options.cpu_blocks : 0,
+                                             .cpu_parts = options.cpu_parts}));
+  executor_ = Must(Executor::Create(device, ops, decoder_.get(), cache_.get(),
+                                    {.max_rows = options.max_rows,
+                                     .cpu_attention = {.num_threads = options.num_threads},
+                                     .graph_batch_sizes = options.graph_batch_sizes}));
+  executor_->WarmUp();
 }
 
 DecoderHarness::~DecoderHarness() = default;
@@ -47,11 +63,22 @@ std::vector<float> DecoderHarness::LastLogits(const std::vector<int32_t>& prompt
   const auto prompt_len = static_cast<int64_t>(prompt.size());
   const int64_t num_layers = config().num_layers;
   TANDEM_CHECK(cache_->Reserve(kSequence, Tier::kGpu, prompt_len), "no room for {} tokens", prompt_len);
-  auto stream = device_->CreateStream(StreamKind::kCompute, "logits");
-  const RowBuffers buffers = Must(
-      RowBuffers::Allocate(device_.get(), config(), decoder_->dtype(), std::min(chunk_size, prompt_len)));
+  Device* device = backend_.device.get();
+  Ops* ops = backend_.ops.get();
+  auto stream = device->CreateStream(StreamKind::kCompute, "logits");
+  const RowBuffers buffers = Must(RowBuffers::Allocate(device, *decoder_, std::min(chunk_size, prompt_len)));
   std::vector<float> logits(static_cast<size_t>(config().vocab_size));
-  std::vector<std::byte> gathered(static_cast<size_t>(config().hidden_size) * sizeof(float));
+  const Buffer device_logits =
+      Must(device->Allocate(logits.size() * sizeof(float), MemoryKind::kDevice, "logits"));
+  const Buffer gathered = Must(device->Allocate(static_cast<size_t>(config().hidden_size) * sizeof(float),
+                                                MemoryKind::kDevice, "gathered"));
+  IntInputs inputs = Must(IntInputs::Allocate(device, 3 * chunk_size + 1));
+  const auto plan = Must(ops->CreateAttentionPlan({.max_rows = chunk_size,
+                                                   .max_sequences = 1,
+                                                   .max_blocks = cache_->total_blocks(Tier::kGpu),
+                                                   .kv = cache_->LayerView(Tier::kGpu, 0).shape,
+                                                   .num_heads = config().num_heads,
+                                                   .sliding_window = config().sliding_window}));
 
   for (int64_t start = 0; start < prompt_len; start += chunk_size) {
     const int64_t num_rows = std::min(chunk_size, prompt_len - start);
@@ -70,11 +97,16 @@ std::vector<float> DecoderHarness::LastLogits(const std::vector<int32_t>& prompt
          .num_rows = num_rows,
          .context_len = start + num_rows,
          .block_table = std::vector<int32_t>(table.begin(), table.begin() + num_blocks)});
-    const auto plan = ops_->PlanAttention(batch);
+    ops->PlanAttention(*stream, batch, plan.get());
     RowBatch rows(buffers, num_rows);
-    rows.token_ids = prompt.data() + start;
-    rows.positions = positions.data();
-    rows.slots = slots.data();
+    inputs.Clear();
+    rows.token_ids =
+        inputs.Add(std::span(prompt).subspan(static_cast<size_t>(start), static_cast<size_t>(num_rows)));
+    rows.positions = inputs.Add(positions);
+    rows.slots = inputs.Add(slots);
+    const auto last = static_cast<int32_t>(num_rows - 1);
+    const int32_t* last_index = inputs.Add({&last, 1});
+    inputs.Upload(*stream);
     decoder_->Embed(*stream, &rows);
     for (int64_t layer = 0; layer < num_layers; ++layer) {
       const KvLayerView kv = cache_->LayerView(Tier::kGpu, layer);
@@ -82,12 +114,12 @@ std::vector<float> DecoderHarness::LastLogits(const std::vector<int32_t>& prompt
       decoder_->Attend(*stream, *plan, kv, 0, num_rows, rows);
       decoder_->PostProjection(*stream, layer, &rows);
     }
-    const auto last = static_cast<int32_t>(num_rows - 1);
     if (start + num_rows == prompt_len) {
       decoder_->FinalNorm(*stream, &rows);
-      decoder_->Logits(*stream, rows, &last,
+      decoder_->Logits(*stream, rows, last_index,
                        MatrixView::Dense(gathered.data(), decoder_->dtype(), 1, config().hidden_size),
-                       MatrixView::Dense(logits.data(), DType::kF32, 1, config().vocab_size));
+                       MatrixView::Dense(device_logits.data(), DType::kF32, 1, config().vocab_size));
+      stream->Copy(logits.data(), device_logits.data(), device_logits.size_bytes());
     }
     stream->Synchronize();
   }

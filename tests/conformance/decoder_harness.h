@@ -1,4 +1,4 @@
-// A model on the host backend without the engine: logits of a prompt, and hand-made plans on a real executor.
+// A model on a backend without the engine: logits of a prompt, and hand-made plans on a real executor.
 #pragma once
 
 #include <cstdint>
@@ -7,12 +7,11 @@
 #include <string>
 #include <vector>
 
-#include "device/device.h"
+#include "engine/backend.h"
 #include "execute/executor.h"
 #include "kv/tiered_cache.h"
 #include "load/checkpoint.h"
 #include "model/decoder.h"
-#include "ops/ops.h"
 #include "request/request.h"
 
 namespace tandem {
@@ -20,6 +19,8 @@ namespace tandem {
 class DecoderHarness {
  public:
   struct Options {
+    std::string device = "host";
+    int sm_limit = 0;  // of a cuda device
     DType dtype = DType::kF32;
     int64_t max_model_len = 512;
     int64_t max_rows = 512;
@@ -27,10 +28,14 @@ class DecoderHarness {
     int64_t cpu_blocks = 64;
     int64_t cpu_parts = 0;  // of the cpu tier, as TieredCacheOptions has it
     int num_threads = 2;
+    std::vector<int64_t> graph_batch_sizes;
   };
   // CHECKs that the checkpoint loads.
   DecoderHarness(const std::string& model_path, const Options& options);
   ~DecoderHarness();
+
+  // Whether this build and this machine have the backend.
+  static bool HasCuda();
 
   const ModelConfig& config() const { return decoder_->config(); }
   TieredCache& cache() { return *cache_; }
@@ -50,8 +55,7 @@ class DecoderHarness {
   DecodeRow NextRow(SequenceId id) const { return {id, request(id).num_tokens() - 1}; }
 
  private:
-  std::unique_ptr<Device> device_;
-  std::unique_ptr<Ops> ops_;
+  Backend backend_;
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<TieredCache> cache_;
   std::unique_ptr<Executor> executor_;

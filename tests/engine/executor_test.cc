@@ -76,6 +76,38 @@ TEST_P(ExecutorTest, BatchedGpuDecodes) {
   ExpectReferenceTokens();
 }
 
+// Replays of recorded sizes, with rows to spare and without, between iterations that are enqueued op by op.
+TEST(DecodeGraphTest, ReplaysGiveTheSameTokens) {
+  std::vector<std::vector<int32_t>> tokens;
+  for (const bool graphs : {false, true}) {
+    DecoderHarness harness(
+        FixturePath("families/llama3"),
+        {.graph_batch_sizes = graphs ? std::vector<int64_t>{1, 3, 4} : std::vector<int64_t>{}});
+    for (SequenceId id = 0; id < kNumSequences; ++id) {
+      harness.AddRequest(id, PromptOf(id));
+      harness.Prefill(id);
+    }
+    const auto unfinished = [&](SequenceId id) {
+      return harness.request(id).output_tokens.size() < kNumTokens + 2 * id;
+    };
+    while (unfinished(kNumSequences - 1)) {  // 6 rows at first, which no graph holds, then fewer and fewer
+      IterationPlan plan;
+      for (SequenceId id = 0; id < kNumSequences; ++id) {
+        if (unfinished(id)) plan.main.gpu_decodes.push_back(harness.NextRow(id));
+      }
+      harness.Run(plan);
+    }
+    for (SequenceId id = 0; id < kNumSequences; ++id) {
+      const std::vector<int32_t>& output = harness.request(id).output_tokens;
+      if (graphs) {
+        EXPECT_EQ(output, tokens[id]) << "sequence " << id;
+      } else {
+        tokens.push_back(output);
+      }
+    }
+  }
+}
+
 TEST_P(ExecutorTest, MainSubBatchMixesBothTiers) {
   MoveToCpu({1, 3, 5});
   while (Unfinished(0)) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <condition_variable>
 #include <cstddef>
 #include <cstring>
@@ -123,6 +124,10 @@ Error NotEnoughMemory(size_t size_bytes, std::string_view what, const AllocateOp
                         RoundUp(size_bytes, kBytesPerMiB) / kBytesPerMiB, reason, remedy);
 }
 
+struct HostGraph : Graph {
+  std::vector<HostStream::Work> work;
+};
+
 class FifoStream : public HostStream {
  public:
   FifoStream(int num_threads, std::string_view name)
@@ -140,6 +145,10 @@ class FifoStream : public HostStream {
   std::string_view name() const override { return name_; }
 
   void Enqueue(Work work) override {
+    if (capture_ != nullptr) {
+      capture_->work.push_back(std::move(work));
+      return;
+    }
     {
       const std::lock_guard lock(mutex_);
       queue_.push_back(std::move(work));
@@ -164,13 +173,42 @@ class FifoStream : public HostStream {
     });
   }
 
+  void BeginCapture() override {
+    TANDEM_CHECK(capture_ == nullptr, "stream {} is recording already", name_);
+    capture_ = std::make_unique<HostGraph>();
+  }
+  std::unique_ptr<Graph> EndCapture() override {
+    TANDEM_CHECK(capture_ != nullptr, "stream {} is not recording", name_);
+    return std::move(capture_);
+  }
+  void Launch(Graph& graph) override {
+    auto& host_graph = dynamic_cast<HostGraph&>(graph);
+    Enqueue([&host_graph](ComputePool& pool) {
+      for (const Work& work : host_graph.work) work(pool);
+    });
+  }
+
+  void Stamp(uint64_t* time_ns) override {
+    Enqueue([time_ns](ComputePool&) {
+      *time_ns = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                           std::chrono::steady_clock::now().time_since_epoch())
+                                           .count());
+    });
+  }
+
+  // Profilers of host code see functions; there is nothing to add.
+  void BeginRange(const char* /*name*/) override {}
+  void EndRange() override {}
+
   void Record(Event& event) override {
+    TANDEM_CHECK(capture_ == nullptr, "stream {}: an event in a graph", name_);
     auto& host_event = dynamic_cast<HostEvent&>(event);
     const uint64_t number = host_event.BeginRecord();
     Enqueue([&host_event, number](ComputePool&) { host_event.CompleteRecord(number); });
   }
 
   void Wait(Event& event) override {
+    TANDEM_CHECK(capture_ == nullptr, "stream {}: an event in a graph", name_);
     auto& host_event = dynamic_cast<HostEvent&>(event);
     const uint64_t number = host_event.latest_record();
     Enqueue([&host_event, number](ComputePool&) { host_event.WaitFor(number); });
@@ -212,6 +250,7 @@ class FifoStream : public HostStream {
 
   const std::string name_;
   ComputePool pool_;
+  std::unique_ptr<HostGraph> capture_;  // null: not recording
   std::mutex mutex_;
   std::condition_variable queue_changed_;
   std::deque<Work> queue_;
@@ -329,6 +368,7 @@ class HostDevice : public Device {
     return static_cast<size_t>(books_->Available(std::numeric_limits<size_t>::max()));
   }
   bool KindsShareMemory() const override { return true; }
+  int64_t ClockOffsetNs() override { return 0; }
 
  private:
   HostDeviceOptions options_;

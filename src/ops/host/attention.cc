@@ -20,7 +20,9 @@ struct RowGroup {
 
 class HostAttentionPlan : public AttentionPlan {
  public:
-  explicit HostAttentionPlan(const AttentionBatch& batch) : batch_(batch) {
+  void Set(const AttentionBatch& batch) {
+    batch_ = batch;
+    groups_.clear();
     for (const AttentionSequence& sequence : batch_.sequences) {
       TANDEM_CHECK(sequence.num_rows >= 1 && sequence.row_begin >= 0 &&
                        sequence.row_begin + sequence.num_rows <= batch_.num_rows &&
@@ -170,15 +172,22 @@ bool WorthSplitting(const ComputePool& pool, const AttentionArgs& args, const Ho
 
 }  // namespace
 
-std::unique_ptr<AttentionPlan> HostOps::PlanAttention(const AttentionBatch& batch) {
-  return std::make_unique<HostAttentionPlan>(batch);
+Result<std::unique_ptr<AttentionPlan>> HostOps::CreateAttentionPlan(const AttentionCapacity& /*capacity*/) {
+  return std::unique_ptr<AttentionPlan>(std::make_unique<HostAttentionPlan>());
+}
+
+void HostOps::PlanAttention(Stream& /*stream*/, const AttentionBatch& batch, AttentionPlan* plan) {
+  auto* host_plan = dynamic_cast<HostAttentionPlan*>(plan);
+  TANDEM_CHECK(host_plan != nullptr, "attention: not a plan of the host backend");
+  host_plan->Set(batch);
 }
 
 void HostOps::PagedAttention(Stream& stream, const AttentionArgs& args) {
   const auto* plan = dynamic_cast<const HostAttentionPlan*>(args.plan);
   TANDEM_CHECK(plan != nullptr, "attention: not a plan of the host backend");
-  CheckAttention(args, *plan);
+  // The work may be replayed with another batch, so it looks at the plan when it runs.
   AsHostStream(stream).Enqueue([args, plan, &kernels = attention_](ComputePool& pool) {
+    CheckAttention(args, *plan);
     if (WorthSplitting(pool, args, *plan)) {
       RunPartitions(pool, args, *plan, kernels);
     } else {

@@ -57,13 +57,20 @@ struct Context {
   std::vector<int32_t> slots;
 };
 
+std::unique_ptr<AttentionPlan> MakePlan(OpTestBench& bench, const AttentionBatch& batch) {
+  auto plan = bench.ops().CreateAttentionPlan({});
+  TANDEM_CHECK(plan.ok(), "{}", plan.error().message);
+  bench.ops().PlanAttention(bench.stream(), batch, plan->get());
+  return std::move(plan).value();
+}
+
 // Attention of positions [begin, begin + count) with the context cut there.
 void Attend(OpTestBench& bench, const Shape& shape, const Context& context, int64_t begin, int64_t count,
             const MatrixView& out) {
   AttentionBatch batch;
   batch.num_rows = count;
   batch.sequences.push_back({0, count, begin + count, context.block_table});
-  const auto plan = bench.ops().PlanAttention(batch);
+  const auto plan = MakePlan(bench, batch);
   AttentionArgs args;
   args.q = context.qkv.view().Rows(begin, count).Columns(0, shape.num_heads * shape.head_dim);
   args.out = out;
@@ -233,7 +240,7 @@ TEST_P(AttentionTest, MixedBatchMatchesSequencesAlone) {
   args.scale = 0.25F;
   const TestMatrix together(DType::kF32, batch.num_rows, width);
   const TestMatrix alone(DType::kF32, batch.num_rows, width);
-  const auto plan = bench.ops().PlanAttention(batch);
+  const auto plan = MakePlan(bench, batch);
   args.plan = plan.get();
   args.q = q.view();
   args.out = together.view();
@@ -246,7 +253,7 @@ TEST_P(AttentionTest, MixedBatchMatchesSequencesAlone) {
     single.num_rows = sequence.num_rows;
     sequence.row_begin = 0;
     single.sequences.push_back(sequence);
-    const auto single_plan = bench.ops().PlanAttention(single);
+    const auto single_plan = MakePlan(bench, single);
     args.plan = single_plan.get();
     bench.ops().PagedAttention(bench.stream(), args);
     bench.Synchronize();

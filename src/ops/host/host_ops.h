@@ -30,7 +30,12 @@ class HostOps : public Ops {
 
   Result<std::unique_ptr<LinearWeight>> CreateLinearWeight(int64_t out_features, int64_t in_features,
                                                            DType dtype) override;
-  std::unique_ptr<AttentionPlan> PlanAttention(const AttentionBatch& batch) override;
+  Result<std::unique_ptr<AttentionPlan>> CreateAttentionPlan(const AttentionCapacity& capacity) override;
+  void PlanAttention(Stream& stream, const AttentionBatch& batch, AttentionPlan* plan) override;
+  // Nothing to find out: the kernels' shapes do not depend on the number of rows.
+  void TuneLinear(Stream& /*stream*/, const LinearTuning& /*tuning*/) override {}
+  // Rounding them would cost accuracy and no less time.
+  DType ProductDType(DType /*dtype*/) const override { return DType::kF32; }
   void Embedding(Stream& stream, const EmbeddingArgs& args) override;
   void AddRmsNorm(Stream& stream, const AddRmsNormArgs& args) override;
   void Linear(Stream& stream, const LinearArgs& args) override;
@@ -39,6 +44,7 @@ class HostOps : public Ops {
   void SiluMul(Stream& stream, const SiluMulArgs& args) override;
   void GatherRows(Stream& stream, const GatherRowsArgs& args) override;
   void Sample(Stream& stream, const SampleArgs& args) override;
+  void FillRandom(Stream& stream, const MatrixView& matrix, uint64_t seed, float bound) override;
   std::string Description() const override;
 
  private:

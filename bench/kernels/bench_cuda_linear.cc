@@ -1,0 +1,288 @@
+// Products of a model on a GPU: all layers as one CUDA graph, against the time in which their weights can be
+// read or their operations done.
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <fstream>
+#include <functional>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "device/cuda/cuda_device.h"
+#include "device/cuda/cuda_error.h"
+#include "ops/cuda/cuda_linear_weight.h"
+#include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/linear_runner.h"
+#include "ops/cuda/skinny_linear.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+
+// What one H200 reached: plain reads, and large bf16 products of random data.
+constexpr double kBytesPerUs = 4.65e6;
+constexpr double kFlopsPerUs = 808e6;
+
+struct ProductShape {
+  std::string name;
+  int64_t out_features = 0;
+  int64_t in_features = 0;
+};
+
+struct ModelShape {
+  int64_t num_layers = 0;
+  std::vector<ProductShape> layer;
+  ProductShape lm_head;
+};
+
+const std::map<std::string, ModelShape>& Models() {
+  static const std::map<std::string, ModelShape> models = {
+      {"llama-3.1-8b",
+       {32,
+        {{"qkv", 6144, 4096}, {"o", 4096, 4096}, {"gate_up", 28672, 4096}, {"down", 4096, 14336}},
+        {"lm_head", 128256, 4096}}},
+      {"llama-2-7b",
+       {32,
+        {{"qkv", 12288, 4096}, {"o", 4096, 4096}, {"gate_up", 22016, 4096}, {"down", 4096, 11008}},
+        {"lm_head", 32000, 4096}}},
+      {"smollm2-135m",
+       {30,
+        {{"qkv", 960, 576}, {"o", 576, 576}, {"gate_up", 3072, 576}, {"down", 576, 1536}},
+        {"lm_head", 49152, 576}}}};
+  return models;
+}
+
+struct Options {
+  std::string model = "llama-3.1-8b";
+  std::vector<int64_t> rows = {1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 512, 2048};
+  int sm_limit = 0;
+  std::string tuning_folder;
+  std::string json;
+};
+
+// The weights of one kind of product, of all layers.
+struct Stack {
+  ProductShape shape;
+  DType y_dtype = DType::kBF16;
+  std::vector<std::unique_ptr<LinearWeight>> weights;
+};
+
+class Bench {
+ public:
+  explicit Bench(const Options& options) : options_(options), model_(Models().at(options.model)) {
+    auto device = CreateCudaDevice({.sm_limit = options.sm_limit});
+    TANDEM_CHECK(device.ok(), "{}", device.error().message);
+    device_ = std::move(device).value();
+    stream_ = device_->CreateStream(StreamKind::kCompute, "bench");
+    first_choice_ = CreateCudaOps(device_.get(), {.tuning_folder = "", .tune_linear = false});
+    tuned_ = CreateCudaOps(device_.get(), {.tuning_folder = options.tuning_folder, .tune_linear = true});
+    for (cudaEvent_t& event : events_) TANDEM_CUDA_CHECK(cudaEventCreate(&event));
+  }
+  ~Bench() {
+    for (cudaEvent_t event : events_) cudaEventDestroy(event);
+  }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+
+  Json Run() {
+    for (const ProductShape& shape : model_.layer) {
+      stacks_.push_back(MakeStack(shape, model_.num_layers, DType::kBF16));
+    }
+    lm_head_ = MakeStack(model_.lm_head, 1, DType::kF32);
+    AllocateMatrices();
+    const auto tune_begin = std::chrono::steady_clock::now();
+    for (Stack& stack : stacks_) Tune(stack);
+    Tune(lm_head_);
+    const std::chrono::duration<double> tune_time = std::chrono::steady_clock::now() - tune_begin;
+
+    Json result = {{"gpu", device_->Description()}, {"products", tuned_->Description()},
+                   {"model", options_.model},       {"tuning_s", tune_time.count()},
+                   {"layers", Json::array()},       {"lm_head", Json::array()}};
+    std::vector<const Stack*> layer;
+    for (const Stack& stack : stacks_) layer.push_back(&stack);
+    for (const int64_t rows : options_.rows) {
+      Json entry = Measure(layer, rows, model_.num_layers);
+      for (const Stack* stack : layer) {
+        entry["alone"][stack->shape.name] = Measure({stack}, rows, model_.num_layers);
+      }
+      Print("layer", entry);
+      result["layers"].push_back(std::move(entry));
+    }
+    for (const int64_t rows : options_.rows) {
+      constexpr int64_t kMaxRowsOfLogits = 512;
+      if (rows > kMaxRowsOfLogits) continue;
+      Json entry = Measure({&lm_head_}, rows, 1);
+      Print("lm_head", entry);
+      result["lm_head"].push_back(std::move(entry));
+    }
+    return result;
+  }
+
+ private:
+  using Multiply = std::function<void(const LinearArgs&)>;
+
+  Stack MakeStack(const ProductShape& shape, int64_t count, DType y_dtype) {
+    Stack stack;
+    stack.shape = shape;
+    stack.y_dtype = y_dtype;
+    for (int64_t i = 0; i < count; ++i) {
+      auto weight = tuned_->CreateLinearWeight(shape.out_features, shape.in_features, DType::kBF16);
+      TANDEM_CHECK(weight.ok(), "{}", weight.error().message);
+      stack.weights.push_back(std::move(weight).value());
+      stack.weights.back()->FillRandom(static_cast<uint64_t>(i + 1), 0.03F);
+    }
+    return stack;
+  }
+
+  void AllocateMatrices() {
+    int64_t max_in = 0;
+    size_t max_y_bytes = 0;
+    const int64_t max_rows = *std::max_element(options_.rows.begin(), options_.rows.end());
+    const auto account = [&](const Stack& stack, int64_t rows) {
+      max_in = std::max(max_in, stack.shape.in_features);
+      max_y_bytes = std::max(max_y_bytes,
+                             static_cast<size_t>(rows * stack.shape.out_features) * DTypeSize(stack.y_dtype));
+    };
+    for (const Stack& stack : stacks_) account(stack, max_rows);
+    account(lm_head_, std::min<int64_t>(max_rows, 512));
+    x_ = device_->Allocate(static_cast<size_t>(max_rows * max_in) * 2, MemoryKind::kDevice, "x").value();
+    y_ = device_->Allocate(max_y_bytes, MemoryKind::kDevice, "y").value();
+    tuned_->FillRandom(*stream_, MatrixView::Dense(x_.data(), DType::kBF16, max_rows, max_in), 1, 1.0F);
+    stream_->Synchronize();
+  }
+
+  void Tune(const Stack& stack) {
+    std::vector<const LinearWeight*> weights;
+    for (const auto& weight : stack.weights) weights.push_back(weight.get());
+    std::vector<int64_t> rows = options_.rows;
+    if (&stack == &lm_head_) std::erase_if(rows, [](int64_t count) { return count > 512; });
+    tuned_->TuneLinear(*stream_, {weights, stack.y_dtype, rows});
+  }
+
+  LinearArgs Args(const Stack& stack, size_t layer, int64_t rows) const {
+    return {MatrixView::Dense(x_.data(), DType::kBF16, rows, stack.shape.in_features),
+            stack.weights[layer].get(),
+            MatrixView::Dense(y_.data(), stack.y_dtype, rows, stack.shape.out_features)};
+  }
+
+  // Microseconds a layer; the products of all layers are one graph.
+  double TimeUs(const std::vector<const Stack*>& stacks, int64_t rows, int64_t num_layers,
+                const Multiply& multiply) {
+    const auto enqueue_layers = [&](int64_t count) {
+      for (int64_t layer = 0; layer < count; ++layer) {
+        for (const Stack* stack : stacks) multiply(Args(*stack, static_cast<size_t>(layer), rows));
+      }
+    };
+    enqueue_layers(1);
+    stream_->Synchronize();
+    // A single product is repeated, so that the start of the graph does not count much.
+    const int64_t passes = num_layers == 1 ? 4 : 1;
+    stream_->BeginCapture();
+    for (int64_t pass = 0; pass < passes; ++pass) enqueue_layers(num_layers);
+    const std::unique_ptr<Graph> graph = stream_->EndCapture();
+    constexpr int kReplays = 7;
+    const cudaStream_t stream = AsCudaStream(*stream_).handle();
+    std::vector<double> times_us;
+    stream_->Launch(*graph);
+    for (int replay = 0; replay < kReplays; ++replay) {
+      // Behind a graph that still runs: the time to enqueue this one is hidden.
+      TANDEM_CUDA_CHECK(cudaEventRecord(events_[0], stream));
+      stream_->Launch(*graph);
+      TANDEM_CUDA_CHECK(cudaEventRecord(events_[1], stream));
+      stream_->Launch(*graph);
+      TANDEM_CUDA_CHECK(cudaEventSynchronize(events_[1]));
+      float elapsed_ms = 0.0F;
+      TANDEM_CUDA_CHECK(cudaEventElapsedTime(&elapsed_ms, events_[0], events_[1]));
+      times_us.push_back(double{elapsed_ms} * 1e3 / static_cast<double>(num_layers * passes));
+    }
+    stream_->Synchronize();
+    std::nth_element(times_us.begin(), times_us.begin() + kReplays / 2, times_us.end());
+    return times_us[kReplays / 2];
+  }
+
+  Json Measure(const std::vector<const Stack*>& stacks, int64_t rows, int64_t num_layers) {
+    double bytes = 0.0;
+    double flops = 0.0;
+    for (const Stack* stack : stacks) {
+      const auto elements = static_cast<double>(stack->shape.out_features * stack->shape.in_features);
+      bytes += 2.0 * elements;
+      flops += 2.0 * elements * static_cast<double>(rows);
+    }
+    const double floor_us = std::max(bytes / kBytesPerUs, flops / kFlopsPerUs);
+    Json entry = {{"rows", rows}, {"floor_us", floor_us}};
+    const auto add = [&](const std::string& name, const Multiply& multiply) {
+      const double us = TimeUs(stacks, rows, num_layers, multiply);
+      entry[name] = {{"us", us}, {"share_of_floor", floor_us / us}};
+    };
+    add("first_choice", [&](const LinearArgs& args) { first_choice_->Linear(*stream_, args); });
+    add("tuned", [&](const LinearArgs& args) { tuned_->Linear(*stream_, args); });
+    for (int variant = 0; rows <= kMaxSkinnyRows && variant < kNumSkinnyVariants; ++variant) {
+      add(fmt::format("skinny_{}", variant), [&](const LinearArgs& args) {
+        LaunchSkinnyLinear(AsCudaStream(*stream_), args.x, AsCudaLinearWeight(args.weight).view(), nullptr,
+                           args.y, variant);
+      });
+    }
+    return entry;
+  }
+
+  static void Print(const std::string& what, const Json& entry) {
+    std::string line = fmt::format("{:8} {:5} rows: floor {:8.1f} us", what, entry["rows"].get<int64_t>(),
+                                   entry["floor_us"].get<double>());
+    const auto append = [&line](const Json& from, const std::string& prefix) {
+      for (const auto& [name, value] : from.items()) {
+        if (value.is_object() && value.contains("us")) {
+          line += fmt::format(", {}{} {:.1f}", prefix, name, value["us"].get<double>());
+        }
+      }
+    };
+    append(entry, "");
+    if (entry.contains("alone")) {
+      for (const auto& [name, value] : entry["alone"].items()) {
+        line += fmt::format("\n    {:8}", name);
+        append(value, "");
+      }
+    }
+    std::cerr << line << '\n';
+  }
+
+  Options options_;
+  ModelShape model_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Ops> first_choice_;
+  std::unique_ptr<Ops> tuned_;
+  std::vector<Stack> stacks_;
+  Stack lm_head_;
+  Buffer x_;
+  Buffer y_;
+  std::array<cudaEvent_t, 2> events_ = {};
+};
+
+}  // namespace
+}  // namespace tandem
+
+int main(int argc, char** argv) {
+  tandem::Options options;
+  CLI::App app("Products of a model's layers on a GPU, against the limits of the machine");
+  app.add_option("--model", options.model)->check(CLI::IsMember(tandem::Models()))->capture_default_str();
+  app.add_option("--rows", options.rows, "Row counts")->delimiter(',')->check(CLI::Range(1, 8192));
+  app.add_option("--sm-limit", options.sm_limit, "SMs of the GPU that may be used; 0: all");
+  app.add_option("--tuning-folder", options.tuning_folder, "Where measured choices are kept");
+  app.add_option("--json", options.json, "Result file; standard output if not given");
+  CLI11_PARSE(app, argc, argv);
+  const nlohmann::json result = tandem::Bench(options).Run();
+  if (options.json.empty()) {
+    std::cout << result.dump(1) << '\n';
+  } else {
+    std::ofstream(options.json) << result.dump(1) << '\n';
+  }
+  return 0;
+}

@@ -1,0 +1,63 @@
+#include "base/timeline.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace tandem {
+namespace {
+
+nlohmann::json Written(const Timeline& timeline) {
+  const std::string path = testing::TempDir() + "timeline_test.json";
+  const Status written = timeline.WriteChromeTrace(path);
+  EXPECT_TRUE(written.ok());
+  std::ifstream file(path);
+  nlohmann::json trace = nlohmann::json::parse(file);
+  std::remove(path.c_str());
+  return trace;
+}
+
+TEST(TimelineTest, SpansKeepLaneNameAndTime) {
+  Timeline timeline(10);
+  timeline.Add("gpu", "attention", 3, 5'000, 9'500);
+  timeline.Add("engine", "plan", -1, 2'000, 3'000);
+  const nlohmann::json trace = Written(timeline);
+  std::map<int, std::string> lanes;
+  std::map<std::string, nlohmann::json> spans;
+  for (const nlohmann::json& event : trace["traceEvents"]) {
+    if (event["name"] == "thread_name") lanes[event["tid"]] = event["args"]["name"];
+    if (event["ph"] == "X") spans[event["name"]] = event;
+  }
+  ASSERT_EQ(spans.size(), 2U);
+  EXPECT_EQ(lanes[spans["attention 3"]["tid"]], "gpu");
+  EXPECT_EQ(lanes[spans["plan"]["tid"]], "engine");
+  EXPECT_DOUBLE_EQ(spans["attention 3"]["ts"], 3.0);
+  EXPECT_DOUBLE_EQ(spans["attention 3"]["dur"], 4.5);
+  EXPECT_DOUBLE_EQ(spans["plan"]["ts"], 0.0);
+}
+
+TEST(TimelineTest, StopsAtItsLimit) {
+  Timeline timeline(2);
+  for (int i = 0; i < 5; ++i) timeline.Add("gpu", "iteration", i, i * 10, i * 10 + 5);
+  EXPECT_TRUE(timeline.full());
+  EXPECT_EQ(Written(timeline)["traceEvents"].size(), 2U + 1U + 1U);  // spans, one lane, the process
+}
+
+TEST(TimelineTest, UnwritablePathIsAnError) {
+  const Status written = Timeline(1).WriteChromeTrace("/no/such/folder/timeline.json");
+  ASSERT_FALSE(written.ok());
+  EXPECT_EQ(written.error().code, ErrorCode::kIo);
+  EXPECT_NE(written.error().message.find("/no/such/folder/timeline.json"), std::string::npos);
+}
+
+TEST(TimelineTest, ScopeWithoutTimelineDoesNothing) {
+  Timeline timeline(4);
+  { const TimelineScope scope(&timeline, "engine", "plan"); }
+  { const TimelineScope scope(nullptr, "engine", "plan"); }
+  EXPECT_EQ(Written(timeline)["traceEvents"].size(), 3U);
+}
+
+}  // namespace
+}  // namespace tandem

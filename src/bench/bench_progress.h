@@ -1,0 +1,33 @@
+// Progress of a benchmark on stderr: a bar on a terminal, a log line every 10 % otherwise.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+#include "bench/request_recorder.h"
+
+namespace tandem {
+
+// One thread.
+class BenchProgress {
+ public:
+  BenchProgress(std::string title, int64_t num_requests);
+  // Clears the bar.
+  ~BenchProgress();
+  BenchProgress(const BenchProgress&) = delete;
+  BenchProgress& operator=(const BenchProgress&) = delete;
+
+  void Show(const RequestRecorder::Progress& progress);
+  // How often Show is worth a call.
+  std::chrono::milliseconds interval() const;
+
+ private:
+  const std::string title_;
+  const int64_t num_requests_;
+  const bool is_terminal_;
+  const Clock::time_point start_;
+  int64_t last_logged_tenth_ = 0;
+};
+
+}  // namespace tandem

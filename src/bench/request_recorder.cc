@@ -1,0 +1,68 @@
+#include "bench/request_recorder.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace tandem {
+
+RequestRecorder::RequestRecorder(const std::vector<WorkloadRequest>& requests) {
+  records_.resize(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    records_[i].prompt_tokens = requests[i].prompt_tokens;
+    records_[i].wanted_output_tokens = requests[i].output_tokens;
+    // No allocation while the clock runs.
+    records_[i].inter_token_ms.reserve(static_cast<size_t>(requests[i].output_tokens));
+  }
+}
+
+void RequestRecorder::Start(int64_t index, Clock::time_point now) {
+  records_[static_cast<size_t>(index)].start = now;
+}
+
+void RequestRecorder::AddTokens(int64_t index, int64_t num_tokens, Clock::time_point now) {
+  RequestRecord& record = records_[static_cast<size_t>(index)];
+  // Tokens that arrive together have no time between them.
+  for (int64_t i = 0; i < num_tokens; ++i) {
+    if (record.output_tokens++ == 0) {
+      record.first_token = now;
+    } else {
+      record.inter_token_ms.push_back(
+          std::chrono::duration<float, std::milli>(now - record.last_token).count());
+    }
+    record.last_token = now;
+  }
+}
+
+void RequestRecorder::End(int64_t index, std::string error) {
+  RequestRecord& record = records_[static_cast<size_t>(index)];
+  TANDEM_CHECK(!record.ended, "request {} ends twice", index);
+  record.error = std::move(error);
+  if (record.error.empty() && record.output_tokens != record.wanted_output_tokens) {
+    record.error =
+        fmt::format("{} output tokens instead of {}", record.output_tokens, record.wanted_output_tokens);
+  }
+  record.ended = true;
+  const std::lock_guard lock(mutex_);
+  progress_.output_tokens += record.output_tokens;
+  if (!record.error.empty()) ++progress_.failed;
+  if (++progress_.ended == static_cast<int64_t>(records_.size())) all_ended_.notify_all();
+}
+
+RequestRecorder::Progress RequestRecorder::WaitFor(std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  all_ended_.wait_for(lock, timeout,
+                      [&] { return progress_.ended == static_cast<int64_t>(records_.size()); });
+  return progress_;
+}
+
+std::vector<RequestRecord> RequestRecorder::TakeRecords() {
+  const std::lock_guard lock(mutex_);
+  TANDEM_CHECK(progress_.ended == static_cast<int64_t>(records_.size()), "{} of {} requests have ended",
+               progress_.ended, records_.size());
+  return std::move(records_);
+}
+
+}  // namespace tandem

@@ -1,0 +1,61 @@
+// When the tokens of a benchmark's requests arrived, from whatever client sends them.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "bench/workload.h"
+#include "request/request.h"
+
+namespace tandem {
+
+struct RequestRecord {
+  int64_t prompt_tokens = 0;
+  int64_t wanted_output_tokens = 0;
+  int64_t output_tokens = 0;  // that have arrived
+  Clock::time_point start;    // when it was sent (or should have been, if the client was late)
+  Clock::time_point first_token;
+  Clock::time_point last_token;
+  std::vector<float> inter_token_ms;  // from each token to the next: output_tokens - 1 values
+  bool ended = false;
+  std::string error;  // why it failed; empty if it did not
+
+  bool completed() const { return ended && error.empty(); }
+};
+
+// Start, AddTokens and End of one request come in this order, from one thread at a time; different requests
+// may come from different threads. Requests go by their index in the workload.
+class RequestRecorder {
+ public:
+  explicit RequestRecorder(const std::vector<WorkloadRequest>& requests);
+
+  void Start(int64_t index, Clock::time_point now);
+  void AddTokens(int64_t index, int64_t num_tokens, Clock::time_point now);
+  // error: empty if all went well; a request that got another number of tokens than it wanted has failed too.
+  // What the request recorded is visible to whoever learns of the end through this class.
+  void End(int64_t index, std::string error);
+
+  struct Progress {
+    int64_t ended = 0;
+    int64_t failed = 0;
+    int64_t output_tokens = 0;  // of the requests that have ended
+  };
+  // Blocks until all requests have ended or the timeout is over.
+  Progress WaitFor(std::chrono::milliseconds timeout);
+
+  // Once all have ended.
+  std::vector<RequestRecord> TakeRecords();
+
+ private:
+  std::vector<RequestRecord> records_;
+
+  std::mutex mutex_;
+  std::condition_variable all_ended_;
+  Progress progress_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,194 @@
+#include "bench/workload.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string_view>
+#include <utility>
+
+#include "base/check.h"
+#include "base/param_error.h"
+#include "bench/embedded_traces.h"
+#include "bench/trace_csv.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::string_view kSyntheticPrefix = "synthetic:";
+constexpr int64_t kMaxSyntheticTokens = int64_t{1} << 30;
+
+struct NamedTrace {
+  std::string_view name;
+  std::string_view file_name;
+};
+constexpr std::array kNamedTraces = {NamedTrace{"azure-code", "azure_code.csv"},
+                                     NamedTrace{"azure-conv", "azure_conv.csv"},
+                                     NamedTrace{"osc", "osc.csv"}};
+
+template <typename... Args>
+Error WorkloadError(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
+  return MakeParamError(code, "workload", format, std::forward<Args>(args)...);
+}
+
+// An unbiased draw from [0, bound): the same numbers with every standard library.
+uint64_t DrawBelow(std::mt19937_64& random, uint64_t bound) {
+  const uint64_t limit = std::mt19937_64::max() - std::mt19937_64::max() % bound;
+  uint64_t value = random();
+  while (value >= limit) value = random();
+  return value % bound;
+}
+
+struct SyntheticLengths {
+  int64_t in = 0;
+  int64_t out = 0;
+};
+
+// "in=1000,out=100", in any order.
+Result<SyntheticLengths> ParseSynthetic(const std::string& name) {
+  const auto malformed = [&](std::string_view why) {
+    return WorkloadError(ErrorCode::kInvalidArgument, "'{}': {}; it is written synthetic:in=1000,out=100",
+                         name, why);
+  };
+  SyntheticLengths lengths;
+  std::string_view rest = std::string_view(name).substr(kSyntheticPrefix.size());
+  while (!rest.empty()) {
+    const size_t comma = rest.find(',');
+    const std::string_view part = rest.substr(0, comma);
+    rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
+    int64_t* target = nullptr;
+    if (part.starts_with("in=")) target = &lengths.in;
+    if (part.starts_with("out=")) target = &lengths.out;
+    if (target == nullptr) return malformed(fmt::format("'{}' is neither in=N nor out=N", part));
+    if (*target != 0) return malformed(fmt::format("'{}' comes second", part));
+    const std::string_view digits = part.substr(part.find('=') + 1);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), *target);
+    if (error != std::errc() || end != digits.data() + digits.size() || *target < 1 ||
+        *target > kMaxSyntheticTokens) {
+      return malformed(fmt::format("'{}' is no number of tokens from 1 to {}", digits, kMaxSyntheticTokens));
+    }
+  }
+  if (lengths.in == 0) return malformed("there is no in=N");
+  if (lengths.out == 0) return malformed("there is no out=N");
+  return lengths;
+}
+
+std::vector<WorkloadRequest> DrawSynthetic(const SyntheticLengths& lengths, int64_t num_requests,
+                                           uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto draw = [&random](int64_t mean) {
+    const int64_t spread = mean / 10;
+    return mean - spread + static_cast<int64_t>(DrawBelow(random, static_cast<uint64_t>(2 * spread + 1)));
+  };
+  std::vector<WorkloadRequest> requests(static_cast<size_t>(num_requests));
+  for (WorkloadRequest& request : requests) {
+    request.prompt_tokens = draw(lengths.in);
+    request.output_tokens = draw(lengths.out);
+  }
+  return requests;
+}
+
+Result<std::vector<WorkloadRequest>> ReadTrace(const std::string& name) {
+  for (const NamedTrace& named : kNamedTraces) {
+    if (named.name != name) continue;
+    for (const EmbeddedTrace& trace : EmbeddedTraces()) {
+      if (trace.file_name == named.file_name)
+        return ParseTraceCsv(trace.content, std::string(trace.file_name));
+    }
+    TANDEM_CHECK(false, "the trace {} is not embedded", named.file_name);
+  }
+  std::ifstream file(name, std::ios::binary);
+  if (!file) {
+    return WorkloadError(
+        ErrorCode::kNotFound,
+        "'{}' is no workload and no file that can be read; workloads are azure-code, azure-conv, "
+        "osc, synthetic:in=N,out=N or the path of a CSV file",
+        name);
+  }
+  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (file.bad()) return WorkloadError(ErrorCode::kIo, "{} cannot be read", name);
+  auto requests = ParseTraceCsv(text, name);
+  if (requests.ok()) return requests;
+  Error error = requests.error();
+  error.param = "workload";
+  return error;
+}
+
+// The first num_requests of trace, begun again when it ends.
+std::vector<WorkloadRequest> Repeat(const std::vector<WorkloadRequest>& trace, int64_t num_requests) {
+  std::vector<WorkloadRequest> requests;
+  requests.reserve(static_cast<size_t>(num_requests));
+  const auto size = static_cast<int64_t>(trace.size());
+  // A round lasts as long as the trace, plus one mean gap before it begins again.
+  double round_s = 0;
+  if (trace.front().arrival_s) {
+    const double span_s = *trace.back().arrival_s - *trace.front().arrival_s;
+    round_s = span_s + (size > 1 ? span_s / static_cast<double>(size - 1) : 0.0);
+  }
+  for (int64_t i = 0; i < num_requests; ++i) {
+    WorkloadRequest request = trace[static_cast<size_t>(i % size)];
+    if (request.arrival_s) {
+      const int64_t round = i / size;
+      *request.arrival_s += static_cast<double>(round) * round_s - *trace.front().arrival_s;
+    }
+    requests.push_back(request);
+  }
+  return requests;
+}
+
+}  // namespace
+
+Result<Workload> LoadWorkload(const std::string& name, int64_t num_requests, uint64_t seed) {
+  TANDEM_CHECK(num_requests >= 1, "a workload of {} requests", num_requests);
+  Workload workload;
+  workload.name = name;
+  if (name.starts_with(kSyntheticPrefix)) {
+    TANDEM_ASSIGN_OR_RETURN(const SyntheticLengths lengths, ParseSynthetic(name));
+    workload.requests = DrawSynthetic(lengths, num_requests, seed);
+  } else {
+    TANDEM_ASSIGN_OR_RETURN(const std::vector<WorkloadRequest> trace, ReadTrace(name));
+    workload.requests = Repeat(trace, num_requests);
+  }
+  return workload;
+}
+
+void DropTooLong(int64_t max_model_len, Workload* workload) {
+  workload->num_dropped +=
+      static_cast<int64_t>(std::erase_if(workload->requests, [max_model_len](const WorkloadRequest& request) {
+        return request.prompt_tokens + request.output_tokens > max_model_len;
+      }));
+}
+
+std::vector<int32_t> RandomPrompt(uint64_t seed, int64_t index, int64_t num_tokens, int64_t vocab_size) {
+  constexpr uint64_t kOddConstant = 0x9e3779b97f4a7c15U;
+  std::mt19937_64 random(seed ^ (kOddConstant * (static_cast<uint64_t>(index) + 1)));
+  std::vector<int32_t> tokens(static_cast<size_t>(num_tokens));
+  for (int32_t& token : tokens) {
+    token = static_cast<int32_t>(DrawBelow(random, static_cast<uint64_t>(vocab_size)));
+  }
+  return tokens;
+}
+
+Status WriteWorkloadJson(const Workload& workload, uint64_t seed, const std::string& path) {
+  using nlohmann::ordered_json;
+  ordered_json requests = ordered_json::array();
+  for (const WorkloadRequest& request : workload.requests) {
+    ordered_json entry = {{"prompt_tokens", request.prompt_tokens}, {"output_tokens", request.output_tokens}};
+    if (request.arrival_s) entry["arrival_s"] = *request.arrival_s;
+    requests.push_back(std::move(entry));
+  }
+  const ordered_json root = {{"workload", workload.name},
+                             {"seed", seed},
+                             {"dropped", workload.num_dropped},
+                             {"requests", std::move(requests)}};
+  std::ofstream file(path);
+  file << root.dump(-1, ' ', false, ordered_json::error_handler_t::replace) << '\n';
+  file.close();
+  if (!file) return MakeParamError(ErrorCode::kIo, "dump-workload", "{} cannot be written", path);
+  return {};
+}
+
+}  // namespace tandem

@@ -1,0 +1,66 @@
+// Events and flags of the cuda backend.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "device/device.h"
+
+namespace tandem {
+
+class CudaEvent : public Event {
+ public:
+  CudaEvent();
+  ~CudaEvent() override;
+  CudaEvent(const CudaEvent&) = delete;
+  CudaEvent& operator=(const CudaEvent&) = delete;
+  void Synchronize() override;
+  bool Complete() const override;
+  cudaEvent_t handle() const { return event_; }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
+
+// Pinned memory for flags, a cache line each. Any thread.
+class FlagWords {
+ public:
+  ~FlagWords();
+  uint32_t* Take();
+  void GiveBack(uint32_t* word);
+
+ private:
+  std::mutex mutex_;
+  std::vector<void*> pages_;
+  std::vector<uint32_t*> free_;
+};
+
+// The word lies in pinned memory: streams read and write it by stream memory operations, host threads by
+// atomics. Streams compare cyclically, so an abort moves the word far ahead of every value in use.
+class CudaFlag : public Flag {
+ public:
+  explicit CudaFlag(std::shared_ptr<FlagWords> words);
+  ~CudaFlag() override;
+  CudaFlag(const CudaFlag&) = delete;
+  CudaFlag& operator=(const CudaFlag&) = delete;
+
+  void Set(uint32_t value) override;
+  uint32_t value() const override;
+  bool Wait(uint32_t value) override;
+  void Abort() override;
+  bool aborted() const override;
+  void Reset() override;
+  uint32_t* word() const { return word_; }
+
+ private:
+  std::shared_ptr<FlagWords> words_;
+  uint32_t* word_;
+  std::atomic<bool> aborted_{false};
+};
+
+}  // namespace tandem

@@ -1,0 +1,123 @@
+#include "device/cuda/fifo_cuda_stream.h"
+
+#include <nvtx3/nvToolsExt.h>
+
+#include <utility>
+
+#include "base/check.h"
+#include "device/cuda/cuda_error.h"
+#include "device/cuda/cuda_sync.h"
+#include "device/cuda/stamp.h"
+
+namespace tandem {
+namespace {
+
+class CudaGraph : public Graph {
+ public:
+  explicit CudaGraph(cudaGraphExec_t exec) : exec_(exec) {}
+  ~CudaGraph() override { cudaGraphExecDestroy(exec_); }
+  CudaGraph(const CudaGraph&) = delete;
+  CudaGraph& operator=(const CudaGraph&) = delete;
+  cudaGraphExec_t exec() const { return exec_; }
+
+ private:
+  cudaGraphExec_t exec_;
+};
+
+// With unified addressing a pinned word has the same address on both sides.
+CUdeviceptr AddressOf(Flag& flag) {
+  return reinterpret_cast<CUdeviceptr>(dynamic_cast<CudaFlag&>(flag).word());
+}
+
+}  // namespace
+
+FifoCudaStream::FifoCudaStream(cudaStream_t stream, const DriverApi& api, const CudaTarget& target,
+                               std::string_view name)
+    : stream_(stream), api_(api), target_(target), name_(name) {}
+
+FifoCudaStream::~FifoCudaStream() {
+  Synchronize();
+  cudaStreamDestroy(stream_);
+}
+
+void FifoCudaStream::AfterSynchronize(std::function<void()> work) {
+  after_synchronize_.push_back(std::move(work));
+}
+
+void FifoCudaStream::Copy(void* dst, const void* src, size_t size_bytes) {
+  TANDEM_CUDA_CHECK(cudaMemcpyAsync(dst, src, size_bytes, cudaMemcpyDefault, stream_),
+                    "stream {}: copy of {} bytes", name_, size_bytes);
+}
+
+void FifoCudaStream::CopyRows(void* dst, size_t dst_stride_bytes, const void* src, size_t src_stride_bytes,
+                              size_t row_bytes, size_t num_rows) {
+  TANDEM_CUDA_CHECK(cudaMemcpy2DAsync(dst, dst_stride_bytes, src, src_stride_bytes, row_bytes, num_rows,
+                                      cudaMemcpyDefault, stream_),
+                    "stream {}: copy of {} rows of {} bytes, strides {} and {}", name_, num_rows, row_bytes,
+                    dst_stride_bytes, src_stride_bytes);
+}
+
+void FifoCudaStream::Record(Event& event) {
+  TANDEM_CUDA_CHECK(cudaEventRecord(dynamic_cast<CudaEvent&>(event).handle(), stream_));
+}
+
+void FifoCudaStream::Wait(Event& event) {
+  TANDEM_CUDA_CHECK(cudaStreamWaitEvent(stream_, dynamic_cast<CudaEvent&>(event).handle()));
+}
+
+void FifoCudaStream::SetFlag(Flag& flag, uint32_t value) {
+  TANDEM_CUDA_CHECK(api_.stream_write_value(stream_, AddressOf(flag), value, CU_STREAM_WRITE_VALUE_DEFAULT),
+                    "stream {}: set flag to {}", name_, value);
+}
+
+void FifoCudaStream::WaitFlag(Flag& flag, uint32_t value) {
+  TANDEM_CUDA_CHECK(api_.stream_wait_value(stream_, AddressOf(flag), value, CU_STREAM_WAIT_VALUE_GEQ),
+                    "stream {}: wait for flag {}", name_, value);
+}
+
+void FifoCudaStream::Synchronize() {
+  TANDEM_CUDA_CHECK(cudaStreamSynchronize(stream_), "stream {}", name_);
+  // What runs may enqueue again and leave more to do for the next time.
+  const std::vector<std::function<void()>> work = std::exchange(after_synchronize_, {});
+  for (const std::function<void()>& each : work) each();
+}
+
+void FifoCudaStream::BeginCapture() {
+  TANDEM_CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "stream {}", name_);
+}
+
+std::unique_ptr<Graph> FifoCudaStream::EndCapture() {
+  cudaGraph_t graph = nullptr;
+  TANDEM_CUDA_CHECK(cudaStreamEndCapture(stream_, &graph), "stream {}", name_);
+  cudaGraphExec_t exec = nullptr;
+  TANDEM_CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0), "stream {}: graph", name_);
+  TANDEM_CUDA_CHECK(cudaGraphDestroy(graph));
+  // Without this the first launch would pay for it.
+  TANDEM_CUDA_CHECK(cudaGraphUpload(exec, stream_), "stream {}: graph", name_);
+  return std::make_unique<CudaGraph>(exec);
+}
+
+void FifoCudaStream::Launch(Graph& graph) {
+  TANDEM_CUDA_CHECK(cudaGraphLaunch(dynamic_cast<CudaGraph&>(graph).exec(), stream_), "stream {}: graph",
+                    name_);
+}
+
+void FifoCudaStream::Stamp(uint64_t* time_ns) {
+  LaunchStamp(stream_, time_ns);
+}
+
+void FifoCudaStream::BeginRange(const char* name) {
+  nvtxRangePushA(name);
+}
+
+void FifoCudaStream::EndRange() {
+  nvtxRangePop();
+}
+
+CudaStream& AsCudaStream(Stream& stream) {
+  auto* cuda_stream = dynamic_cast<CudaStream*>(&stream);
+  TANDEM_CHECK(cuda_stream != nullptr, "stream {} is not of the cuda backend", stream.name());
+  return *cuda_stream;
+}
+
+}  // namespace tandem

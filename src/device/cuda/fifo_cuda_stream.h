@@ -1,0 +1,52 @@
+// The streams that a cuda device creates.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "device/cuda/cuda_stream.h"
+#include "device/cuda/driver_api.h"
+
+namespace tandem {
+
+class FifoCudaStream : public CudaStream {
+ public:
+  // Takes the stream over. api and target outlive it.
+  FifoCudaStream(cudaStream_t stream, const DriverApi& api, const CudaTarget& target, std::string_view name);
+  ~FifoCudaStream() override;
+  FifoCudaStream(const FifoCudaStream&) = delete;
+  FifoCudaStream& operator=(const FifoCudaStream&) = delete;
+
+  cudaStream_t handle() const override { return stream_; }
+  const CudaTarget& target() const override { return target_; }
+  void AfterSynchronize(std::function<void()> work) override;
+
+  std::string_view name() const override { return name_; }
+  void Copy(void* dst, const void* src, size_t size_bytes) override;
+  void CopyRows(void* dst, size_t dst_stride_bytes, const void* src, size_t src_stride_bytes,
+                size_t row_bytes, size_t num_rows) override;
+  void Record(Event& event) override;
+  void Wait(Event& event) override;
+  void SetFlag(Flag& flag, uint32_t value) override;
+  void WaitFlag(Flag& flag, uint32_t value) override;
+  void Synchronize() override;
+  void BeginCapture() override;
+  std::unique_ptr<Graph> EndCapture() override;
+  void Launch(Graph& graph) override;
+  void Stamp(uint64_t* time_ns) override;
+  void BeginRange(const char* name) override;
+  void EndRange() override;
+
+ private:
+  cudaStream_t stream_;
+  const DriverApi& api_;
+  const CudaTarget& target_;
+  const std::string name_;
+  std::vector<std::function<void()>> after_synchronize_;
+};
+
+}  // namespace tandem

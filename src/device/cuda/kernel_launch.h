@@ -1,0 +1,55 @@
+// Launching kernels: errors with op and shape, and programmatic dependent launch.
+//
+// With programmatic dependent launch a kernel is resident before its predecessor in the stream has ended.
+// Contract of every kernel launched through LaunchKernel: it calls WaitForPredecessors() before its first
+// access to memory that any other kernel writes, and before its first write to global memory. Weights and
+// other constants may be read earlier. AllowSuccessors() lets the next kernel start its own prologue.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <string_view>
+#include <utility>
+
+#include "device/cuda/cuda_error.h"
+#include "device/cuda/cuda_stream.h"
+
+namespace tandem {
+
+#ifdef __CUDACC__
+// Memory written by all earlier kernels of the stream is visible afterwards. Every thread.
+__device__ __forceinline__ void WaitForPredecessors() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
+// The successor may start; it still waits for all of this kernel's memory operations.
+__device__ __forceinline__ void AllowSuccessors() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// op: named in the error. shared_bytes above 48 KiB: call cudaFuncSetAttribute once before.
+template <typename... Parameters, typename... Arguments>
+void LaunchKernel(std::string_view op, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                  size_t shared_bytes, CudaStream& stream, Arguments&&... arguments) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = block;
+  config.dynamicSmemBytes = shared_bytes;
+  config.stream = stream.handle();
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  config.attrs = &attribute;
+  config.numAttrs = stream.target().compute_capability >= 90 ? 1 : 0;
+  TANDEM_CUDA_CHECK(
+      cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(std::forward<Arguments>(arguments))...),
+      "{}: grid {}x{}x{}, block {}, {} bytes of shared memory", op, grid.x, grid.y, grid.z, block.x,
+      shared_bytes);
+}
+#endif
+
+}  // namespace tandem

@@ -1,0 +1,40 @@
+#include "execute/iteration_stamps.h"
+
+#include "base/check.h"
+
+namespace tandem {
+namespace {
+
+// Embedding, pre-projection, attention, post-projection, visits of cohorts, logits, sampling.
+constexpr int64_t kStampsPerLayer = 16;
+constexpr int64_t kStampsPerIteration = 16;
+
+}  // namespace
+
+Result<IterationStamps> IterationStamps::Allocate(Device* device, int64_t num_layers, bool detailed) {
+  IterationStamps stamps;
+  stamps.detailed_ = detailed;
+  const int64_t capacity = kStampsPerIteration + (detailed ? num_layers * kStampsPerLayer : 0);
+  TANDEM_ASSIGN_OR_RETURN(stamps.times_, device->Allocate(static_cast<size_t>(capacity) * sizeof(uint64_t),
+                                                          MemoryKind::kPinned, "stamps"));
+  return stamps;
+}
+
+void IterationStamps::Begin(Stream& stream) {
+  labels_.clear();
+  stream.Stamp(times_.as<uint64_t>());
+}
+
+void IterationStamps::Mark(Stream& stream, std::string_view what, int64_t layer) {
+  labels_.push_back({what, layer});
+  TANDEM_CHECK(labels_.size() < capacity(), "{} stamps", labels_.size());
+  stream.Stamp(times_.as<uint64_t>() + labels_.size());
+}
+
+void IterationStamps::AddTo(Timeline* timeline, int64_t offset_ns) const {
+  for (size_t i = 0; i < labels_.size(); ++i) {
+    timeline->Add("gpu", labels_[i].what, labels_[i].layer, TimeOf(i) + offset_ns, TimeOf(i + 1) + offset_ns);
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,58 @@
+// When the compute stream reached which point of an iteration, by the device's clock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/timeline.h"
+#include "device/device.h"
+
+namespace tandem {
+
+// What ended at a stamp. what: static storage.
+struct StampLabel {
+  std::string_view what;
+  int64_t layer = -1;  // -1: not of one layer
+};
+
+class IterationStamps {
+ public:
+  // detailed: Detail stamps too, each costs the stream about a microsecond. Errors: kResourceExhausted.
+  static Result<IterationStamps> Allocate(Device* device, int64_t num_layers, bool detailed);
+
+  void Begin(Stream& stream);
+  // The work since the stamp before was `what`.
+  void Mark(Stream& stream, std::string_view what, int64_t layer = -1);
+  // Left out once there is no more room for it.
+  void Detail(Stream& stream, std::string_view what, int64_t layer = -1) {
+    if (detailed_ && labels_.size() + kUndetailedStamps < capacity()) Mark(stream, what, layer);
+  }
+
+  // Stamps of recorded work: BeginRecording, marks between the stream's BeginCapture and EndCapture, then
+  // the labels. A replay follows Begin directly.
+  void BeginRecording() { labels_.clear(); }
+  const std::vector<StampLabel>& labels() const { return labels_; }
+  void Replay(const std::vector<StampLabel>& labels) { labels_ = labels; }
+
+  // Once the stream has run. Device clock.
+  int64_t begin_ns() const { return TimeOf(0); }
+  int64_t end_ns() const { return TimeOf(labels_.size()); }
+  // offset_ns: Device::ClockOffsetNs.
+  void AddTo(Timeline* timeline, int64_t offset_ns) const;
+
+ private:
+  static constexpr size_t kUndetailedStamps = 8;
+  size_t capacity() const { return times_.size_bytes() / sizeof(uint64_t); }
+  int64_t TimeOf(size_t stamp) const {
+    return static_cast<int64_t>(static_cast<const volatile uint64_t*>(times_.data())[stamp]);
+  }
+
+  Buffer times_;  // pinned: when the iteration began, then one for each label
+  bool detailed_ = false;
+  std::vector<StampLabel> labels_;
+};
+
+}  // namespace tandem

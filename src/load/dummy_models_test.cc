@@ -1,0 +1,67 @@
+#include "load/dummy_models.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+
+#include "load/config_limits.h"
+#include "load/required_tensors.h"
+
+namespace tandem {
+namespace {
+
+int64_t NumParameters(const ModelConfig& config) {
+  int64_t sum = 0;
+  for (const RequiredTensor& tensor : RequiredTensors(config)) sum += tensor.rows * tensor.cols;
+  return sum;
+}
+
+TEST(DummyModels, HaveThePublishedNumberOfParameters) {
+  const std::map<std::string, int64_t> published = {
+      {"llama-2-7b", 6'738'415'616},      {"llama-2-13b", 13'015'864'320}, {"llama-3.1-8b", 8'030'261'248},
+      {"llama-3.1-70b", 70'553'706'496},  {"llama-3.2-1b", 1'235'814'400}, {"qwen2.5-7b", 7'615'616'512},
+      {"mistral-7b-v0.1", 7'241'732'096}, {"smollm2-135m", 134'515'008}};
+  for (const auto& [name, num_parameters] : published) {
+    const auto config = DummyModelConfig(name);
+    ASSERT_TRUE(config.ok()) << name;
+    EXPECT_EQ(NumParameters(*config), num_parameters) << name;
+  }
+  EXPECT_EQ(DummyModelNames().size(), published.size() + 1);  // and "tiny"
+}
+
+TEST(DummyModels, AreConfigurationsThatTheLoaderWouldTake) {
+  for (const std::string& name : DummyModelNames()) {
+    const auto config = DummyModelConfig(name);
+    ASSERT_TRUE(config.ok()) << name;
+    const Status valid = CheckModelConfig(*config, name);
+    EXPECT_TRUE(valid.ok()) << valid.error().message;
+    EXPECT_GE(config->vocab_size, 256) << name << ": bytes are its text";
+  }
+}
+
+TEST(DummyModels, CarryWhatTheNumberOfParametersDoesNotShow) {
+  const auto llama = DummyModelConfig("llama-3.1-8b");
+  EXPECT_EQ(llama->head_dim, 128);
+  EXPECT_EQ(llama->max_position, 131072);
+  EXPECT_EQ(llama->rope_theta, 500000.0);
+  EXPECT_EQ(llama->rope_scaling.type, RopeScaling::Type::kLlama3);
+  EXPECT_EQ(llama->rope_scaling.factor, 8.0);
+  EXPECT_EQ(DummyModelConfig("llama-3.2-1b")->rope_scaling.factor, 32.0);
+  EXPECT_EQ(DummyModelConfig("mistral-7b-v0.1")->sliding_window, 4096);
+  EXPECT_EQ(DummyModelConfig("qwen2.5-7b")->rms_norm_eps, 1e-6);
+  EXPECT_EQ(DummyModelConfig("tiny")->head_dim, 64);
+}
+
+TEST(DummyModels, AnUnknownNameIsAnsweredWithTheKnownOnes) {
+  const auto config = DummyModelConfig("llama-4");
+  ASSERT_FALSE(config.ok());
+  EXPECT_EQ(config.error().code, ErrorCode::kNotFound);
+  EXPECT_EQ(config.error().param, "dummy");
+  for (const std::string& name : DummyModelNames()) {
+    EXPECT_NE(config.error().message.find(name), std::string::npos) << name;
+  }
+}
+
+}  // namespace
+}  // namespace tandem

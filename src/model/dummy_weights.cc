@@ -1,0 +1,148 @@
+#include "model/dummy_weights.h"
+
+#include <fmt/format.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "load/load_progress.h"
+#include "model/rope_table.h"
+
+namespace tandem {
+namespace {
+
+// Uniform in +-0.02 * sqrt(3): a standard deviation of 0.02. Normalized rows of some thousand elements then
+// give logits of order 1.
+constexpr float kWeightBound = 0.02F * 1.7320508F;
+
+// FNV-1a of the name, so that every tensor draws from a sequence of its own.
+uint64_t TensorSeed(uint64_t seed, std::string_view name) {
+  uint64_t hash = 0xcbf29ce484222325U ^ seed;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
+  return hash;
+}
+
+// All weights of the shape, embedding included, as they lie in memory.
+uint64_t MatrixBytes(const ModelConfig& config, DType dtype) {
+  const int64_t q_size = config.num_heads * config.head_dim;
+  const int64_t kv_size = config.num_kv_heads * config.head_dim;
+  const int64_t layer = config.hidden_size * (2 * q_size + 2 * kv_size + 3 * config.intermediate_size);
+  const int64_t elements = config.num_layers * layer + 2 * config.vocab_size * config.hidden_size;
+  return static_cast<uint64_t>(elements) * DTypeSize(dtype);
+}
+
+class WeightMaker {
+ public:
+  WeightMaker(Device* device, Ops* ops, const DummyWeightOptions& options, uint64_t total_bytes)
+      : device_(device),
+        ops_(ops),
+        options_(options),
+        stream_(device->CreateStream(StreamKind::kCompute, "weights")) {
+    if (options.show_progress) progress_.emplace("making random weights", total_bytes);
+  }
+
+  // seed_name: tensors of one name and shape hold the same values.
+  Result<std::unique_ptr<LinearWeight>> MakeLinear(std::string_view seed_name, int64_t out_features,
+                                                   int64_t in_features, bool has_bias) {
+    TANDEM_ASSIGN_OR_RETURN(auto weight, ops_->CreateLinearWeight(out_features, in_features, options_.dtype));
+    weight->FillRandom(TensorSeed(options_.seed, seed_name), kWeightBound);
+    if (has_bias) {
+      const std::vector<float> zeros(static_cast<size_t>(out_features));
+      weight->LoadBias(0, out_features, zeros.data());
+    }
+    size_bytes_ += weight->size_bytes();
+    Report(out_features, in_features);
+    return weight;
+  }
+
+  Result<Buffer> MakeMatrix(std::string_view seed_name, int64_t rows, int64_t cols, MatrixView* view) {
+    const size_t bytes = static_cast<size_t>(rows * cols) * DTypeSize(options_.dtype);
+    TANDEM_ASSIGN_OR_RETURN(Buffer buffer, device_->Allocate(bytes, MemoryKind::kDevice, seed_name));
+    *view = MatrixView::Dense(buffer.data(), options_.dtype, rows, cols);
+    ops_->FillRandom(*stream_, *view, TensorSeed(options_.seed, seed_name), kWeightBound);
+    stream_->Synchronize();
+    size_bytes_ += buffer.size_bytes();
+    Report(rows, cols);
+    return buffer;
+  }
+
+  Result<Buffer> MakeNorm(int64_t size, std::string_view what) {
+    return Upload(std::vector<float>(static_cast<size_t>(size), 1.0F), what);
+  }
+
+  Result<Buffer> Upload(const std::vector<float>& values, std::string_view what) {
+    TANDEM_ASSIGN_OR_RETURN(Buffer buffer,
+                            device_->Allocate(values.size() * sizeof(float), MemoryKind::kDevice, what));
+    stream_->Copy(buffer.data(), values.data(), buffer.size_bytes());
+    stream_->Synchronize();
+    size_bytes_ += buffer.size_bytes();
+    return buffer;
+  }
+
+  size_t size_bytes() const { return size_bytes_; }
+
+ private:
+  void Report(int64_t rows, int64_t cols) {
+    if (progress_) progress_->Add(static_cast<uint64_t>(rows * cols) * DTypeSize(options_.dtype));
+  }
+
+  Device* device_;
+  Ops* ops_;
+  const DummyWeightOptions options_;
+  std::unique_ptr<Stream> stream_;
+  std::optional<LoadProgress> progress_;
+  size_t size_bytes_ = 0;
+};
+
+Result<LayerWeights> MakeLayer(const ModelConfig& config, int64_t layer_index, WeightMaker* maker) {
+  const int64_t hidden = config.hidden_size;
+  const int64_t q_size = config.num_heads * config.head_dim;
+  const int64_t kv_size = config.num_kv_heads * config.head_dim;
+  const auto name = [layer_index](std::string_view part) {
+    return fmt::format("layer {} {}", layer_index, part);
+  };
+  LayerWeights layer;
+  TANDEM_ASSIGN_OR_RETURN(layer.attention_norm, maker->MakeNorm(hidden, name("attention norm")));
+  if (config.qk_norm) {
+    TANDEM_ASSIGN_OR_RETURN(layer.q_norm, maker->MakeNorm(config.head_dim, name("q norm")));
+    TANDEM_ASSIGN_OR_RETURN(layer.k_norm, maker->MakeNorm(config.head_dim, name("k norm")));
+  }
+  TANDEM_ASSIGN_OR_RETURN(layer.qkv,
+                          maker->MakeLinear(name("qkv"), q_size + 2 * kv_size, hidden, config.qkv_bias));
+  TANDEM_ASSIGN_OR_RETURN(layer.output,
+                          maker->MakeLinear(name("output"), hidden, q_size, config.output_bias));
+  TANDEM_ASSIGN_OR_RETURN(layer.mlp_norm, maker->MakeNorm(hidden, name("mlp norm")));
+  TANDEM_ASSIGN_OR_RETURN(layer.gate_up, maker->MakeLinear(name("gate_up"), 2 * config.intermediate_size,
+                                                           hidden, config.mlp_bias));
+  TANDEM_ASSIGN_OR_RETURN(layer.down,
+                          maker->MakeLinear(name("down"), hidden, config.intermediate_size, config.mlp_bias));
+  return layer;
+}
+
+}  // namespace
+
+Result<DecoderWeights> MakeDummyWeights(const ModelConfig& config, Device* device, Ops* ops,
+                                        const DummyWeightOptions& options) {
+  WeightMaker maker(device, ops, options, MatrixBytes(config, options.dtype));
+  DecoderWeights weights;
+  TANDEM_ASSIGN_OR_RETURN(weights.embedding_memory, maker.MakeMatrix("embedding", config.vocab_size,
+                                                                     config.hidden_size, &weights.embedding));
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    TANDEM_ASSIGN_OR_RETURN(LayerWeights layer, MakeLayer(config, i, &maker));
+    weights.layers.push_back(std::move(layer));
+  }
+  TANDEM_ASSIGN_OR_RETURN(weights.final_norm, maker.MakeNorm(config.hidden_size, "final norm"));
+  TANDEM_ASSIGN_OR_RETURN(weights.lm_head,
+                          maker.MakeLinear(config.tie_word_embeddings ? "embedding" : "lm_head",
+                                           config.vocab_size, config.hidden_size, false));
+  TANDEM_ASSIGN_OR_RETURN(weights.rope_table,
+                          maker.Upload(BuildRopeTable(config, options.max_model_len), "RoPE table"));
+  weights.size_bytes = maker.size_bytes();
+  return weights;
+}
+
+}  // namespace tandem

@@ -1,0 +1,29 @@
+// Random weights of a model's shape, for running without a checkpoint.
+#pragma once
+
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/result.h"
+#include "device/device.h"
+#include "load/model_config.h"
+#include "model/decoder_weights.h"
+#include "ops/ops.h"
+
+namespace tandem {
+
+struct DummyWeightOptions {
+  DType dtype = DType::kF32;
+  int64_t max_model_len = 0;
+  uint64_t seed = 0;
+  bool show_progress = true;
+};
+
+// Made where they stay: nothing is read or moved. Matrices are uniform with the standard deviation that
+// models are usually initialized with, each from a seed of its own; norms are 1, biases 0; a tied lm_head
+// equals the embedding. The same config, seed and dtype give the same values on every backend. Errors: what
+// the device and the ops say, kResourceExhausted above all.
+Result<DecoderWeights> MakeDummyWeights(const ModelConfig& config, Device* device, Ops* ops,
+                                        const DummyWeightOptions& options);
+
+}  // namespace tandem

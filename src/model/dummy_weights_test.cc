@@ -1,0 +1,118 @@
+#include "model/dummy_weights.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "device/host/host_device.h"
+#include "load/dummy_models.h"
+#include "ops/ops.h"
+
+namespace tandem {
+namespace {
+
+class DummyWeightsTest : public testing::Test {
+ protected:
+  DecoderWeights Make(const ModelConfig& config, uint64_t seed) {
+    auto weights =
+        MakeDummyWeights(config, device_.get(), ops_.get(),
+                         {.dtype = DType::kF32, .max_model_len = 64, .seed = seed, .show_progress = false});
+    EXPECT_TRUE(weights.ok()) << weights.error().message;
+    return std::move(weights).value();
+  }
+
+  // weight x, for a fixed x.
+  std::vector<float> Product(const LinearWeight& weight) {
+    std::vector<float> x(static_cast<size_t>(weight.in_features()));
+    for (size_t i = 0; i < x.size(); ++i) x[i] = std::cos(static_cast<float>(i));
+    std::vector<float> y(static_cast<size_t>(weight.out_features()));
+    ops_->Linear(*stream_, {.x = MatrixView::Dense(x.data(), DType::kF32, 1, weight.in_features()),
+                            .weight = &weight,
+                            .y = MatrixView::Dense(y.data(), DType::kF32, 1, weight.out_features())});
+    stream_->Synchronize();
+    return y;
+  }
+
+  const std::unique_ptr<Device> device_ = CreateHostDevice({.num_compute_threads = 2});
+  const std::unique_ptr<Ops> ops_ = CreateHostOps();
+  const std::unique_ptr<Stream> stream_ = device_->CreateStream(StreamKind::kCompute, "test");
+  const ModelConfig tiny_ = *DummyModelConfig("tiny");
+};
+
+TEST_F(DummyWeightsTest, HaveTheShapesOfTheConfiguration) {
+  ModelConfig config = tiny_;
+  config.qk_norm = true;
+  const DecoderWeights weights = Make(config, 1);
+  ASSERT_EQ(static_cast<int64_t>(weights.layers.size()), config.num_layers);
+  EXPECT_EQ(weights.embedding.rows, config.vocab_size);
+  EXPECT_EQ(weights.embedding.cols, config.hidden_size);
+  EXPECT_EQ(weights.rope_table.size_bytes(), 64 * static_cast<size_t>(config.head_dim) * sizeof(float));
+  EXPECT_EQ(weights.lm_head->out_features(), config.vocab_size);
+  for (const LayerWeights& layer : weights.layers) {
+    EXPECT_EQ(layer.qkv->out_features(), (config.num_heads + 2 * config.num_kv_heads) * config.head_dim);
+    EXPECT_EQ(layer.output->in_features(), config.num_heads * config.head_dim);
+    EXPECT_EQ(layer.gate_up->out_features(), 2 * config.intermediate_size);
+    EXPECT_EQ(layer.down->in_features(), config.intermediate_size);
+    EXPECT_EQ(layer.q_norm.size_bytes(), static_cast<size_t>(config.head_dim) * sizeof(float));
+    for (int64_t i = 0; i < config.hidden_size; ++i) ASSERT_EQ(layer.mlp_norm.as<float>()[i], 1.0F);
+  }
+}
+
+TEST_F(DummyWeightsTest, AreAFunctionOfTheSeed) {
+  const DecoderWeights first = Make(tiny_, 1);
+  const DecoderWeights again = Make(tiny_, 1);
+  const DecoderWeights other = Make(tiny_, 2);
+  EXPECT_EQ(Product(*first.layers[0].down), Product(*again.layers[0].down));
+  EXPECT_NE(Product(*first.layers[0].down), Product(*other.layers[0].down));
+  EXPECT_EQ(std::memcmp(first.embedding.data, again.embedding.data, first.embedding_memory.size_bytes()), 0);
+}
+
+TEST_F(DummyWeightsTest, DifferFromTensorToTensorAndHaveThePublishedSpread) {
+  const DecoderWeights weights = Make(tiny_, 1);
+  EXPECT_NE(Product(*weights.layers[0].qkv), Product(*weights.layers[1].qkv));
+  EXPECT_NE(Product(*weights.lm_head), Product(*weights.layers[0].gate_up));
+  double sum_of_squares = 0;
+  const int64_t count = tiny_.vocab_size * tiny_.hidden_size;
+  for (int64_t i = 0; i < count; ++i) {
+    const double value = weights.embedding_memory.as<float>()[i];
+    sum_of_squares += value * value;
+  }
+  EXPECT_NEAR(std::sqrt(sum_of_squares / static_cast<double>(count)), 0.02, 1e-4);
+}
+
+TEST_F(DummyWeightsTest, ATiedHeadIsTheEmbedding) {
+  ModelConfig config = tiny_;
+  for (const bool tied : {true, false}) {
+    config.tie_word_embeddings = tied;
+    const DecoderWeights weights = Make(config, 1);
+    const std::vector<float> logits = Product(*weights.lm_head);
+    double largest_difference = 0;
+    for (int64_t row = 0; row < config.vocab_size; ++row) {
+      double expected = 0;
+      for (int64_t i = 0; i < config.hidden_size; ++i) {
+        expected += static_cast<double>(weights.embedding_memory.as<float>()[row * config.hidden_size + i]) *
+                    std::cos(static_cast<float>(i));
+      }
+      largest_difference =
+          std::max(largest_difference, std::abs(expected - logits[static_cast<size_t>(row)]));
+    }
+    if (tied) {
+      EXPECT_LT(largest_difference, 1e-5);
+    } else {
+      EXPECT_GT(largest_difference, 0.1);
+    }
+  }
+}
+
+TEST_F(DummyWeightsTest, BiasesChangeNothing) {
+  ModelConfig config = tiny_;
+  const std::vector<float> without = Product(*Make(config, 1).layers[0].qkv);
+  config.qkv_bias = true;
+  EXPECT_EQ(Product(*Make(config, 1).layers[0].qkv), without);
+}
+
+}  // namespace
+}  // namespace tandem

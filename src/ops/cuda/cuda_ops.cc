@@ -1,0 +1,28 @@
+#include "ops/cuda/cuda_ops.h"
+
+#include <fmt/format.h>
+
+#include "device/cuda/cuda_device.h"
+#include "ops/cuda/cublas_linear.h"
+#include "ops/cuda/cuda_sampler.h"
+#include "ops/cuda/prefill_attention.h"
+
+namespace tandem {
+
+CudaOps::CudaOps(Device* device, const CudaOpsOptions& options)
+    : device_(device),
+      target_(CudaTargetOf(*device)),
+      linear_(std::make_unique<CublasLinear>(device, options)),
+      sampler_(std::make_unique<CudaSampler>(device)) {}
+
+CudaOps::~CudaOps() = default;
+
+std::string CudaOps::Description() const {
+  return fmt::format("cuBLASLt and own kernels for few rows; attention: own kernel for decodes, FlashInfer's for prefills");
+}
+
+std::unique_ptr<Ops> CreateCudaOps(Device* device, const CudaOpsOptions& options) {
+  return std::make_unique<CudaOps>(device, options);
+}
+
+}  // namespace tandem

@@ -1,0 +1,58 @@
+// Ops of the cuda backend.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "device/cuda/cuda_target.h"
+#include "device/device.h"
+#include "ops/ops.h"
+
+namespace tandem {
+
+class CublasLinear;
+class CudaSampler;
+
+struct CudaOpsOptions {
+  // Where the measured choice of algorithms is kept between starts; empty: nowhere.
+  std::string tuning_folder;
+  // False: cuBLASLt's own first choice for every product, nothing is measured.
+  bool tune_linear = true;
+};
+
+// Each op is in a file of its own. Engine dtypes: bf16, fp16; fp32 for tests.
+class CudaOps : public Ops {
+ public:
+  // device outlives the ops and is of the cuda backend.
+  CudaOps(Device* device, const CudaOpsOptions& options);
+  ~CudaOps() override;
+
+  Result<std::unique_ptr<LinearWeight>> CreateLinearWeight(int64_t out_features, int64_t in_features,
+                                                           DType dtype) override;
+  Result<std::unique_ptr<AttentionPlan>> CreateAttentionPlan(const AttentionCapacity& capacity) override;
+  void PlanAttention(Stream& stream, const AttentionBatch& batch, AttentionPlan* plan) override;
+  void TuneLinear(Stream& stream, const LinearTuning& tuning) override;
+  DType ProductDType(DType dtype) const override { return dtype; }
+
+  void Embedding(Stream& stream, const EmbeddingArgs& args) override;
+  void AddRmsNorm(Stream& stream, const AddRmsNormArgs& args) override;
+  void Linear(Stream& stream, const LinearArgs& args) override;
+  void QkvPrepare(Stream& stream, const QkvPrepareArgs& args) override;
+  void PagedAttention(Stream& stream, const AttentionArgs& args) override;
+  void SiluMul(Stream& stream, const SiluMulArgs& args) override;
+  void GatherRows(Stream& stream, const GatherRowsArgs& args) override;
+  void Sample(Stream& stream, const SampleArgs& args) override;
+  void FillRandom(Stream& stream, const MatrixView& matrix, uint64_t seed, float bound) override;
+  std::string Description() const override;
+
+ private:
+  Device* device_;
+  CudaTarget target_;
+  std::unique_ptr<CublasLinear> linear_;
+  std::unique_ptr<CudaSampler> sampler_;
+};
+
+// device: of the cuda backend; outlives the ops.
+std::unique_ptr<Ops> CreateCudaOps(Device* device, const CudaOpsOptions& options);
+
+}  // namespace tandem

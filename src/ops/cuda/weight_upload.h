@@ -1,0 +1,43 @@
+// Copies of checkpoints' rows into GPU memory, from any number of threads.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "base/result.h"
+#include "device/device.h"
+
+namespace tandem {
+
+// A copy from pageable memory goes through pinned staging, one half being filled while the other is under
+// way; every calling thread has a stream and staging of its own. Any thread.
+class WeightUpload {
+ public:
+  // device: of the cuda backend; outlives this.
+  explicit WeightUpload(Device* device) : device_(device) {}
+
+  // Returns when the bytes are there. src: host memory, pinned or not.
+  void Copy(void* device_dst, const void* src, size_t size_bytes);
+  // Frees what no call uses; later calls take new memory. Not while a graph is being captured.
+  void ReleaseStaging();
+
+ private:
+  struct Lane {
+    std::unique_ptr<Stream> stream;
+    Buffer staging;  // empty if there was no memory to pin
+    std::array<std::unique_ptr<Event>, 2> half_free;
+  };
+
+  std::unique_ptr<Lane> TakeLane();
+  void GiveBack(std::unique_ptr<Lane> lane);
+  static void CopyThroughStaging(Lane& lane, std::byte* to, const std::byte* from, size_t size_bytes);
+
+  Device* device_;
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Lane>> free_lanes_;
+};
+
+}  // namespace tandem

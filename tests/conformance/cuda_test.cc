@@ -1,0 +1,150 @@
+// The cuda backend against the host backend: the same logits within the rounding of the dtype, the same
+// tokens whatever the batch runs as.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "conformance/decoder_harness.h"
+#include "conformance/fixtures.h"
+
+namespace tandem {
+namespace {
+
+constexpr std::array kFamilies = {"llama2",  "llama3", "llama3_1", "mistral",  "qwen2",
+                                  "qwen2_5", "qwen3",  "smollm2",  "tinyllama"};
+
+std::vector<int32_t> RandomPrompt(size_t length, int seed, int64_t vocab_size) {
+  std::vector<int32_t> prompt(length);
+  for (size_t i = 0; i < length; ++i) {
+    prompt[i] = static_cast<int32_t>((i * i * 31 + i * 17 + static_cast<size_t>(seed) * 101 + 5) %
+                                     static_cast<size_t>(vocab_size));
+  }
+  return prompt;
+}
+
+double RelativeDifference(const std::vector<float>& a, const std::vector<float>& b) {
+  double difference = 0;
+  double norm = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    difference += (a[i] - b[i]) * (a[i] - b[i]);
+    norm += b[i] * b[i];
+  }
+  return std::sqrt(difference / norm);
+}
+
+class CudaConformanceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!DecoderHarness::HasCuda()) GTEST_SKIP() << "no GPU that this build can use";
+  }
+};
+
+struct Case {
+  DType dtype;
+  double tolerance;  // against fp32 on the host
+};
+
+TEST_F(CudaConformanceTest, LogitsOfEveryFamily) {
+  for (const char* family : kFamilies) {
+    const std::string path = FixturePath(std::string("families/") + family);
+    DecoderHarness reference(path, {.dtype = DType::kF32});
+    const int64_t vocab = reference.config().vocab_size;
+    for (const Case& each : {Case{DType::kF32, 2e-4}, Case{DType::kF16, 6e-3}, Case{DType::kBF16, 4e-2}}) {
+      DecoderHarness cuda(path, {.device = "cuda", .dtype = each.dtype});
+      for (const size_t length : {1, 7, 40, 100}) {
+        const std::vector<int32_t> prompt = RandomPrompt(length, 3, vocab);
+        const std::vector<float> expected = reference.LastLogits(prompt, 512);
+        for (const int64_t chunk : {512, 33, 1}) {
+          const double difference = RelativeDifference(cuda.LastLogits(prompt, chunk), expected);
+          EXPECT_LT(difference, each.tolerance)
+              << family << " " << DTypeName(each.dtype) << ", " << length << " tokens in chunks of " << chunk;
+        }
+      }
+    }
+  }
+}
+
+// bf16 against bf16: both round, at different places.
+TEST_F(CudaConformanceTest, LogitsOfTheRealModel) {
+  const char* path = std::getenv("TANDEM_TEST_MODEL");
+  if (path == nullptr) GTEST_SKIP() << "TANDEM_TEST_MODEL is not set";
+  DecoderHarness reference(path, {.dtype = DType::kF32});
+  DecoderHarness host(path, {.dtype = DType::kBF16});
+  DecoderHarness cuda(path, {.device = "cuda", .dtype = DType::kBF16});
+  DecoderHarness cuda_fp32(path, {.device = "cuda", .dtype = DType::kF32});
+  double worst = 0;
+  double sum = 0;
+  double host_sum = 0;
+  constexpr int kPrompts = 16;
+  for (int i = 0; i < kPrompts; ++i) {
+    const std::vector<int32_t> prompt =
+        RandomPrompt(static_cast<size_t>(8 + 20 * i), i, host.config().vocab_size);
+    const std::vector<float> expected = reference.LastLogits(prompt, 512);
+    EXPECT_LT(RelativeDifference(cuda_fp32.LastLogits(prompt, 512), expected), 1e-3) << "prompt " << i;
+    const double difference = RelativeDifference(cuda.LastLogits(prompt, 512), expected);
+    worst = std::max(worst, difference);
+    sum += difference;
+    host_sum += RelativeDifference(host.LastLogits(prompt, 512), expected);
+  }
+  std::printf("bf16 logits against fp32: cuda mean %.2e, worst %.2e; host mean %.2e\n", sum / kPrompts, worst,
+              host_sum / kPrompts);
+  EXPECT_LT(worst, 8e-2);
+  EXPECT_LT(sum / kPrompts, 3e-2);
+}
+
+// Greedy tokens of sequences that decode together.
+std::vector<std::vector<int32_t>> Decode(DecoderHarness* harness, int num_sequences, size_t num_tokens) {
+  for (int i = 0; i < num_sequences; ++i) {
+    const auto id = static_cast<SequenceId>(i);
+    harness->AddRequest(id, RandomPrompt(static_cast<size_t>(5 + 9 * i), i, 300));
+    harness->Prefill(id);
+  }
+  while (harness->request(0).output_tokens.size() < num_tokens) {
+    IterationPlan plan;
+    for (int i = 0; i < num_sequences; ++i)
+      plan.main.gpu_decodes.push_back(harness->NextRow(static_cast<SequenceId>(i)));
+    harness->Run(plan);
+  }
+  std::vector<std::vector<int32_t>> tokens;
+  for (int i = 0; i < num_sequences; ++i)
+    tokens.push_back(harness->request(static_cast<SequenceId>(i)).output_tokens);
+  return tokens;
+}
+
+// At fp32 the differences of the sums are far below those of the best two logits.
+TEST_F(CudaConformanceTest, GraphsAndSlicesGiveTheTokensOfTheHost) {
+  for (const char* family : {"llama3", "qwen3", "mistral"}) {
+    const std::string path = FixturePath(std::string("families/") + family);
+    DecoderHarness host(path, {});
+    const auto expected = Decode(&host, 6, 24);
+    for (const int sm_limit : {0, 8, 16, 32}) {
+      for (const bool graphs : {false, true}) {
+        DecoderHarness cuda(
+            path, {.device = "cuda",
+                   .sm_limit = sm_limit,
+                   .graph_batch_sizes = graphs ? std::vector<int64_t>{4, 8} : std::vector<int64_t>{}});
+        EXPECT_EQ(Decode(&cuda, 6, 24), expected)
+            << family << ", " << sm_limit << " SMs, " << (graphs ? "graphs" : "op by op");
+      }
+    }
+  }
+}
+
+TEST_F(CudaConformanceTest, GraphsGiveTheTokensOfEagerLaunches) {
+  for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    const std::string path = FixturePath("families/llama3");
+    DecoderHarness eager(path, {.device = "cuda", .dtype = dtype});
+    DecoderHarness graphs(path, {.device = "cuda", .dtype = dtype, .graph_batch_sizes = {8}});
+    EXPECT_EQ(Decode(&graphs, 8, 24), Decode(&eager, 8, 24)) << DTypeName(dtype);
+  }
+}
+
+}  // namespace
+}  // namespace tandem
