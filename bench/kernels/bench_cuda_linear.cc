@@ -223,13 +223,15 @@ class Bench {
       entry[name] = {{"us", us}, {"share_of_floor", floor_us / us}};
     };
     add("first_choice", [&](const LinearArgs& args) { first_choice_->Linear(*stream_, args); });
-    add("tuned", [&](const LinearArgs& args) { tuned_->Linear(*stream_, args); });
-    for (int variant = 0; rows <= kMaxSkinnyRows && variant < kNumSkinnyVariants; ++variant) {
-      add(fmt::format("skinny_{}", variant), [&](const LinearArgs& args) {
-        LaunchSkinnyLinear(AsCudaStream(*stream_), args.x, AsCudaLinearWeight(args.weight).view(), nullptr,
-                           args.y, variant);
+    CudaStream& stream = AsCudaStream(*stream_);
+    const MatrixView x = Args(*stacks[0], 0, rows).x;
+    const MatrixView weight = AsCudaLinearWeight(stacks[0]->weights[0].get()).view();
+    if (SkinnyLinearSupports(stream.target(), x, weight)) {
+      add("skinny", [&](const LinearArgs& args) {
+        LaunchSkinnyLinear(stream, args.x, AsCudaLinearWeight(args.weight).view(), nullptr, args.y);
       });
     }
+    add("tuned", [&](const LinearArgs& args) { tuned_->Linear(*stream_, args); });
     return entry;
   }
 

@@ -92,7 +92,7 @@ Status BenchOffline(const BenchOptions& options) {
   conditions.seed = engine_options.seed;
   conditions.engine = engine->options();
   nlohmann::ordered_json machine = MachineReport();
-  machine["device"] = (*engine)->device_description();
+  machine["device"] = engine->device_description();
   const nlohmann::ordered_json report = MakeBenchReport(conditions, run, machine);
   fmt::print("{}", FormatBenchTable(report));
   if (!options.json.empty()) TANDEM_RETURN_IF_ERROR(WriteBenchReport(report, options.json));

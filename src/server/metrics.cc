@@ -70,7 +70,12 @@ class EngineFamilies {
     Counter("tandem:rejected_requests_total", "Requests refused because the queue was full.",
             static_cast<double>(stats.rejected_requests));
     Counter("tandem:busy_seconds_total", "Time spent in iterations.", stats.busy_seconds);
-    Counter("tandem:schedule_seconds_total", "Time spent by the strategy.", stats.schedule_seconds);
+    Counter("tandem:schedule_seconds_total", "Time spent by the strategy, most of it while the device runs.",
+            stats.schedule_seconds);
+    Counter("tandem:gpu_busy_seconds_total", "Time the compute stream spent in iterations, by its own clock.",
+            stats.gpu_busy_seconds);
+    Counter("tandem:gpu_gap_seconds_total", "Time it waited between iterations that followed each other.",
+            stats.gpu_gap_seconds);
   }
 
   std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }

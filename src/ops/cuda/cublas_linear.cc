@@ -66,8 +66,19 @@ Result<std::unique_ptr<LinearWeight>> CublasLinear::CreateWeight(int64_t out_fea
   return CudaLinearWeight::Create(device_, upload_, out_features, in_features, dtype);
 }
 
+bool CublasLinear::UsesSkinny(const LinearArgs& args) const {
+  LinearAlgorithm skinny;
+  skinny.method = LinearMethod::kSkinny;
+  return options_.tune_linear && runner_.CanRun(args, skinny);
+}
+
 LinearAlgorithm CublasLinear::Resolve(const LinearArgs& args, int64_t alignment, Choices* choices) {
   const int64_t rows = args.x.rows;
+  if (UsesSkinny(args)) {
+    LinearAlgorithm skinny;
+    skinny.method = LinearMethod::kSkinny;
+    return skinny;
+  }
   if (alignment == 16) {
     const auto next = choices->measured.lower_bound(rows);
     if (next != choices->measured.end() &&
@@ -123,17 +134,19 @@ void CublasLinear::Tune(CudaStream& stream, const LinearTuning& tuning) {
   if (!options_.tune_linear || shape.dtype == DType::kF32) return;
   std::set<int64_t> wanted(tuning.row_counts.begin(), tuning.row_counts.end());
   wanted.erase(wanted.begin(), wanted.upper_bound(0));
+  // The questions need addresses, but nothing is read.
+  void* any = AsCudaLinearWeight(tuning.weights[0]).view().data;
+  const auto args_of = [&](int64_t rows) -> LinearArgs {
+    return {MatrixView::Dense(any, shape.dtype, rows, shape.in_features), tuning.weights[0],
+            MatrixView::Dense(any, shape.y_dtype, rows, shape.out_features)};
+  };
+  std::erase_if(wanted, [&](int64_t rows) { return UsesSkinny(args_of(rows)); });
   {
-    // What an earlier start measured counts if it still runs. The question needs addresses, but nothing is
-    // read.
-    void* any = AsCudaLinearWeight(tuning.weights[0]).view().data;
+    // What an earlier start measured counts if it still runs.
     const std::lock_guard lock(mutex_);
     std::erase_if(choices_[shape].measured, [&](const auto& entry) {
       const auto& [rows, algorithm] = entry;
-      const LinearArgs args = {MatrixView::Dense(any, shape.dtype, rows, shape.in_features),
-                               tuning.weights[0],
-                               MatrixView::Dense(any, shape.y_dtype, rows, shape.out_features)};
-      if (!runner_.CanRun(args, algorithm)) return true;
+      if (!runner_.CanRun(args_of(rows), algorithm)) return true;
       wanted.erase(rows);
       return false;
     });
@@ -156,7 +169,7 @@ std::string CublasLinear::Description() const {
   const size_t version = cublasLtGetVersion();
   return fmt::format("products: cuBLASLt {}.{}.{}{}", version / 10000, version / 100 % 100, version % 100,
                      options_.tune_linear
-                         ? fmt::format(" and own kernels up to {} rows, whichever was faster", kMaxSkinnyRows)
+                         ? fmt::format(" with measured algorithms, own kernel up to {} rows", kMaxSkinnyRows)
                          : "");
 }
 

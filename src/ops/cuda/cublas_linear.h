@@ -1,4 +1,5 @@
-// Linear operations of the cuda backend: cuBLASLt with measured algorithms, own kernels for few rows.
+// Linear operations of the cuda backend: an own kernel for few rows, cuBLASLt with measured algorithms for
+// more.
 #pragma once
 
 #include <cstdint>
@@ -37,6 +38,8 @@ class CublasLinear {
     std::unordered_map<int64_t, LinearAlgorithm> resolved;
   };
 
+  // Whether the product has so few rows that its algorithm is not measured.
+  bool UsesSkinny(const LinearArgs& args) const;
   LinearAlgorithm Choose(const LinearArgs& args);
   LinearAlgorithm Resolve(const LinearArgs& args, int64_t alignment, Choices* choices);
 

@@ -35,7 +35,6 @@ enum class LinearMethod : uint8_t {
 
 struct LinearAlgorithm {
   LinearMethod method = LinearMethod::kCublasLt;
-  int skinny_variant = 0;
   // The bias is added by a kernel of its own: cuBLASLt has no algorithm that does both.
   bool separate_bias = false;
   cublasLtMatmulAlgo_t lt = {};

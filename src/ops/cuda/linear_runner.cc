@@ -79,7 +79,7 @@ bool LinearRunner::Run(CudaStream& stream, const LinearArgs& args, const LinearA
   const CudaLinearWeight& weight = AsCudaLinearWeight(args.weight);
   const auto* bias = weight.has_bias() ? static_cast<const float*>(weight.bias(DType::kF32)) : nullptr;
   if (algorithm.method == LinearMethod::kSkinny) {
-    LaunchSkinnyLinear(stream, args.x, weight.view(), bias, args.y, algorithm.skinny_variant);
+    LaunchSkinnyLinear(stream, args.x, weight.view(), bias, args.y);
     return true;
   }
   void* workspace = nullptr;

@@ -1,16 +1,13 @@
 #include "ops/cuda/linear_tuner.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <optional>
 
-#include "base/check.h"
 #include "base/log.h"
-#include "device/cuda/cuda_error.h"
-#include "ops/cuda/fill_random.h"
-#include "ops/cuda/linear_kernels.h"
-#include "ops/cuda/skinny_linear.h"
 
 namespace tandem {
 namespace {
@@ -22,6 +19,10 @@ constexpr size_t kNumHints = 6;
 constexpr size_t kNumFinalists = 4;
 constexpr int kFinalRounds = 4;
 constexpr double kHopeless = 1.25;  // times the best: not measured again
+// Against cuBLASLt's first choice: enough products for each to start while another ends.
+constexpr int kRoundsAgainstFirstChoice = 15;
+constexpr int64_t kProductsAgainstFirstChoice = 4;
+constexpr double kTie = 0.98;  // times the first choice: not better
 constexpr double kMaxError = 1e-2;
 // Larger results are not worth their memory.
 constexpr size_t kMaxResultBytes = size_t{2} << 30;
@@ -31,9 +32,8 @@ bool IsPowerOfTwo(int64_t value) {
 }
 
 bool SameAlgorithm(const LinearAlgorithm& a, const LinearAlgorithm& b) {
-  if (a.method != b.method) return false;
-  if (a.method == LinearMethod::kSkinny) return a.skinny_variant == b.skinny_variant;
-  return a.separate_bias == b.separate_bias && std::memcmp(&a.lt, &b.lt, sizeof(a.lt)) == 0;
+  return a.method == b.method && a.separate_bias == b.separate_bias &&
+         std::memcmp(&a.lt, &b.lt, sizeof(a.lt)) == 0;
 }
 
 template <typename T>
@@ -58,17 +58,6 @@ std::vector<uint32_t> CapabilityIds(const cublasLtMatmulAlgo_t& algorithm,
   return ids;
 }
 
-float ToFloat(DType dtype, const std::byte* at) {
-  if (dtype == DType::kF32) {
-    float value;
-    std::memcpy(&value, at, sizeof(value));
-    return value;
-  }
-  uint16_t bits;
-  std::memcpy(&bits, at, sizeof(bits));
-  return dtype == DType::kBF16 ? BF16ToF32(bits) : F16ToF32(bits);
-}
-
 double RelativeErrorOf(const std::vector<float>& result, const std::vector<float>& reference) {
   double difference = 0.0;
   double norm = 0.0;
@@ -80,34 +69,25 @@ double RelativeErrorOf(const std::vector<float>& result, const std::vector<float
   return norm > 0.0 ? std::sqrt(difference / norm) : std::sqrt(difference);
 }
 
-std::string_view NameOf(const LinearAlgorithm& algorithm) {
-  return algorithm.method == LinearMethod::kSkinny ? "own kernel" : "cuBLASLt";
-}
-
 }  // namespace
 
 LinearTuner::LinearTuner(Device* device, LinearRunner* runner, CudaStream* stream, const LinearTuning& tuning)
-    : device_(device),
-      runner_(runner),
-      stream_(stream),
-      tuning_(tuning),
-      shape_(ShapeOf(AsCudaLinearWeight(tuning.weights[0]), tuning.y_dtype)),
-      use_row_major_(!shape_.has_bias) {
-  for (cudaEvent_t& event : events_) TANDEM_CUDA_CHECK(cudaEventCreate(&event));
-}
+    : runner_(runner), timer_(device, runner, stream, tuning) {}
 
-LinearTuner::~LinearTuner() {
-  for (cudaEvent_t event : events_) cudaEventDestroy(event);
+void LinearTuner::SortByTime(std::vector<Candidate>* candidates, size_t count) {
+  std::sort(candidates->begin(), candidates->begin() + static_cast<int64_t>(count),
+            [](const Candidate& a, const Candidate& b) { return a.us < b.us; });
 }
 
 std::map<int64_t, LinearAlgorithm> LinearTuner::Measure(const std::vector<int64_t>& row_counts) {
   const Clock::time_point begin = Clock::now();
-  const size_t bytes_a_row = static_cast<size_t>(shape_.out_features) * DTypeSize(shape_.y_dtype);
+  const LinearShape& shape = timer_.shape();
+  const size_t bytes_a_row = static_cast<size_t>(shape.out_features) * DTypeSize(shape.y_dtype);
   std::vector<int64_t> counts;
   for (const int64_t rows : row_counts) {
     if (static_cast<size_t>(rows) * bytes_a_row <= kMaxResultBytes) counts.push_back(rows);
   }
-  if (counts.empty() || !AllocateMatrices(counts.back())) return {};
+  if (counts.empty() || !timer_.AllocateMatrices(counts.back())) return {};
 
   // The widely searched first: they give the others their hints.
   const auto is_wide = [&](int64_t rows) { return IsPowerOfTwo(rows) || rows == counts.front(); };
@@ -142,45 +122,13 @@ std::map<int64_t, LinearAlgorithm> LinearTuner::Measure(const std::vector<int64_
     const auto& [fewest, first] = *best.begin();
     const auto& [most, last] = *best.rbegin();
     LogInfo(
-        "products with weights [{}, {}] {}: measured {} row counts in {:.1f} s; {} rows {:.1f} us ({}), {} "
-        "rows "
-        "{:.1f} us ({})",
-        shape_.out_features, shape_.in_features, DTypeName(shape_.dtype), best.size(),
-        std::chrono::duration<double>(Clock::now() - begin).count(), fewest, first.measured_us, NameOf(first),
-        most, last.measured_us, NameOf(last));
+        "products with weights [{}, {}] {}: measured {} row counts in {:.1f} s; {} rows {:.1f} us, {} rows "
+        "{:.1f} us",
+        shape.out_features, shape.in_features, DTypeName(shape.dtype), best.size(),
+        std::chrono::duration<double>(Clock::now() - begin).count(), fewest, first.measured_us, most,
+        last.measured_us);
   }
   return best;
-}
-
-bool LinearTuner::AllocateMatrices(int64_t max_rows) {
-  const auto rows = static_cast<size_t>(max_rows);
-  const auto l2_bytes = static_cast<size_t>(runner_->target().l2_bytes);
-  const auto take = [&](size_t bytes, Buffer* buffer) {
-    auto memory = device_->Allocate(bytes, MemoryKind::kDevice, "measuring linear operations");
-    if (!memory.ok()) {
-      LogWarn("products with weights [{}, {}] are not measured: {}", shape_.out_features, shape_.in_features,
-              memory.error().message);
-      return false;
-    }
-    *buffer = std::move(memory).value();
-    return true;
-  };
-  if (!take(rows * static_cast<size_t>(shape_.in_features) * DTypeSize(shape_.dtype), &x_) ||
-      !take(rows * static_cast<size_t>(shape_.out_features) * DTypeSize(shape_.y_dtype), &y_) ||
-      !take(2 * l2_bytes / 256 * 256 + 256, &flush_)) {
-    return false;
-  }
-  constexpr uint64_t kSeed = 1;
-  LaunchFillRandom(*stream_, Args(max_rows, 0).x, kSeed, 1.0F);
-  return true;
-}
-
-LinearArgs LinearTuner::Args(int64_t rows, size_t weight) const {
-  LinearArgs args;
-  args.x = MatrixView::Dense(x_.data(), shape_.dtype, rows, shape_.in_features);
-  args.weight = tuning_.weights[weight % tuning_.weights.size()];
-  args.y = MatrixView::Dense(y_.data(), shape_.y_dtype, rows, shape_.out_features);
-  return args;
 }
 
 std::vector<LinearTuner::Candidate> LinearTuner::Search(int64_t rows,
@@ -194,30 +142,28 @@ std::vector<LinearTuner::Candidate> LinearTuner::Search(int64_t rows,
   deadline_ = deadline;
   for (const LinearAlgorithm& hint : hints) Try(rows, hint);
   TryHeuristics(rows, wide ? kMany : kFew);
-  TrySkinny(rows);
   if (wide && rows <= kMaxRowsOfSplits) {
-    for (const LinearAlgorithm& base : BestOfCublasLt(2)) TrySplitsAndClusters(rows, base);
+    for (const LinearAlgorithm& base : Best(2)) TrySplitsAndClusters(rows, base);
   }
   if (wide) {
-    for (const LinearAlgorithm& base : BestOfCublasLt(1)) TryTilesAndStages(rows, base);
+    for (const LinearAlgorithm& base : Best(1)) TryTilesAndStages(rows, base);
     if (rows <= kMaxRowsOfSplits) {
-      for (const LinearAlgorithm& base : BestOfCublasLt(1)) TrySplitsAndClusters(rows, base);
+      for (const LinearAlgorithm& base : Best(1)) TrySplitsAndClusters(rows, base);
     }
   }
-  std::sort(candidates_.begin(), candidates_.end(),
-            [](const Candidate& a, const Candidate& b) { return a.us < b.us; });
+  SortByTime(&candidates_, candidates_.size());
   return candidates_;
 }
 
 void LinearTuner::TryHeuristics(int64_t rows, size_t max_count) {
-  const LinearArgs args = Args(rows, 0);
+  const LinearArgs args = timer_.Args(rows, 0);
   const std::optional<LinearAlgorithm> first = runner_->FirstChoice(args);
   if (!first) return;
   Try(rows, *first);
   LinearAlgorithm algorithm;
   algorithm.separate_bias = first->separate_bias;
   for (const LinearMethod method : {LinearMethod::kCublasLt, LinearMethod::kCublasLtRowMajor}) {
-    if (method == LinearMethod::kCublasLtRowMajor && !use_row_major_) continue;
+    if (method == LinearMethod::kCublasLtRowMajor && timer_.shape().has_bias) continue;
     algorithm.method = method;
     const CublasLtProduct product = runner_->Product(method, args, algorithm.separate_bias);
     for (const size_t workspace_bytes : {kLinearWorkspaceBytes, size_t{4} << 20, size_t{0}}) {
@@ -227,15 +173,6 @@ void LinearTuner::TryHeuristics(int64_t rows, size_t max_count) {
         Try(rows, algorithm);
       }
     }
-  }
-}
-
-void LinearTuner::TrySkinny(int64_t rows) {
-  LinearAlgorithm algorithm;
-  algorithm.method = LinearMethod::kSkinny;
-  for (int variant = 0; variant < kNumSkinnyVariants; ++variant) {
-    algorithm.skinny_variant = variant;
-    Try(rows, algorithm);
   }
 }
 
@@ -281,22 +218,19 @@ void LinearTuner::Try(int64_t rows, const LinearAlgorithm& algorithm) {
   const bool known = std::any_of(candidates_.begin(), candidates_.end(), [&](const Candidate& candidate) {
     return SameAlgorithm(candidate.algorithm, algorithm);
   });
-  if (known || !runner_->CanRun(Args(rows, 0), algorithm)) return;
-  const std::unique_ptr<Graph> graph = Capture(rows, algorithm);
-  if (graph == nullptr) return;
+  if (known || !runner_->CanRun(timer_.Args(rows, 0), algorithm)) return;
+  const LinearTimer::Chain chain = timer_.Capture(rows, algorithm);
+  if (chain.graph == nullptr) return;
   double best_us = std::numeric_limits<double>::infinity();
   for (const Candidate& candidate : candidates_) best_us = std::min(best_us, candidate.us);
-  double us = ReplayUs(*graph, rows);
-  if (us < kHopeless * best_us) us = std::min(us, ReplayUs(*graph, rows));
+  double us = timer_.TimeUs(chain);
+  if (us < kHopeless * best_us) us = std::min(us, timer_.TimeUs(chain));
   candidates_.push_back({algorithm, us});
 }
 
-std::vector<LinearAlgorithm> LinearTuner::BestOfCublasLt(size_t max_count) const {
-  std::vector<Candidate> sorted;
-  for (const Candidate& candidate : candidates_) {
-    if (candidate.algorithm.method != LinearMethod::kSkinny) sorted.push_back(candidate);
-  }
-  std::sort(sorted.begin(), sorted.end(), [](const Candidate& a, const Candidate& b) { return a.us < b.us; });
+std::vector<LinearAlgorithm> LinearTuner::Best(size_t max_count) const {
+  std::vector<Candidate> sorted = candidates_;
+  SortByTime(&sorted, sorted.size());
   std::vector<LinearAlgorithm> best;
   for (size_t i = 0; i < std::min(sorted.size(), max_count); ++i) best.push_back(sorted[i].algorithm);
   return best;
@@ -304,101 +238,48 @@ std::vector<LinearAlgorithm> LinearTuner::BestOfCublasLt(size_t max_count) const
 
 bool LinearTuner::Decide(int64_t rows, std::vector<Candidate>* candidates) {
   const size_t num_finalists = std::min(candidates->size(), kNumFinalists);
-  std::vector<std::unique_ptr<Graph>> graphs;
+  std::vector<LinearTimer::Chain> chains;
   for (size_t i = 0; i < num_finalists; ++i) {
-    graphs.push_back(Capture(rows, (*candidates)[i].algorithm));
+    chains.push_back(timer_.Capture(rows, (*candidates)[i].algorithm));
     (*candidates)[i].us = std::numeric_limits<double>::infinity();
   }
   for (int round = 0; round < kFinalRounds; ++round) {
     for (size_t i = 0; i < num_finalists; ++i) {
-      if (graphs[i] != nullptr)
-        (*candidates)[i].us = std::min((*candidates)[i].us, ReplayUs(*graphs[i], rows));
+      if (chains[i].graph == nullptr) continue;
+      (*candidates)[i].us = std::min((*candidates)[i].us, timer_.TimeUs(chains[i]));
     }
   }
-  std::sort(candidates->begin(), candidates->begin() + static_cast<int64_t>(num_finalists),
-            [](const Candidate& a, const Candidate& b) { return a.us < b.us; });
-  const std::optional<LinearAlgorithm> first = runner_->FirstChoice(Args(rows, 0));
+  SortByTime(candidates, num_finalists);
+  const std::optional<LinearAlgorithm> first = runner_->FirstChoice(timer_.Args(rows, 0));
   if (!first) return false;
-  const std::vector<float> reference = ResultOf(rows, *first);
+  const std::vector<float> reference = timer_.ResultOf(rows, *first);
   if (reference.empty()) return false;
   while (!candidates->empty()) {
-    const std::vector<float> result = ResultOf(rows, candidates->front().algorithm);
+    const std::vector<float> result = timer_.ResultOf(rows, candidates->front().algorithm);
     const double error =
         result.empty() ? std::numeric_limits<double>::infinity() : RelativeErrorOf(result, reference);
-    if (error < kMaxError) return true;  // false for NaN
-    LogDebug("products [{}, {}] of {} rows: a candidate of {} is wrong by {}", shape_.out_features,
-             shape_.in_features, rows, NameOf(candidates->front().algorithm), error);
+    if (error < kMaxError) {  // false for NaN
+      CompareWithFirstChoice(rows, *first, candidates);
+      return true;
+    }
+    LogDebug("products [{}, {}] of {} rows: a candidate is wrong by {}", timer_.shape().out_features,
+             timer_.shape().in_features, rows, error);
     candidates->erase(candidates->begin());
   }
   return false;
 }
 
-std::unique_ptr<Graph> LinearTuner::Capture(int64_t rows, const LinearAlgorithm& algorithm) {
-  // Outside of a graph first: this loads the kernel, and here a refusal does no harm.
-  if (!runner_->Run(*stream_, Args(rows, next_weight_), algorithm)) return nullptr;
-  const int64_t products = ProductsInGraph(rows);
-  bool captured = true;
-  stream_->BeginCapture();
-  for (int64_t i = 0; i < products; ++i) {
-    captured = runner_->Run(*stream_, Args(rows, next_weight_++), algorithm) && captured;
-  }
-  std::unique_ptr<Graph> graph = stream_->EndCapture();
-  return captured ? std::move(graph) : nullptr;
-}
-
-double LinearTuner::ReplayUs(Graph& graph, int64_t rows) {
-  // Takes the weights out of the L2, and is long enough for the graph to be enqueued meanwhile.
-  LaunchReadAll(*stream_, flush_.data(), flush_.size_bytes(), y_.data());
-  TANDEM_CUDA_CHECK(cudaEventRecord(events_[0], stream_->handle()));
-  stream_->Launch(graph);
-  TANDEM_CUDA_CHECK(cudaEventRecord(events_[1], stream_->handle()));
-  TANDEM_CUDA_CHECK(cudaEventSynchronize(events_[1]));
-  float elapsed_ms = 0.0F;
-  TANDEM_CUDA_CHECK(cudaEventElapsedTime(&elapsed_ms, events_[0], events_[1]));
-  return double{elapsed_ms} * 1e3 / static_cast<double>(ProductsInGraph(rows));
-}
-
-int64_t LinearTuner::ProductsInGraph(int64_t rows) const {
-  // Long enough to be measured, short enough for a hundred candidates; no weight twice if the L2 could then
-  // hold it. Rates: rough ones of a large GPU.
-  constexpr double kBytesPerUs = 4e6;
-  constexpr double kFlopsPerUs = 6e8;
-  constexpr double kWantedUs = 250.0;
-  constexpr int64_t kMaxProducts = 32;
-  const double weight_elements =
-      static_cast<double>(shape_.out_features) * static_cast<double>(shape_.in_features);
-  const double weight_bytes = weight_elements * static_cast<double>(DTypeSize(shape_.dtype));
-  const double product_us =
-      std::max(weight_bytes / kBytesPerUs, 2.0 * weight_elements * static_cast<double>(rows) / kFlopsPerUs);
-  auto products = static_cast<int64_t>(kWantedUs / product_us) + 1;
-  if (weight_bytes < 2.0 * runner_->target().l2_bytes) {
-    const double all_bytes = weight_bytes * static_cast<double>(tuning_.weights.size());
-    const auto distinct = static_cast<int64_t>(tuning_.weights.size());
-    if (all_bytes < 4.0 * runner_->target().l2_bytes) products = std::min(products, distinct);
-  }
-  return std::clamp<int64_t>(products, 1, kMaxProducts);
-}
-
-std::vector<float> LinearTuner::ResultOf(int64_t rows, const LinearAlgorithm& algorithm) {
-  constexpr int64_t kMaxSampledRows = 16;
-  const LinearArgs args = Args(rows, 0);
-  const auto row_bytes = static_cast<size_t>(args.y.cols) * DTypeSize(args.y.dtype);
-  // NaN in every type: what is not written does not pass.
-  TANDEM_CUDA_CHECK(
-      cudaMemsetAsync(args.y.data, 0xff, static_cast<size_t>(rows) * row_bytes, stream_->handle()));
-  if (!runner_->Run(*stream_, args, algorithm)) return {};
-  const int64_t step = std::max<int64_t>(1, rows / kMaxSampledRows);
-  const int64_t sampled = (rows + step - 1) / step;
-  std::vector<std::byte> bytes(static_cast<size_t>(sampled) * row_bytes);
-  TANDEM_CUDA_CHECK(cudaMemcpy2DAsync(bytes.data(), row_bytes, args.y.data,
-                                      static_cast<size_t>(step) * row_bytes, row_bytes,
-                                      static_cast<size_t>(sampled), cudaMemcpyDefault, stream_->handle()));
-  stream_->Synchronize();
-  std::vector<float> values(static_cast<size_t>(sampled * args.y.cols));
-  const size_t element_bytes = DTypeSize(args.y.dtype);
-  for (size_t i = 0; i < values.size(); ++i)
-    values[i] = ToFloat(args.y.dtype, bytes.data() + i * element_bytes);
-  return values;
+void LinearTuner::CompareWithFirstChoice(int64_t rows, const LinearAlgorithm& first,
+                                         std::vector<Candidate>* candidates) {
+  Candidate& front = candidates->front();
+  if (SameAlgorithm(front.algorithm, first)) return;
+  const LinearTimer::Chain of_front = timer_.Capture(rows, front.algorithm, kProductsAgainstFirstChoice);
+  const LinearTimer::Chain of_first = timer_.Capture(rows, first, kProductsAgainstFirstChoice);
+  if (of_front.graph == nullptr || of_first.graph == nullptr) return;
+  const std::vector<double> medians_us =
+      timer_.MedianTimesUs({&of_front, &of_first}, kRoundsAgainstFirstChoice);
+  front.us = medians_us[0];
+  if (front.us >= kTie * medians_us[1]) candidates->insert(candidates->begin(), {first, medians_us[1]});
 }
 
 }  // namespace tandem

@@ -15,27 +15,17 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "device/cuda/cuda_device.h"
-#include "ops/cuda/skinny_linear.h"
 
 namespace tandem {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kFormat = 1;
+constexpr int kFormat = 3;
 constexpr size_t kAlgorithmBytes = sizeof(cublasLtMatmulAlgo_t);
 
-std::string_view MethodName(LinearMethod method) {
-  switch (method) {
-    case LinearMethod::kCublasLt:
-      return "cublaslt";
-    case LinearMethod::kCublasLtRowMajor:
-      return "cublaslt-row-major";
-    case LinearMethod::kSkinny:
-      return "skinny";
-  }
-  return "?";
-}
+constexpr std::string_view kCublasLtName = "cublaslt";
+constexpr std::string_view kRowMajorName = "cublaslt-row-major";
 
 std::string ToHex(const cublasLtMatmulAlgo_t& algorithm) {
   const auto bytes = std::bit_cast<std::array<uint8_t, kAlgorithmBytes>>(algorithm);
@@ -67,17 +57,9 @@ Result<LinearAlgorithm> AlgorithmOf(const Json& entry) {
   LinearAlgorithm algorithm;
   algorithm.measured_us = entry.at("us").get<float>();
   const auto method = entry.at("method").get<std::string>();
-  if (method == MethodName(LinearMethod::kSkinny)) {
-    algorithm.method = LinearMethod::kSkinny;
-    algorithm.skinny_variant = entry.at("variant").get<int>();
-    if (algorithm.skinny_variant < 0 || algorithm.skinny_variant >= kNumSkinnyVariants) {
-      return MakeError(ErrorCode::kMalformedFile, "there is no variant {}", algorithm.skinny_variant);
-    }
-    return algorithm;
-  }
-  if (method == MethodName(LinearMethod::kCublasLtRowMajor)) {
+  if (method == kRowMajorName) {
     algorithm.method = LinearMethod::kCublasLtRowMajor;
-  } else if (method != MethodName(LinearMethod::kCublasLt)) {
+  } else if (method != kCublasLtName) {
     return MakeError(ErrorCode::kMalformedFile, "there is no method {}", method);
   }
   algorithm.separate_bias = entry.at("separate_bias").get<bool>();
@@ -86,22 +68,20 @@ Result<LinearAlgorithm> AlgorithmOf(const Json& entry) {
 }
 
 Json ToJson(int64_t rows, const LinearAlgorithm& algorithm) {
-  Json entry = {{"rows", rows}, {"method", MethodName(algorithm.method)}, {"us", algorithm.measured_us}};
-  if (algorithm.method == LinearMethod::kSkinny) {
-    entry["variant"] = algorithm.skinny_variant;
-  } else {
-    entry["separate_bias"] = algorithm.separate_bias;
-    entry["algorithm"] = ToHex(algorithm.lt);
-  }
-  return entry;
+  TANDEM_CHECK(algorithm.method != LinearMethod::kSkinny, "tuning file: {} rows are not measured", rows);
+  const bool row_major = algorithm.method == LinearMethod::kCublasLtRowMajor;
+  return {{"rows", rows},
+          {"method", row_major ? kRowMajorName : kCublasLtName},
+          {"separate_bias", algorithm.separate_bias},
+          {"algorithm", ToHex(algorithm.lt)},
+          {"us", algorithm.measured_us}};
 }
 
 // Throws what nlohmann-json throws.
 Result<LinearTuningFile::Content> Parse(std::istream& in, const std::string& gpu) {
   const Json root = Json::parse(in);
   if (root.at("format").get<int>() != kFormat || root.at("gpu").get<std::string>() != gpu ||
-      root.at("cublaslt").get<size_t>() != cublasLtGetVersion() ||
-      root.at("skinny").get<int>() != kSkinnyVersion) {
+      root.at("cublaslt").get<size_t>() != cublasLtGetVersion()) {
     return MakeError(ErrorCode::kMalformedFile, "it belongs to another GPU or version");
   }
   LinearTuningFile::Content content;
@@ -124,7 +104,7 @@ Result<LinearTuningFile::Content> Parse(std::istream& in, const std::string& gpu
 LinearTuningFile::LinearTuningFile(const Device* device, const std::string& folder)
     : gpu_(CudaDeviceKey(*device)), folder_(folder) {
   if (folder_.empty()) return;
-  std::string name = fmt::format("linear-{}-cublaslt{}.json", gpu_, cublasLtGetVersion());
+  std::string name = fmt::format("linear{}-{}-cublaslt{}.json", kFormat, gpu_, cublasLtGetVersion());
   for (char& c : name) {
     if (c == '/' || c == ' ') c = '-';
   }
@@ -147,11 +127,8 @@ LinearTuningFile::Content LinearTuningFile::Load() const {
 
 void LinearTuningFile::Save(const Content& content) const {
   if (path_.empty()) return;
-  Json root = {{"format", kFormat},
-               {"gpu", gpu_},
-               {"cublaslt", cublasLtGetVersion()},
-               {"skinny", kSkinnyVersion},
-               {"shapes", Json::array()}};
+  Json root = {
+      {"format", kFormat}, {"gpu", gpu_}, {"cublaslt", cublasLtGetVersion()}, {"shapes", Json::array()}};
   for (const auto& [shape, algorithms] : content) {
     Json of_shape = {{"out", shape.out_features},       {"in", shape.in_features},
                      {"dtype", DTypeName(shape.dtype)}, {"y", DTypeName(shape.y_dtype)},

@@ -10,11 +10,10 @@
 
 namespace tandem {
 
-// One file for each GPU, slice and version of cuBLASLt:
-//   {"format": 1, "gpu": "NVIDIA-H200-sm90-132", "cublaslt": 130100, "skinny": 1, "shapes": [
+// One file for each GPU, slice and version of cuBLASLt, with algorithms of cuBLASLt:
+//   {"format": 3, "gpu": "NVIDIA-H200-sm90-132", "cublaslt": 130100, "shapes": [
 //     {"out": 6144, "in": 4096, "dtype": "bf16", "y": "bf16", "bias": false, "rows": [
-//       {"rows": 1, "method": "skinny", "variant": 0, "us": 11.2},
-//       {"rows": 32, "method": "cublaslt", "separate_bias": false, "algorithm": "<128 hex digits>",
+//       {"rows": 64, "method": "cublaslt", "separate_bias": false, "algorithm": "<128 hex digits>",
 //       "us": 12.1}]}]}
 class LinearTuningFile {
  public:
@@ -26,7 +25,7 @@ class LinearTuningFile {
   // Empty if there is no file. A file that is damaged or of something else is ignored, with a warning.
   // Whether an algorithm runs on this GPU is for the caller to check.
   Content Load() const;
-  // Replaces the file as a whole. What goes wrong is a warning.
+  // Replaces the file as a whole. What goes wrong is a warning. Algorithms of cuBLASLt only.
   void Save(const Content& content) const;
 
   const std::string& path() const { return path_; }

@@ -11,19 +11,19 @@
 namespace tandem {
 namespace {
 
-// A block computes tiles of 16 or 32 outputs for all rows, one after the other. Its warps divide a tile's
+// A block computes tiles of 16 outputs for all rows, one after the other. Its warps divide a tile's
 // in_features: warp w takes slices w, w + 8, w + 16, ... of 64 elements. Each warp streams its slices of all
 // its tiles through a ring of its own in shared memory, so no warp waits for another but at the end of a
 // tile, where their sums are added in fixed order.
 //
 // The first stages are requested before the predecessors have ended. A block takes less than half of an SM's
-// shared memory (but for the largest tile with 16 rows), so that the next kernel's blocks become resident,
-// and fill their rings, while this one works.
+// shared memory and two work on an SM, so that the next kernel's blocks become resident, and fill their
+// rings, as this one's end.
 constexpr int kWarps = 8;
 constexpr int kThreads = kWarps * 32;
 constexpr int kSliceElements = 64;
 [[maybe_unused]] constexpr int kRowBytes = kSliceElements * 2;  // of a stage
-constexpr int kStripOutputs = 16;
+constexpr int kTileOutputs = 16;
 constexpr int kRingBytes = 12 << 10;  // of a warp
 
 struct SkinnyArguments {
@@ -39,16 +39,11 @@ struct SkinnyArguments {
   bool y_is_f32 = false;
 };
 
-// strips: of 16 outputs in a tile. row_groups: of 8 rows.
-constexpr int TilePitch(int strips) {
-  return strips * kStripOutputs + 4;  // a warp's stores of sums then meet no bank twice
-}
-constexpr int SumsOfWarp(int strips, int row_groups) {
-  return row_groups * 8 * TilePitch(strips);
-}
-constexpr int SharedBytes(int strips, int row_groups) {
-  return kWarps * (kRingBytes + SumsOfWarp(strips, row_groups) * static_cast<int>(sizeof(float)));
-}
+constexpr int kTilePitch = kTileOutputs + 4;  // a warp's stores of sums then meet no bank twice
+
+constexpr int kSumsOfWarp = static_cast<int>(kMaxSkinnyRows) * kTilePitch;
+constexpr int kSharedBytes = kWarps * (kRingBytes + kSumsOfWarp * static_cast<int>(sizeof(float)));
+static_assert(kMaxSkinnyRows == 8);  // the width of the tensor core's product
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 
@@ -115,16 +110,13 @@ __device__ __forceinline__ void StoreRounded(__half* to, float value) {
 
 #endif
 
-template <typename T, int kStrips, int kRowGroups>
+template <typename T>
 __global__ void __launch_bounds__(kThreads, 2) SkinnyLinearKernel(const SkinnyArguments arguments) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  constexpr int kTileOutputs = kStrips * kStripOutputs;
   constexpr int kStageBytes = kTileOutputs * kRowBytes;
   constexpr int kDepth = kRingBytes / kStageBytes;
-  constexpr int kPitch = TilePitch(kStrips);
-  constexpr int kSums = SumsOfWarp(kStrips, kRowGroups);
-  // Slices of x in registers. For up to 8 rows of 4096 elements that is all of it.
-  constexpr int kSlicesOfX = kRowGroups == 1 ? 8 : 6 - 2 * kStrips;
+  // Slices of x in registers. For rows of 4096 elements that is all of it.
+  constexpr int kSlicesOfX = 8;
   extern __shared__ __align__(128) unsigned char shared[];
 
   AllowSuccessors();
@@ -189,18 +181,14 @@ __global__ void __launch_bounds__(kThreads, 2) SkinnyLinearKernel(const SkinnyAr
   const int group = lane / 4;
   const int member = lane % 4;
   const auto* x = static_cast<const T*>(arguments.x);
-  uint4 xs[kSlicesOfX][kRowGroups][2];
-  const auto load_x = [&](uint4(&to)[kRowGroups][2], int slice) {
+  uint4 xs[kSlicesOfX][2];
+  const auto load_x = [&](uint4(&to)[2], int slice) {
 #pragma unroll
-    for (int row_group = 0; row_group < kRowGroups; ++row_group) {
-      const int row = row_group * 8 + group;
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        const int k = slice * kSliceElements + half * 32 + member * 8;
-        to[row_group][half] = make_uint4(0, 0, 0, 0);
-        if (row < arguments.rows && k < in_features) {
-          to[row_group][half] = *reinterpret_cast<const uint4*>(x + row * arguments.x_stride + k);
-        }
+    for (int half = 0; half < 2; ++half) {
+      const int k = slice * kSliceElements + half * 32 + member * 8;
+      to[half] = make_uint4(0, 0, 0, 0);
+      if (group < arguments.rows && k < in_features) {
+        to[half] = *reinterpret_cast<const uint4*>(x + group * arguments.x_stride + k);
       }
     }
   };
@@ -214,7 +202,7 @@ __global__ void __launch_bounds__(kThreads, 2) SkinnyLinearKernel(const SkinnyAr
   load_first_x();
   int slot = 0;
   for (int tile = first_tile; tile < num_tiles; tile += tile_step) {
-    float sums[kStrips][kRowGroups][4] = {};
+    float sums[4] = {};
     for (int first = 0; first < warp_slices; first += kSlicesOfX) {
 #pragma unroll
       for (int i = 0; i < kSlicesOfX; ++i) {
@@ -225,18 +213,12 @@ __global__ void __launch_bounds__(kThreads, 2) SkinnyLinearKernel(const SkinnyAr
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const int chunk = (half * 4 + member) ^ (group % 2 * 4);
-#pragma unroll
-          for (int strip = 0; strip < kStrips; ++strip) {
-            const uint32_t at = stage + static_cast<uint32_t>(strip * kStripOutputs * kRowBytes + chunk * 16);
-            const uint4 low = LoadShared(at);
-            const uint4 high = LoadShared(at + 8 * kRowBytes);
-#pragma unroll
-            for (int row_group = 0; row_group < kRowGroups; ++row_group) {
-              const uint4 of_x = xs[i][row_group][half];
-              MultiplyAdd<T>(sums[strip][row_group], low.x, high.x, low.y, high.y, of_x.x, of_x.y);
-              MultiplyAdd<T>(sums[strip][row_group], low.z, high.z, low.w, high.w, of_x.z, of_x.w);
-            }
-          }
+          const uint32_t at = stage + static_cast<uint32_t>(chunk * 16);
+          const uint4 low = LoadShared(at);
+          const uint4 high = LoadShared(at + 8 * kRowBytes);
+          const uint4 of_x = xs[i][half];
+          MultiplyAdd<T>(sums, low.x, high.x, low.y, high.y, of_x.x, of_x.y);
+          MultiplyAdd<T>(sums, low.z, high.z, low.w, high.w, of_x.z, of_x.w);
         }
         __syncwarp();  // all lanes have read the stage
         if (stages_to_request > 0) request_stage(slot);
@@ -249,18 +231,11 @@ __global__ void __launch_bounds__(kThreads, 2) SkinnyLinearKernel(const SkinnyAr
     if (warp_slices > kSlicesOfX && tile + tile_step < num_tiles) load_first_x();
 
     __syncthreads();  // the sums of the tile before have been read
-    float* own_sums = sums_of_warps + warp * kSums;
-#pragma unroll
-    for (int strip = 0; strip < kStrips; ++strip) {
-#pragma unroll
-      for (int row_group = 0; row_group < kRowGroups; ++row_group) {
-        float* to = own_sums + (row_group * 8 + member * 2) * kPitch + strip * kStripOutputs + group;
-        to[0] = sums[strip][row_group][0];
-        to[kPitch] = sums[strip][row_group][1];
-        to[8] = sums[strip][row_group][2];
-        to[kPitch + 8] = sums[strip][row_group][3];
-      }
-    }
+    float* to = sums_of_warps + warp * kSumsOfWarp + member * 2 * kTilePitch + group;
+    to[0] = sums[0];
+    to[kTilePitch] = sums[1];
+    to[8] = sums[2];
+    to[kTilePitch + 8] = sums[3];
     __syncthreads();
 #pragma unroll 1
     for (int i = static_cast<int>(threadIdx.x); i < arguments.rows * kTileOutputs; i += kThreads) {
@@ -270,7 +245,7 @@ __global__ void __launch_bounds__(kThreads, 2) SkinnyLinearKernel(const SkinnyAr
       if (output >= out_features) continue;
       float sum = 0.0F;
 #pragma unroll
-      for (int w = 0; w < kWarps; ++w) sum += sums_of_warps[w * kSums + row * kPitch + column];
+      for (int w = 0; w < kWarps; ++w) sum += sums_of_warps[w * kSumsOfWarp + row * kTilePitch + column];
       if (arguments.bias != nullptr) sum += arguments.bias[output];
       const int64_t at = row * arguments.y_stride + output;
       if (arguments.y_is_f32) {
@@ -285,53 +260,35 @@ __global__ void __launch_bounds__(kThreads, 2) SkinnyLinearKernel(const SkinnyAr
 #endif
 }
 
-template <typename T, int kStrips, int kRowGroups>
-void Launch(CudaStream& stream, const SkinnyArguments& arguments, int blocks_per_sm) {
-  constexpr int kBytes = SharedBytes(kStrips, kRowGroups);
-  auto* kernel = SkinnyLinearKernel<T, kStrips, kRowGroups>;
+template <typename T>
+void Launch(CudaStream& stream, const SkinnyArguments& arguments) {
+  auto* kernel = SkinnyLinearKernel<T>;
   static const bool prepared = [kernel] {
-    TANDEM_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+    TANDEM_CUDA_CHECK(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
     // Room for a block of the next kernel.
     TANDEM_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                            cudaSharedmemCarveoutMaxShared));
     return true;
   }();
   TANDEM_CHECK(prepared);
-  constexpr int kTileOutputs = kStrips * kStripOutputs;
   const int num_tiles = (arguments.out_features + kTileOutputs - 1) / kTileOutputs;
-  const int grid = std::min(num_tiles, stream.target().num_sms * blocks_per_sm);
-  LaunchKernel("skinny linear", kernel, dim3(static_cast<unsigned>(grid)), dim3(kThreads), kBytes, stream,
-               arguments);
-}
-
-template <typename T>
-void LaunchVariant(CudaStream& stream, const SkinnyArguments& arguments, int variant) {
-  const int blocks_per_sm = variant / 2 + 1;
-  const bool two_strips = variant % 2 == 1;
-  if (arguments.rows <= 8) {
-    if (two_strips) {
-      Launch<T, 2, 1>(stream, arguments, blocks_per_sm);
-    } else {
-      Launch<T, 1, 1>(stream, arguments, blocks_per_sm);
-    }
-  } else if (two_strips) {
-    Launch<T, 2, 2>(stream, arguments, blocks_per_sm);
-  } else {
-    Launch<T, 1, 2>(stream, arguments, blocks_per_sm);
-  }
+  const int grid = std::min(num_tiles, stream.target().num_sms * 2);
+  LaunchKernel("skinny linear", kernel, dim3(static_cast<unsigned>(grid)), dim3(kThreads), kSharedBytes,
+               stream, arguments);
 }
 
 }  // namespace
 
 bool SkinnyLinearSupports(const CudaTarget& target, const MatrixView& x, const MatrixView& weight) {
-  return target.compute_capability >= 80 && target.max_shared_bytes_per_block >= SharedBytes(2, 2) &&
+  return target.compute_capability >= 80 && target.max_shared_bytes_per_block >= kSharedBytes &&
          (weight.dtype == DType::kBF16 || weight.dtype == DType::kF16) && x.rows <= kMaxSkinnyRows &&
          weight.cols % 8 == 0 && x.row_stride % 8 == 0 && reinterpret_cast<uintptr_t>(x.data) % 16 == 0 &&
          reinterpret_cast<uintptr_t>(weight.data) % 16 == 0;
 }
 
 void LaunchSkinnyLinear(CudaStream& stream, const MatrixView& x, const MatrixView& weight, const float* bias,
-                        const MatrixView& y, int variant) {
+                        const MatrixView& y) {
   TANDEM_CHECK(SkinnyLinearSupports(stream.target(), x, weight) && weight.row_stride == weight.cols,
                "skinny linear: x [{}, {}] stride {}, weight [{}, {}] {}", x.rows, x.cols, x.row_stride,
                weight.rows, weight.cols, DTypeName(weight.dtype));
@@ -339,7 +296,6 @@ void LaunchSkinnyLinear(CudaStream& stream, const MatrixView& x, const MatrixVie
                    y.cols == weight.rows && (y.dtype == DType::kF32 || y.dtype == weight.dtype),
                "skinny linear: x {} [{}, {}], y {} [{}, {}]", DTypeName(x.dtype), x.rows, x.cols,
                DTypeName(y.dtype), y.rows, y.cols);
-  TANDEM_CHECK(variant >= 0 && variant < kNumSkinnyVariants, "skinny linear: variant {}", variant);
   if (x.rows == 0) return;
   SkinnyArguments arguments;
   arguments.weight = weight.data;
@@ -353,9 +309,9 @@ void LaunchSkinnyLinear(CudaStream& stream, const MatrixView& x, const MatrixVie
   arguments.rows = static_cast<int>(x.rows);
   arguments.y_is_f32 = y.dtype == DType::kF32;
   if (weight.dtype == DType::kBF16) {
-    LaunchVariant<__nv_bfloat16>(stream, arguments, variant);
+    Launch<__nv_bfloat16>(stream, arguments);
   } else {
-    LaunchVariant<__half>(stream, arguments, variant);
+    Launch<__half>(stream, arguments);
   }
 }
 

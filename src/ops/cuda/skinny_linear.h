@@ -8,20 +8,17 @@
 
 namespace tandem {
 
-constexpr int64_t kMaxSkinnyRows = 16;
-// Ways to cut the work; which is fastest depends on shape and GPU. All give the same bits,
-// and a row's bits do not depend on the other rows.
-constexpr int kNumSkinnyVariants = 4;
-// Changes whenever the variants change their meaning: measured choices are kept on disk.
-constexpr int kSkinnyVersion = 1;
+// Up to here nothing else comes near in a chain of products. (Measured alone, other kernels can look better.)
+constexpr int64_t kMaxSkinnyRows = 8;
 
 // True if LaunchSkinnyLinear can do the product: compute capability 8.0, bf16 or fp16, at most kMaxSkinnyRows
 // rows, in_features a multiple of 8, x and its rows aligned to 16 bytes.
 bool SkinnyLinearSupports(const CudaTarget& target, const MatrixView& x, const MatrixView& weight);
 
 // y[rows, out] = x[rows, in] weight[out, in]^T + bias; weight dense, bias fp32 [out] or null, y fp32 or the
-// weight's dtype. Weight and bias are read before the stream's earlier kernels have ended.
+// weight's dtype. A row's bits do not depend on the other rows. Weight and bias are read before the stream's
+// earlier kernels have ended.
 void LaunchSkinnyLinear(CudaStream& stream, const MatrixView& x, const MatrixView& weight, const float* bias,
-                        const MatrixView& y, int variant);
+                        const MatrixView& y);
 
 }  // namespace tandem
