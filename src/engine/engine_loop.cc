@@ -1,47 +1,18 @@
 #include "engine/engine_loop.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <unordered_set>
 #include <utility>
 
 #include "base/check.h"
 #include "base/param_error.h"
 #include "base/topology.h"
+#include "engine/plan_ahead.h"
 #include "plan/plan_printer.h"
 #include "plan/plan_validator.h"
 
 namespace tandem {
 namespace {
-
-// The cache as it will be when the sequences in `ended` have given back their blocks.
-class CapacityAhead : public CapacityView {
- public:
-  CapacityAhead(const TieredCache& cache, const std::unordered_set<SequenceId>& ended)
-      : cache_(cache), ended_(ended) {
-    for (const SequenceId id : ended) {
-      if (const std::optional<Tier> tier = cache.tier_of(id))
-        freed_blocks_[static_cast<size_t>(*tier)] += cache.held_blocks(id);
-    }
-  }
-  int64_t block_size() const override { return cache_.block_size(); }
-  int64_t total_blocks(Tier tier) const override { return cache_.total_blocks(tier); }
-  int64_t free_blocks(Tier tier) const override {
-    return cache_.free_blocks(tier) + freed_blocks_[static_cast<size_t>(tier)];
-  }
-  int64_t held_blocks(SequenceId sequence) const override {
-    return ended_.contains(sequence) ? 0 : cache_.held_blocks(sequence);
-  }
-  std::optional<Tier> tier_of(SequenceId sequence) const override {
-    return ended_.contains(sequence) ? std::nullopt : cache_.tier_of(sequence);
-  }
-
- private:
-  const TieredCache& cache_;
-  const std::unordered_set<SequenceId>& ended_;
-  std::array<int64_t, kNumTiers> freed_blocks_ = {};
-};
 
 constexpr double kUsPerSecond = 1e6;
 
@@ -63,7 +34,7 @@ EngineLoop::~EngineLoop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
-    cancel_all_ = true;
+    cancel_below_ = next_id_;
   }
   inbox_changed_.notify_one();
   thread_.join();
@@ -136,7 +107,8 @@ void EngineLoop::Drain() {
 
 void EngineLoop::CancelAll() {
   std::unique_lock lock(mutex_);
-  cancel_all_ = true;
+  // A request that comes while this waits, or right after, is none of those.
+  cancel_below_ = next_id_;
   inbox_changed_.notify_one();
   idle_.wait(lock, [&] { return num_in_flight_ == 0; });
 }
@@ -152,16 +124,19 @@ bool EngineLoop::TakeInbox(std::vector<std::unique_ptr<Request>>* arrived,
                            std::vector<RequestId>* cancelled) {
   std::unique_lock lock(mutex_);
   inbox_changed_.wait(lock, [&] {
-    return !arrived_.empty() || !cancelled_.empty() || cancel_all_ || stopping_ || !requests_.empty();
+    return !arrived_.empty() || !cancelled_.empty() || cancel_below_ > 0 || stopping_ || !requests_.empty();
   });
   arrived->swap(arrived_);
   // Visible as waiting, and counted against the queue's limit, until the next snapshot.
   stats_.num_waiting += static_cast<int64_t>(arrived->size());
   cancelled->swap(cancelled_);
-  if (cancel_all_) {
-    for (const auto& request : *arrived) cancelled->push_back(request->id);
-    for (const auto& [id, request] : requests_) cancelled->push_back(id);
-    cancel_all_ = false;
+  if (cancel_below_ > 0) {
+    const auto add = [&](RequestId id) {
+      if (id < cancel_below_) cancelled->push_back(id);
+    };
+    for (const auto& request : *arrived) add(request->id);
+    for (const auto& [id, request] : requests_) add(id);
+    cancel_below_ = 0;
   }
   return !(stopping_ && requests_.empty() && arrived->empty());
 }
@@ -275,15 +250,6 @@ void EngineLoop::ApplyPlan(const IterationPlan& plan) {
   }
 }
 
-void EngineLoop::DropEnded(IterationPlan* plan) const {
-  const auto ended = [this](const auto& part) { return !requests_.contains(part.sequence); };
-  std::erase_if(plan->preempted, [this](SequenceId id) { return !requests_.contains(id); });
-  std::erase_if(plan->moves, ended);
-  std::erase_if(plan->main.prefills, ended);
-  std::erase_if(plan->main.gpu_decodes, ended);
-  std::erase_if(plan->main.cpu_decodes, ended);
-}
-
 void EngineLoop::CountSchedule(Clock::time_point start) {
   const double seconds = SecondsSince(start);
   counters_.schedule_seconds += seconds;
@@ -294,13 +260,7 @@ IterationPlan EngineLoop::NextPlan() {
   if (planned_ahead_) {
     IterationPlan plan = std::move(*planned_ahead_);
     planned_ahead_.reset();
-    DropEnded(&plan);
-    const bool cohorts_whole =
-        std::all_of(plan.cohorts.begin(), plan.cohorts.end(), [&](const CohortStep& step) {
-          return std::all_of(step.rows.begin(), step.rows.end(),
-                             [&](const DecodeRow& row) { return requests_.contains(row.sequence); });
-        });
-    if (cohorts_whole && !plan.empty()) return plan;
+    if (DropEnded([this](SequenceId id) { return !requests_.contains(id); }, &plan)) return plan;
   }
   const TimelineScope scope(options_.timeline, "engine", "plan");
   const Clock::time_point start = Clock::now();
@@ -312,30 +272,12 @@ IterationPlan EngineLoop::NextPlan() {
 void EngineLoop::PlanAhead(const IterationPlan& running) {
   const TimelineScope scope(options_.timeline, "engine", "plan ahead");
   const Clock::time_point start = Clock::now();
-  ScheduleState ahead = state_;
-  std::unordered_map<SequenceId, ScheduledSequence*> by_id;
-  for (ScheduledSequence& sequence : ahead.running) by_id.emplace(sequence.id, &sequence);
-  std::unordered_set<SequenceId> ended;
-  const auto advance = [&](SequenceId id, int64_t num_computed, bool samples) {
-    ScheduledSequence& sequence = *by_id.at(id);
-    sequence.num_computed = num_computed;
-    if (!samples) return;
-    ++sequence.num_tokens;
+  const StateAhead ahead = AdvanceState(state_, running, options_.num_layers, [this](SequenceId id) {
     const Request& request = *requests_.at(id);
-    if (EndsByLength(request, static_cast<int64_t>(request.output_tokens.size()) + 1)) ended.insert(id);
-  };
-  for (const PrefillChunk& chunk : running.main.prefills)
-    advance(chunk.sequence, chunk.start + chunk.num_tokens, chunk.samples);
-  for (const DecodeRow& row : running.main.gpu_decodes) advance(row.sequence, row.position + 1, true);
-  for (const DecodeRow& row : running.main.cpu_decodes) advance(row.sequence, row.position + 1, true);
-  for (const CohortStep& step : running.cohorts) {
-    if (step.visits.empty() || step.visits.back().layer != options_.num_layers - 1) continue;
-    for (const DecodeRow& row : step.rows) advance(row.sequence, row.position + 1, true);
-  }
-  std::erase_if(ahead.running,
-                [&](const ScheduledSequence& sequence) { return ended.contains(sequence.id); });
-  if (!ahead.running.empty() || !ahead.waiting.empty())
-    planned_ahead_ = strategy_->Plan(ahead, CapacityAhead(*cache_, ended));
+    return EndsByLength(request, static_cast<int64_t>(request.output_tokens.size()) + 1);
+  });
+  if (!ahead.state.running.empty() || !ahead.state.waiting.empty())
+    planned_ahead_ = strategy_->Plan(ahead.state, CapacityAhead(*cache_, ahead.ended));
   CountSchedule(start);
 }
 

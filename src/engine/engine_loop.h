@@ -63,8 +63,6 @@ class EngineLoop {
   IterationPlan NextPlan();
   // Plans the iteration after the one that runs.
   void PlanAhead(const IterationPlan& running);
-  // Takes out of a plan what names a sequence that has ended.
-  void DropEnded(IterationPlan* plan) const;
   void ApplyPlan(const IterationPlan& plan);
   void Preempt(SequenceId id);
   void Admit(SequenceId id);
@@ -96,7 +94,7 @@ class EngineLoop {
   std::condition_variable idle_;
   std::vector<std::unique_ptr<Request>> arrived_;
   std::vector<RequestId> cancelled_;
-  bool cancel_all_ = false;
+  RequestId cancel_below_ = 0;  // requests with smaller ids are to be cancelled, later ones are not
   bool draining_ = false;
   bool stopping_ = false;
   int64_t num_in_flight_ = 0;

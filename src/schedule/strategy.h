@@ -11,9 +11,9 @@
 
 namespace tandem {
 
-// Called from the engine thread, once an iteration or more often: a plan may be made ahead and thrown away, so
-// Plan leaves no trace in the strategy. A plan never needs more blocks than capacity says are
-// free once its preemptions and moves are done.
+// Called from the engine thread, once an iteration or more often: a plan may be made ahead and thrown away,
+// so Plan leaves no trace in the strategy. A plan never needs more blocks than capacity says are free once
+// its preemptions and moves are done.
 class Strategy {
  public:
   virtual ~Strategy() = default;

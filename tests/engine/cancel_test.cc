@@ -103,6 +103,22 @@ TEST(CancelTest, CancelFreesBlocksWithinTwoIterations) {
   }
 }
 
+// CancelAll concerns what was there when it was called, also if that has just ended by itself.
+TEST(CancelTest, RequestsAfterCancelAllAreNotCancelled) {
+  auto created = Engine::Create(TightOptions());
+  ASSERT_TRUE(created.ok()) << created.error().message;
+  constexpr int kRounds = 500;
+  for (int round = 0; round < kRounds; ++round) {
+    RequestSpec spec;
+    spec.prompt_tokens = {1, 2, 3};
+    spec.sampling.max_tokens = 1;
+    spec.sampling.ignore_eos = true;
+    const Submitted submitted = SubmitTo(**created, std::move(spec));
+    ASSERT_EQ(submitted.output->Wait(), FinishReason::kLength) << "round " << round;
+    (*created)->CancelAll();
+  }
+}
+
 TEST(CancelTest, CancelAllFromAnotherThread) {
   auto created = Engine::Create(TightOptions());
   ASSERT_TRUE(created.ok()) << created.error().message;

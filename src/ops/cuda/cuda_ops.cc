@@ -18,7 +18,8 @@ CudaOps::CudaOps(Device* device, const CudaOpsOptions& options)
 CudaOps::~CudaOps() = default;
 
 std::string CudaOps::Description() const {
-  return fmt::format("cuBLASLt and own kernels for few rows; attention: own kernel for decodes, FlashInfer's for prefills");
+  return fmt::format(
+      "cuBLASLt and own kernels for few rows; attention: own kernel for decodes, FlashInfer's for prefills");
 }
 
 std::unique_ptr<Ops> CreateCudaOps(Device* device, const CudaOpsOptions& options) {

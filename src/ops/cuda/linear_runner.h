@@ -30,6 +30,7 @@ class LinearRunner {
   LinearRunner& operator=(const LinearRunner&) = delete;
 
   const CudaTarget& target() const { return target_; }
+  bool in_slice() const { return sm_limit_ > 0; }
   // args.weight describes the bias as well. method: one of cuBLASLt's.
   CublasLtProduct Product(LinearMethod method, const LinearArgs& args, bool separate_bias) const;
   // cuBLASLt's own first choice. Empty: it cannot do the product.

@@ -1,0 +1,52 @@
+// Planning the next iteration while one runs: what queues and cache will be like when it has ended, if every
+// sequence goes on unless its length ends it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <unordered_set>
+
+#include "kv/capacity_view.h"
+#include "plan/iteration_plan.h"
+#include "schedule/schedule_state.h"
+
+namespace tandem {
+
+struct StateAhead {
+  ScheduleState state;
+  std::unordered_set<SequenceId> ended;  // by length, with the iteration that runs
+};
+
+// now: the queues with what `running` admitted. ends_by_length: whether a sequence ends with its next token.
+StateAhead AdvanceState(const ScheduleState& now, const IterationPlan& running, int64_t num_layers,
+                        const std::function<bool(SequenceId)>& ends_by_length);
+
+// The cache as it will be when the ended sequences have given back their blocks. Both outlive it.
+class CapacityAhead : public CapacityView {
+ public:
+  CapacityAhead(const CapacityView& now, const std::unordered_set<SequenceId>& ended);
+  int64_t block_size() const override { return now_.block_size(); }
+  int64_t total_blocks(Tier tier) const override { return now_.total_blocks(tier); }
+  int64_t free_blocks(Tier tier) const override {
+    return now_.free_blocks(tier) + freed_blocks_[static_cast<size_t>(tier)];
+  }
+  int64_t held_blocks(SequenceId sequence) const override {
+    return ended_.contains(sequence) ? 0 : now_.held_blocks(sequence);
+  }
+  std::optional<Tier> tier_of(SequenceId sequence) const override {
+    return ended_.contains(sequence) ? std::nullopt : now_.tier_of(sequence);
+  }
+
+ private:
+  const CapacityView& now_;
+  const std::unordered_set<SequenceId>& ended_;
+  std::array<int64_t, kNumTiers> freed_blocks_ = {};
+};
+
+// Takes out of a plan what names a sequence that has ended against expectation. False if that leaves nothing
+// to run: a cohort that lost a row cannot go on as planned.
+bool DropEnded(const std::function<bool(SequenceId)>& has_ended, IterationPlan* plan);
+
+}  // namespace tandem
