@@ -116,7 +116,12 @@ stage_cuda() {
 }
 
 stage_tidy() {
-  cmake --preset host-release >/dev/null && scripts/lint.sh tidy
+  cmake --preset host-release >/dev/null && scripts/lint.sh tidy || return 1
+  # The host code of the cuda backend, where the stage before has configured it.
+  [[ -f build/cuda-release/compile_commands.json ]] || return 0
+  local sources
+  mapfile -t sources < <(find src/device/cuda src/ops/cuda -name '*.cc' ! -name '*_test.cc' | sort)
+  TANDEM_BUILD_DIR=build/cuda-release scripts/lint.sh tidy "${sources[@]}"
 }
 
 # What the stages need. Without it there is nothing to go on with.
