@@ -199,6 +199,7 @@ int Run(int argc, char** argv) {
   app.add_option("--flop-rate", rates.flops_per_s, "FLOP/s that the floor assumes");
   app.add_option("--json", json, "File for the result");
   CLI11_PARSE(app, argc, argv);
+  std::cout << std::unitbuf;  // each line as it comes, also into a file
   auto options = ToEngineOptions(flags);
   if (options.ok() && options->max_model_len == 0) options->max_model_len = 4 * std::max(context, prompt_len);
   auto engine = options.ok() ? Engine::Create(*options) : Result<std::unique_ptr<Engine>>(options.error());
