@@ -17,6 +17,7 @@ class DurationHistogram {
     ++counts_[BucketOf(duration_us)];
   }
   uint64_t count() const { return count_; }
+  double SumUs() const { return sum_us_; }
   double MeanUs() const { return count_ == 0 ? 0.0 : sum_us_ / static_cast<double>(count_); }
   // quantile: 0..1. The middle of the bucket that holds it; 0 if nothing was counted.
   double QuantileUs(double quantile) const {

@@ -34,14 +34,13 @@ struct EngineStats {
   uint64_t generation_tokens = 0;
   uint64_t rejected_requests = 0;  // queue full
   double busy_seconds = 0;         // time spent in iterations
-  double schedule_seconds = 0;     // of which the strategy's, most of it while the device runs
   // Of the compute stream, by the device's clock: running, and between two iterations that followed each
   // other.
   double gpu_busy_seconds = 0;
   double gpu_gap_seconds = 0;
   double cpu_attention_busy_seconds = 0;  // mean over the workers
   DurationHistogram iteration;            // device time of an iteration
-  DurationHistogram schedule;             // host time of a plan
+  DurationHistogram schedule;             // host time of a plan, most of it while the device runs
   std::map<std::string, uint64_t> strategy_iterations;
 };
 

@@ -158,12 +158,13 @@ void EngineLoop::ThreadMain() {
     ApplyCancellations(cancelled);
     cancelled.clear();
     if (!requests_.empty()) RunIteration();
+    // Before anyone hears of the results.
+    PublishStats();
     // With nothing to run there is nothing to wait for.
     if (requests_.empty()) {
       DeliverOutputs();
       last_device_end_ns_ = 0;
     }
-    PublishStats();
   }
 }
 
@@ -185,10 +186,14 @@ void EngineLoop::Forget(RequestId id) {
   const auto same = [id](const ScheduledSequence& sequence) { return sequence.id == id; };
   if (std::erase_if(state_.running, same) == 0) std::erase_if(state_.waiting, same);
   requests_.erase(id);
-  // The books first: whoever waits for an idle engine finds its blocks free.
-  PublishStats();
   const std::lock_guard lock(mutex_);
-  if (--num_in_flight_ == 0) idle_.notify_all();
+  if (--num_in_flight_ > 0) {
+    UpdateGauges(&stats_);
+    return;
+  }
+  // Whoever waits for an idle engine finds its blocks free and everything counted.
+  PublishLocked();
+  idle_.notify_all();
 }
 
 ScheduledSequence& EngineLoop::Running(SequenceId id) {
@@ -251,9 +256,7 @@ void EngineLoop::ApplyPlan(const IterationPlan& plan) {
 }
 
 void EngineLoop::CountSchedule(Clock::time_point start) {
-  const double seconds = SecondsSince(start);
-  counters_.schedule_seconds += seconds;
-  counters_.schedule.AddUs(seconds * kUsPerSecond);
+  counters_.schedule.AddUs(SecondsSince(start) * kUsPerSecond);
 }
 
 IterationPlan EngineLoop::NextPlan() {
@@ -299,7 +302,6 @@ void EngineLoop::RunIteration() {
   {
     const TimelineScope scope(options_.timeline, "engine", "outputs");
     DeliverOutputs();
-    PublishStats();
   }
   PlanAhead(plan);
   IterationResult result = executor_->Finish();
@@ -401,18 +403,26 @@ void EngineLoop::ApplyResult(SequenceResult result) {
   }
 }
 
-void EngineLoop::PublishStats() {
-  counters_.num_running = static_cast<int64_t>(state_.running.size());
-  counters_.num_waiting = static_cast<int64_t>(state_.waiting.size());
-  counters_.gpu_blocks_total = cache_->total_blocks(Tier::kGpu);
-  counters_.gpu_blocks_free = cache_->free_blocks(Tier::kGpu);
-  counters_.cpu_blocks_total = cache_->total_blocks(Tier::kCpu);
-  counters_.cpu_blocks_free = cache_->free_blocks(Tier::kCpu);
-  counters_.block_size = cache_->block_size();
-  const std::lock_guard lock(mutex_);
+void EngineLoop::UpdateGauges(EngineStats* stats) const {
+  stats->num_running = static_cast<int64_t>(state_.running.size());
+  stats->num_waiting = static_cast<int64_t>(state_.waiting.size());
+  stats->gpu_blocks_total = cache_->total_blocks(Tier::kGpu);
+  stats->gpu_blocks_free = cache_->free_blocks(Tier::kGpu);
+  stats->cpu_blocks_total = cache_->total_blocks(Tier::kCpu);
+  stats->cpu_blocks_free = cache_->free_blocks(Tier::kCpu);
+  stats->block_size = cache_->block_size();
+}
+
+void EngineLoop::PublishLocked() {
+  UpdateGauges(&counters_);
   const uint64_t rejected = stats_.rejected_requests;
   stats_ = counters_;
   stats_.rejected_requests = rejected;
+}
+
+void EngineLoop::PublishStats() {
+  const std::lock_guard lock(mutex_);
+  PublishLocked();
 }
 
 }  // namespace tandem

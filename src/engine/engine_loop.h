@@ -79,7 +79,10 @@ class EngineLoop {
   bool EndsByLength(const Request& request, int64_t num_output) const;
   // Frees its blocks and forgets it; the callback must already have had its last call, or be in outputs_.
   void Forget(RequestId id);
+  // Queues and blocks as they are.
+  void UpdateGauges(EngineStats* stats) const;
   void PublishStats();
+  void PublishLocked();  // the caller holds mutex_
   Status Validate(const RequestSpec& spec) const;
   ScheduledSequence& Running(SequenceId id);
 

@@ -18,6 +18,8 @@
 namespace tandem {
 namespace {
 
+constexpr double kUsPerSecond = 1e6;
+
 using Buckets = prometheus::Histogram::BucketBoundaries;
 using LabelMap = std::map<std::string, std::string>;
 
@@ -71,7 +73,7 @@ class EngineFamilies {
             static_cast<double>(stats.rejected_requests));
     Counter("tandem:busy_seconds_total", "Time spent in iterations.", stats.busy_seconds);
     Counter("tandem:schedule_seconds_total", "Time spent by the strategy, most of it while the device runs.",
-            stats.schedule_seconds);
+            stats.schedule.SumUs() / kUsPerSecond);
     Counter("tandem:gpu_busy_seconds_total", "Time the compute stream spent in iterations, by its own clock.",
             stats.gpu_busy_seconds);
     Counter("tandem:gpu_gap_seconds_total", "Time it waited between iterations that followed each other.",

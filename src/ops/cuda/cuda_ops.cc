@@ -5,7 +5,6 @@
 #include "device/cuda/cuda_device.h"
 #include "ops/cuda/cublas_linear.h"
 #include "ops/cuda/cuda_sampler.h"
-#include "ops/cuda/prefill_attention.h"
 
 namespace tandem {
 
@@ -18,8 +17,8 @@ CudaOps::CudaOps(Device* device, const CudaOpsOptions& options)
 CudaOps::~CudaOps() = default;
 
 std::string CudaOps::Description() const {
-  return fmt::format(
-      "cuBLASLt and own kernels for few rows; attention: own kernel for decodes, FlashInfer's for prefills");
+  return fmt::format("{}; attention: own kernel for decodes, FlashInfer's for prefills",
+                     linear_->Description());
 }
 
 std::unique_ptr<Ops> CreateCudaOps(Device* device, const CudaOpsOptions& options) {
