@@ -1,4 +1,5 @@
-// Progress of a benchmark on stderr: a bar on a terminal, a log line every 10 % otherwise.
+// Progress of a benchmark on stderr: a bar on a terminal, a log line every 10 % otherwise, of the requests or
+// of the time that the benchmark is to take.
 #pragma once
 
 #include <chrono>
@@ -12,7 +13,8 @@ namespace tandem {
 // One thread.
 class BenchProgress {
  public:
-  BenchProgress(std::string title, int64_t num_requests);
+  // duration_s: 0 if it takes until all requests have ended.
+  BenchProgress(std::string title, int64_t num_requests, double duration_s);
   // Clears the bar.
   ~BenchProgress();
   BenchProgress(const BenchProgress&) = delete;
@@ -25,6 +27,7 @@ class BenchProgress {
  private:
   const std::string title_;
   const int64_t num_requests_;
+  const double duration_s_;
   const bool is_terminal_;
   const Clock::time_point start_;
   int64_t last_logged_tenth_ = 0;

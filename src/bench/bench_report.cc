@@ -17,41 +17,15 @@
 #include "base/duration_histogram.h"
 #include "base/param_error.h"
 #include "bench/distribution.h"
+#include "bench/online_report.h"
+#include "bench/run_totals.h"
+#include "bench/steady_throughput.h"
+#include "bench/upper_bound.h"
 
 namespace tandem {
 namespace {
 
 using nlohmann::ordered_json;
-
-double Milliseconds(Clock::time_point begin, Clock::time_point end) {
-  return std::chrono::duration<double, std::milli>(end - begin).count();
-}
-
-// The latencies of the completed requests.
-struct Latencies {
-  std::vector<double> ttft_ms;
-  std::vector<double> tpot_ms;
-  std::vector<double> itl_ms;
-  std::vector<double> e2el_ms;
-  std::vector<double> per_token_s;
-};
-
-Latencies CollectLatencies(const std::vector<RequestRecord>& records) {
-  Latencies all;
-  for (const RequestRecord& record : records) {
-    if (!record.completed()) continue;
-    const double ttft_ms = Milliseconds(record.start, record.first_token);
-    const double e2el_ms = Milliseconds(record.start, record.last_token);
-    all.ttft_ms.push_back(ttft_ms);
-    all.e2el_ms.push_back(e2el_ms);
-    all.per_token_s.push_back(e2el_ms / 1e3 / static_cast<double>(record.output_tokens));
-    if (record.output_tokens > 1) {
-      all.tpot_ms.push_back((e2el_ms - ttft_ms) / static_cast<double>(record.output_tokens - 1));
-    }
-    all.itl_ms.insert(all.itl_ms.end(), record.inter_token_ms.begin(), record.inter_token_ms.end());
-  }
-  return all;
-}
 
 void AddDistribution(std::string_view name, std::vector<double> values_ms, ordered_json* report) {
   const std::optional<Distribution> distribution = Summarize(std::move(values_ms));
@@ -65,14 +39,36 @@ void AddDistribution(std::string_view name, std::vector<double> values_ms, order
   add("p99", &Distribution::p99);
 }
 
-// Messages of failed requests, with how many had each.
+// Messages of failed requests, with how many had each. What was rejected is marked.
 ordered_json CountErrors(const std::vector<RequestRecord>& records) {
-  std::map<std::string, int64_t> counts;
+  struct Group {
+    std::string message;
+    bool rejected = false;
+    int64_t count = 0;
+  };
+  constexpr size_t kMaxGroups = 20;
+  std::map<std::pair<bool, std::string>, int64_t> counts;
   for (const RequestRecord& record : records) {
-    if (!record.completed()) ++counts[record.error];
+    if (!record.completed() && !record.cancelled) ++counts[{record.rejected, record.error}];
+  }
+  std::vector<Group> groups;
+  groups.reserve(counts.size() + 1);
+  for (const auto& [key, count] : counts)
+    groups.push_back({.message = key.second, .rejected = key.first, .count = count});
+  if (groups.size() > kMaxGroups) {
+    std::stable_sort(groups.begin(), groups.end(),
+                     [](const Group& a, const Group& b) { return a.count > b.count; });
+    Group others{.message = fmt::format("{} other messages", groups.size() - kMaxGroups)};
+    for (size_t i = kMaxGroups; i < groups.size(); ++i) others.count += groups[i].count;
+    groups.resize(kMaxGroups);
+    groups.push_back(std::move(others));
   }
   ordered_json errors = ordered_json::array();
-  for (const auto& [message, count] : counts) errors.push_back({{"message", message}, {"count", count}});
+  for (const Group& group : groups) {
+    ordered_json entry = {{"message", group.message}, {"count", group.count}};
+    if (group.rejected) entry["rejected"] = true;
+    errors.push_back(std::move(entry));
+  }
   return errors;
 }
 
@@ -99,14 +95,49 @@ ordered_json CountStrategies(const EngineStatsOfRun& stats) {
   return counts.empty() ? ordered_json(nullptr) : counts;
 }
 
+// numerator / denominator; null where the denominator is nothing.
+ordered_json Ratio(double numerator, double denominator) {
+  return denominator > 0 ? ordered_json(numerator / denominator) : ordered_json(nullptr);
+}
+
+// What came from a tier, and how fast.
+ordered_json TierToJson(TierTotals tier, int64_t output_tokens) {
+  ordered_json json = {
+      {"output_tokens", tier.output_tokens},
+      {"token_share", Ratio(static_cast<double>(tier.output_tokens), static_cast<double>(output_tokens))},
+      {"completed", tier.requests}};
+  AddDistribution("tpot", std::move(tier.tpot_ms), &json);
+  AddDistribution("itl", std::move(tier.itl_ms), &json);
+  return json;
+}
+
+// What the workers of cpu attention did; null where they did nothing.
+void AddCpuAttentionFields(const EngineStatsOfRun& stats, double duration_s, ordered_json* report) {
+  const auto kv_gb =
+      static_cast<double>(stats.after.cpu_attention_kv_bytes - stats.before.cpu_attention_kv_bytes) / 1e9;
+  const double busy_s = stats.after.cpu_attention_busy_seconds - stats.before.cpu_attention_busy_seconds;
+  if (busy_s <= 0) return;
+  ordered_json& to = *report;
+  to["cpu_attention_busy"] = Ratio(busy_s, duration_s);
+  to["cpu_attention_gb_per_s"] = Ratio(kv_gb, duration_s);
+  to["cpu_attention_busy_gb_per_s"] = kv_gb / busy_s;
+}
+
+// Of what counts.
+double CountedSeconds(const BenchRun& run) {
+  return run.window ? run.window->seconds() : run.duration_s;
+}
+
 // What only the engine's own counters say; all null for an engine in another process.
 void AddEngineFields(const BenchConditions& conditions, const BenchRun& run, ordered_json* report) {
   constexpr double kUsPerMs = 1e3;
   ordered_json& to = *report;
-  to["strategy"] = conditions.engine.strategy;
+  to["strategy"] = run.engine ? ordered_json(conditions.engine.strategy) : ordered_json(nullptr);
   for (const char* field :
-       {"strategy_iterations", "gpu_busy", "gpu_gap", "cpu_attention_busy", "gpu_kv_tokens", "cpu_kv_tokens",
-        "swapped_tokens", "preemptions", "iterations"}) {
+       {"strategy_iterations", "gpu_busy", "gpu_gap", "cpu_attention_busy", "cpu_attention_gb_per_s",
+        "cpu_attention_busy_gb_per_s", "gpu_kv_tokens", "cpu_kv_tokens", "max_cpu_kv_tokens", "max_cpu_kv_gb",
+        "cpu_tier_tokens", "rider_visits", "rider_skips", "swapped_tokens", "preemptions", "iterations",
+        "iteration_tokens", "prediction_error"}) {
     to[field] = nullptr;
   }
   const EngineStatsOfRun stats = run.engine.value_or(EngineStatsOfRun{});
@@ -115,133 +146,153 @@ void AddEngineFields(const BenchConditions& conditions, const BenchRun& run, ord
   to["iteration_ms"] =
       HistogramToJson(after.iteration.Since(before.iteration), kUsPerMs, {{"p50", 0.5}, {"p99", 0.99}});
   to["schedule_us"] = HistogramToJson(after.schedule.Since(before.schedule), 1.0, {{"p99", 0.99}});
-  to["upper_bound_throughput"] = nullptr;
   if (!run.engine) return;
   // A clock that never moved is no measurement.
+  const double counted_s = CountedSeconds(run);
   const auto share = [&](double EngineStats::*seconds) {
-    return after.*seconds > 0 && run.duration_s > 0
-               ? ordered_json((after.*seconds - before.*seconds) / run.duration_s)
-               : ordered_json(nullptr);
+    return after.*seconds > 0 ? Ratio(after.*seconds - before.*seconds, counted_s) : ordered_json(nullptr);
   };
   to["strategy_iterations"] = CountStrategies(stats);
   to["gpu_busy"] = share(&EngineStats::gpu_busy_seconds);
   to["gpu_gap"] = share(&EngineStats::gpu_gap_seconds);
-  to["cpu_attention_busy"] = share(&EngineStats::cpu_attention_busy_seconds);
+  AddCpuAttentionFields(stats, counted_s, report);
   to["gpu_kv_tokens"] = after.gpu_blocks_total * after.block_size;
   to["cpu_kv_tokens"] = after.cpu_blocks_total * after.block_size;
+  to["max_cpu_kv_tokens"] = after.max_cpu_kv_tokens;
+  to["max_cpu_kv_gb"] = static_cast<double>(after.max_cpu_kv_tokens * run.kv_bytes_per_token) / 1e9;
+  to["rider_visits"] = after.rider_visits - before.rider_visits;
+  to["rider_skips"] = after.rider_skips - before.rider_skips;
+  const uint64_t cpu_tier_tokens = after.cpu_tier_tokens - before.cpu_tier_tokens;
+  to["cpu_tier_tokens"] = cpu_tier_tokens;
+  to["swapped_tokens"] = after.swapped_tokens - before.swapped_tokens;
   to["preemptions"] = after.preemptions - before.preemptions;
-  to["iterations"] = after.iterations - before.iterations;
+  const uint64_t iterations = after.iterations - before.iterations;
+  to["iterations"] = iterations;
+  if (iterations > 0) {
+    const auto mean = [iterations](uint64_t count) {
+      return static_cast<double>(count) / static_cast<double>(iterations);
+    };
+    to["iteration_tokens"] = {
+        {"prefill", mean(after.prompt_tokens - before.prompt_tokens)},
+        {"gpu_tier", mean(after.generation_tokens - before.generation_tokens - cpu_tier_tokens)},
+        {"cpu_tier", mean(cpu_tier_tokens)}};
+  }
+  to["prediction_error"] = Ratio(after.prediction_error_seconds - before.prediction_error_seconds,
+                                 after.predicted_seconds - before.predicted_seconds);
+}
+
+// What the machine's measured costs allow for the requests that count.
+void AddBoundFields(const BenchConditions& conditions, const BenchRun& run, ordered_json* report) {
+  ordered_json& to = *report;
+  to["ideal_gpu_only_throughput"] = nullptr;
+  to["upper_bound_throughput"] = nullptr;
+  const std::vector<WorkloadRequest> requests = CountedRequests(run);
+  if (run.costs == nullptr || !run.engine || requests.empty()) return;
+  const EngineStats& stats = run.engine->after;
+  const ThroughputBound bound =
+      BoundThroughput(*run.costs, requests,
+                      {.gpu_tier_tokens = stats.gpu_blocks_total * stats.block_size,
+                       .cpu_tier_tokens = stats.cpu_blocks_total * stats.block_size,
+                       .max_chunk_tokens = conditions.engine.max_num_batched_tokens});
+  to["ideal_gpu_only_throughput"] = bound.ideal_gpu_only;
+  to["upper_bound_throughput"] = bound.upper_bound;
 }
 
 ordered_json ConditionsToJson(const BenchConditions& conditions) {
   const EngineOptions& engine = conditions.engine;
-  return {{"mode", conditions.mode},
-          {"workload", conditions.workload},
-          {"dropped", conditions.num_dropped},
-          {"num_warmup", conditions.num_warmup},
-          {"seed", conditions.seed},
-          {"model", engine.served_model_name},
-          {"device", engine.device},
-          {"dtype", engine.dtype ? ordered_json(DTypeName(*engine.dtype)) : ordered_json(nullptr)},
-          {"max_model_len", engine.max_model_len},
-          {"max_num_seqs", engine.max_num_seqs},
-          {"max_num_batched_tokens", engine.max_num_batched_tokens},
-          // The slice of the GPU, where it was cut: 0 is the whole card.
-          {"gpu_sm_limit", engine.gpu_sm_limit},
-          {"gpu_memory_limit_bytes", engine.gpu_memory_limit_bytes}};
+  ordered_json json = {
+      {"mode", conditions.mode},
+      {"workload", conditions.workload},
+      {"dropped", conditions.num_dropped},
+      {"num_warmup", conditions.num_warmup},
+      {"steady_start", conditions.steady_start},
+      {"seed", conditions.seed},
+      {"model", engine.served_model_name},
+      {"device", engine.device},
+      {"dtype", engine.dtype ? ordered_json(DTypeName(*engine.dtype)) : ordered_json(nullptr)},
+      {"max_model_len", engine.max_model_len},
+      {"max_num_seqs", engine.max_num_seqs},
+      {"max_num_batched_tokens", engine.max_num_batched_tokens},
+      {"cpu_threads", engine.cpu_threads},
+      // The slice of the GPU, where it was cut: 0 is the whole card.
+      {"gpu_sm_limit", engine.gpu_sm_limit},
+      {"gpu_memory_limit_bytes", engine.gpu_memory_limit_bytes}};
+  if (!conditions.online || !conditions.online->server) return json;
+  // A server says nothing of these.
+  for (const char* field : {"device", "dtype", "max_num_seqs", "max_num_batched_tokens", "cpu_threads",
+                            "gpu_sm_limit", "gpu_memory_limit_bytes"}) {
+    json[field] = nullptr;
+  }
+  json["model"] = conditions.online->server->model;
+  if (engine.max_model_len == 0) json["max_model_len"] = nullptr;
+  return json;
 }
 
-std::string Text(const ordered_json& value, int digits) {
-  if (value.is_null()) return "-";
-  if (value.is_number_integer()) return fmt::format("{}", value.get<int64_t>());
-  return fmt::format("{:.{}f}", value.get<double>(), digits);
+// Without the beginning and the end of the run. A window is all that.
+void AddSteadyFields(const BenchRun& run, const RunTotals& totals, ordered_json* report) {
+  ordered_json& to = *report;
+  to["steady_output_throughput"] = nullptr;
+  to["steady_prefill_share"] = nullptr;
+  if (run.window) {
+    double prompt_tokens = 0;
+    double output_tokens = 0;
+    for (const WorkloadRequest& request : CountedRequests(run)) {
+      prompt_tokens += static_cast<double>(request.prompt_tokens);
+      output_tokens += static_cast<double>(request.output_tokens);
+    }
+    const auto counted = static_cast<double>(totals.output_tokens);
+    to["steady_output_throughput"] = Ratio(counted, run.window->seconds());
+    to["steady_prefill_share"] =
+        Ratio(static_cast<double>(totals.input_tokens) * output_tokens, counted * prompt_tokens);
+  } else if (const auto steady = MeasureSteadyThroughput(run.records)) {
+    to["steady_output_throughput"] = steady->output_tokens_per_s;
+    to["steady_prefill_share"] = steady->prefill_share;
+  }
 }
 
 }  // namespace
 
 ordered_json MakeBenchReport(const BenchConditions& conditions, const BenchRun& run,
                              const ordered_json& machine) {
-  int64_t completed = 0;
-  int64_t input_tokens = 0;
-  int64_t output_tokens = 0;
-  for (const RequestRecord& record : run.records) {
-    if (!record.completed()) continue;
-    ++completed;
-    input_tokens += record.prompt_tokens;
-    output_tokens += record.output_tokens;
-  }
+  RunTotals totals = AddUpRun(run);
   const auto per_second = [&run](int64_t count) {
-    return run.duration_s > 0 ? ordered_json(static_cast<double>(count) / run.duration_s)
-                              : ordered_json(nullptr);
+    return Ratio(static_cast<double>(count), CountedSeconds(run));
   };
   ordered_json report = {{"date", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
                          {"command", conditions.command}};
   report.update(ConditionsToJson(conditions));
+  if (conditions.online) AddOnlineFields(*conditions.online, run, totals, &report);
   report["num_requests"] = run.records.size();
   report["duration"] = run.duration_s;
-  report["completed"] = completed;
-  report["failed"] = static_cast<int64_t>(run.records.size()) - completed;
+  report["window_s"] = run.window ? ordered_json(run.window->seconds()) : ordered_json(nullptr);
+  report["completed"] = totals.completed;
+  report["failed"] = totals.failed;
+  report["unfinished"] = totals.unfinished;
   report["errors"] = CountErrors(run.records);
-  report["total_input_tokens"] = input_tokens;
-  report["total_output_tokens"] = output_tokens;
-  report["request_throughput"] = per_second(completed);
-  report["output_throughput"] = per_second(output_tokens);
-  report["total_token_throughput"] = per_second(input_tokens + output_tokens);
-  Latencies latencies = CollectLatencies(run.records);
-  AddDistribution("ttft", std::move(latencies.ttft_ms), &report);
-  AddDistribution("tpot", std::move(latencies.tpot_ms), &report);
-  AddDistribution("itl", std::move(latencies.itl_ms), &report);
-  AddDistribution("e2el", std::move(latencies.e2el_ms), &report);
-  const std::optional<Distribution> per_token = Summarize(std::move(latencies.per_token_s));
+  report["total_input_tokens"] = totals.input_tokens;
+  report["total_output_tokens"] = totals.output_tokens;
+  report["request_throughput"] = per_second(totals.ended);
+  report["output_throughput"] = per_second(totals.output_tokens);
+  report["total_token_throughput"] = per_second(totals.input_tokens + totals.output_tokens);
+  AddSteadyFields(run, totals, &report);
+  // A server does not say where a request's KV lay.
+  const auto tier = [&](TierTotals of_tier) {
+    return run.engine ? TierToJson(std::move(of_tier), totals.output_tokens) : ordered_json(nullptr);
+  };
+  report["gpu_tier"] = tier(std::move(totals.gpu_tier));
+  report["cpu_tier"] = tier(std::move(totals.cpu_tier));
+  AddDistribution("ttft", std::move(totals.ttft_ms), &report);
+  AddDistribution("tpot", std::move(totals.tpot_ms), &report);
+  AddDistribution("itl", std::move(totals.itl_ms), &report);
+  AddDistribution("e2el", std::move(totals.e2el_ms), &report);
+  const std::optional<Distribution> per_token = Summarize(totals.per_token_s);
+  report["per_token_latency_percentiles_s"] =
+      per_token ? ordered_json(AllPercentiles(std::move(totals.per_token_s))) : ordered_json(nullptr);
   report["mean_per_token_latency_s"] = per_token ? ordered_json(per_token->mean) : ordered_json(nullptr);
   AddEngineFields(conditions, run, &report);
+  AddBoundFields(conditions, run, &report);
   report["machine"] = machine;
   return report;
-}
-
-std::string FormatBenchTable(const ordered_json& report) {
-  std::string table = fmt::format(
-      "{}, {}, {} on {}: {} of {} requests in {} s{}\n", report["workload"].get<std::string>(),
-      report["mode"].get<std::string>(), report["model"].get<std::string>(),
-      report["device"].get<std::string>(), Text(report["completed"], 0), Text(report["num_requests"], 0),
-      Text(report["duration"], 2),
-      report["dropped"] == 0 ? ""
-                             : fmt::format("; {} longer than the context of {} tokens were left out",
-                                           Text(report["dropped"], 0), Text(report["max_model_len"], 0)));
-  for (const ordered_json& error : report["errors"]) {
-    table += fmt::format("  {} failed: {}\n", Text(error["count"], 0), error["message"].get<std::string>());
-  }
-  const auto row = [&table, &report](const char* label, const char* field, int digits, const char* unit) {
-    table += fmt::format("  {:<22}{:>12} {}\n", label, Text(report[field], digits), unit);
-  };
-  row("output throughput", "output_throughput", 1, "tok/s");
-  row("total throughput", "total_token_throughput", 1, "tok/s");
-  row("request throughput", "request_throughput", 3, "req/s");
-  row("input tokens", "total_input_tokens", 0, "");
-  row("output tokens", "total_output_tokens", 0, "");
-  row("latency per token", "mean_per_token_latency_s", 4, "s (mean of latency / output tokens)");
-  row("gpu tier", "gpu_kv_tokens", 0, "tokens");
-  row("cpu tier", "cpu_kv_tokens", 0, "tokens");
-  row("preemptions", "preemptions", 0, "");
-  row("gpu busy", "gpu_busy", 3, "of the run");
-  row("gap of iterations", "gpu_gap", 3, "of the run");
-  table +=
-      fmt::format("  {:<22}{:>12} {}\n", "iteration", Text(report["iteration_ms"]["mean"], 3), "ms (mean)");
-  table += fmt::format("  {:<22}{:>12} {}\n", "of it scheduling", Text(report["schedule_us"]["mean"], 1),
-                       "us (mean)");
-  table += fmt::format("  {:<22}{:>12}{:>12}{:>12}{:>12}\n", "ms", "mean", "median", "p90", "p99");
-  constexpr std::pair<const char*, const char*> kLatencies[] = {{"time to first token", "ttft"},
-                                                                {"time per output token", "tpot"},
-                                                                {"between tokens", "itl"},
-                                                                {"whole request", "e2el"}};
-  for (const auto& [label, name] : kLatencies) {
-    table += fmt::format("  {:<22}", label);
-    for (const char* statistic : {"mean", "median", "p90", "p99"}) {
-      table += fmt::format("{:>12}", Text(report[fmt::format("{}_{}_ms", statistic, name)], 2));
-    }
-    table += '\n';
-  }
-  return table;
 }
 
 Status WriteBenchReport(const ordered_json& report, const std::string& path) {

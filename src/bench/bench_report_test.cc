@@ -23,13 +23,13 @@ BenchRun MakeRun() {
                             {.prompt_tokens = 20, .output_tokens = 1, .arrival_s = {}},
                             {.prompt_tokens = 40, .output_tokens = 5, .arrival_s = {}}});
   for (int64_t i = 0; i < 3; ++i) recorder.Start(i, start);
-  recorder.AddTokens(0, 1, start + milliseconds(100));
-  recorder.AddTokens(0, 1, start + milliseconds(110));
-  recorder.AddTokens(0, 1, start + milliseconds(130));
+  recorder.AddTokens(0, 1, false, start + milliseconds(100));
+  recorder.AddTokens(0, 1, false, start + milliseconds(110));
+  recorder.AddTokens(0, 1, false, start + milliseconds(130));
   recorder.End(0, "");
-  recorder.AddTokens(1, 1, start + milliseconds(200));
+  recorder.AddTokens(1, 1, false, start + milliseconds(200));
   recorder.End(1, "");
-  recorder.AddTokens(2, 1, start + milliseconds(50));
+  recorder.AddTokens(2, 1, false, start + milliseconds(50));
   recorder.End(2, "out of paper");
   BenchRun run;
   const auto progress = recorder.WaitFor(milliseconds(0));
@@ -53,10 +53,32 @@ BenchRun MakeRun() {
   for (int i = 0; i < 9; ++i) after.iteration.AddUs(10e3);
   after.iteration.AddUs(60e3);
   for (int i = 0; i < 10; ++i) after.schedule.AddUs(50);
+  before.generation_tokens = 1000;
+  after.generation_tokens = 1040;
+  before.prompt_tokens = 7;
+  after.prompt_tokens = 207;
+  before.cpu_tier_tokens = 3;
+  after.cpu_tier_tokens = 18;
+  before.swapped_tokens = 64;
+  after.swapped_tokens = 96;
+  before.cpu_attention_busy_seconds = 1.0;
+  after.cpu_attention_busy_seconds = 1.05;
+  before.cpu_attention_kv_bytes = 1'000'000'000;
+  after.cpu_attention_kv_bytes = 6'000'000'000;
+  before.predicted_seconds = 10;
+  after.predicted_seconds = 10.2;
+  before.prediction_error_seconds = 5;
+  after.prediction_error_seconds = 5.01;
+  before.rider_visits = 10;
+  after.rider_visits = 50;
+  before.rider_skips = 2;
+  after.rider_skips = 5;
+  after.max_cpu_kv_tokens = 48;
   after.gpu_blocks_total = 8;
   after.cpu_blocks_total = 2;
   after.block_size = 32;
   run.engine = {.before = before, .after = after};
+  run.kv_bytes_per_token = 1'000'000;
   return run;
 }
 
@@ -110,7 +132,78 @@ TEST(BenchReport, EngineFieldsAreThoseOfTheRunAlone) {
   EXPECT_NEAR(report["iteration_ms"]["p99"], 60, 2.4);
   EXPECT_NEAR(report["schedule_us"]["mean"], 50, 1e-6);
   EXPECT_NEAR(report["gpu_busy"], 0.75, 1e-9);
+  EXPECT_NEAR(report["cpu_attention_busy"], 0.25, 1e-9);
+  EXPECT_NEAR(report["cpu_attention_gb_per_s"], 25, 1e-9);
+  EXPECT_NEAR(report["cpu_attention_busy_gb_per_s"], 100, 1e-9);
+  EXPECT_EQ(report["cpu_tier_tokens"], 15);
+  EXPECT_EQ(report["swapped_tokens"], 32);
+  EXPECT_EQ(report["rider_visits"], 40);
+  EXPECT_EQ(report["rider_skips"], 3);
+  EXPECT_EQ(report["max_cpu_kv_tokens"], 48);
+  EXPECT_NEAR(report["max_cpu_kv_gb"], 0.048, 1e-9);
+  EXPECT_EQ(report["iteration_tokens"],
+            ordered_json({{"prefill", 20.0}, {"gpu_tier", 2.5}, {"cpu_tier", 1.5}}));
+  EXPECT_NEAR(report["prediction_error"], 0.05, 1e-9);
+}
+
+TEST(BenchReport, AWindowIsWhatCounts) {
+  BenchRun run = MakeRun();
+  // Tokens at 110, 130 and 200 ms; the failed request's was before.
+  const Clock::time_point start = run.records[0].start;
+  run.window = BenchWindow{.begin = start + milliseconds(105), .end = start + milliseconds(205)};
+  BenchConditions conditions = MakeConditions();
+  conditions.steady_start = true;
+  const ordered_json report = MakeBenchReport(conditions, run, {});
+  EXPECT_EQ(report["steady_start"], true);
+  EXPECT_NEAR(report["window_s"], 0.1, 1e-9);
+  EXPECT_EQ(report["duration"], 0.2);
+  EXPECT_EQ(report["completed"], 2);
+  EXPECT_EQ(report["total_output_tokens"], 3);
+  EXPECT_EQ(report["total_input_tokens"], 20);
+  EXPECT_NEAR(report["output_throughput"], 30, 1e-6);
+  EXPECT_NEAR(report["gpu_busy"], 1.5, 1e-6) << "counters are those of the window";
+  EXPECT_EQ(report["gpu_tier"]["output_tokens"], 3);
+  EXPECT_EQ(report["gpu_tier"]["token_share"], 1.0);
+  EXPECT_NEAR(report["gpu_tier"]["median_itl_ms"], 15, 1e-3);
+  EXPECT_TRUE(report["cpu_tier"]["mean_itl_ms"].is_null());
+  EXPECT_NEAR(report["steady_output_throughput"], 30, 1e-6);
+  // 20 tokens of input for 3 of output, where the two requests with tokens in it have 30 for 4.
+  EXPECT_NEAR(report["steady_prefill_share"], 20.0 / 3 / (30.0 / 4), 1e-9);
+  EXPECT_THAT(FormatBenchTable(report), HasSubstr("what counts: 0.10 s of it; 0 requests were not done"));
+}
+
+TEST(BenchReport, WorkersThatDidNothingAndMissingPredictionsAreNull) {
+  BenchRun run = MakeRun();
+  run.engine->after.cpu_attention_busy_seconds = run.engine->before.cpu_attention_busy_seconds;
+  run.engine->after.predicted_seconds = run.engine->before.predicted_seconds;
+  const ordered_json report = MakeBenchReport(MakeConditions(), run, {});
   EXPECT_TRUE(report["cpu_attention_busy"].is_null());
+  EXPECT_TRUE(report["cpu_attention_gb_per_s"].is_null());
+  EXPECT_TRUE(report["prediction_error"].is_null());
+  EXPECT_TRUE(report["upper_bound_throughput"].is_null());
+}
+
+// Nothing takes time but the products: 1 ms for up to any number of tokens.
+class FlatCosts : public LayerCosts {
+ public:
+  int64_t num_layers() const override { return 1; }
+  double LinearUs(int64_t num_tokens) const override { return num_tokens > 0 ? 1000 : 0; }
+  double GpuDecodeAttentionUs(int64_t /*num_rows*/, int64_t /*kv_tokens*/) const override { return 0; }
+  double PrefillAttentionUs(int64_t /*num_tokens*/, int64_t /*context_len*/) const override { return 0; }
+  double CpuAttentionUs(int64_t /*num_rows*/, int64_t /*kv_tokens*/) const override { return 0; }
+  double ExchangeUs(int64_t /*num_rows*/) const override { return 0; }
+  double SwapUs(int64_t /*num_tokens*/) const override { return 0; }
+  double OutsideLayersUs(int64_t /*num_sampled*/) const override { return 0; }
+};
+
+TEST(BenchReport, TheBoundIsOfTheCompletedRequestsAndBothTiers) {
+  BenchRun run = MakeRun();
+  const FlatCosts costs;
+  run.costs = &costs;
+  const ordered_json report = MakeBenchReport(MakeConditions(), run, {});
+  // 256 and 64 tokens of KV for rows that hold (3 * 11.5 + 1 * 20.5) / 4 tokens.
+  EXPECT_NEAR(report["ideal_gpu_only_throughput"], 256 / 13.75 * 1000, 1e-6);
+  EXPECT_NEAR(report["upper_bound_throughput"], 320 / 13.75 * 1000, 1e-6);
 }
 
 TEST(BenchReport, WhatNothingMeasuredIsNull) {
@@ -119,8 +212,10 @@ TEST(BenchReport, WhatNothingMeasuredIsNull) {
   run.records.resize(0);
   const ordered_json report = MakeBenchReport(MakeConditions(), run, {});
   for (const char* field :
-       {"gpu_busy", "cpu_attention_busy", "swapped_tokens", "upper_bound_throughput", "strategy_iterations",
-        "gpu_kv_tokens", "preemptions", "mean_ttft_ms", "p99_itl_ms", "mean_per_token_latency_s"}) {
+       {"gpu_busy", "cpu_attention_busy", "cpu_attention_gb_per_s", "cpu_tier_tokens", "swapped_tokens",
+        "iteration_tokens", "prediction_error", "ideal_gpu_only_throughput", "upper_bound_throughput",
+        "strategy_iterations", "gpu_kv_tokens", "preemptions", "mean_ttft_ms", "p99_itl_ms",
+        "mean_per_token_latency_s", "steady_output_throughput"}) {
     ASSERT_TRUE(report.contains(field)) << field;
     EXPECT_TRUE(report[field].is_null()) << field;
   }
@@ -134,12 +229,91 @@ TEST(BenchReport, TheTableSaysWhatWasLeftOutAndWhatFailed) {
                         "4096 tokens were left out"));
   EXPECT_THAT(table, HasSubstr("1 failed: out of paper"));
   EXPECT_THAT(table, HasSubstr("20.0 tok/s"));
+  EXPECT_THAT(table, HasSubstr("0.250 of the run"));
+  EXPECT_THAT(table, HasSubstr("25.0 GB/s of KV"));
+}
+
+// The run's requests were due at 0, 50 and 100 ms, against a server.
+BenchRun MakeOnlineRun() {
+  BenchRun run = MakeRun();
+  run.engine.reset();
+  const Clock::time_point start = run.records[0].start;
+  for (size_t i = 0; i < 3; ++i) run.records[i].start = start + milliseconds(50 * static_cast<int64_t>(i));
+  run.records[0].send_delay_ms = 4;
+  run.records[2].rejected = true;
+  run.online = OnlineFigures{
+      .start = start, .num_unsent = 7, .peak_concurrency = 2, .client_cpu_s = 0.002, .client_s = 0.25};
+  return run;
+}
+
+BenchConditions MakeOnlineConditions() {
+  BenchConditions conditions = MakeConditions();
+  conditions.mode = "online";
+  conditions.engine.max_model_len = 0;
+  conditions.online =
+      OnlineConditions{.arrivals = {.kind = ArrivalKind::kPoisson, .rate = 20},
+                       .warm_up_s = 0.01,
+                       .deadline_s = 3,
+                       .server = BenchServer{.url = "http://h:1", .model = "theirs", .vocab_size = 99}};
+  return conditions;
+}
+
+TEST(BenchReport, AnOnlineRunSaysHowRequestsArrivedAndWhatBecameOfThem) {
+  const ordered_json report = MakeBenchReport(MakeOnlineConditions(), MakeOnlineRun(), {});
+  EXPECT_EQ(report["url"], "http://h:1");
+  EXPECT_EQ(report["model"], "theirs");
+  EXPECT_EQ(report["server_model"], "theirs");
+  EXPECT_EQ(report["vocab_size"], 99);
+  EXPECT_EQ(report["arrivals"], "poisson");
+  EXPECT_EQ(report["rate"], 20.0);
+  EXPECT_EQ(report["warm_up_s"], 0.01);
+  EXPECT_EQ(report["cool_down_s"], 0.0);
+  EXPECT_EQ(report["deadline_s"], 3.0);
+  EXPECT_EQ(report["completed"], 2);
+  EXPECT_EQ(report["failed"], 0);
+  EXPECT_EQ(report["rejected"], 1);
+  EXPECT_EQ(report["unsent"], 7);
+  EXPECT_EQ(report["counted_requests"], 3);
+  EXPECT_EQ(report["errors"],
+            ordered_json::array({{{"message", "out of paper"}, {"count", 1}, {"rejected", true}}}));
+  EXPECT_EQ(report["peak_concurrency"], 2);
+  EXPECT_NEAR(report["send_delay_ms"]["mean"], 4.0 / 3, 1e-9);
+  EXPECT_NEAR(report["client_cpu_share"], 0.008, 1e-9);
+  EXPECT_NEAR(report["client_cpu_us_per_token"], 2000.0 / 5, 1e-9) << "of all tokens that came";
+  for (const char* field : {"time_scale", "max_concurrency", "device", "dtype", "strategy", "max_model_len",
+                            "max_num_seqs", "gpu_busy", "iterations", "gpu_tier", "cpu_tier"}) {
+    ASSERT_TRUE(report.contains(field)) << field;
+    EXPECT_TRUE(report[field].is_null()) << field;
+  }
+}
+
+TEST(BenchReport, TheTableOfAServerLeavesOutWhatOnlyAnEngineSays) {
+  const std::string table = FormatBenchTable(MakeBenchReport(MakeOnlineConditions(), MakeOnlineRun(), {}));
+  EXPECT_THAT(table, HasSubstr("osc, online, theirs on http://h:1: 2 of 3 requests"));
+  EXPECT_THAT(table, HasSubstr("1 rejected: out of paper"));
+  EXPECT_THAT(table, HasSubstr("20.000 req/s, poisson"));
+  EXPECT_THAT(table, HasSubstr("400.0 us a token"));
+  EXPECT_THAT(table, testing::Not(HasSubstr("iteration")));
+}
+
+TEST(BenchReport, ManyMessagesAreCutOffAtTheRarest) {
+  BenchRun run = MakeRun();
+  for (int i = 0; i < 30; ++i) {
+    RequestRecord record = run.records[2];
+    record.error = "reason " + std::to_string(i);
+    run.records.push_back(record);
+    if (i == 29) run.records.push_back(record);
+  }
+  const ordered_json report = MakeBenchReport(MakeConditions(), run, {});
+  ASSERT_EQ(report["errors"].size(), 21U);
+  EXPECT_EQ(report["errors"][0]["message"], "reason 29");
+  EXPECT_EQ(report["errors"][20], ordered_json({{"message", "11 other messages"}, {"count", 11}}));
 }
 
 TEST(RequestRecorder, AnotherNumberOfTokensThanWantedIsAFailure) {
   RequestRecorder recorder({{.prompt_tokens = 1, .output_tokens = 2, .arrival_s = {}}});
   recorder.Start(0, Clock::now());
-  recorder.AddTokens(0, 3, Clock::now());
+  recorder.AddTokens(0, 3, false, Clock::now());
   recorder.End(0, "");
   const std::vector<RequestRecord> records = recorder.TakeRecords();
   EXPECT_FALSE(records[0].completed());

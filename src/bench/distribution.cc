@@ -18,6 +18,14 @@ double Percentile(const std::vector<double>& sorted, double percent) {
   return std::lerp(sorted[below], sorted[above], position - static_cast<double>(below));
 }
 
+std::vector<double> AllPercentiles(std::vector<double> values) {
+  std::vector<double> percentiles;
+  if (values.empty()) return percentiles;
+  std::sort(values.begin(), values.end());
+  for (int percent = 0; percent <= 100; ++percent) percentiles.push_back(Percentile(values, percent));
+  return percentiles;
+}
+
 std::optional<Distribution> Summarize(std::vector<double> values) {
   if (values.empty()) return std::nullopt;
   std::sort(values.begin(), values.end());

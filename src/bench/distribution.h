@@ -16,6 +16,9 @@ struct Distribution {
 // percent: [0, 100]. sorted: ascending, not empty. Linear between the two nearest ranks, as numpy's default.
 double Percentile(const std::vector<double>& sorted, double percent);
 
+// The percentiles 0, 1, ..., 100. Empty of no values.
+std::vector<double> AllPercentiles(std::vector<double> values);
+
 // nullopt of no values.
 std::optional<Distribution> Summarize(std::vector<double> values);
 

@@ -31,5 +31,15 @@ TEST(Summarize, NothingHasNoDistribution) {
   EXPECT_FALSE(Summarize({}).has_value());
 }
 
+TEST(DistributionTest, AllPercentilesAreThoseOfEachPercent) {
+  const std::vector<double> percentiles = AllPercentiles({3, 1, 2});
+  ASSERT_EQ(percentiles.size(), 101U);
+  EXPECT_EQ(percentiles.front(), 1);
+  EXPECT_EQ(percentiles[50], 2);
+  EXPECT_NEAR(percentiles[75], 2.5, 1e-12);
+  EXPECT_EQ(percentiles.back(), 3);
+  EXPECT_TRUE(AllPercentiles({}).empty());
+}
+
 }  // namespace
 }  // namespace tandem

@@ -1,6 +1,7 @@
 #include "bench/offline_bench.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <string>
@@ -8,68 +9,156 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "bench/bench_progress.h"
+#include "bench/bench_request.h"
 #include "bench/request_recorder.h"
+#include "bench/run_totals.h"
+#include "bench/seconds.h"
+#include "bench/steady_start.h"
+#include "perf/cost_table.h"
+#include "schedule/strategy.h"
 
 namespace tandem {
 namespace {
 
-// Prompts of the warm-up differ from those of the run, whose prefixes a cache might otherwise know.
-constexpr uint64_t kWarmupSeed = 0x5851f42d4c957f2dU;
+// The benchmark's own thread wakes up so often.
+constexpr std::chrono::milliseconds kLookInterval{50};
 
-RequestSpec MakeSpec(const WorkloadRequest& request, int64_t index, uint64_t seed, int64_t vocab_size) {
-  RequestSpec spec;
-  spec.prompt_tokens = RandomPrompt(seed, index, request.prompt_tokens, vocab_size);
-  spec.sampling.max_tokens = request.output_tokens;
-  spec.sampling.min_tokens = request.output_tokens;
-  spec.sampling.ignore_eos = true;
-  spec.sampling.temperature = 0;
-  return spec;
-}
-
-std::string ReasonOfFailure(const RequestOutput& output) {
-  if (output.error) return output.error->message;
-  if (output.finish_reason == FinishReason::kLength) return {};
-  return "ended with finish reason " + std::string(FinishReasonName(output.finish_reason));
-}
-
-// Submits everything, waits for everything.
-std::vector<RequestRecord> RunAll(Engine* engine, const std::vector<WorkloadRequest>& requests, uint64_t seed,
-                                  std::string_view title, bool show_progress) {
-  // The prompts exist before the clock starts.
-  std::vector<RequestSpec> specs;
-  specs.reserve(requests.size());
-  for (size_t i = 0; i < requests.size(); ++i) {
-    specs.push_back(MakeSpec(requests[i], static_cast<int64_t>(i), seed, engine->model_config().vocab_size));
+// Submits everything, and waits for everything or until the time is over.
+class OfflineRun {
+ public:
+  OfflineRun(Engine* engine, const std::vector<WorkloadRequest>& requests, uint64_t seed)
+      : engine_(engine),
+        num_requests_(static_cast<int64_t>(requests.size())),
+        recorder_(std::make_shared<RequestRecorder>(requests)) {
+    // The prompts exist before the clock starts.
+    specs_.reserve(requests.size());
+    for (int64_t i = 0; i < num_requests_; ++i) {
+      specs_.push_back(
+          MakeBenchRequest(requests[static_cast<size_t>(i)], i, seed, engine->model_config().vocab_size));
+    }
   }
-  // Shared with the callbacks: the last one may still be returning when everything has ended.
-  const auto recorder = std::make_shared<RequestRecorder>(requests);
-  for (size_t i = 0; i < requests.size(); ++i) {
-    const auto index = static_cast<int64_t>(i);
-    recorder->Start(index, Clock::now());
-    auto id = engine->Submit(std::move(specs[i]), [recorder, index](const RequestOutput& output) {
-      if (!output.tokens.empty()) {
-        recorder->AddTokens(index, static_cast<int64_t>(output.tokens.size()), Clock::now());
+
+  // Once. All but costs and kv_bytes_per_token.
+  BenchRun Run(std::string_view title, const BenchRunOptions& options) {
+    BenchRun run;
+    run.engine = {.before = engine_->Stats(), .after = {}};
+    const Clock::time_point start = Clock::now();
+    SubmitAll();
+    Clock::time_point end = Clock::time_point::max();
+    if (options.duration_s > 0) {
+      const Clock::time_point submitted = Clock::now();
+      end = submitted + FromSeconds(options.duration_s);
+      run.window = BenchWindow{.begin = submitted + FromSeconds(options.warm_up_s), .end = end};
+    }
+    Wait(title, options, end, &run);
+    run.engine->after = engine_->Stats();
+    if (Clock::now() >= end) {
+      over_->store(true);
+      engine_->CancelAll();
+    }
+    // The last callbacks may still be returning.
+    while (recorder_->WaitFor(kLookInterval).ended < num_requests_) {
+    }
+    run.records = recorder_->TakeRecords();
+    run.duration_s = std::chrono::duration<double>(LastToken(run.records, start) - start).count();
+    return run;
+  }
+
+ private:
+  static Clock::time_point LastToken(const std::vector<RequestRecord>& records, Clock::time_point start) {
+    Clock::time_point last = start;
+    for (const RequestRecord& record : records) {
+      if (record.output_tokens > 0) last = std::max(last, record.last_token);
+    }
+    return last;
+  }
+
+  void SubmitAll() {
+    for (int64_t index = 0; index < num_requests_; ++index) {
+      recorder_->Start(index, Clock::now());
+      // Shared with the callbacks: the last one may still be returning when everything has ended.
+      auto id = engine_->Submit(std::move(specs_[static_cast<size_t>(index)]),
+                                [recorder = recorder_, over = over_, index](const RequestOutput& output) {
+                                  if (!output.tokens.empty()) {
+                                    recorder->AddTokens(index, static_cast<int64_t>(output.tokens.size()),
+                                                        output.cpu_tier, Clock::now());
+                                  }
+                                  if (output.finish_reason == FinishReason::kCancelled && over->load()) {
+                                    recorder->Cancel(index);
+                                  } else if (output.finish_reason != FinishReason::kNone) {
+                                    recorder->End(index, ReasonOfFailure(output));
+                                  }
+                                });
+      if (!id.ok()) recorder_->End(index, id.error().message);
+    }
+  }
+
+  // Until all have ended, or until `end`. Notes the counters where the window begins.
+  void Wait(std::string_view title, const BenchRunOptions& options, Clock::time_point end, BenchRun* run) {
+    BenchProgress progress{std::string(title), num_requests_, options.duration_s};
+    bool in_window = !run->window;
+    Clock::time_point show_at = Clock::now();
+    while (true) {
+      const auto now = Clock::now();
+      if (now >= end) break;
+      if (!in_window && now >= run->window->begin) {
+        in_window = true;
+        // The counters and the tokens that count are of the same time.
+        run->window->begin = now;
+        run->engine->before = engine_->Stats();
       }
-      if (output.finish_reason != FinishReason::kNone) recorder->End(index, ReasonOfFailure(output));
-    });
-    if (!id.ok()) recorder->End(index, id.error().message);
+      const auto next = std::min<Clock::time_point>(
+          {now + kLookInterval, end, in_window ? Clock::time_point::max() : run->window->begin});
+      const RequestRecorder::Progress ended =
+          recorder_->WaitFor(std::chrono::ceil<std::chrono::milliseconds>(next - now));
+      if (options.show_progress && Clock::now() >= show_at) {
+        progress.Show(ended);
+        show_at += progress.interval();
+      }
+      if (ended.ended == num_requests_) break;
+    }
+    if (run->window) run->window->end = Clock::now();
   }
-  BenchProgress progress{std::string(title), static_cast<int64_t>(requests.size())};
-  while (true) {
-    const RequestRecorder::Progress now = recorder->WaitFor(progress.interval());
-    if (show_progress) progress.Show(now);
-    if (now.ended == static_cast<int64_t>(requests.size())) break;
+
+  Engine* const engine_;
+  const int64_t num_requests_;
+  const std::shared_ptr<RequestRecorder> recorder_;
+  const std::shared_ptr<std::atomic<bool>> over_ = std::make_shared<std::atomic<bool>>(false);
+  std::vector<RequestSpec> specs_;
+};
+
+Status CheckAnyCounts(const BenchRun& run) {
+  const RunTotals totals = AddUpRun(run);
+  if (totals.completed > 0 || (run.window && totals.output_tokens > 0)) return {};
+  for (const RequestRecord& record : run.records) {
+    if (record.error.empty()) continue;
+    return MakeError(ErrorCode::kUnavailable, "{} {} requests failed, the first because: {}",
+                     totals.unfinished > 0 ? "no token came in time, and" : "all", totals.failed,
+                     record.error);
   }
-  return recorder->TakeRecords();
+  const auto since_start_s = [&run](Clock::time_point time) {
+    return std::chrono::duration<double>(time - run.records.front().start).count();
+  };
+  if (run.window->end <= run.window->begin) {
+    return MakeError(
+        ErrorCode::kUnavailable,
+        "all {} requests were done after {:.1f} s, before the warm-up was over: more requests are "
+        "needed",
+        run.records.size(), since_start_s(run.window->end));
+  }
+  return MakeError(ErrorCode::kUnavailable,
+                   "no token came between second {:.1f} and second {:.1f} of the run",
+                   since_start_s(run.window->begin), since_start_s(run.window->end));
 }
 
-Status CheckAnyCompleted(const std::vector<RequestRecord>& records) {
-  for (const RequestRecord& record : records) {
-    if (record.completed()) return {};
-  }
-  return MakeError(ErrorCode::kUnavailable, "all {} requests failed, the first because: {}", records.size(),
-                   records.front().error);
+TierRoom RoomOf(const Engine& engine) {
+  const EngineStats stats = engine.Stats();
+  return {.block_size = stats.block_size,
+          .gpu_blocks = stats.gpu_blocks_total,
+          .cpu_blocks = StrategyUsesCpuTier(engine.options().strategy) ? stats.cpu_blocks_total : 0,
+          .max_num_seqs = engine.options().max_num_seqs};
 }
 
 }  // namespace
@@ -80,20 +169,25 @@ Result<BenchRun> RunOfflineBench(Engine* engine, const Workload& workload, const
     const auto count = std::min(workload.requests.size(), static_cast<size_t>(options.num_warmup));
     const std::vector<WorkloadRequest> warmup(workload.requests.begin(),
                                               workload.requests.begin() + static_cast<std::ptrdiff_t>(count));
-    TANDEM_RETURN_IF_ERROR(CheckAnyCompleted(
-        RunAll(engine, warmup, options.seed ^ kWarmupSeed, "warm-up", options.show_progress)));
+    TANDEM_RETURN_IF_ERROR(CheckAnyCounts(OfflineRun(engine, warmup, options.seed ^ kWarmupPromptSeed)
+                                              .Run("warm-up", {.show_progress = options.show_progress})));
   }
-  BenchRun run;
-  const EngineStats before = engine->Stats();
-  run.records = RunAll(engine, workload.requests, options.seed, "offline", options.show_progress);
-  run.engine = {.before = before, .after = engine->Stats()};
-  TANDEM_RETURN_IF_ERROR(CheckAnyCompleted(run.records));
-  const Clock::time_point start = run.records.front().start;
-  Clock::time_point end = start;
-  for (const RequestRecord& record : run.records) {
-    if (record.output_tokens > 0) end = std::max(end, record.last_token);
+  std::vector<WorkloadRequest> requests = workload.requests;
+  if (options.steady_start) {
+    const int64_t num_begun = BeginAmidWork(RoomOf(*engine), &requests);
+    LogInfo("{} of {} requests are amid their output at the start", num_begun, requests.size());
   }
-  run.duration_s = std::chrono::duration<double>(end - start).count();
+  BenchRun run = OfflineRun(engine, requests, options.seed).Run("offline", options);
+  run.costs = engine->cost_table();
+  run.kv_bytes_per_token = KvBytesPerToken(*engine);
+  TANDEM_RETURN_IF_ERROR(CheckAnyCounts(run));
+  const auto is_unfinished = [](const RequestRecord& record) { return record.cancelled; };
+  if (options.duration_s > 0 && std::none_of(run.records.begin(), run.records.end(), is_unfinished)) {
+    LogWarn(
+        "all {} requests were done after {:.1f} of {:.1f} s: what counts ends there, the end of the work "
+        "included; more requests are needed",
+        run.records.size(), run.duration_s, options.duration_s);
+  }
   return run;
 }
 

@@ -5,19 +5,23 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "bench/bench_report.h"
+#include "bench/run_totals.h"
 
 namespace tandem {
 namespace {
 
-std::unique_ptr<Engine> MakeEngine(int64_t max_num_queued_reqs = 100) {
+std::unique_ptr<Engine> MakeEngine(int64_t max_num_queued_reqs = 100, const char* strategy = "gpu-only") {
   EngineOptions options;
   options.model = std::string(TANDEM_SOURCE_DIR) + "/tests/fixtures/families/llama2/model.gguf";
   options.dtype = DType::kF32;
   options.cpu_threads = 1;
   options.max_model_len = 64;
   options.gpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 512};
+  options.cpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 512};
+  options.strategy = strategy;
   options.max_num_queued_reqs = max_num_queued_reqs;
   options.show_progress = false;
   auto engine = Engine::Create(options);
@@ -78,6 +82,80 @@ TEST(OfflineBench, WhatTheEngineRefusesHasFailed) {
   for (size_t i = 0; i < 5; ++i) EXPECT_EQ(run->records[i].completed(), i != 2);
   EXPECT_NE(run->records[2].error.find("the context is 64 tokens"), std::string::npos)
       << run->records[2].error;
+}
+
+TEST(OfflineBench, ARunWithADurationCountsItsWindow) {
+  const auto engine = MakeEngine(30000);
+  const Workload workload = MakeWorkload(3000);
+  const auto run =
+      RunOfflineBench(engine.get(), workload, {.show_progress = false, .duration_s = 0.5, .warm_up_s = 0.2});
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  ASSERT_TRUE(run->window.has_value());
+  EXPECT_GE(run->window->seconds(), 0.2);
+  const RunTotals totals = AddUpRun(*run);
+  EXPECT_GT(totals.output_tokens, 0);
+  const EngineStats& before = run->engine->before;
+  const EngineStats& after = run->engine->after;
+  // The counters are those of the window, but for an iteration at each end.
+  EXPECT_NEAR(static_cast<double>(after.generation_tokens - before.generation_tokens),
+              static_cast<double>(totals.output_tokens), 64);
+}
+
+TEST(OfflineBench, WhatIsNotDoneInTimeIsCancelledAndNoFailure) {
+  const auto engine = MakeEngine(30000);
+  const Workload workload = MakeWorkload(3000);
+  const auto run =
+      RunOfflineBench(engine.get(), workload, {.show_progress = false, .duration_s = 0.4, .warm_up_s = 0.1});
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  const RunTotals totals = AddUpRun(*run);
+  EXPECT_GT(totals.unfinished, 0);
+  EXPECT_EQ(totals.failed, 0);
+  EXPECT_EQ(engine->Stats().num_running + engine->Stats().num_waiting, 0);
+  BenchConditions conditions;
+  conditions.engine = engine->options();
+  const nlohmann::ordered_json report = MakeBenchReport(conditions, *run, {});
+  EXPECT_EQ(report["unfinished"], totals.unfinished);
+  EXPECT_NEAR(report["output_throughput"], static_cast<double>(totals.output_tokens) / run->window->seconds(),
+              1e-6);
+  EXPECT_EQ(report["output_throughput"], report["steady_output_throughput"]);
+  EXPECT_EQ(report["gpu_tier"]["output_tokens"], totals.output_tokens);
+  EXPECT_GT(report["gpu_tier"]["mean_itl_ms"], 0);
+}
+
+TEST(OfflineBench, WorkThatIsDoneBeforeItCountsIsAnError) {
+  const auto engine = MakeEngine();
+  const auto run = RunOfflineBench(engine.get(), MakeWorkload(2),
+                                   {.show_progress = false, .duration_s = 60, .warm_up_s = 30});
+  ASSERT_FALSE(run.ok());
+  EXPECT_NE(run.error().message.find("before the warm-up was over"), std::string::npos)
+      << run.error().message;
+}
+
+TEST(OfflineBench, ASteadyStartBeginsAmidTheOutput) {
+  // 512 tokens for each tier in blocks of 32; a request needs a block, and in the gpu tier one to grow.
+  for (const auto& [strategy, expected_begun] : {std::pair("gpu-only", 7), std::pair("asymmetric", 22)}) {
+    SCOPED_TRACE(strategy);
+    const auto engine = MakeEngine(100, strategy);
+    const Workload workload = MakeWorkload(40);
+    const auto run = RunOfflineBench(engine.get(), workload, {.show_progress = false, .steady_start = true});
+    ASSERT_TRUE(run.ok()) << run.error().message;
+    int64_t num_begun = 0;
+    uint64_t computed_tokens = 0;
+    for (size_t i = 0; i < 40; ++i) {
+      const RequestRecord& record = run->records[i];
+      EXPECT_TRUE(record.completed()) << record.error;
+      EXPECT_EQ(record.made_tokens + record.output_tokens, workload.requests[i].output_tokens);
+      if (record.begun) {
+        ++num_begun;
+      } else {
+        computed_tokens += static_cast<uint64_t>(record.prompt_tokens);
+      }
+    }
+    EXPECT_NEAR(num_begun, expected_begun, 2);
+    // Of those that had begun, the last token remained to be computed; all others were prefilled.
+    EXPECT_EQ(run->engine->after.prompt_tokens - run->engine->before.prompt_tokens,
+              computed_tokens + static_cast<uint64_t>(num_begun));
+  }
 }
 
 TEST(OfflineBench, NoCompletedRequestIsAnError) {

@@ -12,17 +12,22 @@ RequestRecorder::RequestRecorder(const std::vector<WorkloadRequest>& requests) {
   records_.resize(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     records_[i].prompt_tokens = requests[i].prompt_tokens;
-    records_[i].wanted_output_tokens = requests[i].output_tokens;
+    records_[i].begun = requests[i].begun;
+    records_[i].made_tokens = requests[i].made_tokens;
+    records_[i].wanted_output_tokens = requests[i].output_tokens - requests[i].made_tokens;
     // No allocation while the clock runs.
     records_[i].inter_token_ms.reserve(static_cast<size_t>(requests[i].output_tokens));
+    records_[i].in_cpu_tier.reserve(static_cast<size_t>(requests[i].output_tokens));
   }
 }
 
-void RequestRecorder::Start(int64_t index, Clock::time_point now) {
-  records_[static_cast<size_t>(index)].start = now;
+void RequestRecorder::Start(int64_t index, Clock::time_point start, Clock::duration send_delay) {
+  RequestRecord& record = records_[static_cast<size_t>(index)];
+  record.start = start;
+  record.send_delay_ms = std::chrono::duration<double, std::milli>(send_delay).count();
 }
 
-void RequestRecorder::AddTokens(int64_t index, int64_t num_tokens, Clock::time_point now) {
+void RequestRecorder::AddTokens(int64_t index, int64_t num_tokens, bool in_cpu_tier, Clock::time_point now) {
   RequestRecord& record = records_[static_cast<size_t>(index)];
   // Tokens that arrive together have no time between them.
   for (int64_t i = 0; i < num_tokens; ++i) {
@@ -33,21 +38,39 @@ void RequestRecorder::AddTokens(int64_t index, int64_t num_tokens, Clock::time_p
           std::chrono::duration<float, std::milli>(now - record.last_token).count());
     }
     record.last_token = now;
+    record.in_cpu_tier.push_back(in_cpu_tier);
   }
 }
 
 void RequestRecorder::End(int64_t index, std::string error) {
   RequestRecord& record = records_[static_cast<size_t>(index)];
-  TANDEM_CHECK(!record.ended, "request {} ends twice", index);
   record.error = std::move(error);
   if (record.error.empty() && record.output_tokens != record.wanted_output_tokens) {
     record.error =
         fmt::format("{} output tokens instead of {}", record.output_tokens, record.wanted_output_tokens);
   }
-  record.ended = true;
+  CountEnd(&record);
+}
+
+void RequestRecorder::Reject(int64_t index, std::string reason) {
+  RequestRecord& record = records_[static_cast<size_t>(index)];
+  record.rejected = true;
+  record.error = std::move(reason);
+  CountEnd(&record);
+}
+
+void RequestRecorder::Cancel(int64_t index) {
+  RequestRecord& record = records_[static_cast<size_t>(index)];
+  record.cancelled = true;
+  CountEnd(&record);
+}
+
+void RequestRecorder::CountEnd(RequestRecord* record) {
+  TANDEM_CHECK(!record->ended, "request {} ends twice", record - records_.data());
+  record->ended = true;
   const std::lock_guard lock(mutex_);
-  progress_.output_tokens += record.output_tokens;
-  if (!record.error.empty()) ++progress_.failed;
+  progress_.output_tokens += record->output_tokens;
+  if (!record->error.empty()) ++(record->rejected ? progress_.rejected : progress_.failed);
   if (++progress_.ended == static_cast<int64_t>(records_.size())) all_ended_.notify_all();
 }
 

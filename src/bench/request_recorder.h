@@ -15,16 +15,22 @@ namespace tandem {
 
 struct RequestRecord {
   int64_t prompt_tokens = 0;
+  bool begun = false;       // WorkloadRequest::begun: then prompt and made tokens were taken as computed
+  int64_t made_tokens = 0;  // of the whole output, before those that follow
   int64_t wanted_output_tokens = 0;
   int64_t output_tokens = 0;  // that have arrived
   Clock::time_point start;    // when it was sent (or should have been, if the client was late)
+  double send_delay_ms = 0;   // from when it was due to when it was sent
   Clock::time_point first_token;
   Clock::time_point last_token;
   std::vector<float> inter_token_ms;  // from each token to the next: output_tokens - 1 values
+  std::vector<bool> in_cpu_tier;      // for each token whether the request's KV lay there
   bool ended = false;
-  std::string error;  // why it failed; empty if it did not
+  bool cancelled = false;  // by the benchmark, as its time was over
+  bool rejected = false;   // not accepted by whoever should have worked it off; error says why
+  std::string error;       // why it failed; empty if it did not
 
-  bool completed() const { return ended && error.empty(); }
+  bool completed() const { return ended && !cancelled && error.empty(); }
 };
 
 // Start, AddTokens and End of one request come in this order, from one thread at a time; different requests
@@ -33,15 +39,20 @@ class RequestRecorder {
  public:
   explicit RequestRecorder(const std::vector<WorkloadRequest>& requests);
 
-  void Start(int64_t index, Clock::time_point now);
-  void AddTokens(int64_t index, int64_t num_tokens, Clock::time_point now);
+  void Start(int64_t index, Clock::time_point start, Clock::duration send_delay = {});
+  void AddTokens(int64_t index, int64_t num_tokens, bool in_cpu_tier, Clock::time_point now);
   // error: empty if all went well; a request that got another number of tokens than it wanted has failed too.
   // What the request recorded is visible to whoever learns of the end through this class.
   void End(int64_t index, std::string error);
+  // In place of End: it was not accepted.
+  void Reject(int64_t index, std::string reason);
+  // In place of End: the benchmark itself has ended the request.
+  void Cancel(int64_t index);
 
   struct Progress {
     int64_t ended = 0;
-    int64_t failed = 0;
+    int64_t failed = 0;         // of those that have ended
+    int64_t rejected = 0;       // likewise; they are no failures
     int64_t output_tokens = 0;  // of the requests that have ended
   };
   // Blocks until all requests have ended or the timeout is over.
@@ -51,6 +62,8 @@ class RequestRecorder {
   std::vector<RequestRecord> TakeRecords();
 
  private:
+  void CountEnd(RequestRecord* record);
+
   std::vector<RequestRecord> records_;
 
   std::mutex mutex_;

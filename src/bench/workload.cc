@@ -3,14 +3,17 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <cmath>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <numbers>
 #include <random>
 #include <string_view>
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/param_error.h"
 #include "bench/embedded_traces.h"
 #include "bench/trace_csv.h"
@@ -19,7 +22,8 @@ namespace tandem {
 namespace {
 
 constexpr std::string_view kSyntheticPrefix = "synthetic:";
-constexpr int64_t kMaxSyntheticTokens = int64_t{1} << 30;
+constexpr std::string_view kReasoning = "reasoning";
+constexpr int64_t kMaxDrawnTokens = int64_t{1} << 30;
 
 struct NamedTrace {
   std::string_view name;
@@ -42,23 +46,23 @@ uint64_t DrawBelow(std::mt19937_64& random, uint64_t bound) {
   return value % bound;
 }
 
-struct SyntheticLengths {
+// Mean lengths that a name asks for; 0: none.
+struct Lengths {
   int64_t in = 0;
   int64_t out = 0;
 };
 
-// "in=1000,out=100", in any order.
-Result<SyntheticLengths> ParseSynthetic(const std::string& name) {
+// "in=1000,out=100", in any order, of the workload `name`.
+Result<Lengths> ParseLengths(std::string_view text, const std::string& name) {
   const auto malformed = [&](std::string_view why) {
-    return WorkloadError(ErrorCode::kInvalidArgument, "'{}': {}; it is written synthetic:in=1000,out=100",
-                         name, why);
+    return WorkloadError(ErrorCode::kInvalidArgument, "'{}': {}; lengths are written in=1000,out=100", name,
+                         why);
   };
-  SyntheticLengths lengths;
-  std::string_view rest = std::string_view(name).substr(kSyntheticPrefix.size());
-  while (!rest.empty()) {
-    const size_t comma = rest.find(',');
-    const std::string_view part = rest.substr(0, comma);
-    rest.remove_prefix(comma == std::string_view::npos ? rest.size() : comma + 1);
+  Lengths lengths;
+  while (!text.empty()) {
+    const size_t comma = text.find(',');
+    const std::string_view part = text.substr(0, comma);
+    text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
     int64_t* target = nullptr;
     if (part.starts_with("in=")) target = &lengths.in;
     if (part.starts_with("out=")) target = &lengths.out;
@@ -67,28 +71,67 @@ Result<SyntheticLengths> ParseSynthetic(const std::string& name) {
     const std::string_view digits = part.substr(part.find('=') + 1);
     const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), *target);
     if (error != std::errc() || end != digits.data() + digits.size() || *target < 1 ||
-        *target > kMaxSyntheticTokens) {
-      return malformed(fmt::format("'{}' is no number of tokens from 1 to {}", digits, kMaxSyntheticTokens));
+        *target > kMaxDrawnTokens) {
+      return malformed(fmt::format("'{}' is no number of tokens from 1 to {}", digits, kMaxDrawnTokens));
     }
   }
-  if (lengths.in == 0) return malformed("there is no in=N");
-  if (lengths.out == 0) return malformed("there is no out=N");
   return lengths;
 }
 
-std::vector<WorkloadRequest> DrawSynthetic(const SyntheticLengths& lengths, int64_t num_requests,
-                                           uint64_t seed) {
+Result<Lengths> ParseSynthetic(const std::string& name) {
+  TANDEM_ASSIGN_OR_RETURN(const Lengths lengths,
+                          ParseLengths(std::string_view(name).substr(kSyntheticPrefix.size()), name));
+  if (lengths.in == 0 || lengths.out == 0) {
+    return WorkloadError(ErrorCode::kInvalidArgument,
+                         "'{}': there is no {}; it is written synthetic:in=1000,out=100", name,
+                         lengths.in == 0 ? "in=N" : "out=N");
+  }
+  return lengths;
+}
+
+// Draws the lengths that are asked for, uniform within 10 % of their means.
+void DrawLengths(const Lengths& lengths, uint64_t seed, std::vector<WorkloadRequest>* requests) {
   std::mt19937_64 random(seed);
   const auto draw = [&random](int64_t mean) {
     const int64_t spread = mean / 10;
     return mean - spread + static_cast<int64_t>(DrawBelow(random, static_cast<uint64_t>(2 * spread + 1)));
   };
-  std::vector<WorkloadRequest> requests(static_cast<size_t>(num_requests));
-  for (WorkloadRequest& request : requests) {
-    request.prompt_tokens = draw(lengths.in);
-    request.output_tokens = draw(lengths.out);
+  for (WorkloadRequest& request : *requests) {
+    if (lengths.in > 0) request.prompt_tokens = draw(lengths.in);
+    if (lengths.out > 0) request.output_tokens = draw(lengths.out);
   }
-  return requests;
+}
+
+// A standard normal draw (Box and Muller): the same numbers with every standard library.
+double DrawNormal(std::mt19937_64& random) {
+  constexpr double kUnit = 0x1p-53;
+  const double u = (static_cast<double>(random() >> 11) + 0.5) * kUnit;
+  const double v = static_cast<double>(random() >> 11) * kUnit;
+  return std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v);
+}
+
+// Short questions, long answers, some of them very long.
+void DrawReasoning(uint64_t seed, std::vector<WorkloadRequest>* requests) {
+  constexpr int64_t kPrompt = 300;
+  constexpr double kMeanOutput = 1500;
+  constexpr double kSigma = 0.6;
+  constexpr double kMinOutput = 64;
+  constexpr double kMaxOutput = 8192;
+  DrawLengths({.in = kPrompt}, seed, requests);
+  std::mt19937_64 random(~seed);
+  const double mu = std::log(kMeanOutput) - kSigma * kSigma / 2;
+  for (WorkloadRequest& request : *requests) {
+    const double tokens = std::exp(mu + kSigma * DrawNormal(random));
+    request.output_tokens = std::llround(std::clamp(tokens, kMinOutput, kMaxOutput));
+  }
+}
+
+// Where the colon of "osc:out=100" is; npos if the name has no lengths.
+size_t FindLengths(const std::string& name) {
+  const size_t colon = name.rfind(':');
+  if (colon == std::string::npos) return colon;
+  const std::string_view rest = std::string_view(name).substr(colon + 1);
+  return rest.starts_with("in=") || rest.starts_with("out=") ? colon : std::string::npos;
 }
 
 Result<std::vector<WorkloadRequest>> ReadTrace(const std::string& name) {
@@ -105,7 +148,9 @@ Result<std::vector<WorkloadRequest>> ReadTrace(const std::string& name) {
     return WorkloadError(
         ErrorCode::kNotFound,
         "'{}' is no workload and no file that can be read; workloads are azure-code, azure-conv, "
-        "osc, synthetic:in=N,out=N or the path of a CSV file",
+        "osc, reasoning, synthetic:in=N,out=N or the path of a CSV file; a trace with other lengths is "
+        "written "
+        "osc:out=N",
         name);
   }
   const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
@@ -146,11 +191,23 @@ Result<Workload> LoadWorkload(const std::string& name, int64_t num_requests, uin
   Workload workload;
   workload.name = name;
   if (name.starts_with(kSyntheticPrefix)) {
-    TANDEM_ASSIGN_OR_RETURN(const SyntheticLengths lengths, ParseSynthetic(name));
-    workload.requests = DrawSynthetic(lengths, num_requests, seed);
+    TANDEM_ASSIGN_OR_RETURN(const Lengths lengths, ParseSynthetic(name));
+    workload.requests.resize(static_cast<size_t>(num_requests));
+    DrawLengths(lengths, seed, &workload.requests);
   } else {
-    TANDEM_ASSIGN_OR_RETURN(const std::vector<WorkloadRequest> trace, ReadTrace(name));
-    workload.requests = Repeat(trace, num_requests);
+    const size_t colon = FindLengths(name);
+    Lengths lengths;
+    if (colon != std::string::npos) {
+      TANDEM_ASSIGN_OR_RETURN(lengths, ParseLengths(std::string_view(name).substr(colon + 1), name));
+    }
+    if (const std::string source = name.substr(0, colon); source == kReasoning) {
+      workload.requests.resize(static_cast<size_t>(num_requests));
+      DrawReasoning(seed, &workload.requests);
+    } else {
+      TANDEM_ASSIGN_OR_RETURN(const std::vector<WorkloadRequest> trace, ReadTrace(source));
+      workload.requests = Repeat(trace, num_requests);
+    }
+    DrawLengths(lengths, seed, &workload.requests);
   }
   return workload;
 }
@@ -160,6 +217,20 @@ void DropTooLong(int64_t max_model_len, Workload* workload) {
       static_cast<int64_t>(std::erase_if(workload->requests, [max_model_len](const WorkloadRequest& request) {
         return request.prompt_tokens + request.output_tokens > max_model_len;
       }));
+}
+
+Status KeepFitting(int64_t max_model_len, Workload* workload) {
+  DropTooLong(max_model_len, workload);
+  if (workload->requests.empty()) {
+    return MakeParamError(ErrorCode::kInvalidArgument, "workload",
+                          "all {} requests of {} are longer than the context of {} tokens",
+                          workload->num_dropped, workload->name, max_model_len);
+  }
+  if (workload->num_dropped > 0) {
+    LogWarn("{}: {} requests are longer than the context of {} tokens and are left out", workload->name,
+            workload->num_dropped, max_model_len);
+  }
+  return {};
 }
 
 std::vector<int32_t> RandomPrompt(uint64_t seed, int64_t index, int64_t num_tokens, int64_t vocab_size) {

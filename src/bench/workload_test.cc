@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -90,6 +92,35 @@ TEST(Workload, ATraceBeginsAgainWhenItEnds) {
   EXPECT_EQ(arrivals, (std::vector<double>{0, 1, 4, 6, 7, 10, 12}));
 }
 
+TEST(Workload, ReasoningHasShortPromptsAndLongOutputs) {
+  const Workload workload = MustLoad("reasoning", 20000, 5);
+  double sum = 0;
+  double log_sum = 0;
+  double log_squares = 0;
+  int64_t longest = 0;
+  for (const WorkloadRequest& request : workload.requests) {
+    ASSERT_GE(request.prompt_tokens, 270);
+    ASSERT_LE(request.prompt_tokens, 330);
+    ASSERT_GE(request.output_tokens, 64);
+    const auto tokens = static_cast<double>(request.output_tokens);
+    sum += tokens;
+    log_sum += std::log(tokens);
+    log_squares += std::log(tokens) * std::log(tokens);
+    longest = std::max(longest, request.output_tokens);
+  }
+  EXPECT_NEAR(sum / 20000, 1500, 25);
+  EXPECT_NEAR(log_sum / 20000, std::log(1500) - 0.18, 0.02);
+  EXPECT_NEAR(std::sqrt(log_squares / 20000 - log_sum * log_sum / 20000 / 20000), 0.6, 0.02);
+  EXPECT_EQ(longest, 8192) << "clipped";
+  const Workload same = MustLoad("reasoning", 20000, 5);
+  EXPECT_EQ(same.requests[777].output_tokens, workload.requests[777].output_tokens);
+  EXPECT_NE(MustLoad("reasoning", 1, 6).requests[0].output_tokens, workload.requests[0].output_tokens);
+  // Lengths of one's own, as for a trace.
+  const Workload longer = MustLoad("reasoning:in=1000", 50, 5);
+  for (const WorkloadRequest& request : longer.requests) EXPECT_GE(request.prompt_tokens, 900);
+  EXPECT_EQ(longer.requests[7].output_tokens, workload.requests[7].output_tokens);
+}
+
 TEST(Workload, SyntheticLengthsAreUniformWithinTenPercent) {
   const Workload workload = MustLoad("synthetic:in=1000,out=50", 5000, 3);
   std::set<int64_t> prompts;
@@ -116,6 +147,26 @@ TEST(Workload, SyntheticLengthsAreUniformWithinTenPercent) {
   }
 }
 
+TEST(Workload, ATraceCanHaveOtherLengths) {
+  const Workload trace = MustLoad("osc", 1500);
+  const Workload longer = MustLoad("osc:out=200", 1500, 5);
+  EXPECT_EQ(longer.name, "osc:out=200");
+  std::set<int64_t> outputs;
+  for (size_t i = 0; i < 1500; ++i) {
+    ASSERT_EQ(longer.requests[i].prompt_tokens, trace.requests[i].prompt_tokens);
+    outputs.insert(longer.requests[i].output_tokens);
+  }
+  EXPECT_EQ(*outputs.begin(), 180);
+  EXPECT_EQ(*outputs.rbegin(), 220);
+  EXPECT_EQ(outputs.size(), 41U);
+  const TemporaryFile file("arrival_s,prompt_tokens,output_tokens\n5,10,1\n6,20,2\n");
+  const Workload both = MustLoad(file.path() + ":out=5,in=7", 2);
+  EXPECT_EQ(both.requests[1].prompt_tokens, 7);
+  EXPECT_EQ(both.requests[1].output_tokens, 5);
+  EXPECT_EQ(both.requests[1].arrival_s, 1.0);
+  EXPECT_EQ(MustLoad(file.path() + ":in=9", 2).requests[1].output_tokens, 2);
+}
+
 TEST(Workload, ErrorsNameWhatIsWrong) {
   EXPECT_THAT(ErrorOf("azure"), HasSubstr("'azure' is no workload"));
   EXPECT_THAT(ErrorOf("synthetic:"), HasSubstr("there is no in=N"));
@@ -124,6 +175,10 @@ TEST(Workload, ErrorsNameWhatIsWrong) {
   EXPECT_THAT(ErrorOf("synthetic:in=0,out=1"), HasSubstr("'0' is no number"));
   EXPECT_THAT(ErrorOf("synthetic:in=5,in=6,out=1"), HasSubstr("'in=6' comes second"));
   EXPECT_THAT(ErrorOf("synthetic:in=5,out=1,rate=2"), HasSubstr("'rate=2' is neither"));
+  EXPECT_THAT(ErrorOf("osc:out=0"), HasSubstr("'0' is no number of tokens"));
+  EXPECT_THAT(ErrorOf("osc:out=5,rate=2"), HasSubstr("'rate=2' is neither"));
+  EXPECT_THAT(ErrorOf("oscar:out=5"), HasSubstr("'oscar' is no workload"));
+  EXPECT_THAT(ErrorOf("osc:rate=2"), HasSubstr("'osc:rate=2' is no workload"));
   const TemporaryFile file("prompt_tokens,output_tokens\n5,6\n7\n");
   EXPECT_THAT(ErrorOf(file.path()), HasSubstr("line 3: 1 fields where the first line has 2"));
 }

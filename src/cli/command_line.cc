@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "cli/bench_flags.h"
 #include "cli/engine_flags.h"
 #include "cli/size_flag.h"
 
@@ -77,22 +78,6 @@ void AddGenerateFlags(CLI::App* app, GenerateOptions* options) {
   app->add_flag("--ignore-eos", options->ignore_eos, "Go on after the end-of-sequence token");
 }
 
-void AddBenchFlags(CLI::App* app, BenchOptions* options) {
-  app->add_option("--workload", options->workload,
-                  "azure-code, azure-conv, osc, synthetic:in=1000,out=100, or a CSV file")
-      ->required();
-  app->add_option("--num-requests", options->num_requests,
-                  "Requests in all; a trace begins again when it has not as many")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
-      ->capture_default_str();
-  app->add_option("--num-warmup", options->num_warmup, "Requests that run before, unmeasured")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24))
-      ->capture_default_str();
-  app->add_option("--json", options->json, "File for the result as one JSON object");
-  app->add_option("--dump-workload", options->dump_workload,
-                  "Write the requests to this file as JSON and run nothing");
-}
-
 // The command line as a shell would take it again.
 std::string CommandText(int argc, const char* const* argv) {
   constexpr std::string_view kPlain = "_-+=:,./%@";
@@ -143,8 +128,14 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
   ServerFlags server_flags;
   EngineFlags generate_engine;
   GenerateOptions generate;
-  EngineFlags bench_engine;
-  BenchOptions bench;
+  EngineFlags offline_engine;
+  BenchOptions offline;
+  EngineFlags online_engine;
+  OnlineFlags online;
+  EngineFlags compare_engine;
+  CompareFlags compare;
+  EngineFlags profile_engine;
+  ProfileCommandOptions profile;
   DoctorOptions doctor;
   std::string doctor_dtype = "auto";
 
@@ -157,8 +148,19 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
   CLI::App* bench_app = app.add_subcommand("bench", "Measures throughput and latencies");
   bench_app->require_subcommand(1);
   CLI::App* offline_app = bench_app->add_subcommand("offline", "All requests at once");
-  AddEngineFlags(offline_app, &bench_engine);
-  AddBenchFlags(offline_app, &bench);
+  AddEngineFlags(offline_app, &offline_engine);
+  AddBenchFlags(offline_app, &offline);
+  CLI::App* online_app = bench_app->add_subcommand("online", "Requests that arrive one after the other");
+  AddEngineFlags(online_app, &online_engine);
+  AddOnlineFlags(online_app, &online);
+  CLI::App* compare_app =
+      bench_app->add_subcommand("compare", "Several strategies and workloads side by side, in one engine");
+  AddEngineFlags(compare_app, &compare_engine);
+  AddCompareFlags(compare_app, &compare);
+  CLI::App* profile_app =
+      app.add_subcommand("profile", "Measures what the parts of an iteration cost, for the scheduler");
+  AddEngineFlags(profile_app, &profile_engine);
+  profile_app->add_option("--json", profile.json, "File for the result as one JSON object");
   CLI::App* doctor_app =
       app.add_subcommand("doctor", "Says what this machine offers and what would limit it");
   doctor_app->add_option("model", doctor.model, "Model folder or .gguf file: would it fit?");
@@ -187,12 +189,32 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
     return generate;
   }
   if (offline_app->parsed()) {
-    SetLogLevel(LogLevelOf(bench_engine.log_level));
-    auto options = ToEngineOptions(bench_engine);
+    SetLogLevel(LogLevelOf(offline_engine.log_level));
+    auto options = MakeBenchOptions(offline_engine, offline);
     if (!options.ok()) return UsageError(options.error());
-    bench.engine = std::move(options).value();
-    bench.command = CommandText(argc, argv);
-    return bench;
+    options->command = CommandText(argc, argv);
+    return std::move(options).value();
+  }
+  if (online_app->parsed()) {
+    SetLogLevel(LogLevelOf(online_engine.log_level));
+    auto options = MakeBenchOnlineOptions(online_engine, online);
+    if (!options.ok()) return UsageError(options.error());
+    options->command = CommandText(argc, argv);
+    return std::move(options).value();
+  }
+  if (compare_app->parsed()) {
+    SetLogLevel(LogLevelOf(compare_engine.log_level));
+    auto options = MakeBenchCompareOptions(compare_engine, compare);
+    if (!options.ok()) return UsageError(options.error());
+    options->run.command = CommandText(argc, argv);
+    return std::move(options).value();
+  }
+  if (profile_app->parsed()) {
+    SetLogLevel(LogLevelOf(profile_engine.log_level));
+    auto options = ToEngineOptions(profile_engine);
+    if (!options.ok()) return UsageError(options.error());
+    profile.engine = std::move(options).value();
+    return profile;
   }
   auto dtype = ParseDTypeFlag(doctor_dtype);
   if (!dtype.ok()) return UsageError(dtype.error());

@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "bench/online_bench.h"
+#include "bench/strategy_choice.h"
 #include "engine/engine_options.h"
 #include "server/server.h"
 
@@ -41,14 +43,48 @@ struct BenchOptions {
   std::string workload;
   int64_t num_requests = 1000;
   int64_t num_warmup = 0;
+  bool steady_start = false;
+  double duration_s = 0;      // 0: until all requests are done
+  double warm_up_s = -1;      // of it; -1: a tenth
   std::string json;           // file for the result; empty: none
   std::string dump_workload;  // file for the requests, and nothing is run; empty: run
   std::string command;        // as it was typed
 };
 
+struct BenchOnlineOptions {
+  EngineOptions
+      engine;  // with a url only model, dummy, served_model_name, max_model_len and seed have a meaning
+  std::string workload;
+  int64_t num_requests = 0;  // 0: as many as are due in the duration, else 1000
+  ArrivalOptions arrivals;
+  OnlineBenchOptions run;  // but its seed, which is the engine's
+  std::string url;         // empty: an engine in this process
+  std::string api_key;
+  int64_t vocab_size = 0;  // 0: from the model or the server
+  std::string json;        // as for BenchOptions, these three
+  std::string dump_workload;
+  std::string command;
+};
+
+struct BenchCompareOptions {
+  BenchOptions run;  // of each strategy and workload; but workload, and the engine's strategy
+  std::vector<std::string> workloads;
+  std::vector<StrategyChoice> strategies;
+  // Requests a second, at each of which every workload arrives (online). Empty: all at once (offline).
+  std::vector<double> rates;
+  double cool_down_s = 0;  // as in OnlineBenchOptions, these two
+  double deadline_s = 0;
+};
+
+struct ProfileCommandOptions {
+  EngineOptions engine;
+  std::string json;  // file for the result; empty: none
+};
+
 // What the program is asked to do, or the exit code if that is settled (help, version: 0; wrong usage: 2;
 // what there is to say has been printed).
-using CommandLine = std::variant<int, ServeOptions, GenerateOptions, BenchOptions, DoctorOptions>;
+using CommandLine = std::variant<int, ServeOptions, GenerateOptions, BenchOptions, BenchOnlineOptions,
+                                 BenchCompareOptions, ProfileCommandOptions, DoctorOptions>;
 CommandLine ParseCommandLine(int argc, const char* const* argv);
 
 // Name under which a model is served if --served-model-name gives none: the folder's or file's, without

@@ -1,13 +1,21 @@
 #include "cli/command_line.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <limits>
 #include <string>
+#include <string_view>
+#include <variant>
 #include <vector>
+
+#include "schedule/strategy.h"
 
 namespace tandem {
 namespace {
+
+using testing::HasSubstr;
 
 CommandLine Parse(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "tandem");
@@ -64,6 +72,14 @@ TEST(CommandLine, ReadsEveryFlagOfServe) {
                                     "name",
                                     "--strategy",
                                     "gpu-only",
+                                    "--max-itl-ms",
+                                    "80",
+                                    "--max-tpot-ms",
+                                    "62.5",
+                                    "--async-cohorts",
+                                    "1",
+                                    "--cpu-attention-order",
+                                    "arming",
                                     "--log-level",
                                     "warn"});
   const auto* options = std::get_if<ServeOptions>(&parsed);
@@ -78,8 +94,22 @@ TEST(CommandLine, ReadsEveryFlagOfServe) {
   EXPECT_EQ(options->engine.gpu_kv_cache->amount, 640);
   EXPECT_EQ(options->engine.gpu_kv_cache->unit, CacheSize::Unit::kTokens);
   EXPECT_EQ(options->engine.cpu_kv_cache->amount, 1 << 20);
+  EXPECT_EQ(options->engine.strategy, "gpu-only");
+  EXPECT_EQ(options->engine.max_itl_ms, 80);
+  EXPECT_EQ(options->engine.max_tpot_ms, 62.5);
+  EXPECT_EQ(options->engine.async_cohorts, 1);
+  EXPECT_EQ(options->engine.cpu_attention_order, "arming");
   EXPECT_EQ(options->server.api_key, "k");
   EXPECT_EQ(options->server.served_model_name, "name");
+}
+
+TEST(CommandLine, TakesEveryStrategyThereIs) {
+  for (const std::string_view name : StrategyNames()) {
+    const CommandLine parsed = Parse({"serve", "m", "--strategy", name.data()});
+    const auto* options = std::get_if<ServeOptions>(&parsed);
+    ASSERT_NE(options, nullptr) << name;
+    EXPECT_EQ(options->engine.strategy, name);
+  }
 }
 
 TEST(CommandLine, FlagsWinOverTheEnvironment) {
@@ -103,7 +133,10 @@ TEST(CommandLine, WrongUsageIsExitCodeTwo) {
   EXPECT_EQ(ExitCode({"serve", "m", "--device", "gpu"}), 2);
   EXPECT_EQ(ExitCode({"serve", "m", "--dummy", "tiny"}), 2);
   EXPECT_EQ(ExitCode({"serve"}), 2);
-  EXPECT_EQ(ExitCode({"serve", "m", "--strategy", "async"}), 2);
+  EXPECT_EQ(ExitCode({"serve", "m", "--strategy", "fastest"}), 2);
+  EXPECT_EQ(ExitCode({"serve", "m", "--max-tpot-ms", "-1"}), 2);
+  EXPECT_EQ(ExitCode({"serve", "m", "--async-cohorts", "-1"}), 2);
+  EXPECT_EQ(ExitCode({"serve", "m", "--cpu-attention-order", "random"}), 2);
   EXPECT_EQ(ExitCode({"serve", "m", "--gpu-sm-limit", "8"}), 2);
   EXPECT_EQ(ExitCode({"serve", "m", "--max-num-seqs", "0"}), 2);
   EXPECT_EQ(ExitCode({"generate", "m"}), 2);
@@ -144,9 +177,44 @@ TEST(CommandLine, ReadsBenchOffline) {
   EXPECT_EQ(options->command,
             "tandem bench offline m --workload synthetic:in=5,out=6 --num-requests 7 --num-warmup 2 --json "
             "'it'\\''s.json' --seed 9");
+  EXPECT_EQ(options->duration_s, 0);
+  EXPECT_FALSE(options->steady_start);
+  const CommandLine window = Parse({"bench", "offline", "m", "--workload", "reasoning", "--steady-start",
+                                    "--duration", "20", "--warm-up", "2.5"});
+  ASSERT_TRUE(std::holds_alternative<BenchOptions>(window));
+  EXPECT_TRUE(std::get<BenchOptions>(window).steady_start);
+  EXPECT_EQ(std::get<BenchOptions>(window).duration_s, 20);
+  EXPECT_EQ(std::get<BenchOptions>(window).warm_up_s, 2.5);
   const CommandLine dummy = Parse({"bench", "offline", "--dummy", "tiny", "--workload", "osc"});
   ASSERT_TRUE(std::holds_alternative<BenchOptions>(dummy));
   EXPECT_EQ(std::get<BenchOptions>(dummy).engine.dummy, "tiny");
+}
+
+TEST(CommandLine, ReadsBenchCompare) {
+  const CommandLine parsed =
+      Parse({"bench", "compare", "m", "--workload", "osc", "--workload", "azure-conv", "--strategies",
+             "gpu-only,async:async-cohorts=1,async", "--async-cohorts", "5", "--duration", "4"});
+  const auto* options = std::get_if<BenchCompareOptions>(&parsed);
+  ASSERT_NE(options, nullptr);
+  EXPECT_EQ(options->run.engine.model, "m");
+  EXPECT_EQ(options->workloads, (std::vector<std::string>{"osc", "azure-conv"}));
+  ASSERT_EQ(options->strategies.size(), 3U);
+  EXPECT_EQ(options->strategies[1].async_cohorts, 1);
+  EXPECT_EQ(options->strategies[2].async_cohorts, 5);
+  EXPECT_EQ(options->run.duration_s, 4);
+  EXPECT_TRUE(options->rates.empty());
+  const CommandLine online = Parse({"bench", "compare", "m", "--workload", "osc", "--rate", "2", "--rate",
+                                    "4.5", "--deadline", "9", "--cool-down", "1"});
+  ASSERT_TRUE(std::holds_alternative<BenchCompareOptions>(online));
+  EXPECT_EQ(std::get<BenchCompareOptions>(online).rates, (std::vector<double>{2, 4.5}));
+  EXPECT_EQ(std::get<BenchCompareOptions>(online).deadline_s, 9);
+  EXPECT_EQ(std::get<BenchCompareOptions>(online).cool_down_s, 1);
+  EXPECT_EQ(ExitCode({"bench", "compare", "m", "--workload", "osc", "--rate", "0"}), 2);
+  EXPECT_EQ(ExitCode({"bench", "compare", "m", "--workload", "osc", "--deadline", "9"}), 2);
+  EXPECT_EQ(ExitCode({"bench", "compare", "m", "--workload", "osc", "--rate", "2", "--steady-start"}), 2);
+  EXPECT_EQ(ExitCode({"bench", "compare", "m"}), 2);
+  EXPECT_EQ(ExitCode({"bench", "compare", "m", "--workload", "osc", "--strategies", "fastest"}), 2);
+  EXPECT_EQ(ExitCode({"bench", "compare", "m", "--workload", "osc", "--strategy", "async"}), 2);
 }
 
 TEST(CommandLine, WrongUsageOfBenchIsExitCodeTwo) {
@@ -155,12 +223,115 @@ TEST(CommandLine, WrongUsageOfBenchIsExitCodeTwo) {
   EXPECT_EQ(ExitCode({"bench", "offline", "m"}), 2);
   EXPECT_EQ(ExitCode({"bench", "offline", "m", "--workload", "osc", "--num-requests", "0"}), 2);
   EXPECT_EQ(ExitCode({"bench", "offline", "--workload", "osc"}), 2);
+  EXPECT_EQ(ExitCode({"bench", "offline", "m", "--workload", "osc", "--duration", "-1"}), 2);
+  EXPECT_EQ(ExitCode({"bench", "offline", "m", "--workload", "osc", "--warm-up", "1"}), 2);
+  EXPECT_EQ(ExitCode({"bench", "offline", "m", "--workload", "osc", "--duration", "5", "--warm-up", "5"}), 2);
+}
+
+TEST(CommandLine, ReadsBenchOnline) {
+  const CommandLine parsed =
+      Parse({"bench", "online", "m", "--workload", "osc", "--rate", "2.5", "--seed", "9"});
+  const auto* options = std::get_if<BenchOnlineOptions>(&parsed);
+  ASSERT_NE(options, nullptr);
+  EXPECT_EQ(options->engine.model, "m");
+  EXPECT_EQ(options->engine.seed, 9U);
+  EXPECT_EQ(options->arrivals.rate, 2.5);
+  EXPECT_FALSE(options->arrivals.kind.has_value());
+  EXPECT_EQ(options->num_requests, 0);
+  EXPECT_EQ(options->run.max_concurrency, 0);
+  EXPECT_EQ(options->run.warm_up_s, 0);
+  EXPECT_EQ(options->command, "tandem bench online m --workload osc --rate 2.5 --seed 9");
+  const CommandLine server = Parse({"bench",
+                                    "online",
+                                    "--url",
+                                    "http://localhost:8000",
+                                    "--served-model-name",
+                                    "name",
+                                    "--api-key",
+                                    "k",
+                                    "--vocab-size",
+                                    "1000",
+                                    "--workload",
+                                    "azure-conv",
+                                    "--arrivals",
+                                    "trace",
+                                    "--time-scale",
+                                    "0.5",
+                                    "--max-concurrency",
+                                    "8",
+                                    "--duration",
+                                    "20",
+                                    "--warm-up",
+                                    "2",
+                                    "--cool-down",
+                                    "3",
+                                    "--deadline",
+                                    "30"});
+  const auto* online = std::get_if<BenchOnlineOptions>(&server);
+  ASSERT_NE(online, nullptr) << "a server needs no model";
+  EXPECT_EQ(online->url, "http://localhost:8000");
+  EXPECT_EQ(online->engine.served_model_name, "name");
+  EXPECT_EQ(online->api_key, "k");
+  EXPECT_EQ(online->vocab_size, 1000);
+  EXPECT_EQ(online->arrivals.kind, ArrivalKind::kTrace);
+  EXPECT_EQ(online->arrivals.time_scale, 0.5);
+  EXPECT_EQ(online->run.max_concurrency, 8);
+  EXPECT_EQ(online->run.duration_s, 20);
+  EXPECT_EQ(online->run.warm_up_s, 2);
+  EXPECT_EQ(online->run.cool_down_s, 3);
+  EXPECT_EQ(online->run.deadline_s, 30);
+  setenv("TANDEM_RATE", "inf", 1);
+  const CommandLine from_environment = Parse({"bench", "online", "m", "--workload", "osc"});
+  unsetenv("TANDEM_RATE");
+  EXPECT_EQ(std::get<BenchOnlineOptions>(from_environment).arrivals.rate,
+            std::numeric_limits<double>::infinity());
+}
+
+// What is said of wrong usage.
+std::string UsageErrorOf(std::vector<const char*> arguments) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(ExitCode(std::move(arguments)), 2);
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(CommandLine, WrongUsageOfBenchOnlineNamesTheFlag) {
+  const auto error = [](std::vector<const char*> flags) {
+    std::vector<const char*> arguments = {"bench", "online", "--workload", "osc"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return UsageErrorOf(std::move(arguments));
+  };
+  EXPECT_THAT(error({}), HasSubstr("--model: name a model"));
+  EXPECT_THAT(error({"m", "--rate", "fast"}), HasSubstr("--rate: 'fast' is neither a number nor inf"));
+  EXPECT_THAT(error({"m", "--rate", "5x"}), HasSubstr("--rate: '5x'"));
+  EXPECT_THAT(error({"m", "--rate", "0"}), HasSubstr("--rate: 0 is no number of requests a second"));
+  EXPECT_THAT(error({"m", "--arrivals", "bursts"}), HasSubstr("--arrivals"));
+  EXPECT_THAT(error({"m", "--time-scale", "0"}), HasSubstr("--time-scale"));
+  EXPECT_THAT(error({"m", "--arrivals", "poisson", "--time-scale", "2"}), HasSubstr("--time-scale: only"));
+  EXPECT_THAT(error({"m", "--rate", "1", "--time-scale", "2"}), HasSubstr("not both"));
+  EXPECT_THAT(error({"m", "--vocab-size", "5"}), HasSubstr("--vocab-size: an engine knows"));
+  EXPECT_THAT(error({"m", "--deadline", "-1"}), HasSubstr("--deadline"));
+  EXPECT_THAT(error({"m", "--max-concurrency", "-1"}), HasSubstr("--max-concurrency"));
+  EXPECT_THAT(error({"--url", "https://host"}),
+              HasSubstr("--url: 'https://host': the benchmark speaks plain http"));
+  EXPECT_THAT(error({"--url", "host:8000"}), HasSubstr("--url: 'host:8000' does not begin with http://"));
+  EXPECT_THAT(error({"m", "--dummy", "tiny", "--url", "http://host"}), HasSubstr("--dummy were both given"));
 }
 
 TEST(DefaultModelName, IsTheLastPartOfThePath) {
   EXPECT_EQ(DefaultModelName("/a/b/Model.Q4_1.gguf"), "Model.Q4_1");
   EXPECT_EQ(DefaultModelName("/a/Qwen2.5-0.5B/"), "Qwen2.5-0.5B");
   EXPECT_EQ(DefaultModelName("name"), "name");
+}
+
+TEST(CommandLine, ReadsProfile) {
+  const CommandLine parsed =
+      Parse({"profile", "--dummy", "tiny", "--cpu-threads", "2", "--json", "costs.json"});
+  const auto* options = std::get_if<ProfileCommandOptions>(&parsed);
+  ASSERT_NE(options, nullptr);
+  EXPECT_EQ(options->engine.dummy, "tiny");
+  EXPECT_EQ(options->engine.cpu_threads, 2);
+  EXPECT_EQ(options->json, "costs.json");
+  EXPECT_EQ(ExitCode({"profile"}), 2);
 }
 
 }  // namespace

@@ -11,6 +11,12 @@ Status Serve(const ServeOptions& options);
 Status Generate(const GenerateOptions& options);
 // Requests that fail are an error, though the result has been written.
 Status BenchOffline(const BenchOptions& options);
+// Every workload with every strategy, in one engine.
+Status BenchCompare(const BenchCompareOptions& options);
+// As BenchOffline; requests that were rejected are no failures.
+Status BenchOnline(const BenchOnlineOptions& options);
+// Measures the costs of a model's parts, keeps them for later starts, and prints them.
+Status MeasureProfile(const ProfileCommandOptions& options);
 Status Doctor(const DoctorOptions& options);
 
 }  // namespace tandem

@@ -1,31 +1,23 @@
 #include "cli/engine_flags.h"
 
+#include <fmt/format.h>
+
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <algorithm>
-#include <array>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "cli/command_line.h"
+#include "cli/env_flag.h"
 #include "cli/size_flag.h"
+#include "schedule/strategy.h"
 
 namespace tandem {
 namespace {
 
 constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
-constexpr std::array kOtherStrategies = {"simple-offload", "symmetric", "full-offload", "asymmetric",
-                                         "async"};
-
-template <typename T>
-CLI::Option* AddFlag(CLI::App* app, const std::string& name, T* value, const std::string& description) {
-  std::string variable = "TANDEM_";
-  for (const char c : name) {
-    variable.push_back(c == '-' ? '_' : static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c));
-  }
-  return app->add_option("--" + name, *value, description)->envname(variable);
-}
 
 Error FlagError(ErrorCode code, const char* flag, std::string message) {
   return Error{.code = code, .message = std::move(message), .param = flag};
@@ -45,13 +37,7 @@ Status CheckAvailable(const EngineFlags& flags) {
     return FlagError(ErrorCode::kInvalidArgument, "device",
                      "'" + flags.options.device + "' is neither host nor cuda");
   }
-  if (std::find(kOtherStrategies.begin(), kOtherStrategies.end(), strategy) != kOtherStrategies.end()) {
-    return FlagError(ErrorCode::kUnsupported, "strategy",
-                     "'" + strategy + "' is not available in this build; auto and gpu-only are");
-  }
-  if (strategy != "auto" && strategy != "gpu-only") {
-    return FlagError(ErrorCode::kInvalidArgument, "strategy", "there is no strategy '" + strategy + "'");
-  }
+  TANDEM_RETURN_IF_ERROR(CheckStrategyName(strategy));
   const auto needs_cuda = [](const char* flag) {
     return FlagError(ErrorCode::kUnsupported, flag, "needs --device cuda");
   };
@@ -80,12 +66,15 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
   AddFlag(app, "served-model-name", &options->served_model_name,
           "Name in the API (default: from the model's path)");
   AddFlag(app, "device", &options->device, "Backend: host or cuda")->capture_default_str();
-  AddFlag(app, "strategy", &options->strategy, "Scheduling strategy: auto, gpu-only")->capture_default_str();
+  AddFlag(app, "strategy", &options->strategy,
+          fmt::format("Scheduling strategy: {}", fmt::join(StrategyNames(), ", ")))
+      ->capture_default_str();
   AddFlag(app, "dtype", &flags->dtype, "Type of weights and KV cache: auto, bf16, fp16, fp32")
       ->capture_default_str();
   AddFlag(app, "gpu-kv-cache", &flags->gpu_kv_cache,
           "SIZE of the gpu tier (4GiB, 26400tok; default: from memory)");
-  AddFlag(app, "cpu-kv-cache", &flags->cpu_kv_cache, "SIZE of the cpu tier (default: none)");
+  AddFlag(app, "cpu-kv-cache", &flags->cpu_kv_cache,
+          "SIZE of the cpu tier (default: from memory, if the strategy uses it)");
   AddFlag(app, "gpu-memory-limit", &flags->gpu_memory_limit, "SIZE of GPU memory used at most (cuda)");
   AddFlag(app, "gpu-memory-utilization", &flags->gpu_memory_utilization,
           "Share of the GPU's memory used at most (cuda; default: 0.9)");
@@ -93,7 +82,10 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
           "SMs of the GPU to use: a slice in place of a smaller card (cuda; default: all)")
       ->check(CLI::Range(1, 4096));
   AddFlag(app, "tensor-parallel-size", &flags->tensor_parallel_size, "GPUs to share a model");
-  AddFlag(app, "cpu-threads", &options->cpu_threads, "Compute threads; 0: one for each physical core")
+  AddFlag(
+      app, "cpu-threads", &options->cpu_threads,
+      "Threads of CPU attention, and on the host backend of all computation; 0: one for each physical core "
+      "(cuda: all but one in eight)")
       ->check(CLI::Range(0, 4096))
       ->capture_default_str();
   AddFlag(app, "max-model-len", &options->max_model_len, "Context length in tokens; 0: the model's")
@@ -109,6 +101,23 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
   AddFlag(app, "max-num-queued-reqs", &options->max_num_queued_reqs,
           "Waiting requests beyond which new ones get 503")
       ->check(CLI::Range(int64_t{0}, kMaxInt64))
+      ->capture_default_str();
+  AddFlag(app, "max-itl-ms", &options->max_itl_ms,
+          "Inter-token latency: an iteration is kept shorter where possible; 0: no limit")
+      ->check(CLI::Range(0.0, 1e9))
+      ->capture_default_str();
+  AddFlag(app, "max-tpot-ms", &options->max_tpot_ms,
+          "Time per output token that strategy auto keeps to, if it can; requests of service tier flex are "
+          "exempt; 0: no limit")
+      ->check(CLI::Range(0.0, 1e9))
+      ->capture_default_str();
+  AddFlag(app, "async-cohorts", &options->async_cohorts,
+          "Cohorts over which async spreads the requests of the cpu tier at most; 0: layers + 1")
+      ->check(CLI::Range(int64_t{0}, kMaxInt64))
+      ->capture_default_str();
+  AddFlag(app, "cpu-attention-order", &options->cpu_attention_order,
+          "Order of CPU attention's tasks: wanted (by when the GPU wants them) or arming (first come)")
+      ->check(CLI::IsMember({"wanted", "arming"}))
       ->capture_default_str();
   AddFlag(app, "seed", &options->seed, "Seed of requests that bring none")->capture_default_str();
   AddFlag(app, "timeline", &options->timeline,

@@ -27,6 +27,12 @@ int Run(int argc, char** argv) {
           return Report(tandem::Generate(options));
         } else if constexpr (std::is_same_v<Options, tandem::BenchOptions>) {
           return Report(tandem::BenchOffline(options));
+        } else if constexpr (std::is_same_v<Options, tandem::BenchCompareOptions>) {
+          return Report(tandem::BenchCompare(options));
+        } else if constexpr (std::is_same_v<Options, tandem::BenchOnlineOptions>) {
+          return Report(tandem::BenchOnline(options));
+        } else if constexpr (std::is_same_v<Options, tandem::ProfileCommandOptions>) {
+          return Report(tandem::MeasureProfile(options));
         } else {
           return Report(tandem::Doctor(options));
         }

@@ -8,6 +8,7 @@
 #include <mutex>
 
 #include "base/log.h"
+#include "base/open_file_limit.h"
 #include "cli/commands.h"
 #include "cli/shutdown_signals.h"
 #include "engine/engine.h"
@@ -84,7 +85,10 @@ void DrainAndStop(Engine* engine, Server* server, StopState* stop_state) {
 }  // namespace
 
 Status Serve(const ServeOptions& options) {
+  // Files besides the connections: the program's own, and those of the model.
+  constexpr int64_t kOtherFiles = 256;
   std::signal(SIGPIPE, SIG_IGN);
+  RaiseOpenFileLimit(static_cast<int64_t>(options.server.http.max_connections) + kOtherFiles);
   StopState stop_state;
   const ShutdownSignals signals([&](int count) { return stop_state.OnSignal(count); });
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Start(options.server));

@@ -3,13 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <utility>
 
-#include "base/check.h"
 #include "base/spin.h"
 #include "base/topology.h"
+#include "cpu_attention/task_state.h"
 #include "cpu_attention/worker_cores.h"
 
 namespace tandem {
@@ -17,35 +15,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kMaxParts = 8;
 // How often the sentinel looks at flags: a small part of a layer; after a while without news, a small share
 // of a core.
 constexpr auto kSentinelNap = std::chrono::microseconds(20);
 constexpr auto kLongSentinelNap = std::chrono::microseconds(200);
 constexpr int kNapsBeforeLongNaps = 200;
+constexpr auto kSpinBeforeYield = std::chrono::microseconds(50);
+// Between looks at all flags by a worker that spins; in between it leaves the mutex to the others.
+constexpr int64_t kIdlePollNs = 500;
 
 }  // namespace
-
-struct CpuAttention::Task {
-  AttentionTask task;
-  bool finished = false;  // by mutex_
-  int users = 0;          // workers that hold a pointer; by mutex_
-  int64_t num_parts = 0;
-  std::array<int64_t, kMaxParts> num_items = {};
-  struct alignas(64) Cursor {
-    std::atomic<int64_t> next{0};
-  };
-  std::array<Cursor, kMaxParts> cursors;
-  alignas(64) std::atomic<int64_t> num_left{0};
-
-  bool HasItems() const {
-    for (int64_t part = 0; part < num_parts; ++part) {
-      const auto p = static_cast<size_t>(part);
-      if (cursors[p].next.load(std::memory_order_relaxed) < num_items[p]) return true;
-    }
-    return false;
-  }
-};
 
 struct CpuAttention::Worker {
   int index = 0;
@@ -87,7 +66,7 @@ CpuAttention::~CpuAttention() {
   {
     const std::lock_guard lock(mutex_);
     for (const FlagQueue& queue : unarmed_) {
-      for (Task* task : queue.tasks) {
+      for (Task* task = queue.first; task != nullptr; task = task->next_of_flag) {
         if (task->task.ready != nullptr) task->task.ready->Abort();
       }
     }
@@ -110,109 +89,8 @@ CpuAttentionStats CpuAttention::stats() const {
   int64_t busy_ns = 0;
   for (const auto& worker : workers_) busy_ns += worker->busy_ns.load(std::memory_order_relaxed);
   stats.busy_us = busy_ns / 1000;
+  stats.task_us = task_ns_ / 1000;
   return stats;
-}
-
-CpuAttention::Task* CpuAttention::NewTask() {
-  if (spare_.empty()) return all_tasks_.emplace_back(std::make_unique<Task>()).get();
-  Task* task = spare_.back();
-  spare_.pop_back();
-  return task;
-}
-
-void CpuAttention::Submit(const AttentionTask& submitted) {
-  DecodePlan& plan = *submitted.plan;
-  TANDEM_CHECK(plan.num_parts() <= kMaxParts, "cache of {} parts", plan.num_parts());
-  plan.CheckLayer(submitted.layer);
-  {
-    const std::lock_guard lock(mutex_);
-    Task* task = NewTask();
-    task->task = submitted;
-    task->finished = false;
-    task->users = 0;
-    task->num_parts = plan.num_parts();
-    int64_t num_items = 0;
-    for (int64_t part = 0; part < task->num_parts; ++part) {
-      const auto p = static_cast<size_t>(part);
-      task->num_items[p] = plan.num_items(part);
-      task->cursors[p].next.store(0, std::memory_order_relaxed);
-      num_items += task->num_items[p];
-    }
-    task->num_left.store(num_items, std::memory_order_relaxed);
-    ++num_unfinished_;
-    const Flag* ready = submitted.ready;
-    const auto queue = std::find_if(unarmed_.begin(), unarmed_.end(),
-                                    [&](const FlagQueue& other) { return other.flag == ready; });
-    const bool waits = ready != nullptr && (queue != unarmed_.end() || ready->aborted() ||
-                                            ready->value() < submitted.ready_value);
-    if (!waits && num_items > 0) {
-      plan.BeginLayer();
-      armed_.push_back(task);
-    } else {
-      if (queue != unarmed_.end()) {
-        queue->tasks.push_back(task);
-      } else {
-        unarmed_.push_back({ready, {task}});
-      }
-      num_unarmed_.fetch_add(1, std::memory_order_release);
-    }
-  }
-  // Also if it waits: someone must start to watch its flag.
-  AnnounceWork();
-}
-
-void CpuAttention::AnnounceWork() {
-  work_epoch_.fetch_add(1, std::memory_order_release);
-  work_epoch_.notify_all();
-}
-
-bool CpuAttention::PollFlags() {
-  if (num_unarmed_.load(std::memory_order_acquire) == 0) return false;
-  bool armed_any = false;
-  std::vector<Task*> skipped;
-  {
-    const std::lock_guard lock(mutex_);
-    for (size_t q = 0; q < unarmed_.size();) {
-      FlagQueue& queue = unarmed_[q];
-      while (!queue.tasks.empty()) {
-        Task* task = queue.tasks.front();
-        const bool aborted = queue.flag != nullptr && queue.flag->aborted();
-        if (!aborted && queue.flag != nullptr && queue.flag->value() < task->task.ready_value) break;
-        queue.tasks.pop_front();
-        num_unarmed_.fetch_sub(1, std::memory_order_relaxed);
-        if (aborted || task->num_left.load(std::memory_order_relaxed) == 0) {
-          skipped.push_back(task);
-          continue;
-        }
-        task->task.plan->BeginLayer();
-        armed_.push_back(task);
-        armed_any = true;
-      }
-      if (queue.tasks.empty()) {
-        unarmed_.erase(unarmed_.begin() + static_cast<std::ptrdiff_t>(q));
-      } else {
-        ++q;
-      }
-    }
-  }
-  for (Task* task : skipped) Complete(task);
-  if (armed_any) AnnounceWork();
-  return armed_any;
-}
-
-CpuAttention::Task* CpuAttention::EnterTask() {
-  const std::lock_guard lock(mutex_);
-  while (!armed_.empty() && !armed_.front()->HasItems()) armed_.pop_front();
-  if (armed_.empty()) return nullptr;
-  ++armed_.front()->users;
-  return armed_.front();
-}
-
-void CpuAttention::LeaveTask(Task* task) {
-  const std::lock_guard lock(mutex_);
-  // It has no items left, but may still be in the queue, where a new use of it must not be found.
-  if (!armed_.empty() && armed_.front() == task) armed_.pop_front();
-  if (--task->users == 0 && task->finished) spare_.push_back(task);
 }
 
 void CpuAttention::RunPart(Task* task, int64_t part) {
@@ -242,29 +120,14 @@ void CpuAttention::RunItems(Task* task, Worker* worker) {
   worker->busy_ns.fetch_add(busy.count(), std::memory_order_relaxed);
 }
 
-// After the last item: nothing of the plan or the layer is touched from here on.
-void CpuAttention::Complete(Task* task) {
-  const AttentionTask done = task->task;
-  const bool aborted = done.ready != nullptr && done.ready->aborted();
-  const int64_t kv_bytes = aborted ? 0 : done.plan->kv_bytes();
-  if (done.done != nullptr) {
-    if (aborted) {
-      done.done->Abort();
-    } else {
-      done.done->Set(done.done_value);
-    }
-  }
-  const std::lock_guard lock(mutex_);
-  task->finished = true;
-  ++stats_.num_tasks;
-  stats_.kv_bytes += kv_bytes;
-  if (task->users == 0) spare_.push_back(task);
-  if (--num_unfinished_ == 0) idle_.notify_all();
-}
-
 void CpuAttention::WaitIdle() {
   std::unique_lock lock(mutex_);
   idle_.wait(lock, [&] { return num_unfinished_ == 0; });
+}
+
+bool CpuAttention::idle() const {
+  const std::lock_guard lock(mutex_);
+  return num_unfinished_ == 0;
 }
 
 void CpuAttention::RunOnAll(Invoke invoke, const void* context) {
@@ -287,14 +150,17 @@ void CpuAttention::RunOnAll(Invoke invoke, const void* context) {
 
 void CpuAttention::WaitForWork(uint32_t seen_epoch) {
   const auto has_news = [&] { return work_epoch_.load(std::memory_order_acquire) != seen_epoch; };
-  const auto deadline = Clock::now() + std::chrono::microseconds(options_.spin_us);
+  const auto start = Clock::now();
+  const auto deadline = start + std::chrono::microseconds(options_.spin_us);
+  const auto first_yield = start + kSpinBeforeYield;
   for (int i = 0; !has_news(); ++i) {
-    if (num_unarmed_.load(std::memory_order_relaxed) > 0 && !polling_.load(std::memory_order_relaxed) &&
-        !polling_.exchange(true, std::memory_order_acquire)) {
-      PollFlags();
-      polling_.store(false, std::memory_order_release);
+    PollFlagsSometimes(kIdlePollNs);
+    if ((i & 15) == 15) {
+      const auto now = Clock::now();
+      if (now > deadline) break;
+      // A long spin must not keep the thread off the core that would bring the next work.
+      if (now > first_yield) std::this_thread::yield();
     }
-    if ((i & 15) == 15 && Clock::now() > deadline) break;
     CpuRelax();
   }
   // Whoever becomes the sentinel sees every flag in time; the others sleep until it, or Submit, announces

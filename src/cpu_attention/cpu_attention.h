@@ -8,21 +8,24 @@
 //   worker 1      spin            | item 1 | item 2 |next task       a task's last items overlap with the
 //   next task
 //
-// Workers prefer the oldest armed task. Idle workers spin for a while (a layer's gap), then sleep; while
+// Among armed tasks workers prefer what somebody waits for, then what the GPU will want next (task_order.h).
+// Idle workers spin for a while (a layer's gap), then sleep; while
 // tasks wait for their flags, one of them keeps looking at short intervals.
 #pragma once
 
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
+#include "base/timeline.h"
 #include "cpu_attention/decode_plan.h"
+#include "cpu_attention/task_order.h"
 #include "device/device.h"
 #include "simd/cpu_isa.h"
 
@@ -34,6 +37,8 @@ struct CpuAttentionOptions {
   bool pin = true;           // each worker to a core of its own, from the last core down
   int64_t spin_us = 50;      // how long an idle worker spins before it sleeps
   CpuIsa isa = BestCpuIsa();
+  TaskOrder order = TaskOrder::kWanted;
+  Timeline* timeline = nullptr;  // for a span a task; outlives the object
 };
 
 // Everything it points to stays alive until done is set (or, without done, until WaitIdle returns).
@@ -48,6 +53,13 @@ struct AttentionTask {
   uint32_t ready_value = 0;
   Flag* done = nullptr;
   uint32_t done_value = 0;
+  // The pass (a boundary, counted over all iterations) at which the device looks whether the task is done;
+  // -1: somebody waits for it from the start.
+  int64_t wanted_at = -1;
+  int64_t period = 0;  // missed, it is wanted again this many passes later
+  // For timelines: static storage, and a number shown beside it (a layer).
+  std::string_view name;
+  int64_t number = -1;
 };
 
 // Sums since creation.
@@ -55,6 +67,8 @@ struct CpuAttentionStats {
   int64_t num_tasks = 0;  // done
   int64_t kv_bytes = 0;   // read by them
   int64_t busy_us = 0;    // over all workers; at most num_threads * elapsed time
+  // Sum of the times that tasks took once their Q/K/V were there and the task before them was done.
+  int64_t task_us = 0;
 };
 
 // Submit, WaitIdle and stats: any thread. Destruction waits for armed tasks and aborts the others.
@@ -70,10 +84,19 @@ class CpuAttention {
   // "15 threads, AMX".
   std::string Description() const;
 
+  // Where the pass can be read that the device has reached last, which AttentionTask::wanted_at refers to;
+  // null: nowhere. It never goes back. Outlives the object, unless another call replaces it while no task is
+  // left.
+  void WatchProgress(const std::atomic<int64_t>* progress);
+
   // CHECKs the task's shapes. Does not block.
   void Submit(const AttentionTask& submitted);
+  // Somebody waits from now on for the tasks armed by this flag, as if submitted with wanted_at -1.
+  void Hurry(const Flag* ready);
   // Blocks until no submitted task is left.
   void WaitIdle();
+  // Whether none is left.
+  bool idle() const;
   CpuAttentionStats stats() const;
 
   // Runs work(thread) once on every worker, together, while no task is there: for measuring the same threads
@@ -91,21 +114,29 @@ class CpuAttention {
   // looked at.
   struct FlagQueue {
     const Flag* flag = nullptr;
-    std::deque<Task*> tasks;
+    Task* first = nullptr;
+    Task* last = nullptr;
   };
   using Invoke = void (*)(const void* context, int thread);
 
   void RunOnAll(Invoke invoke, const void* context);
   void WorkerMain(Worker* worker);
-  // The first armed task with items that nobody has claimed, with `users` counted up; null if there is none.
+  // The mutex after some spinning: it is held for less than it takes to sleep and wake up.
+  std::unique_lock<std::mutex> SpinLock() const;
+  // The armed task that comes next, with `users` counted up; null if there is none.
   Task* EnterTask();
   void LeaveTask(Task* task);
-  Task* NewTask();  // mutex_ held
+  // With mutex_ held:
+  Task* NewTask();
+  void Arm(Task* task);
+  void Disarm(Task* task);  // if it is armed
   void RunItems(Task* task, Worker* worker);
   void RunPart(Task* task, int64_t part);
   void Complete(Task* task);
   // Arms what its flag allows. True if there is something new to do.
   bool PollFlags();
+  // The same, unless someone else is at it or has just been, or there are no flags.
+  void PollFlagsSometimes(int64_t interval_ns);
   void AnnounceWork();
   // Until there may be work.
   void WaitForWork(uint32_t seen_epoch);
@@ -117,16 +148,22 @@ class CpuAttention {
   std::vector<std::unique_ptr<Task>> all_tasks_;
   std::vector<Task*> spare_;        // of all_tasks_, to be used again
   std::vector<FlagQueue> unarmed_;  // none is empty
-  std::deque<Task*> armed_;         // in order of arming; those without unclaimed items leave it lazily
+  std::vector<ArmedTask> armed_;    // in any order; those without unclaimed items leave it lazily
+  uint64_t num_armed_ = 0;          // since creation
+  TaskPace pace_;
+  const std::atomic<int64_t>* progress_ = nullptr;
   std::condition_variable idle_;
   int64_t num_unfinished_ = 0;
   CpuAttentionStats stats_;
+  int64_t task_ns_ = 0;
+  int64_t last_done_ns_ = 0;
   OnAll* on_all_ = nullptr;
 
   // Advanced whenever there may be something new to do; idle workers watch it.
   alignas(64) std::atomic<uint32_t> work_epoch_{0};
   std::atomic<int64_t> num_unarmed_{0};
-  std::atomic<bool> polling_{false};   // by one spinning worker at a time
+  std::atomic<bool> polling_{false};  // by one worker at a time
+  std::atomic<int64_t> last_poll_ns_{0};
   std::atomic<bool> sentinel_{false};  // one worker stays awake while tasks wait for flags
   std::atomic<bool> stopping_{false};
 

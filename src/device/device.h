@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -54,6 +55,8 @@ class Event {
   virtual ~Event() = default;
   // Blocks the calling host thread.
   virtual void Synchronize() = 0;
+  // The same for timeout at most. False if it is not complete by then.
+  virtual bool SynchronizeFor(std::chrono::microseconds timeout) = 0;
   virtual bool Complete() const = 0;
 };
 
@@ -100,7 +103,10 @@ class Stream {
   // Blocks until everything enqueued has run.
   virtual void Synchronize() = 0;
 
-  // Until EndCapture whatever is enqueued here is recorded instead of run. Events are not for graphs.
+  // Until EndCapture whatever is enqueued here is recorded instead of run. A stream that waits for an event
+  // recorded meanwhile takes part with all it enqueues from there on, until this stream waits for an event
+  // that it has recorded behind all of it: before EndCapture. Other events are not for graphs, and those of a
+  // graph only for it until they are recorded anew.
   virtual void BeginCapture() = 0;
   virtual std::unique_ptr<Graph> EndCapture() = 0;
   // Enqueues the recorded work. graph: of this stream; alive until the work has run.

@@ -15,6 +15,14 @@
 namespace tandem {
 namespace {
 
+std::string CacheFolder(const EngineOptions& options) {
+  if (!options.cache_folder.empty()) return options.cache_folder;
+  if (const char* folder = std::getenv("XDG_CACHE_HOME"); folder != nullptr && *folder != '\0')
+    return std::string(folder) + "/tandem";
+  const char* home = std::getenv("HOME");
+  return home == nullptr ? std::string() : std::string(home) + "/.cache/tandem";
+}
+
 Backend CreateHostBackend(const EngineOptions& options) {
   Backend backend;
   backend.device = CreateHostDevice({.num_compute_threads = options.cpu_threads});
@@ -23,7 +31,7 @@ Backend CreateHostBackend(const EngineOptions& options) {
   if (HostCpuFeatures().avx512_bf16) std::reverse(backend.dtypes.begin(), backend.dtypes.end());
   // A larger chunk would make decodes wait longer than it saves.
   backend.default_max_num_batched_tokens = 512;
-  backend.has_cpu_tier = true;
+  backend.max_rider_rows = 64;
   return backend;
 }
 
@@ -40,14 +48,6 @@ std::vector<int64_t> GraphBatchSizes(int64_t max_num_seqs) {
   return sizes;
 }
 
-std::string CacheFolder(const EngineOptions& options) {
-  if (!options.cache_folder.empty()) return options.cache_folder;
-  if (const char* folder = std::getenv("XDG_CACHE_HOME"); folder != nullptr && *folder != '\0')
-    return std::string(folder) + "/tandem";
-  const char* home = std::getenv("HOME");
-  return home == nullptr ? std::string() : std::string(home) + "/.cache/tandem";
-}
-
 Result<Backend> CreateCudaBackend(const EngineOptions& options) {
   Backend backend;
   TANDEM_ASSIGN_OR_RETURN(backend.device,
@@ -61,14 +61,17 @@ Result<Backend> CreateCudaBackend(const EngineOptions& options) {
     backend.dtypes = {DType::kF16, DType::kF32};
   backend.default_max_num_batched_tokens = 2048;
   backend.graph_batch_sizes = GraphBatchSizes(options.max_num_seqs);
+  backend.max_rider_rows = 256;
+  backend.graph_rider_rows = {16, 48};
   backend.workspace_bytes = size_t{768} << 20;
+  backend.leave_cores = true;
+  backend.measures_costs = true;
+  backend.cpu_attention_spin_us = 20'000;
   return backend;
 }
 #endif
 
-}  // namespace
-
-Result<Backend> CreateBackend(const EngineOptions& options) {
+Result<Backend> CreateNamedBackend(const EngineOptions& options) {
   if (options.device == "host") return CreateHostBackend(options);
   if (options.device != "cuda") {
     return MakeParamError(ErrorCode::kInvalidArgument, "device", "'{}' is neither host nor cuda",
@@ -82,6 +85,14 @@ Result<Backend> CreateBackend(const EngineOptions& options) {
       "this build has no cuda backend (preset cuda-release has one); --device host runs the "
       "same engine on the CPU");
 #endif
+}
+
+}  // namespace
+
+Result<Backend> CreateBackend(const EngineOptions& options) {
+  TANDEM_ASSIGN_OR_RETURN(Backend backend, CreateNamedBackend(options));
+  backend.cache_folder = CacheFolder(options);
+  return backend;
 }
 
 }  // namespace tandem

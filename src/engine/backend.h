@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/dtype.h"
@@ -22,10 +23,19 @@ struct Backend {
   int64_t default_max_num_batched_tokens = 0;
   // Up to max_num_seqs; empty: graphs do not pay here.
   std::vector<int64_t> graph_batch_sizes;
+  int64_t max_rider_rows = 0;             // of cohorts at one layer, unless the options say otherwise
+  std::vector<int64_t> graph_rider_rows;  // for which there are graphs too
+  // Whether the scheduler measures costs also for strategies that can do without.
+  bool measures_costs = false;
   // Device memory that the ops and the driver take beside what is allocated for a model.
   size_t workspace_bytes = 0;
-  // Whether attention over the cpu tier reaches the rows of this backend.
-  bool has_cpu_tier = false;
+  // Whether CPU attention by default leaves some cores to the scheduler and the driver.
+  bool leave_cores = false;
+  // How long its workers spin before they sleep: on a GPU through the linear operations between two of its
+  // turns; where the device's own work needs the cores, hardly at all.
+  int64_t cpu_attention_spin_us = 50;
+  // Where what was measured about the machine is kept between starts; empty: nowhere.
+  std::string cache_folder;
 };
 
 // Errors, with a flag as param: kUnsupported (not in this build, names what there is), kUnavailable (no GPU,

@@ -1,16 +1,23 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "base/param_error.h"
 #include "base/timeline.h"
+#include "cpu_attention/task_order.h"
 #include "engine/cache_sizing.h"
 #include "engine/engine_loop.h"
 #include "engine/loaded_model.h"
 #include "execute/executor.h"
 #include "kv/tiered_cache.h"
+#include "perf/corrected_costs.h"
+#include "profile/profiler.h"
 #include "schedule/strategy.h"
 
 namespace tandem {
@@ -19,11 +26,27 @@ namespace {
 // Some hundred iterations of a large model.
 constexpr size_t kMaxTimelineSpans = 200'000;
 
+Result<TaskOrder> ParseTaskOrder(std::string_view name) {
+  if (name == "wanted") return TaskOrder::kWanted;
+  if (name == "arming") return TaskOrder::kArming;
+  return MakeParamError(ErrorCode::kInvalidArgument, "cpu-attention-order",
+                        "'{}' is neither wanted nor arming", name);
+}
+
 class EngineWithLoop : public Engine {
  public:
   explicit EngineWithLoop(EngineOptions options) : options_(std::move(options)) {}
   ~EngineWithLoop() override {
     loop_.reset();
+    if (costs_) {
+      LogDebug(
+          "iterations took {:.2f} (graphs), {:.2f} (graphs with riders), {:.2f} (op by op), {:.2f} (hybrid) "
+          "of "
+          "the measured costs, CPU attention {:.2f}",
+          costs_->gpu_factor(IterationMode::kGraph), costs_->gpu_factor(IterationMode::kGraphWithRiders),
+          costs_->gpu_factor(IterationMode::kOpByOp), costs_->gpu_factor(IterationMode::kHybrid),
+          costs_->cpu_factor());
+    }
     if (!timeline_) return;
     const Status written = timeline_->WriteChromeTrace(options_.timeline);
     if (!written.ok()) LogError("timeline: {}", written.error().message);
@@ -32,55 +55,14 @@ class EngineWithLoop : public Engine {
   EngineWithLoop& operator=(const EngineWithLoop&) = delete;
 
   Status Load() {
-    TANDEM_ASSIGN_OR_RETURN(strategy_, CreateStrategy(options_.strategy));
     TANDEM_ASSIGN_OR_RETURN(model_, LoadModel(&options_));
-    const ModelConfig& config = model_.decoder->config();
-    Device* device = model_.backend.device.get();
-    if (!model_.backend.has_cpu_tier && options_.cpu_kv_cache) {
-      return MakeParamError(ErrorCode::kUnsupported, "cpu-kv-cache",
-                            "the {} backend keeps all KV in the gpu tier", device->backend());
-    }
     // Known only now: limits depend on the model.
     std::erase_if(model_.backend.graph_batch_sizes,
                   [this](int64_t size) { return size > options_.max_num_seqs; });
     if (!options_.timeline.empty()) timeline_ = std::make_unique<Timeline>(kMaxTimelineSpans);
-    const ExecutorOptions executor_options = {.max_rows = options_.max_num_batched_tokens,
-                                              .cpu_attention = {.num_threads = options_.cpu_threads},
-                                              .graph_batch_sizes = model_.backend.graph_batch_sizes,
-                                              .timeline = timeline_.get()};
-    TANDEM_ASSIGN_OR_RETURN(
-        const TieredCacheOptions cache_options,
-        SizeCache(options_, config, model_.decoder->dtype(), *device,
-                  Executor::BytesFor(*model_.decoder, executor_options) + model_.backend.workspace_bytes));
-    TANDEM_ASSIGN_OR_RETURN(cache_, TieredCache::Create(device, cache_options));
-    // Any single request must be able to run alone.
-    const int64_t gpu_tokens = cache_options.gpu_blocks * cache_options.shape.block_size;
-    if (gpu_tokens < options_.max_model_len) {
-      LogWarn("the gpu tier holds {} tokens: requests are limited to that instead of {}", gpu_tokens,
-              options_.max_model_len);
-      options_.max_model_len = gpu_tokens;
-    }
-    TANDEM_ASSIGN_OR_RETURN(
-        executor_, Executor::Create(device, model_.backend.ops.get(), model_.decoder.get(), cache_.get(),
-                                    executor_options));
-    executor_->WarmUp();
-    EngineLoopOptions loop_options;
-    loop_options.limits = {.max_num_seqs = options_.max_num_seqs,
-                           .max_num_batched_tokens = options_.max_num_batched_tokens,
-                           .reserve_blocks = std::max<int64_t>(1, cache_options.gpu_blocks / 100)};
-    loop_options.num_layers = config.num_layers;
-    loop_options.vocab_size = config.vocab_size;
-    loop_options.max_model_len = options_.max_model_len;
-    loop_options.max_num_queued_reqs = options_.max_num_queued_reqs;
-    loop_options.eos_token_ids = model_.generation_defaults.eos_token_ids;
-    loop_options.seed = options_.seed;
-    loop_options.timeline = timeline_.get();
-    loop_ = std::make_unique<EngineLoop>(loop_options, strategy_.get(), cache_.get(), executor_.get());
-    LogInfo("{}: {} layers, {}, {} MiB of weights, gpu tier {} tokens, cpu tier {} tokens, strategy {}, {}",
-            options_.served_model_name, config.num_layers, DTypeName(model_.decoder->dtype()),
-            model_.decoder->weights().size_bytes >> 20, gpu_tokens,
-            cache_options.cpu_blocks * cache_options.shape.block_size, strategy_->name(),
-            device->Description());
+    TANDEM_RETURN_IF_ERROR(CreateCacheAndExecutor());
+    TANDEM_RETURN_IF_ERROR(CreateScheduler());
+    StartLoop();
     return {};
   }
 
@@ -90,6 +72,25 @@ class EngineWithLoop : public Engine {
   void Cancel(RequestId id) override { loop_->Cancel(id); }
   void Drain() override { loop_->Drain(); }
   void CancelAll() override { loop_->CancelAll(); }
+  Status UseStrategy(const std::string& name, int64_t async_cohorts) override {
+    TANDEM_RETURN_IF_ERROR(CheckServes(EffectiveName(name)));
+    auto costs = cost_table_ ? std::make_unique<CorrectedCosts>(&*cost_table_) : nullptr;
+    TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<Strategy> strategy,
+                            CreateStrategy(EffectiveName(name), costs.get()));
+    loop_->CancelAll();
+    const EngineStats stats = loop_->Stats();
+    if (stats.cpu_blocks_free != stats.cpu_blocks_total)
+      return MakeError(ErrorCode::kUnavailable,
+                       "CPU attention does not answer, and may still use its blocks");
+    loop_.reset();
+    options_.strategy = name;
+    options_.async_cohorts = async_cohorts;
+    LimitContext();
+    strategy_ = std::move(strategy);
+    costs_ = std::move(costs);
+    StartLoop();
+    return {};
+  }
   EngineStats Stats() const override { return loop_->Stats(); }
   const EngineOptions& options() const override { return options_; }
   const ModelConfig& model_config() const override { return model_.decoder->config(); }
@@ -98,15 +99,189 @@ class EngineWithLoop : public Engine {
   const ChatTemplate* chat_template() const override { return model_.chat_template.get(); }
   int64_t max_model_len() const override { return options_.max_model_len; }
   std::string device_description() const override { return model_.backend.device->Description(); }
+  const CostTable* cost_table() const override { return cost_table_ ? &*cost_table_ : nullptr; }
 
  private:
+  // Where both tiers lie in the same memory a cpu tier is of no use to anybody who has not asked for one.
+  std::string_view EffectiveName(std::string_view strategy) const {
+    const bool one_tier = model_.backend.device->KindsShareMemory() && !options_.cpu_kv_cache;
+    return strategy == "auto" && one_tier ? "gpu-only" : strategy;
+  }
+  std::string_view strategy_name() const { return EffectiveName(options_.strategy); }
+  bool uses_cpu_tier() const { return StrategyUsesCpuTier(strategy_name()); }
+
+  Status CreateCacheAndExecutor() {
+    const ModelConfig& config = model_.decoder->config();
+    Device* device = model_.backend.device.get();
+    TANDEM_ASSIGN_OR_RETURN(const TaskOrder task_order, ParseTaskOrder(options_.cpu_attention_order));
+    executor_options_ = {.max_rows = options_.max_num_batched_tokens,
+                         .cpu_attention = {.num_threads = options_.cpu_threads,
+                                           .leave_cores = model_.backend.leave_cores,
+                                           .spin_us = model_.backend.cpu_attention_spin_us,
+                                           .order = task_order},
+                         .max_cpu_rows = std::min(options_.max_num_seqs, options_.max_num_batched_tokens),
+                         .max_rider_rows = MaxRiderRows(),
+                         .max_flight_rows = options_.max_num_seqs,
+                         .max_transit_tokens = TransitTokens(),
+                         .stall_timeout = std::chrono::milliseconds(options_.cpu_stall_timeout_ms),
+                         .graph_batch_sizes = model_.backend.graph_batch_sizes,
+                         .graph_rider_rows = GraphRiderRows(),
+                         .timeline = timeline_.get()};
+    const KvShape kv_shape = {
+        .dtype = model_.decoder->dtype(), .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
+    const bool cpu_tier = uses_cpu_tier() || options_.cpu_kv_cache.has_value();
+    const size_t reserved_bytes =
+        Executor::BytesFor(*model_.decoder, executor_options_, cpu_tier ? &kv_shape : nullptr) +
+        model_.backend.workspace_bytes;
+    TANDEM_RETURN_IF_ERROR(CreateCache(reserved_bytes));
+    wanted_model_len_ = options_.max_model_len;
+    LimitContext();
+    TANDEM_ASSIGN_OR_RETURN(
+        executor_, Executor::Create(device, model_.backend.ops.get(), model_.decoder.get(), cache_.get(),
+                                    executor_options_));
+    executor_->WarmUp();
+    return {};
+  }
+
+  // Whether a strategy finds what it needs. One that there is not needs nothing.
+  Status CheckServes(std::string_view name) const {
+    std::string_view lacks;
+    if (StrategyUsesCpuTier(name) && (cache_->total_blocks(Tier::kCpu) == 0 || !costs_)) {
+      lacks = "needs a cpu tier, which the engine was started without";
+    } else if (StrategyRides(name) && executor_options_.max_rider_rows == 0) {
+      lacks = "needs room for riders, which the engine was started without";
+    }
+    if (lacks.empty()) return {};
+    return MakeParamError(ErrorCode::kUnsupported, "strategy", "strategy '{}' {}", name, lacks);
+  }
+
+  // 0 where no strategy lets any ride.
+  int64_t MaxRiderRows() const {
+    if (!StrategyRides(strategy_name())) return 0;
+    const int64_t rows =
+        options_.max_rider_rows > 0 ? options_.max_rider_rows : model_.backend.max_rider_rows;
+    return std::min({rows, options_.max_num_seqs, options_.max_num_batched_tokens});
+  }
+
+  std::vector<int64_t> GraphRiderRows() const {
+    std::vector<int64_t> row_counts = model_.backend.graph_rider_rows;
+    std::erase_if(row_counts, [most = MaxRiderRows()](int64_t rows) { return rows > most; });
+    return row_counts;
+  }
+
+  Status CreateCache(size_t reserved_bytes) {
+    Device* device = model_.backend.device.get();
+    const auto size = [&] {
+      return SizeCache(options_, model_.decoder->config(), model_.decoder->dtype(), *device, reserved_bytes);
+    };
+    TANDEM_ASSIGN_OR_RETURN(TieredCacheOptions cache_options, size());
+    if (uses_cpu_tier() && !options_.cpu_kv_cache) {
+      const auto gpu_bytes =
+          static_cast<int64_t>(cache_options.LayoutOf(Tier::kGpu).TotalBytes().value_or(0));
+      options_.cpu_kv_cache =
+          CacheSize{.unit = CacheSize::Unit::kBytes, .amount = DefaultCpuCacheBytes(*device, gpu_bytes)};
+      TANDEM_ASSIGN_OR_RETURN(cache_options, size());
+    }
+    TANDEM_ASSIGN_OR_RETURN(cache_, TieredCache::Create(device, cache_options));
+    return {};
+  }
+
+  // Enough for two full iterations of prompts, or for one that is long.
+  int64_t TransitTokens() const {
+    constexpr int64_t kLongPrompt = 16'384;
+    return std::max(2 * options_.max_num_batched_tokens, std::min(options_.max_model_len, kLongPrompt));
+  }
+
+  int64_t TokensOf(Tier tier) const { return cache_->total_blocks(tier) * cache_->block_size(); }
+
+  // Any single request must be able to run alone: in the gpu tier, or through the transit in the cpu tier.
+  void LimitContext() {
+    const int64_t cpu_tokens =
+        uses_cpu_tier() ? std::min(TokensOf(Tier::kCpu), executor_options_.max_transit_tokens) : 0;
+    const int64_t tokens = std::max(TokensOf(Tier::kGpu), cpu_tokens);
+    options_.max_model_len = std::min(wanted_model_len_, tokens);
+    if (tokens >= wanted_model_len_) return;
+    LogWarn("the KV cache holds {} tokens of one request: requests are limited to that instead of {}", tokens,
+            wanted_model_len_);
+  }
+
+  Status CreateScheduler() {
+    const bool needs_costs = uses_cpu_tier() || options_.max_itl_ms > 0 || options_.measure_costs;
+    if (needs_costs || model_.backend.measures_costs) {
+      const ProfileParts parts = {.device = model_.backend.device.get(),
+                                  .ops = model_.backend.ops.get(),
+                                  .decoder = model_.decoder.get(),
+                                  .cache = cache_.get(),
+                                  .cpu_attention = executor_->cpu_attention(),
+                                  .compute = &executor_->compute_stream(),
+                                  .copy = &executor_->copy_stream(),
+                                  .rows = &executor_->row_buffers(),
+                                  .plan = executor_->attention_plan(),
+                                  .logits = &executor_->logits_stage(),
+                                  .max_rows = options_.max_num_batched_tokens,
+                                  .max_context = options_.max_model_len};
+      std::string_view last_what;
+      TANDEM_ASSIGN_OR_RETURN(
+          CostTable table,
+          LoadOrMeasureCosts(parts, MakeProfileKey(parts, options_.gpu_sm_limit),
+                             {.folder = model_.backend.cache_folder,
+                              .measure = options_.measure_costs,
+                              .profile = {.progress = [&](double share, std::string_view what) {
+                                if (what == last_what) return;
+                                last_what = what;
+                                LogInfo("measuring what an iteration costs here: {:.0f} %, {}", 100 * share,
+                                        what);
+                              }}}));
+      cost_table_ = std::move(table);
+      costs_ = std::make_unique<CorrectedCosts>(&*cost_table_);
+    }
+    TANDEM_ASSIGN_OR_RETURN(strategy_, CreateStrategy(strategy_name(), costs_.get()));
+    return {};
+  }
+
+  void StartLoop() {
+    const ModelConfig& config = model_.decoder->config();
+    constexpr double kUsPerMs = 1e3;
+    EngineLoopOptions loop_options;
+    loop_options.limits = {.max_num_seqs = options_.max_num_seqs,
+                           .max_num_batched_tokens = options_.max_num_batched_tokens,
+                           .reserve_blocks = std::max<int64_t>(1, cache_->total_blocks(Tier::kGpu) / 100),
+                           .num_layers = config.num_layers,
+                           .max_transit_tokens = executor_options_.max_transit_tokens,
+                           .max_cohort_rows = executor_options_.max_cpu_rows,
+                           .max_rider_rows = executor_options_.max_rider_rows,
+                           .max_riding_cohorts = options_.async_cohorts,
+                           .max_iteration_us = options_.max_itl_ms * kUsPerMs,
+                           .max_tpot_us = options_.max_tpot_ms * kUsPerMs};
+    loop_options.num_layers = config.num_layers;
+    loop_options.vocab_size = config.vocab_size;
+    loop_options.max_model_len = options_.max_model_len;
+    loop_options.max_num_queued_reqs = options_.max_num_queued_reqs;
+    loop_options.eos_token_ids = model_.generation_defaults.eos_token_ids;
+    loop_options.seed = options_.seed;
+    loop_options.timeline = timeline_.get();
+    loop_ = std::make_unique<EngineLoop>(loop_options, strategy_.get(), cache_.get(), executor_.get(),
+                                         costs_.get());
+    LogInfo("{}: {} layers, {}, {} MiB of weights, gpu tier {} tokens, cpu tier {} tokens, strategy {}, {}{}",
+            options_.served_model_name, config.num_layers, DTypeName(model_.decoder->dtype()),
+            model_.decoder->weights().size_bytes >> 20, TokensOf(Tier::kGpu), TokensOf(Tier::kCpu),
+            strategy_->name(), model_.backend.device->Description(),
+            executor_->cpu_attention() == nullptr
+                ? ""
+                : ", CPU attention: " + executor_->cpu_attention()->Description());
+  }
+
   // Destroyed in reverse: first the loop's thread ends, then the executor's streams, last the memory.
   EngineOptions options_;
+  int64_t wanted_model_len_ = 0;        // max_model_len before the tiers limited it
   std::unique_ptr<Timeline> timeline_;  // null: none is wanted
   LoadedModel model_;
+  ExecutorOptions executor_options_;
   std::unique_ptr<TieredCache> cache_;
-  std::unique_ptr<Strategy> strategy_;
   std::unique_ptr<Executor> executor_;
+  std::optional<CostTable> cost_table_;
+  std::unique_ptr<CorrectedCosts> costs_;  // null: the strategy needs none
+  std::unique_ptr<Strategy> strategy_;
   std::unique_ptr<EngineLoop> loop_;
 };
 

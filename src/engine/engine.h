@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "engine/engine_options.h"
 #include "load/model_config.h"
+#include "perf/cost_table.h"
 #include "request/request.h"
 #include "request/request_output.h"
 #include "text/chat_template.h"
@@ -19,7 +20,7 @@
 
 namespace tandem {
 
-// A consistent snapshot of gauges and counters since the start.
+// A consistent snapshot of gauges and counters since the start, or since the last UseStrategy.
 struct EngineStats {
   int64_t num_running = 0;
   int64_t num_waiting = 0;
@@ -27,7 +28,9 @@ struct EngineStats {
   int64_t gpu_blocks_free = 0;
   int64_t cpu_blocks_total = 0;
   int64_t cpu_blocks_free = 0;
-  int64_t block_size = 0;  // tokens a block
+  int64_t block_size = 0;         // tokens a block
+  int64_t cpu_kv_tokens = 0;      // that the cpu tier's blocks in use have room for
+  int64_t max_cpu_kv_tokens = 0;  // at most since the start
   uint64_t iterations = 0;
   uint64_t preemptions = 0;
   uint64_t prompt_tokens = 0;  // computed, repeated work after a preemption not counted
@@ -39,8 +42,17 @@ struct EngineStats {
   double gpu_busy_seconds = 0;
   double gpu_gap_seconds = 0;
   double cpu_attention_busy_seconds = 0;  // mean over the workers
-  DurationHistogram iteration;            // device time of an iteration
-  DurationHistogram schedule;             // host time of a plan, most of it while the device runs
+  uint64_t cpu_attention_kv_bytes = 0;    // read by them
+  uint64_t swapped_tokens = 0;   // tokens whose KV changed its tier, prefills to the cpu tier included
+  uint64_t cpu_tier_tokens = 0;  // of generation_tokens: those of requests whose KV lay in the cpu tier
+  // Visits that riding cohorts made, and that they did not make because their attention was not done.
+  uint64_t rider_visits = 0;
+  uint64_t rider_skips = 0;
+  // Of iterations that a cost model predicted: what it said, and how far off it was (absolute values).
+  double predicted_seconds = 0;
+  double prediction_error_seconds = 0;
+  DurationHistogram iteration;  // device time of an iteration
+  DurationHistogram schedule;   // host time of a plan, most of it while the device runs
   std::map<std::string, uint64_t> strategy_iterations;
 };
 
@@ -64,6 +76,13 @@ class Engine {
   // Any thread. Cancels everything in flight and returns when the blocks are free.
   virtual void CancelAll() = 0;
 
+  // Goes on with another strategy as if the engine had just started with it: counters, and what was learned
+  // from requests and iterations, begin anew; options() names it. Cancels what is in flight. No other thread
+  // may be in a call. async_cohorts: as in EngineOptions. Errors: kUnsupported if there is no such strategy,
+  // or the engine was created without what it needs (a cpu tier, costs, room for riders: "auto" with a cpu
+  // tier has all of them); kUnavailable while CPU attention hangs.
+  virtual Status UseStrategy(const std::string& name, int64_t async_cohorts) = 0;
+
   virtual EngineStats Stats() const = 0;  // any thread
 
   virtual const EngineOptions& options() const = 0;  // with defaults filled in (dtype, max_model_len, ...)
@@ -73,6 +92,8 @@ class Engine {
   virtual const ChatTemplate* chat_template() const = 0;  // nullptr if the model has none
   virtual int64_t max_model_len() const = 0;
   virtual std::string device_description() const = 0;
+  // What the scheduler knows of this machine; null if the strategy needs no costs.
+  virtual const CostTable* cost_table() const = 0;
 };
 
 }  // namespace tandem

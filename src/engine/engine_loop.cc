@@ -5,9 +5,9 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/log.h"
 #include "base/param_error.h"
 #include "base/topology.h"
-#include "engine/plan_ahead.h"
 #include "plan/plan_printer.h"
 #include "plan/plan_validator.h"
 
@@ -23,8 +23,13 @@ double SecondsSince(Clock::time_point start) {
 }  // namespace
 
 EngineLoop::EngineLoop(const EngineLoopOptions& options, Strategy* strategy, TieredCache* cache,
-                       Executor* executor)
-    : options_(options), strategy_(strategy), cache_(cache), executor_(executor), seeds_(options.seed) {
+                       Executor* executor, CorrectedCosts* costs)
+    : options_(options),
+      strategy_(strategy),
+      cache_(cache),
+      executor_(executor),
+      costs_(costs),
+      seeds_(options.seed) {
   state_.limits = options.limits;
   PublishStats();
   thread_ = std::thread([this] { ThreadMain(); });
@@ -49,6 +54,10 @@ Status EngineLoop::Validate(const RequestSpec& spec) const {
                             token, options_.vocab_size);
     }
   }
+  if (spec.num_made_tokens < 0 || spec.num_made_tokens > prompt_len) {
+    return MakeParamError(ErrorCode::kInvalidArgument, "prompt", "{} made tokens in a prompt of {}",
+                          spec.num_made_tokens, prompt_len);
+  }
   TANDEM_RETURN_IF_ERROR(spec.sampling.Validate(options_.vocab_size));
   if (prompt_len + spec.sampling.max_tokens > options_.max_model_len) {
     return MakeParamError(
@@ -64,6 +73,9 @@ Result<RequestId> EngineLoop::Submit(RequestSpec spec, OutputCallback callback) 
   auto request = std::make_unique<Request>();
   request->prompt_tokens = std::move(spec.prompt_tokens);
   request->sampling = std::move(spec.sampling);
+  request->flexible = spec.flexible;
+  request->assume_computed = spec.assume_computed;
+  request->num_made_tokens = spec.num_made_tokens;
   request->callback = std::move(callback);
   request->arrival = Clock::now();
   request->end_tokens = request->sampling.stop_token_ids;
@@ -123,9 +135,16 @@ EngineStats EngineLoop::Stats() const {
 bool EngineLoop::TakeInbox(std::vector<std::unique_ptr<Request>>* arrived,
                            std::vector<RequestId>* cancelled) {
   std::unique_lock lock(mutex_);
-  inbox_changed_.wait(lock, [&] {
+  const auto has_news = [&] {
     return !arrived_.empty() || !cancelled_.empty() || cancel_below_ > 0 || stopping_ || !requests_.empty();
-  });
+  };
+  if (stalled_.empty()) {
+    inbox_changed_.wait(lock, has_news);
+  } else {
+    // Blocks to be freed as soon as CPU attention is back, also if nothing else happens.
+    constexpr std::chrono::milliseconds kLook{20};
+    inbox_changed_.wait_for(lock, kLook, has_news);
+  }
   arrived->swap(arrived_);
   // Visible as waiting, and counted against the queue's limit, until the next snapshot.
   stats_.num_waiting += static_cast<int64_t>(arrived->size());
@@ -146,17 +165,15 @@ void EngineLoop::ThreadMain() {
   std::vector<std::unique_ptr<Request>> arrived;
   std::vector<RequestId> cancelled;
   while (TakeInbox(&arrived, &cancelled)) {
-    for (std::unique_ptr<Request>& request : arrived) {
-      state_.waiting.push_back({.id = request->id, .num_tokens = request->num_tokens(), .num_computed = 0});
-      const RequestId id = request->id;
-      requests_.emplace(id, std::move(request));
-    }
+    RecoverCpuTier();
+    for (std::unique_ptr<Request>& request : arrived) Enqueue(std::move(request));
     // A plan made ahead does not know of these.
     if (!arrived.empty() || !cancelled.empty()) planned_ahead_.reset();
     arrived.clear();
     if (!cancelled.empty()) DeliverOutputs();
     ApplyCancellations(cancelled);
     cancelled.clear();
+    if (cpu_tier_fails_) FailCpuTier();
     if (!requests_.empty()) RunIteration();
     // Before anyone hears of the results.
     PublishStats();
@@ -182,7 +199,13 @@ void EngineLoop::ApplyCancellations(const std::vector<RequestId>& cancelled) {
 }
 
 void EngineLoop::Forget(RequestId id) {
-  cache_->Release(id);
+  // Before its blocks are anyone else's.
+  DropCohortOf(id);
+  if (!state_.cpu_tier_usable && cache_->tier_of(id) == Tier::kCpu) {
+    stalled_.push_back(id);
+  } else {
+    cache_->Release(id);
+  }
   const auto same = [id](const ScheduledSequence& sequence) { return sequence.id == id; };
   if (std::erase_if(state_.running, same) == 0) std::erase_if(state_.waiting, same);
   requests_.erase(id);
@@ -214,7 +237,11 @@ void EngineLoop::Preempt(SequenceId id) {
   ++request.num_preemptions;
   ++counters_.preemptions;
   std::erase_if(state_.running, [id](const ScheduledSequence& sequence) { return sequence.id == id; });
-  state_.waiting.push_front({.id = id, .num_tokens = request.num_tokens(), .num_computed = 0});
+  state_.waiting.push_front({.id = id,
+                             .num_tokens = request.num_tokens(),
+                             .num_computed = 0,
+                             .flexible = request.flexible,
+                             .final_tokens = request.final_tokens()});
 }
 
 void EngineLoop::Admit(SequenceId id) {
@@ -225,7 +252,7 @@ void EngineLoop::Admit(SequenceId id) {
   state_.waiting.erase(found);
 }
 
-void EngineLoop::ApplyPlan(const IterationPlan& plan) {
+bool EngineLoop::ApplyPlan(const IterationPlan& plan) {
   const auto find = [this](SequenceId id) -> std::optional<PlannedSequence> {
     const auto found = requests_.find(id);
     if (found == requests_.end()) return std::nullopt;
@@ -234,11 +261,21 @@ void EngineLoop::ApplyPlan(const IterationPlan& plan) {
   };
   const Status valid = ValidatePlan(plan, {.num_layers = options_.num_layers,
                                            .max_rows = options_.limits.max_num_batched_tokens,
+                                           .max_rider_rows = options_.limits.max_rider_rows,
+                                           .in_flight = &state_.cohorts,
                                            .find_sequence = find});
   TANDEM_CHECK(valid.ok(), "strategy {} made an invalid plan: {}\n{}", plan.strategy, valid.error().message,
                PrintPlan(plan));
+  for (const CohortId id : plan.dropped) {
+    DropCohort(id);
+    if (!cpu_tier_fails_) continue;
+    FailCpuTier();
+    return false;
+  }
   for (const SequenceId id : plan.preempted) Preempt(id);
   executor_->BeginMoves(plan.moves);
+  for (const Move& move : plan.moves)
+    counters_.swapped_tokens += static_cast<uint64_t>(requests_.at(move.sequence)->num_computed_tokens);
   const auto reserve = [this](SequenceId id, Tier tier) {
     const int64_t num_tokens = requests_.at(id)->num_tokens();
     TANDEM_CHECK(cache_->Reserve(id, tier, num_tokens), "the plan needs more blocks than the {} tier has",
@@ -246,13 +283,14 @@ void EngineLoop::ApplyPlan(const IterationPlan& plan) {
   };
   for (const PrefillChunk& chunk : plan.main.prefills) {
     Admit(chunk.sequence);
-    reserve(chunk.sequence, Tier::kGpu);
+    reserve(chunk.sequence, chunk.tier);
   }
   for (const DecodeRow& row : plan.main.gpu_decodes) reserve(row.sequence, Tier::kGpu);
   for (const DecodeRow& row : plan.main.cpu_decodes) reserve(row.sequence, Tier::kCpu);
   for (const CohortStep& step : plan.cohorts) {
     for (const DecodeRow& row : step.rows) reserve(row.sequence, Tier::kCpu);
   }
+  return true;
 }
 
 void EngineLoop::CountSchedule(Clock::time_point start) {
@@ -287,11 +325,19 @@ void EngineLoop::PlanAhead(const IterationPlan& running) {
 void EngineLoop::RunIteration() {
   const Clock::time_point start = Clock::now();
   const IterationPlan plan = NextPlan();
+  if (plan.empty() && !state_.cpu_tier_usable) {
+    // Whoever waits fits only there. What the iteration before gave is not to wait with them.
+    DeliverOutputs();
+    last_device_end_ns_ = 0;
+    constexpr std::chrono::milliseconds kLook{5};
+    std::this_thread::sleep_for(kLook);
+    return;
+  }
   TANDEM_CHECK(!plan.empty(), "strategy {} left {} requests without any work", strategy_->name(),
                requests_.size());
   {
     const TimelineScope scope(options_.timeline, "engine", "start");
-    ApplyPlan(plan);
+    if (!ApplyPlan(plan)) return;
     const Status started =
         executor_->Start(plan, [this](SequenceId id) -> const Request& { return *requests_.at(id); });
     if (!started.ok()) {
@@ -309,120 +355,12 @@ void EngineLoop::RunIteration() {
   counters_.busy_seconds += SecondsSince(start);
   ++counters_.iterations;
   CountDeviceTime(plan, result);
-  for (SequenceResult& sequence : result.sequences) ApplyResult(std::move(sequence));
-}
-
-void EngineLoop::CountDeviceTime(const IterationPlan& plan, const IterationResult& result) {
-  constexpr double kNsPerSecond = 1e9;
-  constexpr double kNsPerUs = 1e3;
-  const auto span_ns = static_cast<double>(result.device_end_ns - result.device_begin_ns);
-  counters_.gpu_busy_seconds += span_ns / kNsPerSecond;
-  counters_.iteration.AddUs(span_ns / kNsPerUs);
-  if (last_device_end_ns_ > 0) {
-    counters_.gpu_gap_seconds +=
-        static_cast<double>(result.device_begin_ns - last_device_end_ns_) / kNsPerSecond;
+  TakeProgress(plan, result);
+  CountCpuTier(plan, result);
+  for (SequenceResult& sequence : result.sequences) {
+    if (!sequence.failed) ApplyResult(std::move(sequence));
   }
-  last_device_end_ns_ = result.device_end_ns;
-  ++counters_.strategy_iterations[std::string(plan.strategy)];
-}
-
-void EngineLoop::FailCohorts(const IterationPlan& plan, const Error& error) {
-  // Nothing ran. Only a cohort needs memory at this point, so its requests end here.
-  DeliverOutputs();
-  for (const CohortStep& step : plan.cohorts) {
-    executor_->DropCohort(step.cohort);
-    for (const DecodeRow& row : step.rows) {
-      RequestOutput output;
-      output.id = row.sequence;
-      output.finish_reason = FinishReason::kError;
-      output.error = error;
-      const OutputCallback callback = std::move(requests_.at(row.sequence)->callback);
-      Forget(row.sequence);
-      callback(std::move(output));
-    }
-  }
-}
-
-bool EngineLoop::EndsByLength(const Request& request, int64_t num_output) const {
-  const auto prompt_len = static_cast<int64_t>(request.prompt_tokens.size());
-  return num_output >= request.sampling.max_tokens || prompt_len + num_output >= options_.max_model_len;
-}
-
-FinishReason EngineLoop::ReasonToFinish(const Request& request, int32_t token) const {
-  const bool ends =
-      std::find(request.end_tokens.begin(), request.end_tokens.end(), token) != request.end_tokens.end();
-  const auto num_output = static_cast<int64_t>(request.output_tokens.size());
-  if (ends && num_output > request.sampling.min_tokens) return FinishReason::kStop;
-  return EndsByLength(request, num_output) ? FinishReason::kLength : FinishReason::kNone;
-}
-
-void EngineLoop::DeliverOutputs() {
-  // A callback may submit or cancel, but that only reaches the inbox.
-  for (Output& each : outputs_) {
-    if (each.last_callback) {
-      each.last_callback(std::move(each.output));
-    } else {
-      requests_.at(each.output.id)->callback(std::move(each.output));
-    }
-  }
-  outputs_.clear();
-}
-
-void EngineLoop::ApplyResult(SequenceResult result) {
-  Request& request = *requests_.at(result.sequence);
-  ScheduledSequence& scheduled = Running(result.sequence);
-  const auto prompt_len = static_cast<int64_t>(request.prompt_tokens.size());
-  const int64_t computed_before = request.num_computed_tokens;
-  if (request.num_preemptions == 0) {
-    counters_.prompt_tokens += static_cast<uint64_t>(
-        std::max<int64_t>(0, std::min(result.num_computed, prompt_len) - computed_before));
-  }
-  request.num_computed_tokens = result.num_computed;
-  scheduled.num_computed = result.num_computed;
-
-  RequestOutput output;
-  output.id = request.id;
-  request.num_reported_prompt_logprobs += static_cast<int64_t>(result.prompt_logprobs.size());
-  output.prompt_logprobs = std::move(result.prompt_logprobs);
-  if (result.token) {
-    const int32_t token = result.token->token;
-    request.output_tokens.push_back(token);
-    scheduled.num_tokens = request.num_tokens();
-    ++counters_.generation_tokens;
-    output.tokens.push_back(std::move(*result.token));
-    output.finish_reason = ReasonToFinish(request, token);
-    if (output.finish_reason == FinishReason::kStop) output.stop_token_id = token;
-  }
-  if (output.finish_reason != FinishReason::kNone) {
-    // Blocks are free before the client hears of the end.
-    const RequestId id = output.id;
-    outputs_.push_back({std::move(request.callback), std::move(output)});
-    Forget(id);
-  } else if (!output.tokens.empty() || !output.prompt_logprobs.empty()) {
-    outputs_.push_back({nullptr, std::move(output)});
-  }
-}
-
-void EngineLoop::UpdateGauges(EngineStats* stats) const {
-  stats->num_running = static_cast<int64_t>(state_.running.size());
-  stats->num_waiting = static_cast<int64_t>(state_.waiting.size());
-  stats->gpu_blocks_total = cache_->total_blocks(Tier::kGpu);
-  stats->gpu_blocks_free = cache_->free_blocks(Tier::kGpu);
-  stats->cpu_blocks_total = cache_->total_blocks(Tier::kCpu);
-  stats->cpu_blocks_free = cache_->free_blocks(Tier::kCpu);
-  stats->block_size = cache_->block_size();
-}
-
-void EngineLoop::PublishLocked() {
-  UpdateGauges(&counters_);
-  const uint64_t rejected = stats_.rejected_requests;
-  stats_ = counters_;
-  stats_.rejected_requests = rejected;
-}
-
-void EngineLoop::PublishStats() {
-  const std::lock_guard lock(mutex_);
-  PublishLocked();
+  if (result.stalled) FailCpuTier();
 }
 
 }  // namespace tandem

@@ -17,26 +17,39 @@ struct CacheSize {
 };
 
 struct EngineOptions {
-  std::string model;                      // a Hugging Face folder or a .gguf file
-  std::string served_model_name;          // empty: derived from model
-  std::string dummy;                      // instead of model: seeded random weights of a known shape
-  std::string device = "host";            // host | cuda
-  std::string strategy = "auto";          // auto | gpu-only
+  std::string model;              // a Hugging Face folder or a .gguf file
+  std::string served_model_name;  // empty: derived from model
+  std::string dummy;              // instead of model: seeded random weights of a known shape
+  std::string device = "host";    // host | cuda
+  // auto | gpu-only | asymmetric | async | apex | full-offload | symmetric | simple-offload
+  std::string strategy = "auto";
   std::optional<DType> dtype;             // absent: bf16 where the backend multiplies it natively
   std::optional<CacheSize> gpu_kv_cache;  // absent: from what the machine has
-  std::optional<CacheSize> cpu_kv_cache;  // absent: none, no strategy uses it yet
+  std::optional<CacheSize> cpu_kv_cache;  // absent: from what the machine has, if the strategy uses it
   int64_t gpu_memory_limit_bytes = 0;     // of the GPU's memory at most; 0: no limit
   double gpu_memory_utilization = 0.9;    // share of the GPU's memory at most
   int gpu_sm_limit = 0;                   // SMs of the GPU (a slice); 0: all
-  int cpu_threads = 0;                    // 0: one for each physical core
-  int64_t max_model_len = 0;              // 0: the model's
-  int64_t max_num_seqs = 256;             // sequences in an iteration at most
+  // Of CPU attention, and on the host backend of all computation. 0: one for each physical core; on the cuda
+  // backend all but one in eight, which the scheduler and the driver need.
+  int cpu_threads = 0;
+  int64_t max_model_len = 0;           // 0: the model's
+  int64_t max_num_seqs = 256;          // sequences in an iteration at most
   int64_t max_num_batched_tokens = 0;  // rows of an iteration at most; 0: the backend's default (host: 512)
   int64_t max_num_queued_reqs = 1024;  // waiting requests beyond which Submit says kResourceExhausted
-  uint64_t seed = 0;                   // of requests that bring none
-  bool show_progress = true;           // of loading, on stderr
+  double max_itl_ms = 0;               // an iteration is not to take longer if less can be done; 0: no limit
+  // A token of a request is not to take longer if the strategy can choose, unless the request is flexible; 0:
+  // no limit.
+  double max_tpot_ms = 0;
+  int64_t async_cohorts = 0;   // that ride at a time; 0: one more than there are layers
+  int64_t max_rider_rows = 0;  // that ride at one layer; 0: the backend's default
+  // Of CPU attention's tasks that nobody waits for: wanted (by when the GPU wants them) | arming (first come)
+  std::string cpu_attention_order = "wanted";
+  uint64_t seed = 0;          // of requests that bring none
+  bool show_progress = true;  // of loading, on stderr
   // Where what was measured about a GPU is kept between starts; empty: ~/.cache/tandem.
   std::string cache_folder;
+  bool measure_costs = false;             // for the scheduler, even if there is a profile already
+  int64_t cpu_stall_timeout_ms = 10'000;  // of CPU attention, until the requests concerned end in an error
   std::string timeline;  // file for a timeline of the first iterations (Trace Event Format); empty: none
 };
 

@@ -3,7 +3,69 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "base/check.h"
+
 namespace tandem {
+namespace {
+
+// Where a cohort is after its step, if all visits are made.
+int64_t CursorAfter(const CohortStep& step, int64_t num_layers) {
+  if (step.visits.empty()) return step.cursor;
+  const int64_t next = step.visits.back().layer + 1;
+  return next == num_layers ? kEntry : next;
+}
+
+void AdvanceCohort(const CohortStep& step, int64_t num_layers, std::vector<InFlightCohort>* cohorts) {
+  if (step.visits.empty()) return;
+  const auto found = std::find_if(cohorts->begin(), cohorts->end(),
+                                  [&](const InFlightCohort& each) { return each.cohort == step.cohort; });
+  const int64_t cursor = CursorAfter(step, num_layers);
+  if (cursor == kEntry) {
+    if (found != cohorts->end()) cohorts->erase(found);
+  } else if (found == cohorts->end()) {
+    cohorts->push_back({step.cohort, step.rows, cursor});
+  } else {
+    found->cursor = cursor;
+  }
+}
+
+// The step of a cohort that goes on, `lag` layers behind what was planned. False: its visits do not fit any
+// more.
+bool PutBack(int64_t lag, CohortStep* step) {
+  step->cursor -= lag;
+  if (step->visits.empty()) return true;
+  if (step->rides) {
+    step->visits = {{.boundary = step->cursor, .layer = step->cursor}};
+    return true;
+  }
+  const int64_t first_boundary = step->visits.front().boundary - lag;
+  if (first_boundary < kEntry) return false;
+  std::vector<Visit> missed;
+  for (int64_t i = 0; i < lag; ++i) missed.push_back({first_boundary + i, step->cursor + i});
+  step->visits.insert(step->visits.begin(), missed.begin(), missed.end());
+  return true;
+}
+
+// Takes out riders beyond max_rider_rows at a boundary, first the ones that are not late.
+void Park(const std::unordered_set<CohortId>& late, int64_t max_rider_rows, IterationPlan* plan) {
+  std::unordered_map<int64_t, int64_t> riders;  // by boundary
+  std::unordered_set<CohortId> parked;
+  for (const bool are_late : {true, false}) {
+    for (const CohortStep& step : plan->cohorts) {
+      if (!step.rides || late.contains(step.cohort) != are_late) continue;
+      const auto num_rows = static_cast<int64_t>(step.rows.size());
+      int64_t& at_boundary = riders[step.cursor];
+      if (at_boundary + num_rows > max_rider_rows) {
+        parked.insert(step.cohort);
+      } else {
+        at_boundary += num_rows;
+      }
+    }
+  }
+  std::erase_if(plan->cohorts, [&](const CohortStep& step) { return parked.contains(step.cohort); });
+}
+
+}  // namespace
 
 StateAhead AdvanceState(const ScheduleState& now, const IterationPlan& running, int64_t num_layers,
                         const std::function<bool(SequenceId)>& ends_by_length) {
@@ -22,6 +84,7 @@ StateAhead AdvanceState(const ScheduleState& now, const IterationPlan& running, 
   for (const DecodeRow& row : running.main.gpu_decodes) advance(row.sequence, row.position + 1, true);
   for (const DecodeRow& row : running.main.cpu_decodes) advance(row.sequence, row.position + 1, true);
   for (const CohortStep& step : running.cohorts) {
+    AdvanceCohort(step, num_layers, &ahead.state.cohorts);
     if (step.visits.empty() || step.visits.back().layer != num_layers - 1) continue;
     for (const DecodeRow& row : step.rows) advance(row.sequence, row.position + 1, true);
   }
@@ -45,10 +108,41 @@ bool DropEnded(const std::function<bool(SequenceId)>& has_ended, IterationPlan* 
   std::erase_if(plan->main.prefills, of_ended);
   std::erase_if(plan->main.gpu_decodes, of_ended);
   std::erase_if(plan->main.cpu_decodes, of_ended);
+  // A cohort may begin with fewer rows than planned; one in flight goes on with all or not at all.
+  for (CohortStep& step : plan->cohorts) {
+    if (step.cursor == kEntry) std::erase_if(step.rows, of_ended);
+  }
+  std::erase_if(plan->cohorts, [](const CohortStep& step) { return step.rows.empty(); });
   const bool cohorts_whole = std::all_of(
       plan->cohorts.begin(), plan->cohorts.end(),
       [&](const CohortStep& step) { return std::none_of(step.rows.begin(), step.rows.end(), of_ended); });
-  return cohorts_whole && !plan->empty();
+  const bool can_ride =
+      !plan->main.empty() || std::none_of(plan->cohorts.begin(), plan->cohorts.end(),
+                                          [](const CohortStep& step) { return step.rides; });
+  return cohorts_whole && can_ride && !plan->empty();
+}
+
+bool FollowCohorts(const IterationPlan& ran, const std::vector<CohortProgress>& progress, int64_t num_layers,
+                   int64_t max_rider_rows, IterationPlan* plan) {
+  TANDEM_CHECK(ran.cohorts.size() == progress.size(), "progress of {} cohorts, {} ran", progress.size(),
+               ran.cohorts.size());
+  std::unordered_set<CohortId> late;
+  for (size_t i = 0; i < progress.size(); ++i) {
+    const int64_t planned = CursorAfter(ran.cohorts[i], num_layers);
+    const int64_t lag = planned - progress[i].cursor;
+    if (lag == 0) continue;
+    // A token that did not end, or a cohort that did not enter.
+    if (planned == kEntry || progress[i].cursor == kEntry) return false;
+    const CohortId id = progress[i].cohort;
+    if (std::find(plan->dropped.begin(), plan->dropped.end(), id) != plan->dropped.end()) continue;
+    const auto step = std::find_if(plan->cohorts.begin(), plan->cohorts.end(),
+                                   [id](const CohortStep& each) { return each.cohort == id; });
+    if (step == plan->cohorts.end()) continue;
+    if (!PutBack(lag, &*step)) return false;
+    late.insert(id);
+  }
+  if (!late.empty()) Park(late, max_rider_rows, plan);
+  return !plan->empty();
 }
 
 }  // namespace tandem

@@ -1,5 +1,5 @@
 // Planning the next iteration while one runs: what queues and cache will be like when it has ended, if every
-// sequence goes on unless its length ends it.
+// sequence goes on unless its length ends it, and every cohort makes the visits planned.
 #pragma once
 
 #include <array>
@@ -7,7 +7,9 @@
 #include <functional>
 #include <optional>
 #include <unordered_set>
+#include <vector>
 
+#include "execute/executor.h"
 #include "kv/capacity_view.h"
 #include "plan/iteration_plan.h"
 #include "schedule/schedule_state.h"
@@ -19,7 +21,8 @@ struct StateAhead {
   std::unordered_set<SequenceId> ended;  // by length, with the iteration that runs
 };
 
-// now: the queues with what `running` admitted. ends_by_length: whether a sequence ends with its next token.
+// now: the queues with what `running` admitted, without the cohorts that it dropped. ends_by_length: whether
+// a sequence ends with its next token.
 StateAhead AdvanceState(const ScheduleState& now, const IterationPlan& running, int64_t num_layers,
                         const std::function<bool(SequenceId)>& ends_by_length);
 
@@ -45,8 +48,15 @@ class CapacityAhead : public CapacityView {
   std::array<int64_t, kNumTiers> freed_blocks_ = {};
 };
 
-// Takes out of a plan what names a sequence that has ended against expectation. False if that leaves nothing
-// to run: a cohort that lost a row cannot go on as planned.
+// Takes out of a plan what names a sequence that has ended against expectation. False if the plan cannot run
+// then: nothing is left, or nothing to ride with, or a cohort that lost a row is to go on.
 bool DropEnded(const std::function<bool(SequenceId)>& has_ended, IterationPlan* plan);
+
+// Corrects a plan that was made as if every cohort of `ran` made the visits planned, now that progress says
+// which did: a cohort that skipped its visit makes it in this plan. Where too many rows would ride at a
+// boundary then, those that skipped go first, and others stay where they are. False if the plan cannot run:
+// it counts on tokens that are not there. max_rider_rows: PlanRules::max_rider_rows.
+bool FollowCohorts(const IterationPlan& ran, const std::vector<CohortProgress>& progress, int64_t num_layers,
+                   int64_t max_rider_rows, IterationPlan* plan);
 
 }  // namespace tandem

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 namespace tandem {
@@ -92,6 +94,120 @@ TEST(PlanAheadTest, CohortThatLostARowVoidsThePlan) {
   plan.cohorts.push_back({.cohort = 1, .rows = {{2, 8}, {3, 8}}, .cursor = 1, .visits = {{1, 1}}});
   EXPECT_TRUE(DropEnded(Never, &plan));
   EXPECT_FALSE(DropEnded([](SequenceId id) { return id == 3; }, &plan));
+}
+
+CohortStep Ride(CohortId id, std::vector<DecodeRow> rows, int64_t cursor) {
+  return {
+      .cohort = id, .rows = std::move(rows), .cursor = cursor, .visits = {{cursor, cursor}}, .rides = true};
+}
+
+TEST(PlanAheadTest, CohortsAreAssumedToMakeTheirVisits) {
+  ScheduleState now;
+  for (SequenceId id = 1; id <= 6; ++id)
+    now.running.push_back({.id = id, .num_tokens = 9, .num_computed = 8});
+  now.cohorts = {{1, {{1, 8}}, 2}, {2, {{2, 8}}, 3}, {3, {{3, 8}}, 0}, {5, {{5, 8}}, 1}};
+  IterationPlan running;
+  running.main.gpu_decodes = {{6, 8}};
+  running.cohorts = {Ride(1, {{1, 8}}, 2),
+                     Ride(2, {{2, 8}}, 3),
+                     Ride(4, {{4, 8}}, kEntry),
+                     {.cohort = 5, .rows = {{5, 8}}, .cursor = 1, .visits = {{1, 1}, {2, 2}}}};
+  const StateAhead ahead = AdvanceState(now, running, 4, [](SequenceId id) { return id == 2; });
+  // 3 is left where it is, 2 ended its token, and with it its sequence.
+  EXPECT_EQ(
+      ahead.state.cohorts,
+      (std::vector<InFlightCohort>{{1, {{1, 8}}, 3}, {3, {{3, 8}}, 0}, {5, {{5, 8}}, 3}, {4, {{4, 8}}, 0}}));
+  EXPECT_EQ(ahead.ended, (std::unordered_set<SequenceId>{2}));
+  EXPECT_EQ(ahead.state.running.size(), 5U);
+}
+
+TEST(PlanAheadTest, NothingRidesWithoutAMainSubBatch) {
+  IterationPlan plan;
+  plan.main.gpu_decodes = {{1, 39}};
+  plan.cohorts = {Ride(1, {{2, 8}}, 0)};
+  EXPECT_TRUE(DropEnded(Never, &plan));
+  EXPECT_FALSE(DropEnded([](SequenceId id) { return id == 1; }, &plan));
+}
+
+// Four layers. Cohorts 1, 2 and 3 rode at 0, 1 and 3 while this plan was made: 1 and 2 go on, 3 ended its
+// token and its row enters with 4.
+class FollowCohortsTest : public ::testing::Test {
+ protected:
+  FollowCohortsTest() {
+    ran_.main.gpu_decodes = {{9, 20}};
+    ran_.cohorts = {Ride(1, {{1, 8}, {11, 8}}, 0), Ride(2, {{2, 8}}, 1), Ride(3, {{3, 8}}, 3)};
+    plan_.main.gpu_decodes = {{9, 21}};
+    plan_.cohorts = {Ride(1, {{1, 8}, {11, 8}}, 1), Ride(2, {{2, 8}}, 2), Ride(4, {{3, 9}}, kEntry)};
+    progress_ = {{1, 1, 1}, {2, 2, 1}, {3, kEntry, 1}};
+  }
+
+  bool Follow() { return FollowCohorts(ran_, progress_, 4, max_rider_rows_, &plan_); }
+
+  IterationPlan ran_;
+  IterationPlan plan_;
+  std::vector<CohortProgress> progress_;
+  int64_t max_rider_rows_ = 2;
+};
+
+TEST_F(FollowCohortsTest, APlanThatCameTrueStays) {
+  const std::vector<CohortStep> cohorts = plan_.cohorts;
+  EXPECT_TRUE(Follow());
+  EXPECT_EQ(plan_.cohorts, cohorts);
+}
+
+TEST_F(FollowCohortsTest, ASkippedVisitIsMadeNow) {
+  progress_[0] = {1, 0, 0};
+  EXPECT_TRUE(Follow());
+  EXPECT_EQ(plan_.cohorts, (std::vector<CohortStep>{Ride(1, {{1, 8}, {11, 8}}, 0), Ride(2, {{2, 8}}, 2),
+                                                    Ride(4, {{3, 9}}, kEntry)}));
+}
+
+TEST_F(FollowCohortsTest, ATokenThatDidNotEndVoidsThePlan) {
+  progress_[2] = {3, 3, 0};
+  EXPECT_FALSE(Follow());
+}
+
+TEST_F(FollowCohortsTest, LateOnesGoFirstWhereThereIsNoRoomForAll) {
+  // 2 comes back to boundary 1, where 1 takes all the room.
+  progress_[1] = {2, 1, 0};
+  EXPECT_TRUE(Follow());
+  EXPECT_EQ(plan_.cohorts, (std::vector<CohortStep>{Ride(2, {{2, 8}}, 1), Ride(4, {{3, 9}}, kEntry)}));
+}
+
+TEST_F(FollowCohortsTest, WithRoomTheyRideTogether) {
+  progress_[1] = {2, 1, 0};
+  max_rider_rows_ = 3;
+  EXPECT_TRUE(Follow());
+  EXPECT_EQ(plan_.cohorts, (std::vector<CohortStep>{Ride(1, {{1, 8}, {11, 8}}, 1), Ride(2, {{2, 8}}, 1),
+                                                    Ride(4, {{3, 9}}, kEntry)}));
+}
+
+TEST_F(FollowCohortsTest, VisitsOfItsOwnBeginALayerEarlier) {
+  progress_[1] = {2, 1, 0};
+  plan_.cohorts[1] = {.cohort = 2, .rows = {{2, 8}}, .cursor = 2, .visits = {{2, 2}, {3, 3}}};
+  EXPECT_TRUE(Follow());
+  EXPECT_EQ(plan_.cohorts[1],
+            (CohortStep{.cohort = 2, .rows = {{2, 8}}, .cursor = 1, .visits = {{1, 1}, {2, 2}, {3, 3}}}));
+  plan_.cohorts[1] = {.cohort = 2, .rows = {{2, 8}}, .cursor = 2, .visits = {{-1, 2}, {0, 3}}};
+  EXPECT_FALSE(Follow());
+}
+
+TEST_F(FollowCohortsTest, ParkedAndDroppedCohortsNeedNothing) {
+  progress_[0] = {1, 0, 0};
+  progress_[1] = {2, 1, 0};
+  // 1 is left where it is; the name of 2 is used again.
+  plan_.dropped = {2};
+  plan_.cohorts = {Ride(2, {{2, 8}}, kEntry)};
+  EXPECT_TRUE(Follow());
+  EXPECT_EQ(plan_.cohorts, (std::vector<CohortStep>{Ride(2, {{2, 8}}, kEntry)}));
+}
+
+TEST_F(FollowCohortsTest, NothingLeftVoidsThePlan) {
+  progress_[0] = {1, 0, 0};
+  plan_.main = {};
+  plan_.cohorts.resize(1);
+  max_rider_rows_ = 1;
+  EXPECT_FALSE(Follow());
 }
 
 }  // namespace

@@ -1,13 +1,14 @@
-// A cohort in flight: cpu-tier rows that advance together, with their own layer cursor and activations.
+// A cohort in flight: cpu-tier rows that advance together, with their own layer cursor.
 #pragma once
 
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "base/matrix_view.h"
 #include "base/result.h"
-#include "cpu_attention/decode_plan.h"
 #include "device/device.h"
+#include "execute/cpu_rows.h"
 #include "execute/int_inputs.h"
 #include "model/decoder.h"
 #include "model/row_batch.h"
@@ -16,22 +17,51 @@
 namespace tandem {
 
 // Lives from the visit of kEntry to that of the last layer. Between visits its attention is a task of
-// CpuAttention, possibly across iterations; ready and done carry one sequence number a layer.
+// CpuAttention, possibly across iterations, and the residual is all that it has on the device.
 struct Cohort {
-  static Result<std::unique_ptr<Cohort>> Create(Device* device, const Decoder& decoder,
-                                                std::vector<DecodeRow> rows);
+  // Begins a token of rows, at most max_rows. The caller uploads inputs.
+  void Begin(std::vector<DecodeRow> new_rows, const std::vector<int32_t>& token_id_values);
+  // For visits of its own in an iteration: rows [row_begin, ...) of activations, with this cohort's residual.
+  void BorrowActivations(const RowBuffers& activations, int64_t row_begin);
 
+  int64_t max_rows = 0;
+  int64_t hidden_size = 0;
   std::vector<DecodeRow> rows;
   int64_t cursor = kEntry;
 
-  RowBuffers buffers;
-  std::unique_ptr<RowBatch> batch;
-  IntInputs inputs;
-  std::unique_ptr<DecodePlan> attention_plan;
+  Buffer residual_memory;
+  MatrixView residual;  // fp32 [rows, hidden]
+  IntInputs inputs;     // token ids, positions
+  const int32_t* token_ids = nullptr;
+  const int32_t* positions = nullptr;
+  std::unique_ptr<RowBatch> batch;  // that BorrowActivations made
+  std::unique_ptr<CpuTierRows> cpu_rows;
+};
 
-  std::unique_ptr<Flag> ready;  // Q/K/V of the cohort's n-th layer are there
-  std::unique_ptr<Flag> done;   // O of it is there
-  uint32_t sequence = 0;        // n of the attention under way
+// Cohorts that are not in flight, with their memory: taking one that is there allocates nothing. They come in
+// sizes of powers of two, so that a cohort that grows by a few rows finds the memory of one before it.
+class CohortPool {
+ public:
+  // max_rows: of all cohorts in flight together. max_cohorts: into how many they are usually spread.
+  CohortPool(const CpuRowsParts& parts, int64_t max_rows, int64_t max_cohorts);
+
+  // Makes what that many cohorts of equal size need. Errors: kResourceExhausted.
+  Status Fill(int64_t num_cohorts);
+  // Room for cohorts of num_rows rows at least. Errors: kResourceExhausted.
+  Result<std::unique_ptr<Cohort>> Take(int64_t num_rows);
+  void GiveBack(std::unique_ptr<Cohort> cohort) { free_.push_back(std::move(cohort)); }
+  // Device memory that the pool may hold. It exceeds this only where cohorts are many more than max_cohorts
+  // and small.
+  static size_t BytesFor(const Decoder& decoder, int64_t max_rows, int64_t max_cohorts);
+
+ private:
+  Result<std::unique_ptr<Cohort>> Make(int64_t num_rows);
+
+  CpuRowsParts parts_;
+  int64_t max_rows_ = 0;
+  int64_t rows_limit_ = 0;  // of all that the pool has made
+  int64_t num_rows_made_ = 0;
+  std::vector<std::unique_ptr<Cohort>> free_;
 };
 
 }  // namespace tandem

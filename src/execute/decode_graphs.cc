@@ -1,66 +1,89 @@
 #include "execute/decode_graphs.h"
 
 #include <algorithm>
-
-#include "base/check.h"
+#include <array>
+#include <span>
+#include <utility>
 
 namespace tandem {
 
-void DecodeGraphs::Enqueue(Stream& stream, int64_t size) const {
-  const std::vector<int32_t> zeros(static_cast<size_t>(size), 0);
-  RowBatch rows(*parts_.buffers, size);
+void DecodeGraphs::Enqueue(Stream& stream, const GraphShape& shape) const {
+  const std::vector<int32_t> zeros(static_cast<size_t>(shape.total_rows()), 0);
+  RowBatch rows(*parts_.buffers, shape.total_rows());
   // The same order as in an iteration, so that the addresses are the same.
   parts_.inputs->Clear();
   rows.token_ids = parts_.inputs->Add(zeros);
-  rows.positions = parts_.inputs->Add(zeros);
+  int32_t* positions = parts_.inputs->Add(zeros);
+  rows.positions = positions;
   rows.slots = parts_.inputs->Add(zeros);
   const Decoder& decoder = *parts_.decoder;
+  const int64_t num_layers = decoder.config().num_layers;
   IterationStamps& stamps = *parts_.stamps;
+  const int64_t num_riders = shape.num_rider_rows;
+  const auto exchange = [&](int64_t boundary) {
+    if (num_riders == 0) return;
+    const int64_t next = boundary + 1 < num_layers ? num_riders : 0;
+    parts_.riding->Exchange(
+        boundary, {.row_begin = shape.num_rows, .here = num_riders, .next = next, .positions = positions},
+        rows);
+  };
+  const auto await_riders = [&] {
+    if (num_riders > 0) parts_.riding->Await();
+  };
   decoder.Embed(stream, &rows);
   stamps.Detail(stream, "embedding");
-  for (int64_t layer = 0; layer < decoder.config().num_layers; ++layer) {
+  for (int64_t layer = 0; layer < num_layers; ++layer) {
     const KvLayerView kv = parts_.cache->LayerView(Tier::kGpu, layer);
-    decoder.PreProjection(stream, layer, kv, &rows);
+    const std::array<Decoder::KvRows, 2> destinations = {{
+        {.row_begin = 0, .num_rows = shape.num_rows, .kv = kv},
+        {.row_begin = shape.num_rows, .num_rows = num_riders, .kv = {}},
+    }};
+    decoder.PreProjection(stream, layer, std::span(destinations).first(num_riders > 0 ? 2 : 1), &rows);
     stamps.Detail(stream, "pre-projection", layer);
-    decoder.Attend(stream, *parts_.plan, kv, 0, size, rows);
+    exchange(layer - 1);
+    decoder.Attend(stream, *parts_.plan, kv, 0, shape.num_rows, rows);
     stamps.Detail(stream, "gpu attention", layer);
+    await_riders();
     decoder.PostProjection(stream, layer, &rows);
     stamps.Detail(stream, "post-projection", layer);
   }
   parts_.logits_stage->RunProducts(stream, &rows);
   stamps.Detail(stream, "logits");
+  exchange(num_layers - 1);
+  await_riders();
 }
 
-void DecodeGraphs::Capture(Stream& stream, std::span<const int64_t> batch_sizes) {
-  std::vector<int64_t> sizes(batch_sizes.begin(), batch_sizes.end());
-  std::sort(sizes.begin(), sizes.end(), std::greater<>());
-  for (const int64_t size : sizes) {
-    if (graphs_.contains(size)) continue;
+void DecodeGraphs::Capture(Stream& stream, std::vector<GraphShape> shapes) {
+  std::sort(shapes.begin(), shapes.end(),
+            [](const GraphShape& a, const GraphShape& b) { return a.total_rows() > b.total_rows(); });
+  for (const GraphShape& shape : shapes) {
+    if (graphs_.contains(shape)) continue;
     parts_.stamps->BeginRecording();
+    if (parts_.rider_stamps != nullptr) parts_.rider_stamps->BeginRecording();
     stream.BeginCapture();
-    Enqueue(stream, size);
-    graphs_[size] = {stream.EndCapture(), parts_.stamps->labels()};
+    Enqueue(stream, shape);
+    Recorded& recorded = graphs_[shape];
+    recorded.graph = stream.EndCapture();
+    recorded.labels = parts_.stamps->labels();
+    if (parts_.rider_stamps != nullptr) recorded.rider_labels = parts_.rider_stamps->labels();
   }
   stream.Synchronize();
 }
 
-int64_t DecodeGraphs::SizeFor(int64_t num_rows) const {
-  const auto found = graphs_.lower_bound(num_rows);
-  return found == graphs_.end() ? 0 : found->first;
+GraphShape DecodeGraphs::ShapeFor(int64_t num_rows, int64_t num_rider_rows) const {
+  GraphShape best;
+  for (const auto& [shape, recorded] : graphs_) {
+    const bool fits = shape.num_rows >= num_rows && shape.num_rider_rows >= num_rider_rows &&
+                      (shape.num_rider_rows > 0) == (num_rider_rows > 0);
+    if (fits && (best.empty() || shape.total_rows() < best.total_rows())) best = shape;
+  }
+  return best;
 }
 
-void DecodeGraphs::Pad(int64_t size, std::vector<int32_t>* token_ids, std::vector<int32_t>* positions,
-                       std::vector<int32_t>* slots) {
-  const auto num_rows = static_cast<size_t>(size);
-  TANDEM_CHECK(token_ids->size() <= num_rows, "{} rows in a graph of {}", token_ids->size(), size);
-  token_ids->resize(num_rows, 0);
-  positions->resize(num_rows, 0);
-  slots->resize(num_rows, -1);
-}
-
-void DecodeGraphs::Launch(Stream& stream, int64_t size) {
-  const Recorded& recorded = graphs_.at(size);
+void DecodeGraphs::Launch(Stream& stream, const GraphShape& shape) {
+  const Recorded& recorded = graphs_.at(shape);
   parts_.stamps->Replay(recorded.labels);
+  if (parts_.rider_stamps != nullptr) parts_.rider_stamps->Replay(recorded.rider_labels);
   stream.Launch(*recorded.graph);
 }
 

@@ -5,25 +5,38 @@
 //   eagerly
 //
 // A batch runs in the smallest size that holds it. The rows beyond it are computed for nothing: token 0,
-// appended nowhere, without attention and never sampled.
+// appended nowhere, without attention and never sampled. With riders (execute/riding.h) there are graphs that
+// have the same number of rows for them at every boundary, behind those; whoever rides is read anew in every
+// replay.
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <span>
+#include <utility>
 #include <vector>
 
 #include "device/device.h"
 #include "execute/int_inputs.h"
 #include "execute/iteration_stamps.h"
 #include "execute/logits_stage.h"
+#include "execute/riding.h"
 #include "kv/tiered_cache.h"
 #include "model/decoder.h"
 #include "model/row_batch.h"
 #include "ops/ops.h"
 
 namespace tandem {
+
+struct GraphShape {
+  int64_t num_rows = 0;        // of the main sub-batch, padding included
+  int64_t num_rider_rows = 0;  // at every boundary; 0: none ride
+  bool empty() const { return num_rows == 0; }
+  int64_t total_rows() const { return num_rows + num_rider_rows; }
+  bool operator<(const GraphShape& other) const {
+    return std::pair(num_rows, num_rider_rows) < std::pair(other.num_rows, other.num_rider_rows);
+  }
+};
 
 // Engine thread only. Everything outlives the graphs and stays where it is.
 class DecodeGraphs {
@@ -32,33 +45,33 @@ class DecodeGraphs {
     const Decoder* decoder = nullptr;
     const TieredCache* cache = nullptr;
     const RowBuffers* buffers = nullptr;
-    IntInputs* inputs = nullptr;  // token ids, positions and gpu slots of the main sub-batch
+    IntInputs* inputs = nullptr;  // token ids, positions and gpu slots of all rows
     const AttentionPlan* plan = nullptr;
     const LogitsStage* logits_stage = nullptr;
     IterationStamps* stamps = nullptr;
+    Riding* riding = nullptr;  // null: no riders
+    IterationStamps* rider_stamps = nullptr;
   };
   explicit DecodeGraphs(const Parts& parts) : parts_(parts) {}
 
-  // Records the sizes, largest first (they share memory that grows with the size). Blocks.
-  void Capture(Stream& stream, std::span<const int64_t> batch_sizes);
-  // The smallest size that holds num_rows; 0 if there is none.
-  int64_t SizeFor(int64_t num_rows) const;
-  // Fills inputs up to `size` rows: values of the rows beyond the given ones that harm nothing.
-  static void Pad(int64_t size, std::vector<int32_t>* token_ids, std::vector<int32_t>* positions,
-                  std::vector<int32_t>* slots);
-  // Replays a recorded size. inputs hold `size` rows and are uploaded, the plan is that of the batch.
-  void Launch(Stream& stream, int64_t size);
+  // Records the shapes, largest first (they share memory that grows with the size). Blocks.
+  void Capture(Stream& stream, std::vector<GraphShape> shapes);
+  // The smallest shape that holds num_rows, and num_rider_rows if there are any; empty if there is none.
+  GraphShape ShapeFor(int64_t num_rows, int64_t num_rider_rows) const;
+  // Replays a recorded shape. inputs hold its rows and are uploaded, the plan is that of the batch.
+  void Launch(Stream& stream, const GraphShape& shape);
 
  private:
-  void Enqueue(Stream& stream, int64_t size) const;
+  void Enqueue(Stream& stream, const GraphShape& shape) const;
 
   struct Recorded {
     std::unique_ptr<Graph> graph;
     std::vector<StampLabel> labels;
+    std::vector<StampLabel> rider_labels;
   };
 
   Parts parts_;
-  std::map<int64_t, Recorded> graphs_;
+  std::map<GraphShape, Recorded> graphs_;
 };
 
 }  // namespace tandem

@@ -16,11 +16,11 @@ Result<IntInputs> IntInputs::Allocate(Device* device, int64_t capacity) {
   return inputs;
 }
 
-const int32_t* IntInputs::Add(std::span<const int32_t> values) {
+int32_t* IntInputs::Add(std::span<const int32_t> values) {
   const int64_t end = size_ + static_cast<int64_t>(values.size());
   TANDEM_CHECK(static_cast<size_t>(end) * sizeof(int32_t) <= staging_.size_bytes(), "{} inputs", end);
   std::copy(values.begin(), values.end(), staging_.as<int32_t>() + size_);
-  const int32_t* address = device_.as<int32_t>() + size_;
+  int32_t* address = device_.as<int32_t>() + size_;
   size_ = end;
   return address;
 }

@@ -17,7 +17,7 @@ class IntInputs {
 
   void Clear() { size_ = 0; }
   // Copies values; returns where they will lie in device memory once uploaded. CHECKs the capacity.
-  const int32_t* Add(std::span<const int32_t> values);
+  int32_t* Add(std::span<const int32_t> values);
   void Upload(Stream& stream) const;
 
  private:

@@ -31,9 +31,10 @@ void IterationStamps::Mark(Stream& stream, std::string_view what, int64_t layer)
   stream.Stamp(times_.as<uint64_t>() + labels_.size());
 }
 
-void IterationStamps::AddTo(Timeline* timeline, int64_t offset_ns) const {
+void IterationStamps::AddTo(Timeline* timeline, std::string_view lane, int64_t offset_ns) const {
   for (size_t i = 0; i < labels_.size(); ++i) {
-    timeline->Add("gpu", labels_[i].what, labels_[i].layer, TimeOf(i) + offset_ns, TimeOf(i + 1) + offset_ns);
+    if (labels_[i].what.empty()) continue;
+    timeline->Add(lane, labels_[i].what, labels_[i].layer, TimeOf(i) + offset_ns, TimeOf(i + 1) + offset_ns);
   }
 }
 

@@ -1,4 +1,4 @@
-// When the compute stream reached which point of an iteration, by the device's clock.
+// When a stream reached which point of an iteration, by the device's clock.
 #pragma once
 
 #include <cstddef>
@@ -26,7 +26,7 @@ class IterationStamps {
   void Begin(Stream& stream);
   // The work since the stamp before was `what`.
   void Mark(Stream& stream, std::string_view what, int64_t layer = -1);
-  // Left out once there is no more room for it.
+  // Left out once there is no more room for it. what empty: the time since the stamp before was idle.
   void Detail(Stream& stream, std::string_view what, int64_t layer = -1) {
     if (detailed_ && labels_.size() + kUndetailedStamps < capacity()) Mark(stream, what, layer);
   }
@@ -40,8 +40,8 @@ class IterationStamps {
   // Once the stream has run. Device clock.
   int64_t begin_ns() const { return TimeOf(0); }
   int64_t end_ns() const { return TimeOf(labels_.size()); }
-  // offset_ns: Device::ClockOffsetNs.
-  void AddTo(Timeline* timeline, int64_t offset_ns) const;
+  // lane: static storage. offset_ns: Device::ClockOffsetNs.
+  void AddTo(Timeline* timeline, std::string_view lane, int64_t offset_ns) const;
 
  private:
   static constexpr size_t kUndetailedStamps = 8;

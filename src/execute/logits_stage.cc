@@ -97,9 +97,9 @@ void LogitsStage::RunProducts(Stream& stream, RowBatch* batch) const {
   decoder_->Logits(stream, *batch, LogitsOf(batch->num_rows));
 }
 
-void LogitsStage::SampleAll(Stream& stream, LogitsWork* work) const {
-  const auto num_rows = static_cast<int64_t>(work->sample_rows.size());
-  for (int64_t i = 0; i < num_rows; ++i) work->sample_rows[static_cast<size_t>(i)].logits_row = i;
+void LogitsStage::SampleFrom(Stream& stream, int64_t num_rows, LogitsWork* work) const {
+  for (size_t i = 0; i < work->sample_rows.size(); ++i)
+    work->sample_rows[i].logits_row = work->row_indices[i];
   work->results.resize(work->sample_rows.size());
   ops_->Sample(stream, {.logits = LogitsOf(num_rows), .rows = work->sample_rows, .results = work->results});
 }

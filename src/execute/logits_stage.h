@@ -46,10 +46,10 @@ class LogitsStage {
   // until the stream has run.
   void Run(Stream& stream, RowBatch* batch, LogitsWork* work) const;
 
-  // Run in two steps, where every row of a batch of at most slice_rows is sampled: the first may be part of a
-  // graph. work: of the first rows, in order.
+  // Run in two steps, with products of every row of a batch of at most slice_rows: the first may be part of a
+  // graph. num_rows: of that batch; work names any of them.
   void RunProducts(Stream& stream, RowBatch* batch) const;
-  void SampleAll(Stream& stream, LogitsWork* work) const;
+  void SampleFrom(Stream& stream, int64_t num_rows, LogitsWork* work) const;
 
  private:
   LogitsStage(const Decoder* decoder, Ops* ops) : decoder_(decoder), ops_(ops) {}

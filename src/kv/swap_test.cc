@@ -12,6 +12,7 @@
 
 #include "device/host/host_device.h"
 #include "kv/tiered_cache.h"
+#include "ops/ops.h"
 
 namespace tandem {
 namespace {
@@ -36,6 +37,15 @@ bool Holds(const std::byte* head, size_t head_bytes, uint64_t word) {
     if (std::memcmp(head + i, &word, sizeof(word)) != 0) return false;
   }
   return true;
+}
+
+// Runs of blocks that are neighbours on both sides. to may go on after from has ended.
+int64_t NumRuns(const std::vector<int32_t>& from, const std::vector<int32_t>& to) {
+  int64_t num_runs = 0;
+  for (size_t i = 0; i < from.size(); ++i) {
+    if (i == 0 || from[i] != from[i - 1] + 1 || to[i] != to[i - 1] + 1) ++num_runs;
+  }
+  return num_runs;
 }
 
 class SwapTest : public ::testing::Test {
@@ -84,6 +94,7 @@ class SwapTest : public ::testing::Test {
   }
 
   std::unique_ptr<Device> device_ = CreateHostDevice({.num_compute_threads = 1});
+  std::unique_ptr<Ops> ops_ = CreateHostOps();
   std::unique_ptr<TieredCache> cache_;
   // After the cache: ends before the memory goes.
   std::unique_ptr<Stream> stream_ = device_->CreateStream(StreamKind::kCopy, "copy");
@@ -96,9 +107,9 @@ TEST_F(SwapTest, NeighbouringBlocksMoveInOneCopyForEachPart) {
     WriteAllLayers(cache_->block_table(1), Tier::kGpu, 77, 0);
     KvSwap* swap = cache_->BeginSwap(1, Tier::kCpu);
     ASSERT_NE(swap, nullptr);
-    EXPECT_EQ(swap->num_runs(), 1);
+    EXPECT_EQ(NumRuns(swap->source_blocks(), cache_->block_table(1)), 1);
     for (int64_t layer = 0; layer < 3; ++layer) {
-      const CopyCount count = swap->CopyLayer(layer, *stream_);
+      const CopyKvCount count = swap->CopyLayer(layer, *ops_, *stream_);
       EXPECT_EQ(count.num_copies, parts);
       EXPECT_EQ(count.num_bytes, static_cast<int64_t>(20 * cache_->layout(Tier::kGpu).shape.BlockBytes()));
     }
@@ -106,7 +117,7 @@ TEST_F(SwapTest, NeighbouringBlocksMoveInOneCopyForEachPart) {
     stream_->Synchronize();
     EXPECT_TRUE(Intact(cache_->block_table(1), Tier::kCpu, 77)) << parts;
     // And back.
-    ASSERT_TRUE(cache_->Move(1, Tier::kGpu, *stream_));
+    ASSERT_TRUE(cache_->Move(1, Tier::kGpu, *ops_, *stream_));
     stream_->Synchronize();
     EXPECT_TRUE(Intact(cache_->block_table(1), Tier::kGpu, 77)) << parts;
   }
@@ -125,8 +136,8 @@ TEST_F(SwapTest, ScatteredBlocksMoveRunByRun) {
   ASSERT_TRUE(cache_->Reserve(100, Tier::kGpu, 4 * 10));
   KvSwap* swap = cache_->BeginSwap(100, Tier::kCpu);
   ASSERT_NE(swap, nullptr);
-  EXPECT_EQ(swap->num_runs(), 10);
-  EXPECT_EQ(swap->CopyLayer(0, *stream_).num_copies, 10);
+  EXPECT_EQ(NumRuns(swap->source_blocks(), cache_->block_table(100)), 10);
+  EXPECT_EQ(swap->CopyLayer(0, *ops_, *stream_).num_copies, 10);
   cache_->Release(100);
 }
 
@@ -147,7 +158,7 @@ TEST_F(SwapTest, ChunksOfAPromptSwapOutAsTheyAreComputed) {
       stream_->Synchronize();
       Write(swap->source_blocks(), Tier::kGpu, 42, layer, static_cast<size_t>(start / 4),
             static_cast<size_t>((end + 3) / 4));
-      EXPECT_EQ(swap->CopyTokens(layer, start, end, *stream_).num_copies, 2);
+      EXPECT_EQ(swap->CopyTokens(layer, start, end, *ops_, *stream_).num_copies, 2);
     }
   }
   EXPECT_TRUE(swap->complete());
@@ -163,7 +174,7 @@ TEST_F(SwapTest, WithoutRoomNothingChanges) {
   ASSERT_TRUE(cache_->Reserve(1, Tier::kGpu, 16));
   const std::vector<int32_t> before = cache_->block_table(1);
   EXPECT_EQ(cache_->BeginSwap(1, Tier::kCpu), nullptr);
-  EXPECT_FALSE(cache_->Move(1, Tier::kCpu, *stream_));
+  EXPECT_FALSE(cache_->Move(1, Tier::kCpu, *ops_, *stream_));
   EXPECT_EQ(cache_->tier_of(1), Tier::kGpu);
   EXPECT_EQ(cache_->block_table(1), before);
   EXPECT_EQ(cache_->free_blocks(Tier::kCpu), 3);
@@ -180,8 +191,8 @@ TEST_F(SwapDeathTest, BrokenOrderIsABrokenInvariant) {
   KvSwap* swap = cache_->BeginSwap(1, Tier::kCpu);
   EXPECT_DEATH(cache_->BeginSwap(1, Tier::kGpu), "cannot move");
   EXPECT_DEATH(cache_->EndSwap(swap), "before all of it is copied");
-  EXPECT_DEATH(swap->CopyTokens(0, 8, 16, *stream_), "are copied after");
-  EXPECT_DEATH(swap->CopyLayer(3, *stream_), "layer 3 of 3");
+  EXPECT_DEATH(swap->CopyTokens(0, 8, 16, *ops_, *stream_), "are copied after");
+  EXPECT_DEATH(swap->CopyLayer(3, *ops_, *stream_), "layer 3 of 3");
 }
 
 // Random reserve, grow, swap in every order of its steps, cancel, release, move. After every step no block
@@ -271,7 +282,7 @@ class RandomUse : public SwapTest {
 
   void MoveAtOnce(SequenceId id, Tier from) {
     const bool fits = cache_->held_blocks(id) <= cache_->free_blocks(Other(from));
-    ASSERT_EQ(cache_->Move(id, Other(from), *stream_), fits);
+    ASSERT_EQ(cache_->Move(id, Other(from), *ops_, *stream_), fits);
     // Also orders the reuse of the old blocks after the copies.
     stream_->Synchronize();
     if (fits) {
@@ -285,13 +296,14 @@ class RandomUse : public SwapTest {
     for (int64_t layer = 0; layer < swap->num_layers(); ++layer) {
       if (random_() % 4 == 0) continue;
       if (random_() % 2 == 0) {
-        const CopyCount count = swap->CopyLayer(layer, *stream_);
-        ASSERT_EQ(count.num_copies, swap->num_runs() * cache_->layout(Tier::kCpu).parts.num_parts);
+        const CopyKvCount count = swap->CopyLayer(layer, *ops_, *stream_);
+        ASSERT_EQ(count.num_copies, NumRuns(swap->source_blocks(), cache_->block_table(id)) *
+                                        cache_->layout(Tier::kCpu).parts.num_parts);
       } else {
         int64_t copied_bytes = 0;
         for (int64_t token = 0; token < 4 * num_blocks; token += 8) {
           copied_bytes +=
-              swap->CopyTokens(layer, token, std::min(token + 8, 4 * num_blocks), *stream_).num_bytes;
+              swap->CopyTokens(layer, token, std::min(token + 8, 4 * num_blocks), *ops_, *stream_).num_bytes;
         }
         ASSERT_EQ(copied_bytes,
                   num_blocks * static_cast<int64_t>(cache_->layout(Tier::kGpu).shape.BlockBytes()));

@@ -155,10 +155,10 @@ void TieredCache::CancelSwap(KvSwap* swap) {
   table.swap.reset();
 }
 
-bool TieredCache::Move(SequenceId sequence, Tier to, Stream& stream) {
+bool TieredCache::Move(SequenceId sequence, Tier to, Ops& ops, Stream& stream) {
   KvSwap* swap = BeginSwap(sequence, to);
   if (swap == nullptr) return false;
-  for (int64_t layer = 0; layer < swap->num_layers(); ++layer) swap->CopyLayer(layer, stream);
+  for (int64_t layer = 0; layer < swap->num_layers(); ++layer) swap->CopyLayer(layer, ops, stream);
   EndSwap(swap);
   return true;
 }

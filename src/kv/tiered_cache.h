@@ -82,9 +82,10 @@ class TieredCache : public CapacityView {
   // again the one that it had. Its KV there is untouched.
   void CancelSwap(KvSwap* swap);
 
-  // A swap of all layers at once on stream. The old blocks are free for reuse by work enqueued on the same
-  // stream or after it. False, and nothing changed, if the other tier has too few free blocks.
-  bool Move(SequenceId sequence, Tier to, Stream& stream);
+  // A swap of all layers at once on stream, by the ops of device's backend. The old blocks are free for reuse
+  // by work enqueued on the same stream or after it. False, and nothing changed, if the other tier has too
+  // few free blocks.
+  bool Move(SequenceId sequence, Tier to, Ops& ops, Stream& stream);
 
  private:
   struct TierState {

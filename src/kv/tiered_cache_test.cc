@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "device/host/host_device.h"
+#include "ops/ops.h"
 
 namespace tandem {
 namespace {
@@ -68,8 +69,9 @@ TEST_F(TieredCacheTest, MoveCarriesEveryByteOfEveryLayer) {
                   block_bytes);
     }
   }
+  const auto ops = CreateHostOps();
   auto stream = device_->CreateStream(StreamKind::kCopy, "copy");
-  ASSERT_TRUE(cache_->Move(9, Tier::kCpu, *stream));
+  ASSERT_TRUE(cache_->Move(9, Tier::kCpu, *ops, *stream));
   stream->Synchronize();
   EXPECT_EQ(cache_->tier_of(9), Tier::kCpu);
   EXPECT_EQ(cache_->free_blocks(Tier::kGpu), 12);

@@ -44,6 +44,11 @@ struct ModelConfig {
   bool output_bias = false;  // attention output projection, "attention_bias" of a Llama config
   bool mlp_bias = false;
   bool qk_norm = false;  // Qwen3: RMS norm of every q and k head before RoPE
+
+  // Columns of Q, of K (and of V), and of all three together.
+  int64_t q_width() const { return num_heads * head_dim; }
+  int64_t kv_width() const { return num_kv_heads * head_dim; }
+  int64_t qkv_width() const { return q_width() + 2 * kv_width(); }
 };
 
 // From generation_config.json, or GGUF tokenizer metadata.

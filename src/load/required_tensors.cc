@@ -7,8 +7,8 @@ namespace tandem {
 std::vector<RequiredTensor> RequiredTensors(const ModelConfig& config) {
   std::vector<RequiredTensor> result;
   const int64_t hidden = config.hidden_size;
-  const int64_t q_size = config.num_heads * config.head_dim;
-  const int64_t kv_size = config.num_kv_heads * config.head_dim;
+  const int64_t q_size = config.q_width();
+  const int64_t kv_size = config.kv_width();
   const auto add_linear = [&result](const std::string& name, int64_t rows, int64_t cols, bool bias) {
     result.push_back({name + ".weight", rows, cols});
     if (bias) result.push_back({name + ".bias", 1, rows});

@@ -40,7 +40,16 @@ class Decoder {
   // residual = embedding of token_ids.
   void Embed(Stream& stream, RowBatch* rows) const;
 
-  // qkv of `layer`, normed and rotated; K and V appended to kv at the rows' slots (where kv.data is set).
+  // Where K and V of the rows [row_begin, row_begin + num_rows) are appended, at the rows' slots; nowhere
+  // where kv.data is null.
+  struct KvRows {
+    int64_t row_begin = 0;
+    int64_t num_rows = 0;
+    KvLayerView kv;
+  };
+  // qkv of `layer`, normed and rotated; K and V appended to kv. destinations: together all rows, in order.
+  void PreProjection(Stream& stream, int64_t layer, std::span<const KvRows> destinations,
+                     RowBatch* rows) const;
   void PreProjection(Stream& stream, int64_t layer, const KvLayerView& kv, RowBatch* rows) const;
 
   // attention_out of rows [row_begin, row_begin + num_rows) from their q and kv.

@@ -28,8 +28,8 @@ uint64_t TensorSeed(uint64_t seed, std::string_view name) {
 
 // All weights of the shape, embedding included, as they lie in memory.
 uint64_t MatrixBytes(const ModelConfig& config, DType dtype) {
-  const int64_t q_size = config.num_heads * config.head_dim;
-  const int64_t kv_size = config.num_kv_heads * config.head_dim;
+  const int64_t q_size = config.q_width();
+  const int64_t kv_size = config.kv_width();
   const int64_t layer = config.hidden_size * (2 * q_size + 2 * kv_size + 3 * config.intermediate_size);
   const int64_t elements = config.num_layers * layer + 2 * config.vocab_size * config.hidden_size;
   return static_cast<uint64_t>(elements) * DTypeSize(dtype);
@@ -100,8 +100,8 @@ class WeightMaker {
 
 Result<LayerWeights> MakeLayer(const ModelConfig& config, int64_t layer_index, WeightMaker* maker) {
   const int64_t hidden = config.hidden_size;
-  const int64_t q_size = config.num_heads * config.head_dim;
-  const int64_t kv_size = config.num_kv_heads * config.head_dim;
+  const int64_t q_size = config.q_width();
+  const int64_t kv_size = config.kv_width();
   const auto name = [layer_index](std::string_view part) {
     return fmt::format("layer {} {}", layer_index, part);
   };

@@ -18,13 +18,12 @@ size_t RowBuffers::LayOut(const Decoder& decoder, std::byte* base) {
     DType dtype;
     int64_t cols;
   };
-  const int64_t qkv_cols = (config.num_heads + 2 * config.num_kv_heads) * config.head_dim;
   const std::array<Part, 7> parts = {{
       {&residual_, DType::kF32, config.hidden_size},
       {&delta_, product, config.hidden_size},
       {&hidden_, dtype, config.hidden_size},
-      {&qkv_, product, qkv_cols},
-      {&attention_out_, dtype, config.num_heads * config.head_dim},
+      {&qkv_, product, config.qkv_width()},
+      {&attention_out_, dtype, config.q_width()},
       {&gate_up_, product, 2 * config.intermediate_size},
       {&mlp_, dtype, config.intermediate_size},
   }};
@@ -54,15 +53,24 @@ Result<RowBuffers> RowBuffers::Allocate(Device* device, const Decoder& decoder, 
   return buffers;
 }
 
-RowBatch::RowBatch(const RowBuffers& buffers, int64_t rows) : num_rows(rows) {
-  TANDEM_CHECK(rows <= buffers.max_rows_, "{} rows in buffers for {}", rows, buffers.max_rows_);
-  residual = buffers.residual_.Rows(0, rows);
-  delta = buffers.delta_.Rows(0, rows);
-  hidden = buffers.hidden_.Rows(0, rows);
-  qkv = buffers.qkv_.Rows(0, rows);
-  attention_out = buffers.attention_out_.Rows(0, rows);
-  gate_up = buffers.gate_up_.Rows(0, rows);
-  mlp = buffers.mlp_.Rows(0, rows);
+RowBatch::RowBatch(const RowBuffers& buffers, int64_t row_begin, int64_t rows)
+    : num_rows(rows), max_rows_(rows) {
+  TANDEM_CHECK(row_begin + rows <= buffers.max_rows_, "rows [{}, +{}) in buffers for {}", row_begin, rows,
+               buffers.max_rows_);
+  residual = buffers.residual_.Rows(row_begin, rows);
+  delta = buffers.delta_.Rows(row_begin, rows);
+  hidden = buffers.hidden_.Rows(row_begin, rows);
+  qkv = buffers.qkv_.Rows(row_begin, rows);
+  attention_out = buffers.attention_out_.Rows(row_begin, rows);
+  gate_up = buffers.gate_up_.Rows(row_begin, rows);
+  mlp = buffers.mlp_.Rows(row_begin, rows);
+}
+
+void RowBatch::Resize(int64_t new_num_rows) {
+  TANDEM_CHECK(new_num_rows <= max_rows_, "{} rows in a batch of {}", new_num_rows, max_rows_);
+  num_rows = new_num_rows;
+  for (MatrixView* view : {&residual, &delta, &hidden, &qkv, &attention_out, &gate_up, &mlp})
+    view->rows = new_num_rows;
 }
 
 }  // namespace tandem

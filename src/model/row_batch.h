@@ -12,8 +12,8 @@ namespace tandem {
 
 class Decoder;
 
-// Device memory for up to max_rows rows. The main sub-batch has one, every cohort its own: a cohort's
-// residual and QKV stay here between the visits of its layers.
+// Device memory for up to max_rows rows. The main sub-batch has one, the cohorts that make visits of their
+// own share another.
 class RowBuffers {
  public:
   // Errors: kResourceExhausted.
@@ -38,7 +38,7 @@ class RowBuffers {
   MatrixView mlp_;
 };
 
-// The first num_rows rows of a RowBuffers, and what their embedding, RoPE and KV append need.
+// Some rows of a RowBuffers, and what their embedding, RoPE and KV append need.
 //
 //   residual [rows, hidden] fp32       the residual stream, without delta
 //   delta    [rows, hidden] product    output of the last block, added to residual by the next norm
@@ -51,7 +51,13 @@ class RowBuffers {
 // product: Ops::ProductDType, fp32 or dtype as the backend likes it.
 class RowBatch {
  public:
-  RowBatch(const RowBuffers& buffers, int64_t num_rows);
+  // The first rows.
+  RowBatch(const RowBuffers& buffers, int64_t rows) : RowBatch(buffers, 0, rows) {}
+  // Rows [row_begin, row_begin + rows).
+  RowBatch(const RowBuffers& buffers, int64_t row_begin, int64_t rows);
+
+  // Leaves rows at the end out or takes them in again: as many as it was made with at most.
+  void Resize(int64_t new_num_rows);
 
   int64_t num_rows = 0;
   MatrixView residual;
@@ -67,6 +73,9 @@ class RowBatch {
   const int32_t* token_ids = nullptr;
   const int32_t* positions = nullptr;
   const int32_t* slots = nullptr;  // of the tier that PreProjection appends to; negative: not appended there
+
+ private:
+  int64_t max_rows_ = 0;
 };
 
 }  // namespace tandem

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "base/dtype.h"
@@ -10,7 +11,9 @@
 #include "device/device.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
+#include "ops/kv_copy.h"
 #include "ops/linear.h"
+#include "ops/riders.h"
 #include "ops/sampling.h"
 
 namespace tandem {
@@ -42,6 +45,27 @@ class Ops {
   virtual void SiluMul(Stream& stream, const SiluMulArgs& args) = 0;
   virtual void GatherRows(Stream& stream, const GatherRowsArgs& args) = 0;
   virtual void Sample(Stream& stream, const SampleArgs& args) = 0;
+  // Best on one stream of kind kCopy, or one for each direction: calls of one direction on several streams
+  // wait for each other. Not for graphs.
+  virtual CopyKvCount CopyKv(Stream& stream, const CopyKvArgs& args) = 0;
+
+  // A plan with room for whatever is within the capacity. Errors: kResourceExhausted.
+  virtual Result<std::unique_ptr<RiderPlan>> CreateRiderPlan(const RiderCapacity& capacity) = 0;
+  // Makes plan that of groups, for everything enqueued on stream from now on, replays of graphs captured with
+  // this plan included. groups: in order of their boundaries. first_pass: number of this iteration's boundary
+  // -1 among the boundaries of all iterations (RiderPlan::progress). What ran with the plan before must have
+  // ended.
+  virtual void PlanRiders(Stream& stream, std::span<const RiderGroup> groups, int64_t first_pass,
+                          RiderPlan* plan) = 0;
+  // Before the products of a boundary. All groups there join that can; the others are left out until the next
+  // call of PlanRiders. At boundary -1, where it is needed only for them, it brings the positions.
+  virtual void GatherRiders(Stream& stream, const RiderPlan& plan, const RiderArgs& args) = 0;
+  // After the pre-projection behind a boundary, or the last boundary's post-projection; also where no groups
+  // are, for the progress.
+  virtual void ScatterRiders(Stream& stream, const RiderPlan& plan, const RiderArgs& args) = 0;
+  // Brings the decisions to the host.
+  virtual void CollectRiders(Stream& stream, RiderPlan* plan) = 0;
+
   // matrix (dense, engine dtype or fp32) = HashedUniform(seed, index, bound) of base/hashed_uniform.h,
   // rounded.
   virtual void FillRandom(Stream& stream, const MatrixView& matrix, uint64_t seed, float bound) = 0;

@@ -16,8 +16,8 @@ class Validator {
   Validator(const IterationPlan& plan, const PlanRules& rules) : plan_(plan), rules_(rules) {}
 
   Status Validate() {
+    TANDEM_RETURN_IF_ERROR(CheckDropped());
     TANDEM_RETURN_IF_ERROR(CheckPreemptedAndMoved());
-    int64_t num_rows = plan_.main.num_rows();
     for (const PrefillChunk& chunk : plan_.main.prefills) TANDEM_RETURN_IF_ERROR(CheckPrefill(chunk));
     for (const DecodeRow& row : plan_.main.gpu_decodes) TANDEM_RETURN_IF_ERROR(CheckDecode(row, Tier::kGpu));
     for (const DecodeRow& row : plan_.main.cpu_decodes) TANDEM_RETURN_IF_ERROR(CheckDecode(row, Tier::kCpu));
@@ -25,25 +25,50 @@ class Validator {
     for (const CohortStep& step : plan_.cohorts) {
       if (!cohorts.insert(step.cohort).second) return Broken("cohort {} appears twice", step.cohort);
       TANDEM_RETURN_IF_ERROR(CheckCohort(step));
-      num_rows += static_cast<int64_t>(step.rows.size());
     }
-    if (num_rows > rules_.max_rows)
-      return Broken("{} rows, at most {} are allowed", num_rows, rules_.max_rows);
-    return {};
+    return CheckNumRows();
   }
 
  private:
+  Status CheckDropped() {
+    std::unordered_set<CohortId> known;
+    if (rules_.in_flight != nullptr) {
+      for (const InFlightCohort& cohort : *rules_.in_flight) known.insert(cohort.cohort);
+    }
+    std::unordered_set<CohortId> dropped;
+    for (const CohortId id : plan_.dropped) {
+      if (!dropped.insert(id).second) return Broken("cohort {} is dropped twice", id);
+      if (!known.contains(id)) return Broken("dropped cohort {} is not in flight", id);
+    }
+    if (rules_.in_flight == nullptr) return {};
+    for (const InFlightCohort& cohort : *rules_.in_flight) {
+      if (dropped.contains(cohort.cohort)) continue;
+      in_flight_.emplace(cohort.cohort, &cohort);
+      for (const DecodeRow& row : cohort.rows) cohort_of_.emplace(row.sequence, cohort.cohort);
+    }
+    return {};
+  }
+
+  // A sequence amid a token goes on with its cohort or not at all.
+  Status CheckNotInFlight(SequenceId id) const {
+    if (const auto found = cohort_of_.find(id); found != cohort_of_.end())
+      return Broken("sequence {} is in flight with cohort {}", id, found->second);
+    return {};
+  }
+
   Status CheckPreemptedAndMoved() {
     for (const SequenceId id : plan_.preempted) {
       const auto sequence = rules_.find_sequence(id);
       if (!sequence) return Broken("preempted sequence {} is unknown", id);
       if (!sequence->tier) return Broken("preempted sequence {} holds no blocks", id);
+      TANDEM_RETURN_IF_ERROR(CheckNotInFlight(id));
       if (!used_.insert(id).second) return Broken("sequence {} is preempted twice", id);
     }
     for (const Move& move : plan_.moves) {
       const auto sequence = rules_.find_sequence(move.sequence);
       if (!sequence) return Broken("moved sequence {} is unknown", move.sequence);
       if (!sequence->tier) return Broken("moved sequence {} holds no blocks", move.sequence);
+      TANDEM_RETURN_IF_ERROR(CheckNotInFlight(move.sequence));
       if (*sequence->tier == move.to)
         return Broken("sequence {} is in the {} tier already", move.sequence, TierName(move.to));
       if (used_.contains(move.sequence)) return Broken("sequence {} is preempted and moved", move.sequence);
@@ -64,6 +89,7 @@ class Validator {
   }
 
   Status CheckPrefill(const PrefillChunk& chunk) {
+    TANDEM_RETURN_IF_ERROR(CheckNotInFlight(chunk.sequence));
     TANDEM_RETURN_IF_ERROR(Use(chunk.sequence));
     const auto sequence = rules_.find_sequence(chunk.sequence);
     if (!sequence) return Broken("prefilled sequence {} is unknown", chunk.sequence);
@@ -82,12 +108,15 @@ class Validator {
       return Broken("sequence {}: a chunk samples if and only if it ends the prompt", chunk.sequence);
     }
     const auto tier = TierOf(chunk.sequence, *sequence);
-    if (tier && *tier != Tier::kGpu)
-      return Broken("sequence {}: prefill outside the gpu tier", chunk.sequence);
+    if (tier && *tier != chunk.tier) {
+      return Broken("sequence {}: prefill to the {} tier, its blocks are in the {} tier", chunk.sequence,
+                    TierName(chunk.tier), TierName(*tier));
+    }
     return {};
   }
 
   Status CheckDecode(const DecodeRow& row, Tier tier) {
+    TANDEM_RETURN_IF_ERROR(CheckNotInFlight(row.sequence));
     TANDEM_RETURN_IF_ERROR(Use(row.sequence));
     return CheckRow(row, tier);
   }
@@ -107,7 +136,44 @@ class Validator {
 
   Status CheckCohort(const CohortStep& step) {
     if (step.rows.empty()) return Broken("cohort {} has no rows", step.cohort);
-    for (const DecodeRow& row : step.rows) TANDEM_RETURN_IF_ERROR(CheckDecode(row, Tier::kCpu));
+    TANDEM_RETURN_IF_ERROR(CheckCohortRows(step));
+    if (step.rides) return CheckRide(step);
+    return CheckVisits(step);
+  }
+
+  Status CheckCohortRows(const CohortStep& step) {
+    const auto known = in_flight_.find(step.cohort);
+    if (known == in_flight_.end()) {
+      if (step.cursor != kEntry)
+        return Broken("cohort {} enters at layer {}, it is not in flight", step.cohort, step.cursor);
+      for (const DecodeRow& row : step.rows) TANDEM_RETURN_IF_ERROR(CheckDecode(row, Tier::kCpu));
+      return {};
+    }
+    const InFlightCohort& cohort = *known->second;
+    if (step.cursor != cohort.cursor) {
+      return Broken("cohort {}: cursor {}, it is in flight at layer {}", step.cohort, step.cursor,
+                    cohort.cursor);
+    }
+    if (step.rows != cohort.rows) return Broken("cohort {} is in flight with other rows", step.cohort);
+    for (const DecodeRow& row : step.rows) {
+      TANDEM_RETURN_IF_ERROR(Use(row.sequence));
+      TANDEM_RETURN_IF_ERROR(CheckRow(row, Tier::kCpu));
+    }
+    return {};
+  }
+
+  Status CheckRide(const CohortStep& step) const {
+    if (step.visits != std::vector<Visit>{{.boundary = step.cursor, .layer = step.cursor}})
+      return Broken("cohort {} rides: it makes one visit, of the layer and at the boundary of its cursor {}",
+                    step.cohort, step.cursor);
+    if (step.cursor >= rules_.num_layers)
+      return Broken("cohort {}: cursor {} outside the {} layers", step.cohort, step.cursor,
+                    rules_.num_layers);
+    if (plan_.main.empty()) return Broken("cohort {} rides without a main sub-batch", step.cohort);
+    return {};
+  }
+
+  Status CheckVisits(const CohortStep& step) const {
     if (step.cursor < kEntry || step.cursor >= rules_.num_layers) {
       return Broken("cohort {}: cursor {} outside the {} layers", step.cohort, step.cursor,
                     rules_.num_layers);
@@ -128,10 +194,34 @@ class Validator {
     return {};
   }
 
+  Status CheckNumRows() const {
+    int64_t num_rows = plan_.main.num_rows();
+    std::unordered_map<int64_t, int64_t> riders;  // by boundary
+    for (const CohortStep& step : plan_.cohorts) {
+      if (step.visits.empty()) continue;
+      const auto rows = static_cast<int64_t>(step.rows.size());
+      if (!step.rides) {
+        num_rows += rows;
+        continue;
+      }
+      const int64_t at_boundary = riders[step.cursor] += rows;
+      if (at_boundary > rules_.max_rider_rows) {
+        return Broken("cohort {} is one too many: {} rows ride at boundary {}, at most {} are allowed",
+                      step.cohort, at_boundary, step.cursor, rules_.max_rider_rows);
+      }
+    }
+    if (num_rows > rules_.max_rows)
+      return Broken("{} rows, at most {} are allowed", num_rows, rules_.max_rows);
+    return {};
+  }
+
   const IterationPlan& plan_;
   const PlanRules& rules_;
   std::unordered_set<SequenceId> used_;
   std::unordered_map<SequenceId, Tier> moved_;
+  // In flight and not dropped, and the sequences in them.
+  std::unordered_map<CohortId, const InFlightCohort*> in_flight_;
+  std::unordered_map<SequenceId, CohortId> cohort_of_;
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <vector>
 
 #include "base/result.h"
 #include "plan/iteration_plan.h"
@@ -19,7 +20,10 @@ struct PlannedSequence {
 
 struct PlanRules {
   int64_t num_layers = 0;
-  int64_t max_rows = 0;  // of the main sub-batch and of all cohorts together
+  int64_t max_rows = 0;        // of the main sub-batch and all cohorts that do not ride together
+  int64_t max_rider_rows = 0;  // that ride at one boundary, beside those
+  // Those in flight when the plan was made; null: none. Outlives the check.
+  const std::vector<InFlightCohort>* in_flight = nullptr;
   std::function<std::optional<PlannedSequence>(SequenceId)> find_sequence;
 };
 

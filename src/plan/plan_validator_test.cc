@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "plan/plan_printer.h"
 
@@ -20,7 +22,11 @@ class PlanValidatorTest : public ::testing::Test {
   }
 
   std::string Check(const IterationPlan& plan) {
-    const PlanRules rules{.num_layers = 4, .max_rows = 128, .find_sequence = [this](SequenceId id) {
+    const PlanRules rules{.num_layers = 4,
+                          .max_rows = 128,
+                          .max_rider_rows = 3,
+                          .in_flight = &in_flight_,
+                          .find_sequence = [this](SequenceId id) {
                             const auto found = sequences_.find(id);
                             return found == sequences_.end() ? std::nullopt : std::optional(found->second);
                           }};
@@ -41,6 +47,30 @@ class PlanValidatorTest : public ::testing::Test {
   }
 
   std::map<SequenceId, PlannedSequence> sequences_;
+  std::vector<InFlightCohort> in_flight_;
+};
+
+// Beside gpu decodes of sequence 1: cohorts 5 (sequences 10 and 11, next at layer 2), 6 (12, layer 3) and 7
+// (13, layer 0, parked) are in flight; 8 (14) enters.
+class RidingTest : public PlanValidatorTest {
+ protected:
+  RidingTest() {
+    for (SequenceId id = 10; id < 16; ++id)
+      sequences_[id] = {.num_tokens = 21, .num_computed = 20, .tier = Tier::kCpu};
+    in_flight_ = {{5, {{10, 20}, {11, 20}}, 2}, {6, {{12, 20}}, 3}, {7, {{13, 20}}, 0}};
+  }
+
+  static CohortStep Ride(CohortId id, std::vector<DecodeRow> rows, int64_t cursor) {
+    return {
+        .cohort = id, .rows = std::move(rows), .cursor = cursor, .visits = {{cursor, cursor}}, .rides = true};
+  }
+
+  static IterationPlan ValidRide() {
+    IterationPlan plan;
+    plan.main.gpu_decodes = {{1, 40}};
+    plan.cohorts = {Ride(5, {{10, 20}, {11, 20}}, 2), Ride(6, {{12, 20}}, 3), Ride(8, {{14, 20}}, kEntry)};
+    return plan;
+  }
 };
 
 TEST_F(PlanValidatorTest, AcceptsAndPrintsAFullPlan) {
@@ -55,6 +85,7 @@ TEST_F(PlanValidatorTest, AcceptsASlowCohortAndAMove) {
   IterationPlan plan = ValidPlan();
   plan.cohorts[0].cursor = 1;
   plan.cohorts[0].visits = {{3, 1}};  // a layer other than the boundary's
+  in_flight_ = {{1, {{3, 8}}, 1}};
   plan.main.cpu_decodes.clear();
   plan.moves.push_back({.sequence = 4, .to = Tier::kGpu});
   plan.main.gpu_decodes.push_back({.sequence = 4, .position = 20});
@@ -84,7 +115,7 @@ TEST_F(PlanValidatorTest, NamesTheBrokenRule) {
       {[](IterationPlan* p) { p->cohorts.push_back(p->cohorts[0]); }, "cohort 1 appears twice"},
       {[](IterationPlan* p) { p->cohorts[0].visits[1].layer = 2; }, "its cursor is at 0"},
       {[](IterationPlan* p) { p->cohorts[0].visits[1].boundary = -1; }, "out of order"},
-      {[](IterationPlan* p) { p->cohorts[0].cursor = 4; }, "outside the 4 layers"},
+      {[](IterationPlan* p) { p->cohorts[0].cursor = -2; }, "not in flight"},
       {[](IterationPlan* p) { p->cohorts[0].rows.clear(); }, "has no rows"},
       {[](IterationPlan* p) { p->preempted = {1}; }, "appears twice"},
       {[](IterationPlan* p) { p->preempted = {2}; }, "holds no blocks"},
@@ -100,6 +131,7 @@ TEST_F(PlanValidatorTest, NamesTheBrokenRule) {
          p->moves = {{2, Tier::kCpu}};
        },
        "holds no blocks"},
+      {[](IterationPlan* p) { p->cohorts[0].cursor = 1; }, "cohort 1 enters at layer 1, it is not in flight"},
   };
   for (const Case& test_case : cases) {
     IterationPlan plan = ValidPlan();
@@ -111,6 +143,127 @@ TEST_F(PlanValidatorTest, NamesTheBrokenRule) {
   sequences_[2].num_tokens = 1000;
   plan.main.prefills[0].num_tokens = 126;
   EXPECT_NE(Check(plan).find("129 rows"), std::string::npos) << Check(plan);
+}
+
+TEST_F(RidingTest, AcceptsAndPrintsRiders) {
+  IterationPlan plan = ValidRide();
+  EXPECT_EQ(Check(plan), "ok");
+  EXPECT_EQ(PrintPlan(plan),
+            "gpu-decode 1@40\n"
+            "cohort 5 cursor 2 rows 10@20 11@20 rides 2@2\n"
+            "cohort 6 cursor 3 rows 12@20 rides 3@3\n"
+            "cohort 8 cursor -1 rows 14@20 rides -1@-1\n");
+  // Dropped, its rows are free, and so is its name.
+  plan.dropped = {7, 6};
+  plan.cohorts[1] = Ride(6, {{13, 20}}, kEntry);
+  plan.main.cpu_decodes = {{12, 20}};
+  EXPECT_EQ(Check(plan), "ok");
+  EXPECT_EQ(PrintPlan(plan).substr(0, 9), "drop 7 6\n");
+}
+
+TEST_F(RidingTest, ACohortAmidATokenMayVisitByItself) {
+  IterationPlan plan = ValidRide();
+  plan.cohorts[0].rides = false;
+  plan.cohorts[0].visits = {{2, 2}, {3, 3}};
+  EXPECT_EQ(Check(plan), "ok");
+  plan.cohorts[0].visits = {};  // named, but left where it is
+  EXPECT_EQ(Check(plan), "ok");
+  plan.main.gpu_decodes.clear();
+  plan.cohorts = {plan.cohorts[0]};
+  plan.cohorts[0].visits = {{-1, 2}};
+  EXPECT_EQ(Check(plan), "ok");
+}
+
+TEST_F(RidingTest, NamesTheBrokenRule) {
+  struct Case {
+    std::function<void(IterationPlan*)> breakage;
+    const char* message;
+  };
+  const std::vector<Case> cases = {
+      {[](IterationPlan* p) { p->cohorts[0].rows.pop_back(); }, "cohort 5 is in flight with other rows"},
+      {[](IterationPlan* p) { p->cohorts[0] = Ride(5, p->cohorts[0].rows, 1); },
+       "cohort 5: cursor 1, it is in flight at layer 2"},
+      {[](IterationPlan* p) { p->cohorts[2] = Ride(8, p->cohorts[2].rows, 0); },
+       "cohort 8 enters at layer 0, it is not in flight"},
+      {[](IterationPlan* p) { p->dropped = {8}; }, "dropped cohort 8 is not in flight"},
+      {[](IterationPlan* p) {
+         p->dropped = {7, 7};
+       },
+       "cohort 7 is dropped twice"},
+      // Dropped and used again, it enters.
+      {[](IterationPlan* p) { p->dropped = {5}; }, "cohort 5 enters at layer 2"},
+      // Sequences in flight are nobody else's, also if the plan leaves their cohort where it is.
+      {[](IterationPlan* p) { p->preempted = {13}; }, "sequence 13 is in flight with cohort 7"},
+      {[](IterationPlan* p) {
+         p->moves = {{13, Tier::kGpu}};
+       },
+       "sequence 13 is in flight with cohort 7"},
+      {[](IterationPlan* p) {
+         p->moves = {{10, Tier::kGpu}};
+       },
+       "sequence 10 is in flight with cohort 5"},
+      {[](IterationPlan* p) {
+         p->main.prefills = {{13, 20, 1, true, Tier::kCpu}};
+       },
+       "sequence 13 is in flight with cohort 7"},
+      {[](IterationPlan* p) {
+         p->main.cpu_decodes = {{13, 20}};
+       },
+       "sequence 13 is in flight with cohort 7"},
+      {[](IterationPlan* p) {
+         p->main.cpu_decodes = {{10, 20}};
+       },
+       "sequence 10 is in flight with cohort 5"},
+      {[](IterationPlan* p) {
+         p->cohorts[2].rows = {{13, 20}};
+       },
+       "sequence 13 is in flight with cohort 7"},
+      {[](IterationPlan* p) {
+         p->cohorts[0].visits.push_back({3, 3});
+       },
+       "cohort 5 rides: it makes one visit"},
+      {[](IterationPlan* p) { p->cohorts[0].visits.clear(); }, "cohort 5 rides: it makes one visit"},
+      {[](IterationPlan* p) {
+         p->cohorts[0].visits = {{3, 2}};
+       },
+       "cohort 5 rides: it makes one visit"},
+      {[](IterationPlan* p) { p->main.gpu_decodes.clear(); }, "rides without a main sub-batch"},
+      {[](IterationPlan* p) {
+         p->cohorts[2].rows = {{14, 20}, {15, 20}, {4, 20}, {3, 8}};
+       },
+       "4 rows ride at boundary -1"},
+  };
+  for (const Case& test_case : cases) {
+    IterationPlan plan = ValidRide();
+    test_case.breakage(&plan);
+    EXPECT_NE(Check(plan).find(test_case.message), std::string::npos)
+        << Check(plan) << " for " << test_case.message;
+  }
+}
+
+TEST_F(RidingTest, RidersAreBesideTheRowsOfTheIteration) {
+  IterationPlan plan = ValidRide();
+  sequences_[2].num_tokens = 1000;
+  // 127 of the main sub-batch, 1 with visits of its own, and those that ride.
+  plan.main.prefills = {{2, 0, 126, false}};
+  plan.cohorts.push_back({.cohort = 9, .rows = {{15, 20}}, .visits = {{-1, -1}, {0, 0}}});
+  EXPECT_EQ(Check(plan), "ok");
+  plan.main.prefills[0].num_tokens = 127;
+  EXPECT_NE(Check(plan).find("129 rows"), std::string::npos) << Check(plan);
+  // One that is left where it is has no rows in it.
+  plan.cohorts.back().visits.clear();
+  EXPECT_EQ(Check(plan), "ok");
+}
+
+TEST_F(RidingTest, TwoCohortsAtOneBoundary) {
+  in_flight_[1].cursor = 2;
+  IterationPlan plan = ValidRide();
+  plan.cohorts[1] = Ride(6, {{12, 20}}, 2);
+  EXPECT_EQ(Check(plan), "ok");
+  in_flight_[1].rows.push_back({15, 20});
+  plan.cohorts[1].rows.push_back({15, 20});
+  EXPECT_NE(Check(plan).find("cohort 6 is one too many: 4 rows ride at boundary 2"), std::string::npos)
+      << Check(plan);
 }
 
 }  // namespace

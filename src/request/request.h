@@ -15,6 +15,14 @@ namespace tandem {
 struct RequestSpec {
   std::vector<int32_t> prompt_tokens;  // not empty
   SamplingParams sampling;
+  // May take long over each token: EngineOptions::max_tpot_ms is not for it.
+  bool flexible = false;
+  // For benchmarks that begin amid the work: if a tier has room, all but the last token of the prompt count
+  // as computed, and its KV is whatever the blocks hold. Otherwise it is prefilled as any other.
+  bool assume_computed = false;
+  // The last tokens of the prompt that count as output made before, where it is learned what requests are
+  // like.
+  int64_t num_made_tokens = 0;
 };
 
 using Clock = std::chrono::steady_clock;
@@ -24,6 +32,9 @@ struct Request {
   RequestId id = 0;
   std::vector<int32_t> prompt_tokens;
   SamplingParams sampling;
+  bool flexible = false;
+  bool assume_computed = false;
+  int64_t num_made_tokens = 0;
   uint64_t seed = 0;  // the one in use, drawn if the client gave none
   Clock::time_point arrival;
   OutputCallback callback;
@@ -39,6 +50,8 @@ struct Request {
   int32_t num_preemptions = 0;
 
   int64_t num_tokens() const { return static_cast<int64_t>(prompt_tokens.size() + output_tokens.size()); }
+  // That it will have at most.
+  int64_t final_tokens() const { return static_cast<int64_t>(prompt_tokens.size()) + sampling.max_tokens; }
   int32_t TokenAt(int64_t position) const {
     const auto prompt_len = static_cast<int64_t>(prompt_tokens.size());
     return position < prompt_len ? prompt_tokens[static_cast<size_t>(position)]

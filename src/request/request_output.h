@@ -28,6 +28,7 @@ struct RequestOutput {
   RequestId id = 0;
   // New tokens since the last call, usually one.
   std::vector<SampledToken> tokens;
+  bool cpu_tier = false;  // where its KV lay when they came
   // Log-probabilities of prompt tokens 1.. (the first has none), in order, as prefill reaches them; only if
   // asked.
   std::vector<SampledToken> prompt_logprobs;

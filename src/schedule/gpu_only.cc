@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <optional>
+
+#include "schedule/neo_planner.h"
 
 namespace tandem {
 namespace {
@@ -90,10 +93,28 @@ class GpuOnlyPlanner {
   IterationPlan plan_;
 };
 
+// The cache without its cpu tier.
+class GpuTierAlone : public CapacityView {
+ public:
+  explicit GpuTierAlone(const CapacityView& whole) : whole_(whole) {}
+  int64_t block_size() const override { return whole_.block_size(); }
+  int64_t total_blocks(Tier tier) const override {
+    return tier == Tier::kGpu ? whole_.total_blocks(tier) : 0;
+  }
+  int64_t free_blocks(Tier tier) const override { return tier == Tier::kGpu ? whole_.free_blocks(tier) : 0; }
+  int64_t held_blocks(SequenceId sequence) const override { return whole_.held_blocks(sequence); }
+  std::optional<Tier> tier_of(SequenceId sequence) const override { return whole_.tier_of(sequence); }
+
+ private:
+  const CapacityView& whole_;
+};
+
 }  // namespace
 
 IterationPlan GpuOnlyStrategy::Plan(const ScheduleState& state, const CapacityView& capacity) {
-  return GpuOnlyPlanner(state, capacity).Plan();
+  if (costs_ == nullptr) return GpuOnlyPlanner(state, capacity).Plan();
+  const GpuTierAlone gpu_tier(capacity);
+  return NeoPlanner(name(), CpuUse::kHidden, state, gpu_tier, *costs_).Plan();
 }
 
 }  // namespace tandem

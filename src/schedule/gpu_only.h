@@ -6,6 +6,9 @@
 //   decodes (oldest first; the youngest are preempted if blocks run out)
 //   | chunks of prompts already begun | chunks of waiting prompts, first come first served, while
 //     rows, sequences and blocks last
+//
+// With costs the chunks are dealt out over the iterations, as NeoPlanner does it for a machine without a cpu
+// tier: prompt tokens ride along where the linear operations read the weights anyway.
 #pragma once
 
 #include <string_view>
@@ -16,8 +19,13 @@ namespace tandem {
 
 class GpuOnlyStrategy : public Strategy {
  public:
+  // costs may be null: then every iteration prefills as much as fits.
+  explicit GpuOnlyStrategy(const LayerCosts* costs = nullptr) : costs_(costs) {}
   std::string_view name() const override { return "gpu-only"; }
   IterationPlan Plan(const ScheduleState& state, const CapacityView& capacity) override;
+
+ private:
+  const LayerCosts* costs_;
 };
 
 }  // namespace tandem

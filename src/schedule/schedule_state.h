@@ -14,6 +14,8 @@ struct ScheduledSequence {
   SequenceId id = 0;
   int64_t num_tokens = 0;    // prompt and generated tokens
   int64_t num_computed = 0;  // of which in the cache; 0 while it waits
+  bool flexible = false;     // ScheduleLimits::max_tpot_us is not for it
+  int64_t final_tokens = 0;  // that it will have at most; 0: not known
   bool decoding() const { return num_computed == num_tokens - 1 && num_computed > 0; }
   bool operator==(const ScheduledSequence&) const = default;
 };
@@ -24,13 +26,34 @@ struct ScheduleLimits {
   // Blocks kept free when a new sequence is admitted, so that those already running can grow for a while
   // before one of them has to be preempted.
   int64_t reserve_blocks = 0;
+
+  // The rest matters to strategies that use the cpu tier.
+  int64_t num_layers = 0;
+  // Tokens of context of all prefill chunks to the cpu tier in one iteration, each rounded up to blocks: they
+  // pass through a buffer of this size.
+  int64_t max_transit_tokens = 0;
+  int64_t max_cohort_rows = 0;     // rows of all cohorts together that do not ride
+  int64_t max_rider_rows = 0;      // rows that ride at one boundary; 0: cohorts cannot ride
+  int64_t max_riding_cohorts = 0;  // that the work is spread over; 0: as many as there are visits to a token
+  // An iteration is not to take longer (inter-token latency), if less work is possible; 0: no limit.
+  double max_iteration_us = 0;
+  // A token of a sequence that is not flexible is not to take longer, if the strategy can choose; 0: no
+  // limit.
+  double max_tpot_us = 0;
 };
 
 // Queues in order of arrival; a preempted sequence waits at the front again.
 struct ScheduleState {
   std::deque<ScheduledSequence> waiting;
   std::vector<ScheduledSequence> running;  // hold blocks: prefilling or decoding
+  // Cohorts that are amid a token. Their sequences are in `running` too, as decodes of that token.
+  std::vector<InFlightCohort> cohorts;
   ScheduleLimits limits;
+  // Prompt tokens for each generated token of the requests that have ended lately: what the work to come will
+  // be like.
+  double prompt_tokens_per_output = 4;
+  // False once CPU attention has failed: nothing more may enter the cpu tier or decode there.
+  bool cpu_tier_usable = true;
 };
 
 }  // namespace tandem

@@ -3,9 +3,11 @@
 
 #include <memory>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "kv/capacity_view.h"
+#include "perf/layer_costs.h"
 #include "plan/iteration_plan.h"
 #include "schedule/schedule_state.h"
 
@@ -21,7 +23,17 @@ class Strategy {
   virtual IterationPlan Plan(const ScheduleState& state, const CapacityView& capacity) = 0;
 };
 
-// name: as --strategy takes it. Errors: kUnsupported, naming what there is.
-Result<std::unique_ptr<Strategy>> CreateStrategy(std::string_view name);
+// name: as --strategy takes it. costs: outlive the strategy, may change between two plans; null for a
+// strategy that can do without (those for which StrategyUsesCpuTier is false). Errors: kUnsupported, naming
+// what there is.
+Result<std::unique_ptr<Strategy>> CreateStrategy(std::string_view name, const LayerCosts* costs);
+// Whether StrategyNames has it. Error: kInvalidArgument, naming what there is; param is "strategy".
+Status CheckStrategyName(std::string_view name);
+// Of all strategies, in the order in which they are to be listed.
+std::vector<std::string_view> StrategyNames();
+// Whether a strategy wants a cpu tier, and costs. False for unknown names.
+bool StrategyUsesCpuTier(std::string_view name);
+// Whether its plans may have cohorts that ride.
+bool StrategyRides(std::string_view name);
 
 }  // namespace tandem

@@ -47,6 +47,7 @@ class CompletionStream {
   // What stopped it, if not EOS: a stop string or a stop token.
   const std::optional<std::string>& stop_string() const { return stop_string_; }
   const std::optional<int32_t>& stop_token() const { return stop_token_; }
+  int64_t num_prompt_tokens() const { return static_cast<int64_t>(prompt_->tokens.size()); }
   int64_t num_output_tokens() const { return request_->discard_output ? 0 : num_tokens_; }
 
  private:

@@ -56,7 +56,8 @@ std::optional<Error> Generation::SubmitAll() {
   for (size_t i = 0; i < sequences_.size(); ++i) {
     Sequence& sequence = sequences_[i];
     const GenerationRequest::Prompt& prompt = request_.prompts[sequence.prompt_index];
-    RequestSpec spec{.prompt_tokens = prompt.tokens, .sampling = request_.sampling};
+    RequestSpec spec{
+        .prompt_tokens = prompt.tokens, .sampling = request_.sampling, .flexible = request_.flexible};
     spec.sampling.max_tokens = prompt.max_tokens;
     if (spec.sampling.seed) *spec.sampling.seed += i % static_cast<size_t>(request_.n);
     auto submitted = environment_.engine->Submit(
@@ -100,7 +101,7 @@ void Generation::OnOutput(size_t choice_index, const RequestOutput& output, Time
   if (delta.cancel_in_engine) environment_.engine->Cancel(sequences_[choice_index].request_id);
   if (delta.finished) EndSequence(choice_index, stream.finish_reason());
   if (request_.stream) {
-    SendDelta(choice_index, delta);
+    SendDelta(choice_index, delta, !output.tokens.empty());
   } else {
     Choice& choice = choices_[choice_index];
     choice.text += delta.text;
@@ -126,8 +127,9 @@ void Generation::EndSequence(size_t choice_index, std::string_view reason) {
        .n = request_.n});
 }
 
-void Generation::SendDelta(size_t choice_index, const CompletionStream::Delta& delta) {
-  if (delta.text.empty() && delta.records.empty() && !delta.finished) return;
+void Generation::SendDelta(size_t choice_index, const CompletionStream::Delta& delta, bool has_tokens) {
+  const bool counts = request_.continuous_usage && has_tokens;
+  if (delta.text.empty() && delta.records.empty() && !delta.finished && !counts) return;
   std::string events;
   Sequence& sequence = sequences_[choice_index];
   if (request_.kind == GenerationRequest::Kind::kChat && !sequence.role_sent) {

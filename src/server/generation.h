@@ -56,7 +56,7 @@ class Generation {
   std::optional<Error> SubmitAll();
   void ObserveTokens(Sequence* sequence, size_t num_tokens, std::chrono::steady_clock::time_point time);
   void EndSequence(size_t choice_index, std::string_view reason);
-  void SendDelta(size_t choice_index, const CompletionStream::Delta& delta);
+  void SendDelta(size_t choice_index, const CompletionStream::Delta& delta, bool has_tokens);
   void Fail(const ApiError& error);
   void FinishIfComplete();
   void CancelUnfinished(std::string_view reason);

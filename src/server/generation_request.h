@@ -38,12 +38,16 @@ struct GenerationRequest {
   int64_t n = 1;            // sequences per prompt; the i-th has seed + i
   bool stream = false;
   bool include_usage = false;
+  // Every chunk has the usage of its choice so far, and every output of the engine is a chunk, text or not.
+  bool continuous_usage = false;
   bool echo = false;
   bool discard_output = false;  // max_tokens 0 with echo: only the prompt is wanted
   bool skip_special_tokens = true;
   bool include_stop_str_in_output = false;
   std::vector<std::string> stop;
-  int32_t num_logprobs = -1;  // -1: none
+  int32_t num_logprobs = -1;        // -1: none
+  bool flexible = false;            // service tier "flex", else "default"
+  bool names_service_tier = false;  // the answer says which it was
 };
 
 // Each returns the error, or nothing and fills *request. Any thread.

@@ -112,6 +112,10 @@ TEST(CompletionRequest, ErrorsNameTheField) {
       {R"(,"stream_options":{"include_usage":true})", "stream_options"},
       {R"(,"stream":true,"stream_options":{"include_usage":1})", "stream_options.include_usage"},
       {R"(,"response_format":{"type":"json_object"})", "response_format"},
+      {R"(,"service_tier":"gold")", "service_tier"},
+      {R"(,"service_tier":"")", "service_tier"},
+      {R"(,"service_tier":"FLEX")", "service_tier"},
+      {R"(,"service_tier":1)", "service_tier"},
       {R"(,"suffix":"x")", "suffix"},
       {R"(,"echo":1)", "echo"},
       {R"(,"prompt":[])", "prompt"},
@@ -157,6 +161,26 @@ TEST(CompletionRequest, GenerationConfigGivesTheDefaults) {
   ASSERT_FALSE(ParseCompletionRequest(ordered_json::parse(R"({"prompt":"a","top_k":5})"), context, &request));
   EXPECT_EQ(request.sampling.temperature, 0.2F);
   EXPECT_EQ(request.sampling.top_k, 5);
+}
+
+TEST(ServiceTier, FlexIsFlexibleAndOthersAreNot) {
+  const std::string prompt = R"({"prompt":"a","service_tier":)";
+  const std::string messages = R"({"messages":[{"role":"user","content":"a"}],"service_tier":)";
+  for (const char* tier : {"auto", "default", "flex", "scale", "priority", "fast"}) {
+    GenerationRequest completion;
+    ASSERT_FALSE(Completion((prompt + '"' + tier + "\"}").c_str(), &completion)) << tier;
+    GenerationRequest chat;
+    ASSERT_FALSE(Chat(messages + '"' + tier + "\"}", &chat)) << tier;
+    for (const GenerationRequest* request : {&completion, &chat}) {
+      EXPECT_EQ(request->flexible, std::string(tier) == "flex") << tier;
+      EXPECT_TRUE(request->names_service_tier);
+    }
+  }
+  GenerationRequest without;
+  ASSERT_FALSE(Completion((prompt + "null}").c_str(), &without));
+  EXPECT_FALSE(without.flexible);
+  EXPECT_FALSE(without.names_service_tier);
+  EXPECT_EQ(ChatOutcome(R"(,"service_tier":"gold")"), "400 service_tier");
 }
 
 TEST(ChatRequest, RendersMessages) {

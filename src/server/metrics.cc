@@ -78,9 +78,11 @@ class EngineFamilies {
             stats.gpu_busy_seconds);
     Counter("tandem:gpu_gap_seconds_total", "Time it waited between iterations that followed each other.",
             stats.gpu_gap_seconds);
+    AddCpuTier(stats);
   }
 
   std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }
+
   void CacheConfig(const EngineStats& stats, const EngineOptions& options) {
     LabelMap info = labels_;
     info["block_size"] = std::to_string(stats.block_size);
@@ -91,6 +93,37 @@ class EngineFamilies {
   }
 
  private:
+  void AddCpuTier(const EngineStats& stats) {
+    for (const auto& [strategy, iterations] : stats.strategy_iterations) {
+      LabelMap labels = labels_;
+      labels["strategy"] = strategy;
+      Add("tandem:strategy_iterations_total",
+          "Iterations by the kind of plan: an iteration of a hybrid strategy without the cpu tier is "
+          "gpu-only.",
+          prometheus::MetricType::Counter, labels, static_cast<double>(iterations));
+    }
+    Counter("tandem:cpu_attention_busy_seconds_total", "Time spent in CPU attention, mean over its workers.",
+            stats.cpu_attention_busy_seconds);
+    Counter("tandem:cpu_attention_kv_bytes_total", "KV read by CPU attention, in bytes.",
+            static_cast<double>(stats.cpu_attention_kv_bytes));
+    Counter("tandem:swapped_tokens_total",
+            "Tokens whose KV changed its tier, prefills to the cpu tier included.",
+            static_cast<double>(stats.swapped_tokens));
+    Counter("tandem:cpu_tier_tokens_total", "Tokens generated with their KV in the cpu tier.",
+            static_cast<double>(stats.cpu_tier_tokens));
+    Counter("tandem:rider_visits_total", "Visits of riding cohorts.",
+            static_cast<double>(stats.rider_visits));
+    Counter("tandem:rider_skips_total",
+            "Visits of riding cohorts that were left out because their CPU attention was not done.",
+            static_cast<double>(stats.rider_skips));
+    Counter("tandem:predicted_seconds_total",
+            "Time of iterations as the scheduler's costs predicted it; only iterations that were predicted.",
+            stats.predicted_seconds);
+    Counter("tandem:prediction_error_seconds_total",
+            "Absolute differences between the predicted and the measured times of these iterations.",
+            stats.prediction_error_seconds);
+  }
+
   void Add(const char* name, const char* help, prometheus::MetricType type, const LabelMap& labels,
            double value) {
     if (families_.empty() || families_.back().name != name) {

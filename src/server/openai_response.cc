@@ -45,6 +45,10 @@ ordered_json StopReason(const CompletionStream& stream) {
   return nullptr;
 }
 
+std::string_view ServiceTier(const GenerationRequest& request) {
+  return request.flexible ? "flex" : "default";
+}
+
 ordered_json UsageJson(const Usage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
@@ -136,12 +140,14 @@ std::string ResponseBody(const ResponseIdentity& identity, const Tokenizer& toke
     choice["stop_reason"] = StopReason(streams[i]);
     choice_list.push_back(std::move(choice));
   }
-  return DumpJson({{"id", identity.id},
-                   {"object", is_chat ? "chat.completion" : "text_completion"},
-                   {"created", identity.created},
-                   {"model", identity.model},
-                   {"choices", std::move(choice_list)},
-                   {"usage", UsageJson(usage)}});
+  ordered_json body = {{"id", identity.id},
+                       {"object", is_chat ? "chat.completion" : "text_completion"},
+                       {"created", identity.created},
+                       {"model", identity.model}};
+  if (request.names_service_tier) body["service_tier"] = ServiceTier(request);
+  body["choices"] = std::move(choice_list);
+  body["usage"] = UsageJson(usage);
+  return DumpJson(body);
 }
 
 ChunkWriter::ChunkWriter(const ResponseIdentity& identity, const Tokenizer* tokenizer,
@@ -150,12 +156,20 @@ ChunkWriter::ChunkWriter(const ResponseIdentity& identity, const Tokenizer* toke
   head_ = fmt::format(R"({{"id":"{}","object":"{}","created":{},"model":)", identity.id,
                       is_chat_ ? "chat.completion.chunk" : "text_completion", identity.created);
   AppendJsonString(identity.model, &head_);
+  if (request->names_service_tier) head_ += fmt::format(R"(,"service_tier":"{}")", ServiceTier(*request));
   prefix_ = head_ + R"(,"choices":[{"index":)";
 }
 
 std::string ChunkWriter::Close(std::string chunk) const {
   chunk += request_->include_usage ? R"(}],"usage":null})" : "}]}";
   return chunk;
+}
+
+std::string ChunkWriter::CloseWithUsage(std::string chunk, const CompletionStream& stream) const {
+  if (!request_->continuous_usage) return Close(std::move(chunk));
+  const Usage usage{.prompt_tokens = stream.num_prompt_tokens(),
+                    .completion_tokens = stream.num_output_tokens()};
+  return fmt::format(R"({}}}],"usage":{}}})", chunk, DumpJson(UsageJson(usage)));
 }
 
 std::string ChunkWriter::Role(size_t choice_index) const {
@@ -186,7 +200,7 @@ std::string ChunkWriter::Delta(size_t choice_index, const CompletionStream::Delt
   } else {
     chunk += R"(,"finish_reason":null)";
   }
-  return Close(std::move(chunk));
+  return CloseWithUsage(std::move(chunk), stream);
 }
 
 std::string ChunkWriter::FinalUsage(const Usage& usage) const {

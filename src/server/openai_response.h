@@ -58,6 +58,7 @@ class ChunkWriter {
 
  private:
   std::string Close(std::string chunk) const;
+  std::string CloseWithUsage(std::string chunk, const CompletionStream& stream) const;
 
   bool is_chat_;
   std::string prefix_;  // up to the choice's index

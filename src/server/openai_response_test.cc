@@ -118,6 +118,44 @@ TEST(OpenAiResponse, ChunksAreJson) {
   }
 }
 
+TEST(OpenAiResponse, EveryChunkHasItsUsageIfItWasAskedFor) {
+  for (const auto kind : {GenerationRequest::Kind::kCompletion, GenerationRequest::Kind::kChat}) {
+    GenerationRequest request = Request(kind);
+    request.include_usage = request.continuous_usage = true;
+    const ChunkWriter writer({kind, "id", 5, "m"}, &Model().tokenizer(), &request);
+    const CompletionStream stream = Finished(request);
+    const auto chunk = ordered_json::parse(writer.Delta(0, {.text = "", .records = {}}, stream));
+    EXPECT_EQ(chunk["usage"]["completion_tokens"], stream.num_output_tokens());
+    EXPECT_EQ(chunk["usage"]["prompt_tokens"], request.prompts[0].tokens.size());
+    EXPECT_GT(stream.num_output_tokens(), 0);
+    EXPECT_TRUE(ordered_json::parse(writer.Role(0))["usage"].is_null());
+  }
+}
+
+TEST(OpenAiResponse, NamesTheServiceTierIfItWasAskedFor) {
+  for (const auto kind : {GenerationRequest::Kind::kCompletion, GenerationRequest::Kind::kChat}) {
+    const ResponseIdentity identity{kind, "id1", 5, "m"};
+    // The body, and all kinds of chunks.
+    const auto answers = [&](const GenerationRequest& request) {
+      std::vector<CompletionStream> streams;
+      streams.push_back(Finished(request));
+      const ChunkWriter writer(identity, &Model().tokenizer(), &request);
+      const CompletionStream::Delta delta{.text = "a", .records = {}, .finished = false};
+      return std::vector<ordered_json>{
+          ordered_json::parse(
+              ResponseBody(identity, Model().tokenizer(), request, {{"t", {}}}, streams, {3, 4})),
+          ordered_json::parse(writer.Delta(0, delta, streams[0])), ordered_json::parse(writer.Role(0)),
+          ordered_json::parse(writer.FinalUsage({3, 4}))};
+    };
+    GenerationRequest request = Request(kind);
+    for (const ordered_json& answer : answers(request)) EXPECT_FALSE(answer.contains("service_tier"));
+    request.names_service_tier = true;
+    for (const ordered_json& answer : answers(request)) EXPECT_EQ(answer["service_tier"], "default");
+    request.flexible = true;
+    for (const ordered_json& answer : answers(request)) EXPECT_EQ(answer["service_tier"], "flex");
+  }
+}
+
 TEST(OpenAiResponse, IdsDiffer) {
   EXPECT_NE(NewResponseId(GenerationRequest::Kind::kChat), NewResponseId(GenerationRequest::Kind::kChat));
   EXPECT_TRUE(NewResponseId(GenerationRequest::Kind::kCompletion).starts_with("cmpl-"));

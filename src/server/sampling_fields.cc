@@ -1,9 +1,12 @@
 // The fields that /v1/completions and /v1/chat/completions share.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "server/field_reader.h"
 #include "server/generation_request.h"
@@ -19,6 +22,8 @@ constexpr size_t kMaxStopStrings = 16;
 constexpr size_t kMaxStopStringBytes = 1024;
 constexpr size_t kMaxStopTokenIds = 1024;
 constexpr size_t kMaxLogitBiasEntries = 4096;
+constexpr std::array<std::string_view, 6> kServiceTiers = {"auto",  "default",  "flex",
+                                                           "scale", "priority", "fast"};
 
 void ReadStop(FieldReader& reader, GenerationRequest* request) {
   const ordered_json* stop = reader.Find("stop");
@@ -91,7 +96,21 @@ void ReadStream(FieldReader& reader, GenerationRequest* request) {
   }
   FieldReader option_reader(*options, "stream_options.");
   request->include_usage = option_reader.Bool("include_usage").value_or(false);
+  request->continuous_usage =
+      option_reader.Bool("continuous_usage_stats").value_or(false) && request->include_usage;
   if (option_reader.error()) reader.Fail(option_reader.error()->param, option_reader.error()->message);
+}
+
+// The other tiers of the API are about prices: served as "default", and the answer says so.
+void ReadServiceTier(FieldReader& reader, GenerationRequest* request) {
+  const auto tier = reader.String("service_tier");
+  if (!tier) return;
+  if (std::find(kServiceTiers.begin(), kServiceTiers.end(), *tier) == kServiceTiers.end()) {
+    return reader.Fail("service_tier", fmt::format("service_tier must be one of {}, got \"{}\"",
+                                                   fmt::join(kServiceTiers, ", "), *tier));
+  }
+  request->names_service_tier = true;
+  request->flexible = *tier == "flex";
 }
 
 void RefuseUnsupported(FieldReader& reader) {
@@ -161,6 +180,7 @@ std::optional<ApiError> ParseSampling(const ordered_json& body, const ModelConte
     reader.Fail("best_of", fmt::format("best_of must be equal to n ({}), got {}", request->n, *best_of));
   }
   ReadStream(reader, request);
+  ReadServiceTier(reader, request);
   RefuseUnsupported(reader);
   return reader.error();
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "execute/int_inputs.h"
+#include "model/dummy_weights.h"
 #include "plan/plan_printer.h"
 #include "plan/plan_validator.h"
 
@@ -34,12 +35,18 @@ DecoderHarness::DecoderHarness(const std::string& model_path, const Options& opt
   Device* device = backend_.device.get();
   Ops* ops = backend_.ops.get();
   const auto checkpoint = Must(Checkpoint::Open(model_path));
-  const ModelConfig& config = checkpoint->config();
-  DecoderWeights weights = Must(LoadDecoderWeights(*checkpoint, device, ops,
-                                                   {.dtype = options.dtype,
-                                                    .max_model_len = options.max_model_len,
-                                                    .num_threads = options.num_threads,
-                                                    .show_progress = false}));
+  ModelConfig config = checkpoint->config();
+  if (options.random_layers > 0) config.num_layers = options.random_layers;
+  DecoderWeights weights =
+      options.random_layers > 0
+          ? Must(MakeDummyWeights(
+                config, device, ops,
+                {.dtype = options.dtype, .max_model_len = options.max_model_len, .show_progress = false}))
+          : Must(LoadDecoderWeights(*checkpoint, device, ops,
+                                    {.dtype = options.dtype,
+                                     .max_model_len = options.max_model_len,
+                                     .num_threads = options.num_threads,
+                                     .show_progress = false}));
   decoder_ = std::make_unique<Decoder>(config, options.dtype, std::move(weights), ops);
   cache_ = Must(TieredCache::Create(device, {.num_layers = config.num_layers,
                                              .shape = {.dtype = options.dtype,
@@ -47,12 +54,18 @@ DecoderHarness::DecoderHarness(const std::string& model_path, const Options& opt
                                                        .num_kv_heads = config.num_kv_heads,
                                                        .head_dim = config.head_dim},
                                              .gpu_blocks = options.gpu_blocks,
-                                             .cpu_blocks = backend_.has_cpu_tier ? options.cpu_blocks : 0,
+                                             .cpu_blocks = options.cpu_blocks,
                                              .cpu_parts = options.cpu_parts}));
   executor_ = Must(Executor::Create(device, ops, decoder_.get(), cache_.get(),
                                     {.max_rows = options.max_rows,
                                      .cpu_attention = {.num_threads = options.num_threads},
-                                     .graph_batch_sizes = options.graph_batch_sizes}));
+                                     .max_cpu_rows = options.max_cpu_rows,
+                                     .max_rider_rows = options.max_rider_rows,
+                                     .max_transit_tokens = options.max_rows,
+                                     .stall_timeout = options.stall_timeout,
+                                     .graph_batch_sizes = options.graph_batch_sizes,
+                                     .graph_rider_rows = options.graph_rider_rows}));
+  max_rider_rows_ = options.max_rider_rows;
   executor_->WarmUp();
 }
 
@@ -135,33 +148,62 @@ Request& DecoderHarness::AddRequest(SequenceId id, std::vector<int32_t> prompt) 
   return *(requests_[id] = std::move(request));
 }
 
-void DecoderHarness::Run(const IterationPlan& plan) {
+IterationResult DecoderHarness::Run(const IterationPlan& plan) {
   const auto find = [this](SequenceId id) -> std::optional<PlannedSequence> {
     const auto found = requests_.find(id);
     if (found == requests_.end()) return std::nullopt;
     return PlannedSequence{found->second->num_tokens(), found->second->num_computed_tokens,
                            cache_->tier_of(id)};
   };
-  const Status valid =
-      ValidatePlan(plan, {.num_layers = config().num_layers, .max_rows = 1 << 20, .find_sequence = find});
+  const Status valid = ValidatePlan(plan, {.num_layers = config().num_layers,
+                                           .max_rows = 1 << 20,
+                                           .max_rider_rows = max_rider_rows_,
+                                           .in_flight = &in_flight_,
+                                           .find_sequence = find});
   TANDEM_CHECK(valid.ok(), "{}\n{}", valid.error().message, PrintPlan(plan));
+  for (const CohortId id : plan.dropped)
+    TANDEM_CHECK(DropCohort(id), "CPU attention has stalled with cohort {}", id);
   executor_->BeginMoves(plan.moves);
   const auto reserve = [this](SequenceId id, Tier tier) {
     TANDEM_CHECK(cache_->Reserve(id, tier, request(id).num_tokens()), "no room for sequence {}", id);
   };
-  for (const PrefillChunk& chunk : plan.main.prefills) reserve(chunk.sequence, Tier::kGpu);
+  for (const PrefillChunk& chunk : plan.main.prefills) reserve(chunk.sequence, chunk.tier);
   for (const DecodeRow& row : plan.main.gpu_decodes) reserve(row.sequence, Tier::kGpu);
   for (const DecodeRow& row : plan.main.cpu_decodes) reserve(row.sequence, Tier::kCpu);
   for (const CohortStep& step : plan.cohorts) {
     for (const DecodeRow& row : step.rows) reserve(row.sequence, Tier::kCpu);
   }
-  const IterationResult result =
+  IterationResult result =
       Must(executor_->Run(plan, [this](SequenceId id) -> const Request& { return *requests_.at(id); }));
   for (const SequenceResult& sequence : result.sequences) {
+    if (sequence.failed) continue;
     Request& request = *requests_.at(sequence.sequence);
     request.num_computed_tokens = sequence.num_computed;
     if (sequence.token) request.output_tokens.push_back(sequence.token->token);
   }
+  if (result.stalled) in_flight_.clear();
+  for (size_t i = 0; i < plan.cohorts.size() && !result.stalled; ++i) {
+    const CohortStep& step = plan.cohorts[i];
+    const CohortProgress& progress = result.cohorts.at(i);
+    TANDEM_CHECK(progress.cohort == step.cohort, "progress of cohort {} instead of {}", progress.cohort,
+                 step.cohort);
+    std::erase_if(in_flight_, [&](const InFlightCohort& other) { return other.cohort == step.cohort; });
+    if (progress.cursor != kEntry) in_flight_.push_back({step.cohort, step.rows, progress.cursor});
+  }
+  return result;
+}
+
+const InFlightCohort* DecoderHarness::InFlight(CohortId id) const {
+  const auto found = std::find_if(in_flight_.begin(), in_flight_.end(),
+                                  [id](const InFlightCohort& cohort) { return cohort.cohort == id; });
+  return found == in_flight_.end() ? nullptr : &*found;
+}
+
+bool DecoderHarness::DropCohort(CohortId id) {
+  std::erase_if(in_flight_, [id](const InFlightCohort& cohort) { return cohort.cohort == id; });
+  const bool dropped = executor_->DropCohort(id);
+  if (!dropped) in_flight_.clear();
+  return dropped;
 }
 
 void DecoderHarness::Prefill(SequenceId id) {

@@ -1,6 +1,7 @@
 // A model on a backend without the engine: logits of a prompt, and hand-made plans on a real executor.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "kv/tiered_cache.h"
 #include "load/checkpoint.h"
 #include "model/decoder.h"
+#include "plan/iteration_plan.h"
 #include "request/request.h"
 
 namespace tandem {
@@ -28,7 +30,12 @@ class DecoderHarness {
     int64_t cpu_blocks = 64;
     int64_t cpu_parts = 0;  // of the cpu tier, as TieredCacheOptions has it
     int num_threads = 2;
+    std::chrono::milliseconds stall_timeout{60'000};  // of CPU attention
     std::vector<int64_t> graph_batch_sizes;
+    int64_t max_cpu_rows = 0;  // as ExecutorOptions has them
+    int64_t max_rider_rows = 64;
+    std::vector<int64_t> graph_rider_rows;
+    int64_t random_layers = 0;  // instead of the checkpoint's layers so many with random weights
   };
   // CHECKs that the checkpoint loads.
   DecoderHarness(const std::string& model_path, const Options& options);
@@ -48,8 +55,13 @@ class DecoderHarness {
   Request& AddRequest(SequenceId id, std::vector<int32_t> prompt);
   const Request& request(SequenceId id) const { return *requests_.at(id); }
 
-  // Reserves blocks for what the plan computes, runs it, appends the sampled tokens to the requests.
-  void Run(const IterationPlan& plan);
+  // Drops what the plan drops, reserves blocks for what it computes, runs it, appends the sampled tokens to
+  // the requests.
+  IterationResult Run(const IterationPlan& plan);
+  // Null if it is not in flight.
+  const InFlightCohort* InFlight(CohortId id) const;
+  // As Executor::DropCohort.
+  bool DropCohort(CohortId id);
   // Prefills the whole prompt in the gpu tier and samples the first token.
   void Prefill(SequenceId id);
   DecodeRow NextRow(SequenceId id) const { return {id, request(id).num_tokens() - 1}; }
@@ -60,6 +72,8 @@ class DecoderHarness {
   std::unique_ptr<TieredCache> cache_;
   std::unique_ptr<Executor> executor_;
   std::map<SequenceId, std::unique_ptr<Request>> requests_;
+  int64_t max_rider_rows_ = 0;
+  std::vector<InFlightCohort> in_flight_;
 };
 
 }  // namespace tandem

@@ -17,6 +17,7 @@ namespace {
 
 EngineOptions TightOptions() {
   EngineOptions options;
+  options.strategy = "gpu-only";
   options.model = FixturePath("families/llama2/model.gguf");
   options.dtype = DType::kF32;
   options.cpu_threads = 2;

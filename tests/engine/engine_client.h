@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,7 @@ class Collected {
     for (SampledToken& token : output.tokens) tokens_.push_back(std::move(token));
     finish_reason_ = output.finish_reason;
     stop_token_id_ = output.stop_token_id;
+    if (output.error) error_message_ = output.error->message;
     changed_.notify_all();
   }
   void WaitForTokens(size_t count) {
@@ -52,6 +54,8 @@ class Collected {
   }
   const std::vector<SampledToken>& tokens() const { return tokens_; }
   int32_t stop_token_id() const { return stop_token_id_; }
+  // Of a request that has ended as kError.
+  const std::string& error_message() const { return error_message_; }
 
  private:
   mutable std::mutex mutex_;
@@ -59,6 +63,7 @@ class Collected {
   std::vector<SampledToken> tokens_;
   FinishReason finish_reason_ = FinishReason::kNone;
   int32_t stop_token_id_ = -1;
+  std::string error_message_;
 };
 
 struct Submitted {
@@ -66,7 +71,9 @@ struct Submitted {
   std::shared_ptr<Collected> output;
 };
 
-inline Submitted SubmitTo(Engine& engine, RequestSpec spec) {
+// An Engine or an EngineLoop.
+template <typename EngineOrLoop>
+Submitted SubmitTo(EngineOrLoop& engine, RequestSpec spec) {
   auto collected = std::make_shared<Collected>();
   const auto id = engine.Submit(std::move(spec), collected->Callback(collected));
   EXPECT_TRUE(id.ok()) << (id.ok() ? "" : id.error().message);

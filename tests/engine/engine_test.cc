@@ -17,6 +17,7 @@ namespace {
 
 EngineOptions SmallOptions() {
   EngineOptions options;
+  options.strategy = "gpu-only";
   options.model = FixturePath("families/llama2/model.gguf");
   options.dtype = DType::kF32;
   options.cpu_threads = 2;
@@ -239,7 +240,7 @@ TEST(EngineTest, ClearErrorsForBadOptions) {
   EXPECT_NE(error_of([](EngineOptions* o) { o->model = "/no/such/model"; }).find("/no/such/model"),
             std::string::npos);
   EXPECT_NE(error_of([](EngineOptions* o) { o->device = "cuda"; }).find("cuda"), std::string::npos);
-  EXPECT_NE(error_of([](EngineOptions* o) { o->strategy = "async"; }).find("async"), std::string::npos);
+  EXPECT_NE(error_of([](EngineOptions* o) { o->strategy = "fastest"; }).find("fastest"), std::string::npos);
   EXPECT_NE(error_of([](EngineOptions* o) { o->dtype = DType::kF16; }).find("fp16"), std::string::npos);
   EXPECT_NE(error_of([](EngineOptions* o) { o->max_model_len = 1 << 20; }).find("max-model-len"),
             std::string::npos);

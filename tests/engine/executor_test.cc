@@ -5,67 +5,22 @@
 
 #include <gtest/gtest.h>
 
-#include <numeric>
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "conformance/decoder_harness.h"
 #include "conformance/fixtures.h"
+#include "engine/executor_fixture.h"
+#include "engine/held_workers.h"
 
 namespace tandem {
 namespace {
 
-constexpr int kNumSequences = 6;
-constexpr size_t kNumTokens = 12;
-
-std::vector<int32_t> PromptOf(SequenceId id) {
-  std::vector<int32_t> prompt(5 + 11 * static_cast<size_t>(id));
-  for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>((i * 37 + id * 101 + 3) % 300);
-  return prompt;
-}
-
-// The parameter: parts of the cpu tier (NUMA nodes).
-class ExecutorTest : public ::testing::TestWithParam<int64_t> {
- protected:
-  ExecutorTest() : harness_(FixturePath("families/llama3"), {.cpu_parts = GetParam()}) {
-    for (SequenceId id = 0; id < kNumSequences; ++id) {
-      harness_.AddRequest(id, PromptOf(id));
-      harness_.Prefill(id);
-    }
-    // The reference: one sequence at a time, gpu tier only.
-    DecoderHarness reference(FixturePath("families/llama3"), {.num_threads = 1});
-    for (SequenceId id = 0; id < kNumSequences; ++id) {
-      reference.AddRequest(id, PromptOf(id));
-      reference.Prefill(id);
-      while (reference.request(id).output_tokens.size() < kNumTokens) {
-        IterationPlan plan;
-        plan.main.gpu_decodes.push_back(reference.NextRow(id));
-        reference.Run(plan);
-      }
-      expected_.push_back(reference.request(id).output_tokens);
-    }
-  }
-
-  void MoveToCpu(const std::vector<SequenceId>& ids) {
-    IterationPlan plan;
-    for (const SequenceId id : ids) plan.moves.push_back({id, Tier::kCpu});
-    harness_.Run(plan);
-  }
-
-  bool Unfinished(SequenceId id) const { return harness_.request(id).output_tokens.size() < kNumTokens; }
-
-  void ExpectReferenceTokens() {
-    for (SequenceId id = 0; id < kNumSequences; ++id) {
-      std::vector<int32_t> tokens = harness_.request(id).output_tokens;
-      tokens.resize(std::min(tokens.size(), kNumTokens));
-      EXPECT_EQ(tokens, expected_[id]) << "sequence " << id;
-    }
-  }
-
-  int64_t num_layers() const { return harness_.config().num_layers; }
-
-  DecoderHarness harness_;
-  std::vector<std::vector<int32_t>> expected_;
-};
+class ExecutorTest : public ExecutorFixture {};
 
 TEST_P(ExecutorTest, BatchedGpuDecodes) {
   while (Unfinished(0)) {
@@ -198,8 +153,8 @@ TEST_P(ExecutorTest, DroppedCohortMayEnterAgain) {
   enter.cohorts.push_back(
       {.cohort = 1, .rows = rows, .cursor = kEntry, .visits = {{kEntry, kEntry}, {0, 0}}});
   harness_.Run(enter);
-  harness_.executor().DropCohort(1);
-  harness_.executor().DropCohort(1);
+  EXPECT_TRUE(harness_.DropCohort(1));
+  EXPECT_TRUE(harness_.DropCohort(1));
   while (Unfinished(0)) {
     IterationPlan plan;
     for (const SequenceId id : {0, 2, 4, 5}) plan.main.gpu_decodes.push_back(harness_.NextRow(id));
@@ -239,7 +194,198 @@ TEST_P(ExecutorTest, ChunkedPrefillBesideDecodesAndMovesBack) {
   EXPECT_EQ(harness_.cache().free_blocks(Tier::kCpu), harness_.cache().total_blocks(Tier::kCpu));
 }
 
-INSTANTIATE_TEST_SUITE_P(CpuParts, ExecutorTest, testing::Values(1, 2));
+// The prompts pass through the device to the cpu tier, in chunks that end inside blocks and beside each
+// other, and take no block of the gpu tier.
+TEST_P(ExecutorTest, PrefillToTheCpuTier) {
+  const std::vector<SequenceId> moved = {1, 4, 5};
+  for (const SequenceId id : moved) {
+    harness_.cache().Release(id);
+    harness_.AddRequest(id, PromptOf(id));
+  }
+  const int64_t gpu_blocks_free = harness_.cache().free_blocks(Tier::kGpu);
+  for (int64_t chunk = 7; harness_.request(5).output_tokens.empty(); chunk += 13) {
+    IterationPlan plan;
+    for (const SequenceId id : moved) {
+      const Request& request = harness_.request(id);
+      const int64_t start = request.num_computed_tokens;
+      const int64_t num_tokens = std::min(chunk, request.num_tokens() - start);
+      if (!request.output_tokens.empty()) {
+        plan.main.cpu_decodes.push_back(harness_.NextRow(id));
+      } else {
+        plan.main.prefills.push_back({.sequence = id,
+                                      .start = start,
+                                      .num_tokens = num_tokens,
+                                      .samples = start + num_tokens == request.num_tokens(),
+                                      .tier = Tier::kCpu});
+      }
+    }
+    plan.main.gpu_decodes.push_back(harness_.NextRow(0));
+    harness_.Run(plan);
+    EXPECT_EQ(harness_.cache().free_blocks(Tier::kGpu), gpu_blocks_free);
+  }
+  while (Unfinished(0) || Unfinished(1) || Unfinished(5)) {
+    IterationPlan plan;
+    for (const SequenceId id : {0, 2, 3}) plan.main.gpu_decodes.push_back(harness_.NextRow(id));
+    plan.main.cpu_decodes.push_back(harness_.NextRow(4));
+    CohortStep& step = plan.cohorts.emplace_back();
+    for (const SequenceId id : {1, 5}) step.rows.push_back(harness_.NextRow(id));
+    for (int64_t layer = kEntry; layer < num_layers(); ++layer) step.visits.push_back({layer, layer});
+    harness_.Run(plan);
+  }
+  ExpectReferenceTokens();
+}
+
+// What moves decodes in its new tier in the same iteration, and what it leaves is written by others there.
+TEST_P(ExecutorTest, MovedSequencesDecodeAtOnce) {
+  // Fills the gpu tier but for two blocks, so that the moves must hand theirs on.
+  TieredCache& cache = harness_.cache();
+  constexpr SequenceId kFiller = 99;
+  const int64_t spare_tokens = (cache.free_blocks(Tier::kGpu) - 2) * cache.block_size();
+  ASSERT_TRUE(cache.Reserve(kFiller, Tier::kGpu, spare_tokens));
+  std::vector<Tier> tiers(kNumSequences, Tier::kGpu);
+  for (int iteration = 0; Unfinished(0) || Unfinished(3); ++iteration) {
+    IterationPlan plan;
+    // Now one goes out, now it comes back while another goes.
+    for (SequenceId id = 0; id < kNumSequences; ++id) {
+      const bool toggles = (iteration + static_cast<int>(id)) % 3 == 0;
+      if (!toggles) continue;
+      Tier& tier = tiers[id];
+      tier = tier == Tier::kGpu ? Tier::kCpu : Tier::kGpu;
+      plan.moves.push_back({id, tier});
+    }
+    for (SequenceId id = 0; id < kNumSequences; ++id)
+      (tiers[id] == Tier::kGpu ? plan.main.gpu_decodes : plan.main.cpu_decodes)
+          .push_back(harness_.NextRow(id));
+    harness_.Run(plan);
+  }
+  ExpectReferenceTokens();
+  EXPECT_EQ(cache.in_flight_blocks(Tier::kGpu), 0);
+  EXPECT_EQ(cache.in_flight_blocks(Tier::kCpu), 0);
+}
+
+// The same where the cpu tier is full: what goes out needs the blocks of what comes in.
+TEST_P(ExecutorTest, MovesFindRoomInEitherOrder) {
+  TieredCache& cache = harness_.cache();
+  const auto run = [&](std::vector<Move> moves, const std::vector<SequenceId>& on_cpu) {
+    IterationPlan plan;
+    plan.moves = std::move(moves);
+    for (SequenceId id = 0; id < kNumSequences; ++id) {
+      const bool cpu = std::find(on_cpu.begin(), on_cpu.end(), id) != on_cpu.end();
+      (cpu ? plan.main.cpu_decodes : plan.main.gpu_decodes).push_back(harness_.NextRow(id));
+    }
+    harness_.Run(plan);
+  };
+  run({{0, Tier::kCpu}}, {0});
+  constexpr SequenceId kFiller = 99;
+  ASSERT_TRUE(cache.Reserve(kFiller, Tier::kCpu, cache.free_blocks(Tier::kCpu) * cache.block_size()));
+  ASSERT_EQ(cache.free_blocks(Tier::kCpu), 0);
+  ASSERT_LE(cache.held_blocks(1), cache.held_blocks(0));
+  run({{1, Tier::kCpu}, {0, Tier::kGpu}}, {1});
+  EXPECT_EQ(cache.tier_of(0), Tier::kGpu);
+  EXPECT_EQ(cache.tier_of(1), Tier::kCpu);
+  cache.Release(kFiller);
+  while (Unfinished(0) || Unfinished(3)) run({}, {1});
+  ExpectReferenceTokens();
+}
+
+// Workers that do not come back: the rows concerned fail, the others are right, and once the workers are back
+// everything goes on.
+TEST(StallTest, EndsInAnErrorAndRecovers) {
+  DecoderHarness harness(FixturePath("families/llama3"), {.stall_timeout = std::chrono::milliseconds(200)});
+  DecoderHarness reference(FixturePath("families/llama3"), {});
+  for (SequenceId id = 0; id < 3; ++id) {
+    for (DecoderHarness* each : {&harness, &reference}) {
+      each->AddRequest(id, PromptOf(id));
+      each->Prefill(id);
+    }
+  }
+  const auto decode_on_gpu = [](DecoderHarness* each, const std::vector<SequenceId>& ids) {
+    IterationPlan plan;
+    for (const SequenceId id : ids) plan.main.gpu_decodes.push_back(each->NextRow(id));
+    return each->Run(plan);
+  };
+  IterationPlan move;
+  move.moves = {{1, Tier::kCpu}, {2, Tier::kCpu}};
+  harness.Run(move);
+
+  auto held = std::make_unique<HeldWorkers>(harness.executor().cpu_attention());
+  IterationPlan plan;
+  plan.main.gpu_decodes.push_back(harness.NextRow(0));
+  plan.main.cpu_decodes.push_back(harness.NextRow(1));
+  CohortStep& step = plan.cohorts.emplace_back();
+  step.rows.push_back(harness.NextRow(2));
+  for (int64_t layer = kEntry; layer < harness.config().num_layers; ++layer)
+    step.visits.push_back({layer, layer});
+  const IterationResult result = harness.Run(plan);
+  EXPECT_TRUE(result.stalled);
+  ASSERT_EQ(result.sequences.size(), 3U);
+  for (const SequenceResult& sequence : result.sequences)
+    EXPECT_EQ(sequence.failed, sequence.sequence != 0) << sequence.sequence;
+  decode_on_gpu(&reference, {0, 1, 2});
+  EXPECT_EQ(harness.request(0).output_tokens, reference.request(0).output_tokens);
+  EXPECT_FALSE(harness.executor().CpuTierUsable());
+  decode_on_gpu(&harness, {0});
+  decode_on_gpu(&reference, {0});
+
+  held.reset();
+  while (!harness.executor().CpuTierUsable()) std::this_thread::yield();
+  // What failed was not computed: the same rows once more.
+  plan.main.gpu_decodes = {harness.NextRow(0)};
+  EXPECT_FALSE(harness.Run(plan).stalled);
+  decode_on_gpu(&reference, {0});
+  for (SequenceId id = 0; id < 3; ++id)
+    EXPECT_EQ(harness.request(id).output_tokens, reference.request(id).output_tokens) << id;
+}
+
+// A cohort that was in flight without a visit is lost with the others: its flags are aborted too.
+TEST(StallTest, FailsCohortsThatDidNotVisit) {
+  DecoderHarness harness(FixturePath("families/llama3"), {.stall_timeout = std::chrono::milliseconds(100)});
+  DecoderHarness reference(FixturePath("families/llama3"), {});
+  for (SequenceId id = 0; id < 3; ++id) {
+    for (DecoderHarness* each : {&harness, &reference}) {
+      each->AddRequest(id, PromptOf(id));
+      each->Prefill(id);
+    }
+  }
+  IterationPlan move;
+  move.moves = {{0, Tier::kCpu}, {1, Tier::kCpu}, {2, Tier::kCpu}};
+  harness.Run(move);
+  IterationPlan enter;
+  enter.cohorts.push_back(
+      {.cohort = 1, .rows = {harness.NextRow(1), harness.NextRow(2)}, .visits = {{kEntry, kEntry}}});
+  harness.Run(enter);
+  {
+    const HeldWorkers held(harness.executor().cpu_attention());
+    IterationPlan plan;
+    plan.main.cpu_decodes.push_back(harness.NextRow(0));
+    const IterationResult result = harness.Run(plan);
+    EXPECT_TRUE(result.stalled);
+    std::vector<SequenceId> failed;
+    for (const SequenceResult& sequence : result.sequences) {
+      EXPECT_TRUE(sequence.failed);
+      failed.push_back(sequence.sequence);
+    }
+    std::sort(failed.begin(), failed.end());
+    EXPECT_EQ(failed, (std::vector<SequenceId>{0, 1, 2}));
+  }
+  while (!harness.executor().CpuTierUsable()) std::this_thread::yield();
+  // The same cohort from its entry.
+  enter.main.cpu_decodes.push_back(harness.NextRow(0));
+  enter.cohorts[0].visits.clear();
+  for (int64_t layer = kEntry; layer < harness.config().num_layers; ++layer)
+    enter.cohorts[0].visits.push_back({layer, layer});
+  EXPECT_FALSE(harness.Run(enter).stalled);
+  IterationPlan on_gpu;
+  for (SequenceId id = 0; id < 3; ++id) on_gpu.main.gpu_decodes.push_back(reference.NextRow(id));
+  reference.Run(on_gpu);
+  for (SequenceId id = 0; id < 3; ++id)
+    EXPECT_EQ(harness.request(id).output_tokens, reference.request(id).output_tokens) << id;
+}
+
+INSTANTIATE_TEST_SUITE_P(Machines, ExecutorTest,
+                         testing::Values(Machine{"host", 1}, Machine{"host", 2}, Machine{"cuda", 1},
+                                         Machine{"cuda", 2}),
+                         NameOfMachine);
 
 }  // namespace
 }  // namespace tandem

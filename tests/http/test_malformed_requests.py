@@ -119,6 +119,8 @@ def json_cases():
     for value in ("x", 1, [True]):
         body = {**VALID[CHAT], "stream": True, "stream_options": {"include_usage": value}}
         yield CHAT, json.dumps(body).encode(), "stream_options.include_usage"
+        body["stream_options"] = {"include_usage": True, "continuous_usage_stats": value}
+        yield CHAT, json.dumps(body).encode(), "stream_options.continuous_usage_stats"
     yield CHAT, json.dumps({**VALID[CHAT], "tools": [1]}).encode(), "tools[0]"
     yield CHAT, json.dumps({**VALID[CHAT], "logprobs": True, "top_logprobs": 21}).encode(), "top_logprobs"
     for body, param in (({}, "prompt"), ({"prompt": 5}, "prompt"), ({"prompt": ["a"]}, "prompt"),

@@ -61,6 +61,14 @@ def test_include_usage(client):
     assert all(chunk.usage is None for chunk in chunks[:-1])
 
 
+def test_continuous_usage(client):
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    # Bytes that are no text yet give tokens without text.
+    chunks = list(complete(client, prompt="🤗 🦙 🤗 🦙 🤗", max_tokens=24, stream=True, stream_options=options))
+    assert [chunk.usage.completion_tokens for chunk in chunks] == [*range(1, 25), 24]
+    assert all(chunk.usage.prompt_tokens == chunks[-1].usage.prompt_tokens for chunk in chunks)
+
+
 def test_chat(client):
     answer = chat(client)
     message = answer.choices[0].message
@@ -244,6 +252,22 @@ def test_chat_template_options(client, server):
     assert chat(client).usage.prompt_tokens == with_prompt["count"]
 
 
+def test_service_tier(client):
+    assert chat(client).service_tier is None
+    assert chat(client, service_tier="auto").service_tier == "default"
+    assert chat(client, service_tier="priority").service_tier == "default"
+    flexible = chat(client, service_tier="flex")
+    assert flexible.service_tier == "flex"
+    assert flexible.choices[0].message.content == chat(client).choices[0].message.content
+    chunks = list(chat(client, service_tier="flex", stream=True, stream_options={"include_usage": True}))
+    assert {chunk.service_tier for chunk in chunks} == {"flex"}
+    completion = complete(client, extra_body={"service_tier": "flex"})
+    assert completion.model_extra["service_tier"] == "flex"
+    with pytest.raises(openai.BadRequestError) as unknown:
+        chat(client, service_tier="gold")
+    assert unknown.value.param == "service_tier"
+
+
 def test_tokenize_round_trip(server):
     text = "Grüße, 世界 🙂!"
     status, tokens = server.post("/tokenize", {"prompt": text, "add_special_tokens": False, "return_token_strs": True})
@@ -294,6 +318,7 @@ def test_metrics_have_vllm_names(client, server):
     assert after["vllm:request_success_total"] == before["vllm:request_success_total"] + 1
     assert after["vllm:kv_cache_usage_perc"] == 0
     names = ("vllm:num_requests_waiting", "vllm:num_preemptions_total", "vllm:prompt_tokens_total",
-             "vllm:cache_config_info", "tandem:kv_blocks_free", "tandem:iterations_total")
+             "vllm:cache_config_info", "tandem:kv_blocks_free", "tandem:iterations_total", "tandem:cpu_tier_tokens_total")
     assert all(name in after for name in names)
+    assert after["tandem:strategy_iterations_total"] == after["tandem:iterations_total"]
     assert any(f'model_name="{MODEL_NAME}"' in name for name in after)

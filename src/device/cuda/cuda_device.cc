@@ -16,6 +16,7 @@
 #include "device/cuda/fifo_cuda_stream.h"
 #include "device/cuda/stamp.h"
 #include "device/host/host_device.h"
+#include "device/touch_pages.h"
 
 namespace tandem {
 namespace {
@@ -57,6 +58,9 @@ class CudaDevice : public Device {
   CudaDevice& operator=(const CudaDevice&) = delete;
 
   Status Open(const CudaDeviceOptions& options) {
+    // A stream that waits for a flag must not hold up another one that shares its hardware queue; by default
+    // there are 8 queues. Read when the context is created.
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     int num_gpus = 0;
     if (const cudaError_t error = cudaGetDeviceCount(&num_gpus); error != cudaSuccess)
       return Unavailable(error);
@@ -263,6 +267,8 @@ class CudaDevice : public Device {
       return Buffer(data, size_bytes, [](void* address) { cudaFreeHost(address); });
     }
     TANDEM_ASSIGN_OR_RETURN(Buffer pages, host_->Allocate(size_bytes, MemoryKind::kPinned, what, options));
+    // The driver would have them provided one after the other.
+    TouchPages(pages.data(), size_bytes);
     if (cudaHostRegister(pages.data(), size_bytes, cudaHostRegisterPortable | cudaHostRegisterMapped) !=
         cudaSuccess) {
       cudaGetLastError();

@@ -144,6 +144,33 @@ TEST_F(CudaDeviceTest, GraphReadsItsMemoryAnewOnEveryLaunch) {
   }
 }
 
+TEST_F(CudaDeviceTest, GraphOfTwoStreamsRunsInTheOrderOfItsEvents) {
+  const Buffer in = Memory(4, MemoryKind::kPinned);
+  const Buffer between = Memory(8, MemoryKind::kDevice);
+  const Buffer out = Memory(4, MemoryKind::kPinned);
+  const auto branch = device_->CreateStream(StreamKind::kCompute, "branch");
+  const auto forked = device_->CreateEvent();
+  const auto joined = device_->CreateEvent();
+  stream_->BeginCapture();
+  stream_->Copy(between.data(), in.data(), 4);
+  stream_->Record(*forked);
+  branch->Wait(*forked);
+  branch->Copy(between.as<int>() + 1, between.data(), 4);
+  branch->Record(*joined);
+  stream_->Wait(*joined);
+  stream_->Copy(out.data(), between.as<int>() + 1, 4);
+  const auto graph = stream_->EndCapture();
+  for (int value = 1; value < 4; ++value) {
+    *in.as<int>() = value;
+    // The branch, and the events once they are recorded, are free for other work.
+    branch->Record(*joined);
+    stream_->Wait(*joined);
+    stream_->Launch(*graph);
+    stream_->Synchronize();
+    EXPECT_EQ(*out.as<int>(), value);
+  }
+}
+
 TEST_F(CudaDeviceTest, StampsFollowTheHostClock) {
   const Buffer stamps = Memory(2 * sizeof(uint64_t), MemoryKind::kPinned);
   const int64_t offset = device_->ClockOffsetNs();

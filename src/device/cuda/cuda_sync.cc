@@ -11,6 +11,7 @@ namespace {
 
 constexpr size_t kPageBytes = 4096;
 constexpr size_t kLineBytes = 64;
+// Values in use are smaller.
 constexpr uint32_t kAbortValue = uint32_t{1} << 30;
 
 }  // namespace
@@ -25,6 +26,18 @@ CudaEvent::~CudaEvent() {
 
 void CudaEvent::Synchronize() {
   TANDEM_CUDA_CHECK(cudaEventSynchronize(event_));
+}
+
+bool CudaEvent::SynchronizeFor(std::chrono::microseconds timeout) {
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  // The runtime has no such wait. Unlike its own it leaves the core, which a worker of CPU attention may
+  // need.
+  constexpr std::chrono::microseconds kNap{20};
+  while (!Complete()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    std::this_thread::sleep_for(kNap);
+  }
+  return true;
 }
 
 bool CudaEvent::Complete() const {
@@ -80,7 +93,8 @@ uint32_t CudaFlag::value() const {
 
 bool CudaFlag::Wait(uint32_t value) {
   constexpr int kSpins = 4096;
-  for (int spins = 0; this->value() < value && !aborted(); ++spins) {
+  // Also satisfied by an abort.
+  for (int spins = 0; this->value() < value; ++spins) {
     if (spins < kSpins) {
       CpuRelax();
     } else {
@@ -91,16 +105,18 @@ bool CudaFlag::Wait(uint32_t value) {
 }
 
 void CudaFlag::Abort() {
-  aborted_.store(true, std::memory_order_release);
-  std::atomic_ref(*word_).fetch_add(kAbortValue, std::memory_order_release);
+  std::atomic_ref word(*word_);
+  uint32_t current = word.load(std::memory_order_relaxed);
+  while (current < kAbortValue &&
+         !word.compare_exchange_weak(current, current + kAbortValue, std::memory_order_release)) {
+  }
 }
 
 bool CudaFlag::aborted() const {
-  return aborted_.load(std::memory_order_acquire);
+  return value() >= kAbortValue;
 }
 
 void CudaFlag::Reset() {
-  aborted_.store(false, std::memory_order_release);
   std::atomic_ref(*word_).store(0, std::memory_order_release);
 }
 

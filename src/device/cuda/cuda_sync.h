@@ -20,6 +20,7 @@ class CudaEvent : public Event {
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
   void Synchronize() override;
+  bool SynchronizeFor(std::chrono::microseconds timeout) override;
   bool Complete() const override;
   cudaEvent_t handle() const { return event_; }
 
@@ -41,7 +42,8 @@ class FlagWords {
 };
 
 // The word lies in pinned memory: streams read and write it by stream memory operations, host threads by
-// atomics. Streams compare cyclically, so an abort moves the word far ahead of every value in use.
+// atomics. Streams compare cyclically, so an abort moves the word far ahead of every value in use. Nothing
+// but the word tells of an abort: whoever has seen it may reset the flag.
 class CudaFlag : public Flag {
  public:
   explicit CudaFlag(std::shared_ptr<FlagWords> words);
@@ -60,7 +62,6 @@ class CudaFlag : public Flag {
  private:
   std::shared_ptr<FlagWords> words_;
   uint32_t* word_;
-  std::atomic<bool> aborted_{false};
 };
 
 }  // namespace tandem

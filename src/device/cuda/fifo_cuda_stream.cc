@@ -63,6 +63,14 @@ void FifoCudaStream::Record(Event& event) {
 
 void FifoCudaStream::Wait(Event& event) {
   TANDEM_CUDA_CHECK(cudaStreamWaitEvent(stream_, dynamic_cast<CudaEvent&>(event).handle()));
+  // Now, as the wait may be what draws this stream into the capture.
+  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+  TANDEM_CUDA_CHECK(cudaStreamIsCapturing(stream_, &status), "stream {}", name_);
+  joined_ = status == cudaStreamCaptureStatusActive;
+}
+
+bool FifoCudaStream::TakeJoin() {
+  return std::exchange(joined_, false);
 }
 
 void FifoCudaStream::SetFlag(Flag& flag, uint32_t value) {

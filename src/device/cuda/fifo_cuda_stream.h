@@ -24,6 +24,7 @@ class FifoCudaStream : public CudaStream {
   cudaStream_t handle() const override { return stream_; }
   const CudaTarget& target() const override { return target_; }
   void AfterSynchronize(std::function<void()> work) override;
+  bool TakeJoin() override;
 
   std::string_view name() const override { return name_; }
   void Copy(void* dst, const void* src, size_t size_bytes) override;
@@ -47,6 +48,7 @@ class FifoCudaStream : public CudaStream {
   const CudaTarget& target_;
   const std::string name_;
   std::vector<std::function<void()>> after_synchronize_;
+  bool joined_ = false;  // since the last kernel, in a capture
 };
 
 }  // namespace tandem

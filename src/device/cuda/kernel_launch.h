@@ -44,7 +44,8 @@ void LaunchKernel(std::string_view op, void (*kernel)(Parameters...), dim3 grid,
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   attribute.val.programmaticStreamSerializationAllowed = 1;
   config.attrs = &attribute;
-  config.numAttrs = stream.target().compute_capability >= 90 ? 1 : 0;
+  const bool joins = stream.TakeJoin();
+  config.numAttrs = stream.target().compute_capability >= 90 && !joins ? 1 : 0;
   TANDEM_CUDA_CHECK(
       cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(std::forward<Arguments>(arguments))...),
       "{}: grid {}x{}x{}, block {}, {} bytes of shared memory", op, grid.x, grid.y, grid.z, block.x,

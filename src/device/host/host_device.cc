@@ -9,20 +9,18 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstring>
-#include <deque>
 #include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
-#include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "base/log.h"
 #include "base/param_error.h"
 #include "base/topology.h"
+#include "device/host/fifo_stream.h"
 #include "device/host/host_sync.h"
 
 namespace tandem {
@@ -124,140 +122,6 @@ Error NotEnoughMemory(size_t size_bytes, std::string_view what, const AllocateOp
                         RoundUp(size_bytes, kBytesPerMiB) / kBytesPerMiB, reason, remedy);
 }
 
-struct HostGraph : Graph {
-  std::vector<HostStream::Work> work;
-};
-
-class FifoStream : public HostStream {
- public:
-  FifoStream(int num_threads, std::string_view name)
-      : name_(name), pool_(num_threads, name), worker_([this] { WorkerMain(); }) {}
-
-  ~FifoStream() override {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    queue_changed_.notify_one();
-    worker_.join();
-  }
-
-  std::string_view name() const override { return name_; }
-
-  void Enqueue(Work work) override {
-    if (capture_ != nullptr) {
-      capture_->work.push_back(std::move(work));
-      return;
-    }
-    {
-      const std::lock_guard lock(mutex_);
-      queue_.push_back(std::move(work));
-    }
-    queue_changed_.notify_one();
-  }
-
-  void Copy(void* dst, const void* src, size_t size_bytes) override {
-    Enqueue([=](ComputePool&) { std::memcpy(dst, src, size_bytes); });
-  }
-
-  void CopyRows(void* dst, size_t dst_stride_bytes, const void* src, size_t src_stride_bytes,
-                size_t row_bytes, size_t num_rows) override {
-    TANDEM_CHECK(row_bytes <= dst_stride_bytes && row_bytes <= src_stride_bytes,
-                 "rows of {} bytes, strides {} and {}", row_bytes, dst_stride_bytes, src_stride_bytes);
-    Enqueue([=](ComputePool&) {
-      auto* to = static_cast<std::byte*>(dst);
-      const auto* from = static_cast<const std::byte*>(src);
-      for (size_t row = 0; row < num_rows; ++row) {
-        std::memcpy(to + row * dst_stride_bytes, from + row * src_stride_bytes, row_bytes);
-      }
-    });
-  }
-
-  void BeginCapture() override {
-    TANDEM_CHECK(capture_ == nullptr, "stream {} is recording already", name_);
-    capture_ = std::make_unique<HostGraph>();
-  }
-  std::unique_ptr<Graph> EndCapture() override {
-    TANDEM_CHECK(capture_ != nullptr, "stream {} is not recording", name_);
-    return std::move(capture_);
-  }
-  void Launch(Graph& graph) override {
-    auto& host_graph = dynamic_cast<HostGraph&>(graph);
-    Enqueue([&host_graph](ComputePool& pool) {
-      for (const Work& work : host_graph.work) work(pool);
-    });
-  }
-
-  void Stamp(uint64_t* time_ns) override {
-    Enqueue([time_ns](ComputePool&) {
-      *time_ns = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
-                                           std::chrono::steady_clock::now().time_since_epoch())
-                                           .count());
-    });
-  }
-
-  // Profilers of host code see functions; there is nothing to add.
-  void BeginRange(const char* /*name*/) override {}
-  void EndRange() override {}
-
-  void Record(Event& event) override {
-    TANDEM_CHECK(capture_ == nullptr, "stream {}: an event in a graph", name_);
-    auto& host_event = dynamic_cast<HostEvent&>(event);
-    const uint64_t number = host_event.BeginRecord();
-    Enqueue([&host_event, number](ComputePool&) { host_event.CompleteRecord(number); });
-  }
-
-  void Wait(Event& event) override {
-    TANDEM_CHECK(capture_ == nullptr, "stream {}: an event in a graph", name_);
-    auto& host_event = dynamic_cast<HostEvent&>(event);
-    const uint64_t number = host_event.latest_record();
-    Enqueue([&host_event, number](ComputePool&) { host_event.WaitFor(number); });
-  }
-
-  void SetFlag(Flag& flag, uint32_t value) override {
-    Enqueue([&flag, value](ComputePool&) { flag.Set(value); });
-  }
-
-  void WaitFlag(Flag& flag, uint32_t value) override {
-    // An abort is seen by whoever reads the flag after the iteration; the stream just goes on.
-    Enqueue([&flag, value](ComputePool&) { static_cast<void>(flag.Wait(value)); });
-  }
-
-  void Synchronize() override {
-    HostEvent event;
-    Record(event);
-    event.Synchronize();
-  }
-
- private:
-  void WorkerMain() {
-    SetThreadName(name_);
-    std::deque<Work> batch;
-    while (true) {
-      {
-        std::unique_lock lock(mutex_);
-        queue_changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
-        if (queue_.empty()) return;
-        batch.swap(queue_);
-      }
-      for (Work& work : batch) {
-        work(pool_);
-        work = nullptr;
-      }
-      batch.clear();
-    }
-  }
-
-  const std::string name_;
-  ComputePool pool_;
-  std::unique_ptr<HostGraph> capture_;  // null: not recording
-  std::mutex mutex_;
-  std::condition_variable queue_changed_;
-  std::deque<Work> queue_;
-  bool stopping_ = false;
-  std::thread worker_;  // last: starts when everything it uses exists
-};
-
 // What was promised: anonymous memory is taken from the machine when it is first touched, so the free memory
 // that the system reports still contains what earlier allocations will touch.
 class MemoryBooks {
@@ -354,11 +218,11 @@ class HostDevice : public Device {
   std::unique_ptr<Stream> CreateStream(StreamKind kind, std::string_view name) override {
     switch (kind) {
       case StreamKind::kCompute:
-        return std::make_unique<FifoStream>(options_.num_compute_threads, name);
+        return CreateFifoStream(options_.num_compute_threads, name);
       case StreamKind::kCopy:
         break;
     }
-    return std::make_unique<FifoStream>(1, name);
+    return CreateFifoStream(1, name);
   }
 
   std::unique_ptr<Event> CreateEvent() override { return std::make_unique<HostEvent>(); }

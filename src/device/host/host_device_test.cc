@@ -57,6 +57,35 @@ TEST_F(HostDeviceTest, EventOrdersTwoStreams) {
   for (int i = 1; i <= 50; ++i) EXPECT_EQ(seen[static_cast<size_t>(i - 1)], i);
 }
 
+TEST_F(HostDeviceTest, GraphOfTwoStreamsRunsInTheOrderOfItsEvents) {
+  auto stream = device_->CreateStream(StreamKind::kCompute, "stream");
+  auto branch = device_->CreateStream(StreamKind::kCompute, "branch");
+  auto forked = device_->CreateEvent();
+  auto joined = device_->CreateEvent();
+  std::vector<int> order;
+  const auto add = [&order](Stream& to, int value) {
+    AsHostStream(to).Enqueue([&order, value](ComputePool&) { order.push_back(value); });
+  };
+  stream->BeginCapture();
+  for (int i = 0; i < 4; i += 2) {
+    add(*stream, i);
+    stream->Record(*forked);
+    branch->Wait(*forked);
+    add(*branch, i + 1);
+    branch->Record(*joined);
+    stream->Wait(*joined);
+  }
+  const auto graph = stream->EndCapture();
+  EXPECT_TRUE(order.empty());
+  // The branch is free again, and so are the events once they are recorded.
+  add(*branch, 10);
+  branch->Record(*joined);
+  stream->Wait(*joined);
+  stream->Launch(*graph);
+  stream->Synchronize();
+  EXPECT_EQ(order, (std::vector<int>{10, 0, 1, 2, 3}));
+}
+
 TEST_F(HostDeviceTest, EventNeverRecordedIsComplete) {
   auto event = device_->CreateEvent();
   EXPECT_TRUE(event->Complete());

@@ -40,6 +40,12 @@ void HostEvent::Synchronize() {
   WaitFor(latest_record());
 }
 
+bool HostEvent::SynchronizeFor(std::chrono::microseconds timeout) {
+  const uint64_t number = latest_record();
+  std::unique_lock lock(mutex_);
+  return completed_changed_.wait_for(lock, timeout, [&] { return completed_ >= number; });
+}
+
 bool HostEvent::Complete() const {
   const std::lock_guard lock(mutex_);
   return completed_ >= recorded_;

@@ -13,6 +13,7 @@ namespace tandem {
 class HostEvent : public Event {
  public:
   void Synchronize() override;
+  bool SynchronizeFor(std::chrono::microseconds timeout) override;
   bool Complete() const override;
 
   // Called when a Record is enqueued: the number that its completion will carry.
@@ -23,11 +24,22 @@ class HostEvent : public Event {
   uint64_t latest_record() const;
   void WaitFor(uint64_t number);
 
+  // Of a Record that is part of a graph: the graph, and the stream with the number of its works in the graph
+  // so far. For the thread that enqueues.
+  struct Mark {
+    Graph* graph = nullptr;
+    const Stream* stream = nullptr;
+    int64_t num_works = 0;
+  };
+  void set_mark(const Mark& mark) { mark_ = mark; }
+  const Mark& mark() const { return mark_; }
+
  private:
   mutable std::mutex mutex_;
   std::condition_variable completed_changed_;
   uint64_t recorded_ = 0;
   uint64_t completed_ = 0;
+  Mark mark_;
 };
 
 class HostFlag : public Flag {

@@ -68,7 +68,7 @@ __device__ float Dot8(const float* q, const T* k) {
 }
 
 // The sequence that row is of, counted from the first sequence's first row.
-__device__ int SequenceOfRow(const PlannedSequence* sequences, int count, int row) {
+__device__ int SequenceOfRow(const AttentionPlanSequence* sequences, int count, int row) {
   int low = 0;
   int high = count - 1;
   while (low < high) {
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(kWarps * 32) AttentionFallbackKernel(const Fal
   float* q = all_q[warp];
   const int head_dim = params.head_dim;
   const auto* header = reinterpret_cast<const PlanHeader*>(params.plan);
-  const auto* sequences = reinterpret_cast<const PlannedSequence*>(params.plan + params.sequences);
+  const auto* sequences = reinterpret_cast<const AttentionPlanSequence*>(params.plan + params.sequences);
   const int num_sequences = __ldcg(&header->num_sequences);
   // A decode has one row.
   const int num_decodes = __ldcg(&header->num_decodes);
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kWarps * 32) AttentionFallbackKernel(const Fal
     const int row_in_batch = first_row + static_cast<int>(item / params.num_heads);
     const int head = static_cast<int>(item % params.num_heads);
     const int kv_head = head / (params.num_heads / params.num_kv_heads);
-    const PlannedSequence& sequence = sequences[SequenceOfRow(sequences, num_sequences, row_in_batch)];
+    const AttentionPlanSequence& sequence = sequences[SequenceOfRow(sequences, num_sequences, row_in_batch)];
     const int row_in_sequence = row_in_batch - __ldcg(&sequence.rows_before);
     const int64_t row = __ldcg(&sequence.row_begin) + row_in_sequence;
     const int visible = __ldcg(&sequence.context_len) - __ldcg(&sequence.num_rows) + row_in_sequence + 1;

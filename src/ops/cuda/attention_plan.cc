@@ -116,7 +116,7 @@ void CudaAttentionPlan::Plan(CudaStream& stream, const AttentionBatch& batch) {
   num_decodes_ = 0;
 
   auto* words = staging_.as<int32_t>();
-  auto* planned = reinterpret_cast<PlannedSequence*>(words + offsets_.sequences());
+  auto* planned = reinterpret_cast<AttentionPlanSequence*>(words + offsets_.sequences());
   int32_t table = offsets_.tables(static_cast<int32_t>(num_sequences));
   int64_t num_blocks = 0;
   int32_t tile = 0;
@@ -168,7 +168,7 @@ void CudaAttentionPlan::Plan(CudaStream& stream, const AttentionBatch& batch) {
                                            .num_tiles = tile,
                                            .tiles_per_cta = tiles_per_cta,
                                            .unused = {}};
-  const auto* first = reinterpret_cast<const PlannedSequence*>(words + offsets_.sequences());
+  const auto* first = reinterpret_cast<const AttentionPlanSequence*>(words + offsets_.sequences());
   int32_t* first_sequences = words + offsets_.first_sequences();
   int32_t sequence = 0;
   for (int32_t cta = 0; cta < offsets_.num_ctas; ++cta) {

@@ -1,6 +1,7 @@
 // What an attention plan holds in GPU memory, as 32-bit words, for the kernels that read it:
 //
-//   [PlanHeader][first sequence of every CTA of the decode kernel][PlannedSequence x (n + 1)][block tables]
+//   [PlanHeader][first sequence of every CTA of the decode kernel][AttentionPlanSequence x (n + 1)][block
+//   tables]
 //
 // Everything lies at the same place in every plan of one CudaAttentionPlan, except that the block tables
 // follow the last sequence, so that one copy carries what is used. A plan of zeros is that of an empty batch.
@@ -29,7 +30,7 @@ struct PlanHeader {
 static_assert(sizeof(PlanHeader) % 16 == 0);
 
 // One more follows the last: row_begin, context_len and table_begin are 0, the other two the totals.
-struct PlannedSequence {
+struct AttentionPlanSequence {
   int32_t row_begin;    // of q and out
   int32_t context_len;  // tokens, its rows included
   int32_t table_begin;  // its block numbers begin at this word of the plan
@@ -38,7 +39,7 @@ struct PlannedSequence {
   int32_t rows_before;  // rows of the sequences before it
   int32_t unused[2];
 };
-static_assert(sizeof(PlannedSequence) == 32);
+static_assert(sizeof(AttentionPlanSequence) == 32);
 
 // The same on both sides: tiles of one kv head of a decode that sees window tokens (0: all).
 constexpr int32_t FirstVisibleToken(int32_t context_len, int32_t window) {
@@ -57,7 +58,7 @@ struct PlanOffsets {
   // A multiple of 8 words, as the sequences are read in pieces of 16 bytes.
   constexpr int32_t sequences() const { return (first_sequences() + num_ctas + 7) / 8 * 8; }
   constexpr int32_t tables(int32_t num_sequences) const {
-    return sequences() + (num_sequences + 1) * static_cast<int32_t>(sizeof(PlannedSequence) / 4);
+    return sequences() + (num_sequences + 1) * static_cast<int32_t>(sizeof(AttentionPlanSequence) / 4);
   }
 };
 

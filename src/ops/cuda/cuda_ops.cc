@@ -5,6 +5,7 @@
 #include "device/cuda/cuda_device.h"
 #include "ops/cuda/cublas_linear.h"
 #include "ops/cuda/cuda_sampler.h"
+#include "ops/cuda/kv_copy.h"
 
 namespace tandem {
 
@@ -12,7 +13,8 @@ CudaOps::CudaOps(Device* device, const CudaOpsOptions& options)
     : device_(device),
       target_(CudaTargetOf(*device)),
       linear_(std::make_unique<CublasLinear>(device, options)),
-      sampler_(std::make_unique<CudaSampler>(device)) {}
+      sampler_(std::make_unique<CudaSampler>(device)),
+      kv_copier_(std::make_unique<KvCopier>(device)) {}
 
 CudaOps::~CudaOps() = default;
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "device/cuda/cuda_target.h"
@@ -12,6 +13,7 @@ namespace tandem {
 
 class CublasLinear;
 class CudaSampler;
+class KvCopier;
 
 struct CudaOpsOptions {
   // Where the measured choice of algorithms is kept between starts; empty: nowhere.
@@ -42,6 +44,13 @@ class CudaOps : public Ops {
   void SiluMul(Stream& stream, const SiluMulArgs& args) override;
   void GatherRows(Stream& stream, const GatherRowsArgs& args) override;
   void Sample(Stream& stream, const SampleArgs& args) override;
+  CopyKvCount CopyKv(Stream& stream, const CopyKvArgs& args) override;
+  Result<std::unique_ptr<RiderPlan>> CreateRiderPlan(const RiderCapacity& capacity) override;
+  void PlanRiders(Stream& stream, std::span<const RiderGroup> groups, int64_t first_pass,
+                  RiderPlan* plan) override;
+  void GatherRiders(Stream& stream, const RiderPlan& plan, const RiderArgs& args) override;
+  void ScatterRiders(Stream& stream, const RiderPlan& plan, const RiderArgs& args) override;
+  void CollectRiders(Stream& stream, RiderPlan* plan) override;
   void FillRandom(Stream& stream, const MatrixView& matrix, uint64_t seed, float bound) override;
   std::string Description() const override;
 
@@ -50,6 +59,7 @@ class CudaOps : public Ops {
   CudaTarget target_;
   std::unique_ptr<CublasLinear> linear_;
   std::unique_ptr<CudaSampler> sampler_;
+  std::unique_ptr<KvCopier> kv_copier_;
 };
 
 // device: of the cuda backend; outlives the ops.

@@ -34,7 +34,7 @@ struct Cursor {
   int row;
   int table;
 
-  __device__ __forceinline__ void Read(const PlannedSequence* sequences, int window) {
+  __device__ __forceinline__ void Read(const AttentionPlanSequence* sequences, int window) {
     const int4 planned = __ldcg(reinterpret_cast<const int4*>(sequences + sequence));
     row = planned.x;
     context_len = planned.y;
@@ -44,7 +44,8 @@ struct Cursor {
     end_tile = first_tile + NumDecodeTiles(context_len, window);
   }
   // To the first tile of the next kv head, or of the next sequence, which there must be.
-  __device__ __forceinline__ void NextHead(const PlannedSequence* sequences, int window, int num_kv_heads) {
+  __device__ __forceinline__ void NextHead(const AttentionPlanSequence* sequences, int window,
+                                           int num_kv_heads) {
     if (++kv_head == num_kv_heads) {
       kv_head = 0;
       ++sequence;
@@ -52,14 +53,15 @@ struct Cursor {
     }
     tile = first_tile;
   }
-  __device__ __forceinline__ void NextTile(const PlannedSequence* sequences, int window, int num_kv_heads) {
+  __device__ __forceinline__ void NextTile(const AttentionPlanSequence* sequences, int window,
+                                           int num_kv_heads) {
     if (++tile == end_tile) NextHead(sequences, window, num_kv_heads);
   }
 };
 
 // The place of tile position of the line; sequence: at or before its own. The whole warp.
-__device__ __forceinline__ Cursor Locate(const PlannedSequence* sequences, int num_decodes, int sequence,
-                                         int position, int window, int lane) {
+__device__ __forceinline__ Cursor Locate(const AttentionPlanSequence* sequences, int num_decodes,
+                                         int sequence, int position, int window, int lane) {
   while (true) {
     const int candidate = min(sequence + 1 + lane, num_decodes);
     const unsigned begun = __ballot_sync(kAllLanes, __ldcg(&sequences[candidate].tile_begin) <= position);
@@ -152,7 +154,7 @@ __global__ void __launch_bounds__(256, 1) DecodeAttentionKernel(const DecodeAtte
   const int tiles_per_cta = __ldcg(&header->tiles_per_cta);
   const PlanOffsets offsets{static_cast<int32_t>(gridDim.x)};
   const int first_sequence = __ldcg(params.plan + offsets.first_sequences() + cta);
-  const auto* sequences = reinterpret_cast<const PlannedSequence*>(params.plan + offsets.sequences());
+  const auto* sequences = reinterpret_cast<const AttentionPlanSequence*>(params.plan + offsets.sequences());
   const int cta_begin = min(cta * tiles_per_cta, num_tiles);
   const int cta_end = min(cta_begin + tiles_per_cta, num_tiles);
   const int tiles_per_warp = (cta_end - cta_begin + num_warps - 1) / num_warps;

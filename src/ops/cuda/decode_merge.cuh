@@ -56,7 +56,7 @@ struct SharedHead {
   int first_cta;
   int last_cta;
 
-  __device__ __forceinline__ SharedHead(const PlannedSequence* sequences, const int4& meta, int window,
+  __device__ __forceinline__ SharedHead(const AttentionPlanSequence* sequences, const int4& meta, int window,
                                         int tiles_per_cta) {
     const int4 planned = __ldcg(reinterpret_cast<const int4*>(sequences + meta.x));
     const int tiles = NumDecodeTiles(planned.y, window);
@@ -71,8 +71,8 @@ struct SharedHead {
 // Merges the slots of the CTA, in the order of the line; what other CTAs share goes through the workspace.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void MergeSlots(const DecodeAttentionParams& params, int tiles_per_cta,
-                                           const PlannedSequence* sequences, const int4* metas, int* is_last,
-                                           float* rings, int ring_floats, float* slots) {
+                                           const AttentionPlanSequence* sequences, const int4* metas,
+                                           int* is_last, float* rings, int ring_floats, float* slots) {
   const int lane = static_cast<int>(threadIdx.x % 32);
   const int num_slots = static_cast<int>(blockDim.x / 32) * 2;
   const int group = params.group;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 
 #include "cpu_attention/attention_kernels.h"
@@ -44,6 +45,13 @@ class HostOps : public Ops {
   void SiluMul(Stream& stream, const SiluMulArgs& args) override;
   void GatherRows(Stream& stream, const GatherRowsArgs& args) override;
   void Sample(Stream& stream, const SampleArgs& args) override;
+  CopyKvCount CopyKv(Stream& stream, const CopyKvArgs& args) override;
+  Result<std::unique_ptr<RiderPlan>> CreateRiderPlan(const RiderCapacity& capacity) override;
+  void PlanRiders(Stream& stream, std::span<const RiderGroup> groups, int64_t first_pass,
+                  RiderPlan* plan) override;
+  void GatherRiders(Stream& stream, const RiderPlan& plan, const RiderArgs& args) override;
+  void ScatterRiders(Stream& stream, const RiderPlan& plan, const RiderArgs& args) override;
+  void CollectRiders(Stream& stream, RiderPlan* plan) override;
   void FillRandom(Stream& stream, const MatrixView& matrix, uint64_t seed, float bound) override;
   std::string Description() const override;
 

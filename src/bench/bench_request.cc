@@ -1,0 +1,34 @@
+#include "bench/bench_request.h"
+
+#include "base/dtype.h"
+#include "load/model_config.h"
+
+namespace tandem {
+
+RequestSpec MakeBenchRequest(const WorkloadRequest& request, int64_t index, uint64_t seed,
+                             int64_t vocab_size) {
+  const int64_t num_left = request.output_tokens - request.made_tokens;
+  RequestSpec spec;
+  spec.prompt_tokens = RandomPrompt(seed, index, request.prompt_tokens + request.made_tokens, vocab_size);
+  spec.sampling.max_tokens = num_left;
+  spec.sampling.min_tokens = num_left;
+  spec.sampling.ignore_eos = true;
+  spec.sampling.temperature = 0;
+  spec.assume_computed = request.begun;
+  spec.num_made_tokens = request.made_tokens;
+  return spec;
+}
+
+std::string ReasonOfFailure(const RequestOutput& output) {
+  if (output.error) return output.error->message;
+  if (output.finish_reason == FinishReason::kLength) return {};
+  return "ended with finish reason " + std::string(FinishReasonName(output.finish_reason));
+}
+
+int64_t KvBytesPerToken(const Engine& engine) {
+  const ModelConfig& config = engine.model_config();
+  return 2 * config.num_layers * config.kv_width() *
+         static_cast<int64_t>(DTypeSize(engine.options().dtype.value_or(DType::kBF16)));
+}
+
+}  // namespace tandem

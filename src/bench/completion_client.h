@@ -1,0 +1,36 @@
+// What a benchmark says to a server with the OpenAI API, and asks of it before.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "bench/server_url.h"
+
+namespace tandem {
+
+struct CompletionServer {
+  ServerUrl url;
+  std::string api_key;  // empty: none is sent
+  std::string model;    // as the server names it
+  std::string address;  // of the host's addresses the one that answers, as a number
+  uint16_t port = 0;
+  // What the server says of its model, if it does.
+  std::optional<int64_t> max_model_len;
+  std::optional<int64_t> vocab_size;
+};
+
+// Connects and asks which models there are. model: the one that is meant; empty: the server's first. Blocks,
+// for seconds at most. Errors: kUnavailable, kInvalidArgument (a key that no header can carry); param is
+// "url" or "api-key".
+Result<CompletionServer> FindCompletionServer(const ServerUrl& url, const std::string& api_key,
+                                              const std::string& model);
+
+// The whole text of a request for a streamed completion of exactly max_tokens tokens, greedily. Servers that
+// can say with every event how many tokens there are so far are asked to.
+std::string MakeCompletionRequest(const CompletionServer& server, const std::vector<int32_t>& prompt_tokens,
+                                  int64_t max_tokens);
+
+}  // namespace tandem

@@ -1,0 +1,64 @@
+#include "bench/server_url.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "base/param_error.h"
+
+namespace tandem {
+namespace {
+
+Error UrlError(std::string_view text, std::string_view why) {
+  return MakeParamError(ErrorCode::kInvalidArgument, "url", "'{}' {}; it is written http://HOST:PORT", text,
+                        why);
+}
+
+}  // namespace
+
+std::string ServerUrl::Authority() const {
+  return host.find(':') == std::string::npos ? fmt::format("{}:{}", host, port)
+                                             : fmt::format("[{}]:{}", host, port);
+}
+
+Result<ServerUrl> ParseServerUrl(std::string_view text) {
+  constexpr std::string_view kScheme = "http://";
+  if (text.starts_with("https://")) {
+    return MakeParamError(ErrorCode::kUnsupported, "url",
+                          "'{}': the benchmark speaks plain http only; put a proxy in front or use the "
+                          "server's http port",
+                          text);
+  }
+  if (!text.starts_with(kScheme)) return UrlError(text, "does not begin with http://");
+  std::string_view rest = text.substr(kScheme.size());
+  if (rest.find_first_of("?#@ \t\r\n") != std::string_view::npos) {
+    return UrlError(text, "has a part that an address has not");
+  }
+  ServerUrl url;
+  std::string_view authority = rest.substr(0, rest.find('/'));
+  std::string_view path = rest.substr(authority.size());
+  while (path.ends_with('/')) path.remove_suffix(1);
+  if (!path.empty()) url.path = path;
+  if (authority.starts_with('[')) {
+    const size_t close = authority.find(']');
+    if (close == std::string_view::npos) return UrlError(text, "has a bracket that is not closed");
+    url.host = authority.substr(1, close - 1);
+    authority.remove_prefix(close + 1);
+    if (!authority.empty() && authority.front() != ':')
+      return UrlError(text, "has no port behind its address");
+  } else {
+    url.host = authority.substr(0, authority.find(':'));
+    authority.remove_prefix(url.host.size());
+  }
+  if (url.host.empty()) return UrlError(text, "names no host");
+  if (authority.empty()) return url;
+  url.port = authority.substr(1);
+  int port = 0;
+  const auto [end, error] = std::from_chars(url.port.data(), url.port.data() + url.port.size(), port);
+  if (error != std::errc() || end != url.port.data() + url.port.size() || port < 1 || port > 65535) {
+    return UrlError(text, "has no port from 1 to 65535");
+  }
+  return url;
+}
+
+}  // namespace tandem

@@ -1,0 +1,27 @@
+// A benchmark that begins amid the work: both tiers are full of requests that have made parts of their
+// output, as they would be after a while. What the tiers hold at that moment is not the KV of these tokens,
+// so what is generated means nothing; how long everything takes is the same.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "bench/workload.h"
+
+namespace tandem {
+
+// Of an engine that has nothing to do.
+struct TierRoom {
+  int64_t block_size = 0;  // tokens
+  int64_t gpu_blocks = 0;
+  int64_t cpu_blocks = 0;
+  int64_t max_num_seqs = 0;
+};
+
+// Marks the first requests as begun, as many as fit, and returns their number. The shares of their output
+// that they have made are spread evenly over [0, 1): a function of their place only. Where lengths differ
+// much, the requests found amid their output at a random moment are longer than the mean request; these are
+// not.
+int64_t BeginAmidWork(const TierRoom& room, std::vector<WorkloadRequest>* requests);
+
+}  // namespace tandem

@@ -1,0 +1,221 @@
+#include "cli/bench_flags.h"
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <charconv>
+#include <limits>
+
+#include "base/param_error.h"
+#include "bench/server_url.h"
+#include "cli/env_flag.h"
+
+namespace tandem {
+namespace {
+
+constexpr int64_t kMaxRequests = int64_t{1} << 24;
+constexpr double kMaxSeconds = 86400.0;
+
+Result<std::optional<double>> ParseRate(const std::string& text) {
+  if (text.empty()) return std::optional<double>();
+  if (text == "inf") return std::optional(std::numeric_limits<double>::infinity());
+  double rate = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), rate);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    return MakeParamError(ErrorCode::kInvalidArgument, "rate", "'{}' is neither a number nor inf", text);
+  }
+  return std::optional(rate);
+}
+
+std::optional<ArrivalKind> KindOf(const std::string& name) {
+  if (name == "poisson") return ArrivalKind::kPoisson;
+  if (name == "constant") return ArrivalKind::kConstant;
+  if (name == "trace") return ArrivalKind::kTrace;
+  return std::nullopt;
+}
+
+void AddArrivalFlags(CLI::App* app, OnlineFlags* flags) {
+  AddFlag(
+      app, "rate", &flags->rate,
+      "Requests a second; inf: all at once (default). With --arrivals trace: the trace's times are scaled "
+      "to this mean rate");
+  AddFlag(app, "arrivals", &flags->arrivals,
+          "poisson (default), constant, or trace: the workload's own times (default with --time-scale)")
+      ->check(CLI::IsMember({"poisson", "constant", "trace"}));
+  AddFlag(app, "time-scale", &flags->time_scale,
+          "Factor of the trace's times: 0.5 sends twice as fast (default: 1)")
+      ->check(CLI::PositiveNumber);
+}
+
+void AddLoadFlags(CLI::App* app, OnlineBenchOptions* run) {
+  AddFlag(app, "max-concurrency", &run->max_concurrency,
+          "Requests under way at most: those that are due meanwhile wait, and count from when they are sent; "
+          "0: no limit")
+      ->check(CLI::Range(int64_t{0}, kMaxRequests))
+      ->capture_default_str();
+  AddFlag(app, "duration", &run->duration_s, "Seconds in which requests are sent; 0: all of them")
+      ->check(CLI::Range(0.0, kMaxSeconds))
+      ->capture_default_str();
+  AddFlag(app, "warm-up", &run->warm_up_s, "Requests due in the first so many seconds do not count")
+      ->check(CLI::Range(0.0, kMaxSeconds))
+      ->capture_default_str();
+  AddFlag(app, "cool-down", &run->cool_down_s,
+          "Requests due in the last so many seconds of the arrivals do not count")
+      ->check(CLI::Range(0.0, kMaxSeconds))
+      ->capture_default_str();
+  AddFlag(app, "deadline", &run->deadline_s,
+          "Seconds after which a request that is not done is cancelled and has failed; 0: none")
+      ->check(CLI::Range(0.0, kMaxSeconds))
+      ->capture_default_str();
+}
+
+void AddServerTargetFlags(CLI::App* app, BenchOnlineOptions* options) {
+  AddFlag(app, "url", &options->url,
+          "An OpenAI-compatible server, as http://HOST:PORT, in place of an engine in this process");
+  AddFlag(app, "api-key", &options->api_key, "Key for the server");
+  AddFlag(
+      app, "vocab-size", &options->vocab_size,
+      "Prompts have token ids below this (with --url; default: what MODEL or the server says, else 32000)")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+}
+
+constexpr const char* kWorkloadText =
+    "azure-code, azure-conv, osc, reasoning, synthetic:in=1000,out=100, or a CSV file";
+
+void AddWorkloadFlag(CLI::App* app, std::string* workload) {
+  app->add_option("--workload", *workload, kWorkloadText)->required();
+}
+
+// What all benchmarks share.
+void AddResultFlags(CLI::App* app, int64_t* num_warmup, std::string* json) {
+  app->add_option("--num-warmup", *num_warmup, "Requests that run before, unmeasured")
+      ->check(CLI::Range(int64_t{0}, kMaxRequests))
+      ->capture_default_str();
+  app->add_option("--json", *json, "File for the result as one JSON object");
+}
+
+void AddDumpFlag(CLI::App* app, std::string* dump_workload) {
+  app->add_option("--dump-workload", *dump_workload,
+                  "Write the requests to this file as JSON and run nothing");
+}
+
+CLI::Option* AddSecondsFlag(CLI::App* app, const std::string& name, double* value, const std::string& text) {
+  return app->add_option(name, *value, text)->check(CLI::Range(0.0, kMaxSeconds))->capture_default_str();
+}
+
+void AddOfflineFlags(CLI::App* app, BenchOptions* options) {
+  AddResultFlags(app, &options->num_warmup, &options->json);
+  app->add_option("--num-requests", options->num_requests,
+                  "Requests in all; a trace begins again when it has not as many")
+      ->check(CLI::Range(int64_t{1}, kMaxRequests))
+      ->capture_default_str();
+  app->add_flag(
+      "--steady-start", options->steady_start,
+      "Begin amid the work: both tiers are full of requests that have made parts of their output. "
+      "Their KV is not that of their tokens: what is generated means nothing, how long it takes does");
+  CLI::Option* duration =
+      app->add_option("--duration", options->duration_s,
+                      "Stop after so many seconds and count what came in that time; 0: run all requests")
+          ->check(CLI::Range(0.0, kMaxSeconds))
+          ->capture_default_str();
+  app->add_option("--warm-up", options->warm_up_s,
+                  "Seconds of --duration, at its beginning, that do not count; by default a tenth of it")
+      ->check(CLI::Range(0.0, kMaxSeconds))
+      ->needs(duration);
+}
+
+}  // namespace
+
+void AddBenchFlags(CLI::App* app, BenchOptions* options) {
+  AddWorkloadFlag(app, &options->workload);
+  AddOfflineFlags(app, options);
+  AddDumpFlag(app, &options->dump_workload);
+}
+
+void AddCompareFlags(CLI::App* app, CompareFlags* flags) {
+  BenchCompareOptions* options = &flags->options;
+  app->add_option("--workload", options->workloads,
+                  std::string(kWorkloadText) + "; may be given several times")
+      ->required()
+      ->allow_extra_args(false);
+  AddFlag(app, "strategies", &flags->strategies,
+          "Separated by commas; async:async-cohorts=1 is async with --async-cohorts 1")
+      ->capture_default_str();
+  CLI::Option* rate =
+      app->add_option("--rate", options->rates,
+                      "Requests a second that arrive (Poisson), as in bench online; may be given several "
+                      "times. Without it all are there at once, as in bench offline")
+          ->check(CLI::PositiveNumber)
+          ->allow_extra_args(false);
+  AddSecondsFlag(app, "--cool-down", &options->cool_down_s, "As for bench online")->needs(rate);
+  AddSecondsFlag(app, "--deadline", &options->deadline_s, "As for bench online")->needs(rate);
+  AddOfflineFlags(app, &options->run);
+}
+
+void AddOnlineFlags(CLI::App* app, OnlineFlags* flags) {
+  BenchOnlineOptions* options = &flags->options;
+  AddWorkloadFlag(app, &options->workload);
+  AddResultFlags(app, &options->run.num_warmup, &options->json);
+  AddDumpFlag(app, &options->dump_workload);
+  app->add_option(
+         "--num-requests", options->num_requests,
+         "Requests in all; a trace begins again when it has not as many (default: as many as are due "
+         "in --duration, else 1000)")
+      ->check(CLI::Range(int64_t{1}, kMaxRequests));
+  AddArrivalFlags(app, flags);
+  AddLoadFlags(app, &options->run);
+  AddServerTargetFlags(app, options);
+}
+
+Result<BenchOptions> MakeBenchOptions(const EngineFlags& engine_flags, const BenchOptions& flags) {
+  BenchOptions options = flags;
+  TANDEM_ASSIGN_OR_RETURN(options.engine, ToEngineOptions(engine_flags));
+  if (options.duration_s > 0 && options.warm_up_s >= options.duration_s) {
+    return MakeParamError(ErrorCode::kInvalidArgument, "warm-up",
+                          "{} s of a duration of {} s leave nothing to count", options.warm_up_s,
+                          options.duration_s);
+  }
+  return options;
+}
+
+Result<BenchCompareOptions> MakeBenchCompareOptions(const EngineFlags& engine_flags,
+                                                    const CompareFlags& flags) {
+  BenchCompareOptions options = flags.options;
+  TANDEM_ASSIGN_OR_RETURN(options.run, MakeBenchOptions(engine_flags, flags.options.run));
+  if (options.run.engine.strategy != EngineOptions().strategy) {
+    return MakeParamError(ErrorCode::kInvalidArgument, "strategy",
+                          "what is compared is said by --strategies");
+  }
+  if (!options.rates.empty() && options.run.steady_start) {
+    return MakeParamError(ErrorCode::kInvalidArgument, "steady-start",
+                          "requests that arrive one after the other begin at their beginning");
+  }
+  TANDEM_ASSIGN_OR_RETURN(options.strategies,
+                          ParseStrategyChoices(flags.strategies, options.run.engine.async_cohorts));
+  return options;
+}
+
+Result<BenchOnlineOptions> MakeBenchOnlineOptions(const EngineFlags& engine_flags, const OnlineFlags& flags) {
+  BenchOnlineOptions options = flags.options;
+  TANDEM_ASSIGN_OR_RETURN(options.arrivals.rate, ParseRate(flags.rate));
+  options.arrivals.kind = KindOf(flags.arrivals);
+  if (flags.time_scale > 0) options.arrivals.time_scale = flags.time_scale;
+  TANDEM_RETURN_IF_ERROR(PlanArrivals(options.arrivals));
+  const EngineOptions& engine = engine_flags.options;
+  if (options.url.empty()) {
+    if (options.vocab_size > 0) {
+      return MakeParamError(ErrorCode::kInvalidArgument, "vocab-size",
+                            "an engine knows its vocabulary: this is for a server (--url)");
+    }
+    TANDEM_ASSIGN_OR_RETURN(options.engine, ToEngineOptions(engine_flags));
+    return options;
+  }
+  TANDEM_RETURN_IF_ERROR(ParseServerUrl(options.url));
+  if (!engine.model.empty() && !engine.dummy.empty()) {
+    return MakeParamError(ErrorCode::kInvalidArgument, "model", "a model and --dummy were both given");
+  }
+  options.engine = engine;
+  return options;
+}
+
+}  // namespace tandem

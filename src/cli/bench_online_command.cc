@@ -1,0 +1,128 @@
+#include <fmt/format.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "bench/bench_report.h"
+#include "bench/completion_client.h"
+#include "bench/online_bench.h"
+#include "bench/online_plan.h"
+#include "cli/bench_output.h"
+#include "cli/commands.h"
+#include "cli/machine_report.h"
+#include "cli/model_of_flags.h"
+#include "cli/online_run.h"
+#include "engine/engine.h"
+
+namespace tandem {
+namespace {
+
+Result<OnlinePlan> MakePlan(const BenchOnlineOptions& options, std::optional<int64_t> max_model_len) {
+  return PlanOnlineBench({.workload = options.workload,
+                          .num_requests = options.num_requests,
+                          .arrivals = options.arrivals,
+                          .duration_s = options.run.duration_s,
+                          .max_concurrency = options.run.max_concurrency,
+                          .max_model_len = max_model_len,
+                          .seed = options.engine.seed});
+}
+
+OnlineBenchOptions RunOptions(const BenchOnlineOptions& options) {
+  OnlineBenchOptions run = options.run;
+  run.seed = options.engine.seed;
+  return run;
+}
+
+bool NamesModel(const EngineOptions& engine) {
+  return !engine.model.empty() || !engine.dummy.empty();
+}
+
+BenchConditions MakeConditions(const BenchOnlineOptions& options, const OnlinePlan& plan) {
+  BenchConditions conditions;
+  conditions.mode = "online";
+  conditions.command = options.command;
+  conditions.workload = plan.workload.name;
+  conditions.num_dropped = plan.workload.num_dropped;
+  conditions.num_warmup = options.run.num_warmup;
+  conditions.seed = options.engine.seed;
+  conditions.online = OnlineConditions{.arrivals = plan.arrivals,
+                                       .max_concurrency = options.run.max_concurrency,
+                                       .warm_up_s = options.run.warm_up_s,
+                                       .cool_down_s = options.run.cool_down_s,
+                                       .deadline_s = options.run.deadline_s,
+                                       .server = {}};
+  return conditions;
+}
+
+Status DumpWorkload(const BenchOnlineOptions& options) {
+  std::optional<int64_t> max_model_len;
+  if (NamesModel(options.engine)) {
+    TANDEM_ASSIGN_OR_RETURN(max_model_len, ContextLength(options.engine));
+  } else if (options.engine.max_model_len > 0) {
+    max_model_len = options.engine.max_model_len;
+  }
+  TANDEM_ASSIGN_OR_RETURN(const OnlinePlan plan, MakePlan(options, max_model_len));
+  TANDEM_RETURN_IF_ERROR(WriteWorkloadJson(plan.workload, options.engine.seed, options.dump_workload));
+  fmt::print("{}: {} requests\n", options.dump_workload, plan.workload.requests.size());
+  return {};
+}
+
+// What MODEL says, else what the server says, else what nearly every model has.
+Result<int64_t> VocabSize(const BenchOnlineOptions& options, const CompletionServer& server) {
+  constexpr int64_t kUsualVocabSize = 32000;
+  if (options.vocab_size > 0) return options.vocab_size;
+  if (!NamesModel(options.engine)) return server.vocab_size.value_or(kUsualVocabSize);
+  TANDEM_ASSIGN_OR_RETURN(const ModelConfig config, ConfigOfModel(options.engine));
+  return config.vocab_size;
+}
+
+Status BenchServerOnline(const BenchOnlineOptions& options) {
+  TANDEM_ASSIGN_OR_RETURN(const ServerUrl url, ParseServerUrl(options.url));
+  TANDEM_ASSIGN_OR_RETURN(const CompletionServer server,
+                          FindCompletionServer(url, options.api_key, options.engine.served_model_name));
+  TANDEM_ASSIGN_OR_RETURN(const int64_t vocab_size, VocabSize(options, server));
+  std::optional<int64_t> max_model_len = server.max_model_len;
+  if (options.engine.max_model_len > 0) max_model_len = options.engine.max_model_len;
+  TANDEM_ASSIGN_OR_RETURN(const OnlinePlan plan, MakePlan(options, max_model_len));
+  TANDEM_ASSIGN_OR_RETURN(const BenchRun run, RunOnlineBench(server, vocab_size, plan, RunOptions(options)));
+  BenchConditions conditions = MakeConditions(options, plan);
+  conditions.engine.max_model_len = max_model_len.value_or(0);
+  conditions.online->server =
+      BenchServer{.url = options.url, .model = server.model, .vocab_size = vocab_size};
+  return ShowAndWriteReport(MakeBenchReport(conditions, run, MachineReport()), options.json);
+}
+
+Status BenchEngineOnline(const BenchOnlineOptions& options) {
+  TANDEM_RETURN_IF_ERROR(CheckOnlineFlags(options));
+  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options.engine));
+  nlohmann::ordered_json machine = MachineReport();
+  machine["device"] = engine->device_description();
+  TANDEM_ASSIGN_OR_RETURN(const nlohmann::ordered_json report, MeasureOnline(engine.get(), options, machine));
+  return ShowAndWriteReport(report, options.json);
+}
+
+}  // namespace
+
+Status CheckOnlineFlags(const BenchOnlineOptions& options) {
+  TANDEM_ASSIGN_OR_RETURN(const OnlinePlan draft, MakePlan(options, std::nullopt));
+  return CheckOnlineOptions(options.run, draft);
+}
+
+Result<nlohmann::ordered_json> MeasureOnline(Engine* engine, const BenchOnlineOptions& options,
+                                             const nlohmann::ordered_json& machine) {
+  TANDEM_ASSIGN_OR_RETURN(const OnlinePlan plan, MakePlan(options, engine->max_model_len()));
+  TANDEM_ASSIGN_OR_RETURN(const BenchRun run, RunOnlineBench(engine, plan, RunOptions(options)));
+  BenchConditions conditions = MakeConditions(options, plan);
+  conditions.engine = engine->options();
+  return MakeBenchReport(conditions, run, machine);
+}
+
+Status BenchOnline(const BenchOnlineOptions& options) {
+  if (!options.dump_workload.empty()) return DumpWorkload(options);
+  TANDEM_RETURN_IF_ERROR(CheckJsonWritable(options.json));
+  return options.url.empty() ? BenchEngineOnline(options) : BenchServerOnline(options);
+}
+
+}  // namespace tandem

@@ -1,0 +1,20 @@
+// One online run of an engine in this process.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "base/result.h"
+#include "cli/command_line.h"
+#include "engine/engine.h"
+
+namespace tandem {
+
+// What can be wrong with the flags before there is an engine.
+Status CheckOnlineFlags(const BenchOnlineOptions& options);
+
+// The report of a run. options: its engine, url, json and dump_workload are passed over. machine: as
+// MakeBenchReport takes it.
+Result<nlohmann::ordered_json> MeasureOnline(Engine* engine, const BenchOnlineOptions& options,
+                                             const nlohmann::ordered_json& machine);
+
+}  // namespace tandem

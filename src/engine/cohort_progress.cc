@@ -1,0 +1,67 @@
+// What the engine loop knows of cohorts that are amid a token.
+
+#include <algorithm>
+#include <vector>
+
+#include "base/check.h"
+#include "engine/engine_loop.h"
+
+namespace tandem {
+namespace {
+
+auto Find(CohortId id, std::vector<InFlightCohort>* cohorts) {
+  return std::find_if(cohorts->begin(), cohorts->end(),
+                      [id](const InFlightCohort& each) { return each.cohort == id; });
+}
+
+}  // namespace
+
+void EngineLoop::DropCohort(CohortId id) {
+  std::erase_if(state_.cohorts, [id](const InFlightCohort& each) { return each.cohort == id; });
+  planned_ahead_.reset();
+  if (executor_->DropCohort(id)) return;
+  // It has forgotten all of them.
+  state_.cohorts.clear();
+  state_.cpu_tier_usable = false;
+  cpu_tier_fails_ = true;
+}
+
+void EngineLoop::DropCohortOf(SequenceId sequence) {
+  for (const InFlightCohort& cohort : state_.cohorts) {
+    const bool has_row = std::any_of(cohort.rows.begin(), cohort.rows.end(),
+                                     [&](const DecodeRow& row) { return row.sequence == sequence; });
+    if (!has_row) continue;
+    DropCohort(cohort.cohort);
+    return;
+  }
+}
+
+void EngineLoop::TakeProgress(const IterationPlan& plan, const IterationResult& result) {
+  if (result.stalled) {
+    state_.cohorts.clear();
+    planned_ahead_.reset();
+    return;
+  }
+  TANDEM_CHECK(result.cohorts.size() == plan.cohorts.size(), "progress of {} cohorts, the plan has {}",
+               result.cohorts.size(), plan.cohorts.size());
+  for (size_t i = 0; i < plan.cohorts.size(); ++i) {
+    const CohortStep& step = plan.cohorts[i];
+    const CohortProgress& progress = result.cohorts[i];
+    if (step.rides) {
+      ++(progress.num_visits > 0 ? counters_.rider_visits : counters_.rider_skips);
+    }
+    const auto cohort = Find(step.cohort, &state_.cohorts);
+    if (progress.cursor == kEntry) {
+      if (cohort != state_.cohorts.end()) state_.cohorts.erase(cohort);
+    } else if (cohort == state_.cohorts.end()) {
+      state_.cohorts.push_back({step.cohort, step.rows, progress.cursor});
+    } else {
+      cohort->cursor = progress.cursor;
+    }
+  }
+  if (planned_ahead_ && !FollowCohorts(plan, result.cohorts, options_.num_layers,
+                                       options_.limits.max_rider_rows, &*planned_ahead_))
+    planned_ahead_.reset();
+}
+
+}  // namespace tandem

@@ -1,0 +1,80 @@
+// Prefill of sequences that live in the cpu tier: their KV passes through the device layer by layer and takes
+// no room in the gpu tier (NEO section 3.1, layer-wise swapping).
+//
+//   compute stream   [in 0] pre 0 | attention 0 | ... [in 1, free 1] pre 1 | attention 1 | [in 2, out 0] pre
+//   2 ... copy stream      in 0, in 1 .... out 0 | in 2 ....... out 1 | in 3 ...
+//
+// Two slots hold one layer each, layer i in slot i % 2. "in" brings what earlier chunks of a prompt have left
+// in the cpu tier, "out" takes the blocks of this chunk there.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/result.h"
+#include "device/device.h"
+#include "execute/iteration_stamps.h"
+#include "kv/tiered_cache.h"
+#include "ops/ops.h"
+#include "plan/iteration_plan.h"
+
+namespace tandem {
+
+// Engine thread only.
+class KvTransit {
+ public:
+  // Room for the contexts of all chunks of an iteration: max_tokens, each context rounded up to blocks. All
+  // arguments outlive it. Errors: kResourceExhausted.
+  static Result<std::unique_ptr<KvTransit>> Create(Device* device, Ops* ops, const TieredCache* cache,
+                                                   int64_t max_tokens);
+  static size_t BytesFor(const KvShape& shape, int64_t max_tokens);
+
+  int64_t max_blocks() const { return max_blocks_; }
+  const KvShape& shape() const { return shape_; }
+  // Where a layer lies while it passes.
+  KvLayerView LayerView(int64_t layer) const;
+
+  // A new iteration: no chunks.
+  void Begin();
+  // Takes room for a chunk, whose blocks are reserved in the cpu tier. CHECKs the room. Returns the numbers
+  // of its blocks in the slots, from the start of the context.
+  const std::vector<int32_t>& Add(const PrefillChunk& chunk);
+  bool empty() const { return chunks_.empty(); }
+
+  // In this order for every layer, the first layer being 0:
+  // before K and V of the chunks are appended,
+  void AwaitSlot(int64_t layer, Stream& compute_stream, Stream& copy_stream);
+  // after they are,
+  // stamps: of the copy stream.
+  void CopyOut(int64_t layer, Stream& compute_stream, Stream& copy_stream, IterationStamps* stamps);
+  // after attention.
+  void Attended(int64_t layer, Stream& compute_stream, Stream& copy_stream);
+
+ private:
+  struct Chunk {
+    std::vector<int32_t> slot_blocks;
+    std::vector<int32_t> cpu_blocks;
+    int64_t num_blocks_in = 0;    // that hold tokens of earlier chunks
+    int64_t first_block_out = 0;  // that holds a token of this one
+  };
+
+  KvTransit(Device* device, Ops* ops, const TieredCache* cache);
+  void CopyIn(int64_t layer, Stream& copy_stream);
+
+  Ops* ops_;
+  const TieredCache* cache_;
+  KvShape shape_;
+  int64_t max_blocks_ = 0;
+  std::array<Buffer, 2> slots_;
+  std::vector<Chunk> chunks_;
+  bool any_in_ = false;
+  int64_t num_blocks_used_ = 0;
+  std::unique_ptr<Event> appended_;
+  std::array<std::unique_ptr<Event>, 2> in_;  // of each slot
+  std::array<std::unique_ptr<Event>, 2> out_;
+  std::array<std::unique_ptr<Event>, 2> attended_;
+};
+
+}  // namespace tandem

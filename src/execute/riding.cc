@@ -1,0 +1,127 @@
+#include "execute/riding.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace tandem {
+
+Riding::Riding(const Parts& parts)
+    : parts_(parts),
+      num_layers_(parts.decoder->config().num_layers),
+      stream_(parts.device->CreateStream(StreamKind::kCompute, "riders")),
+      passed_(parts.device->CreateEvent()),
+      exchanged_(parts.device->CreateEvent()) {
+  Clear();
+}
+
+Result<std::unique_ptr<Riding>> Riding::Create(const Parts& parts, int64_t max_rows, int64_t max_cohorts) {
+  auto riding = std::unique_ptr<Riding>(new Riding(parts));
+  const ModelConfig& config = parts.decoder->config();
+  TANDEM_ASSIGN_OR_RETURN(riding->plan_,
+                          parts.ops->CreateRiderPlan({.num_boundaries = config.num_layers + 1,
+                                                      .max_rows = max_rows,
+                                                      .max_groups = max_cohorts,
+                                                      .hidden = config.hidden_size,
+                                                      .q_width = config.q_width(),
+                                                      .qkv_width = config.qkv_width(),
+                                                      .dtype = parts.decoder->dtype(),
+                                                      .product_dtype = parts.decoder->product_dtype()}));
+  return riding;
+}
+
+void Riding::Clear() {
+  riders_.clear();
+  num_rows_.assign(static_cast<size_t>(num_layers_ + 1), 0);
+}
+
+int64_t Riding::MostRows() const {
+  return *std::max_element(num_rows_.begin(), num_rows_.end());
+}
+
+RiderGroup Riding::GroupOf(const Cohort& cohort) const {
+  const CpuTierRows& rows = *cohort.cpu_rows;
+  RiderGroup group;
+  group.boundary = cohort.cursor;
+  group.residual = cohort.residual;
+  group.positions = cohort.positions;
+  if (cohort.cursor != kEntry) {
+    group.attention_out = rows.attention_out();
+    group.done = rows.done();
+    group.done_value = rows.ValueOf(cohort.cursor);
+  }
+  const int64_t next_layer = cohort.cursor + 1;
+  if (next_layer < num_layers_) {
+    group.qkv = rows.qkv();
+    group.ready = rows.ready();
+    group.ready_value = rows.ValueOf(next_layer);
+  }
+  return group;
+}
+
+void Riding::Begin(std::vector<Rider> riders) {
+  Clear();
+  if (riders.empty()) return;
+  riders_ = std::move(riders);
+  std::stable_sort(riders_.begin(), riders_.end(),
+                   [](const Rider& a, const Rider& b) { return a.cohort->cursor < b.cohort->cursor; });
+  const int64_t period = num_layers_ + 1;
+  const int64_t first_pass = num_iterations_++ * period;
+  std::vector<RiderGroup> groups;
+  groups.reserve(riders_.size());
+  for (const Rider& rider : riders_) {
+    Cohort& cohort = *rider.cohort;
+    num_rows_[static_cast<size_t>(cohort.cursor + 1)] += static_cast<int64_t>(cohort.rows.size());
+    groups.push_back(GroupOf(cohort));
+    // Boundary b is pass b + 1 of an iteration; the layer is wanted at the boundary of its number.
+    const int64_t next_layer = cohort.cursor + 1;
+    if (next_layer < num_layers_)
+      cohort.cpu_rows->Submit(next_layer, first_pass + period + next_layer + 1, period);
+  }
+  parts_.ops->PlanRiders(*parts_.compute_stream, groups, first_pass, plan_.get());
+}
+
+void Riding::Exchange(int64_t boundary, const Rows& rows, const RowBatch& batch) {
+  // With several cohorts CPU attention goes by how far the device is, also where none of them joins.
+  const bool tells = rows.here > 0 || riders_.size() > 1;
+  const bool gathers = rows.next > 0 && boundary + 1 < num_layers_;
+  if (!tells && !gathers) return;
+  const StreamRange range(*stream_, "riders");
+  parts_.compute_stream->Record(*passed_);
+  stream_->Wait(*passed_);
+  parts_.stamps->Detail(*stream_, {});
+  RiderArgs args = {.boundary = boundary,
+                    .row_begin = rows.row_begin,
+                    .num_rows = rows.here,
+                    .residual = batch.residual,
+                    .attention_out = {},
+                    .qkv = batch.qkv,
+                    .positions = rows.positions};
+  if (tells) {
+    parts_.ops->ScatterRiders(*stream_, *plan_, args);
+    parts_.stamps->Detail(*stream_, "riders leave", boundary);
+  }
+  if (!gathers) return;
+  const int64_t num_rows = rows.row_begin + rows.next;
+  args.boundary = boundary + 1;
+  args.num_rows = rows.next;
+  args.residual.rows = num_rows;
+  args.attention_out = batch.attention_out;
+  args.attention_out.rows = num_rows;
+  args.qkv = {};
+  parts_.ops->GatherRiders(*stream_, *plan_, args);
+  parts_.stamps->Detail(*stream_, "riders join", boundary + 1);
+}
+
+void Riding::Await() {
+  stream_->Record(*exchanged_);
+  parts_.compute_stream->Wait(*exchanged_);
+}
+
+void Riding::End() {
+  Await();
+  parts_.ops->CollectRiders(*parts_.compute_stream, plan_.get());
+}
+
+}  // namespace tandem

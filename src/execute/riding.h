@@ -1,0 +1,102 @@
+// Asynchronous overlap (APEX section 3.3): riding cohorts join the rows of the main sub-batch for one visit
+// an iteration.
+//
+//   compute stream   post 0, pre 1 (main + riders 0) | ga 1 (main) ........ [+] post 1, pre 2 (main + riders
+//   1) riders stream                               [+] scatter 0, gather 1 |                              [+]
+//   ... CPU attention                                 [ready] attention 1 of riders 0, until they ride at 1
+//   in
+//                                                 the next iteration
+//
+// [+] are waits on events. Scatter and gather read and write the riders' rows only, which lie behind those of
+// the main sub-batch, so they run beside its attention. Who rides decides the device (ops/riders.h): no
+// stream ever waits for the CPU. Attention of the next layer is submitted before the visit that would arm it
+// is known to be made; if it is not made the task stays and serves the next attempt.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "device/device.h"
+#include "execute/cohort.h"
+#include "execute/iteration_stamps.h"
+#include "model/decoder.h"
+#include "model/row_batch.h"
+#include "ops/ops.h"
+#include "plan/iteration_plan.h"
+
+namespace tandem {
+
+// A cohort of the plan that rides.
+struct Rider {
+  size_t step = 0;  // of the plan's cohorts
+  Cohort* cohort = nullptr;
+};
+
+// Engine thread only.
+class Riding {
+ public:
+  // Everything outlives it.
+  struct Parts {
+    Device* device = nullptr;
+    Ops* ops = nullptr;
+    const Decoder* decoder = nullptr;
+    Stream* compute_stream = nullptr;
+    IterationStamps* stamps = nullptr;  // of the riders stream
+  };
+  // max_rows: at one boundary. max_cohorts: of an iteration. Errors: kResourceExhausted.
+  static Result<std::unique_ptr<Riding>> Create(const Parts& parts, int64_t max_rows, int64_t max_cohorts);
+
+  Stream& stream() { return *stream_; }
+  // AttentionTask::wanted_at refers to it. Lives as long as this.
+  const std::atomic<int64_t>* progress() const { return plan_->progress(); }
+
+  // A new iteration, what ran before has ended. Submits the attention of the layers that the riders may get
+  // to, and makes the plan known to the compute stream. riders: each with an upload of its inputs enqueued
+  // already.
+  void Begin(std::vector<Rider> riders);
+  // The riders in the order of their rows at each boundary; empty: nobody rides in this iteration.
+  std::span<const Rider> riders() const { return riders_; }
+  int64_t RowsAt(int64_t boundary) const { return num_rows_[static_cast<size_t>(boundary + 1)]; }
+  // Of all boundaries the most.
+  int64_t MostRows() const;
+
+  // Rows that a boundary and the next one get: RowsAt in general, always the same in graphs.
+  struct Rows {
+    int64_t row_begin = 0;  // behind those of the main sub-batch
+    int64_t here = 0;
+    int64_t next = 0;
+    int32_t* positions = nullptr;  // device memory, of all rows of the batch
+  };
+  // The compute stream has passed a boundary with batch: takes the riders' rows away and brings those of the
+  // next boundary.
+  void Exchange(int64_t boundary, const Rows& rows, const RowBatch& batch);
+  // What is enqueued on the compute stream from now on comes after all exchanges so far.
+  void Await();
+  // The iteration is enqueued: brings the decisions to the host.
+  void End();
+  // Whether riders()[rider] has made its visit. Once the compute stream has run.
+  bool Joined(size_t rider) const { return plan_->joined(static_cast<int64_t>(rider)); }
+  // No riders any more.
+  void Clear();
+
+ private:
+  explicit Riding(const Parts& parts);
+
+  RiderGroup GroupOf(const Cohort& cohort) const;
+
+  Parts parts_;
+  int64_t num_layers_ = 0;
+  std::unique_ptr<Stream> stream_;
+  std::unique_ptr<Event> passed_;
+  std::unique_ptr<Event> exchanged_;
+  std::unique_ptr<RiderPlan> plan_;
+  std::vector<Rider> riders_;      // sorted by boundary
+  std::vector<int64_t> num_rows_;  // of boundaries -1, 0, ...
+  int64_t num_iterations_ = 0;     // with riders, so far: passes are counted over them
+};
+
+}  // namespace tandem

@@ -1,0 +1,50 @@
+#include "ops/kv_copy.h"
+
+#include <algorithm>
+#include <cstddef>
+
+#include "ops/host/host_ops.h"
+
+namespace tandem {
+
+// Both sides have the order of the CPU's kernels: bytes move as they are. Blocks that are neighbours on both
+// sides move in one copy a part.
+CopyKvCount HostOps::CopyKv(Stream& stream, const CopyKvArgs& args) {
+  CheckCopyKv(args);
+  const KvParts parts = PartsOf(args.cpu);
+  const size_t head_bytes = args.cpu.shape.HeadBytes();
+  const size_t gpu_block_bytes = args.gpu.shape.BlockBytes();
+  const size_t cpu_block_bytes = static_cast<size_t>(parts.heads_per_part) * head_bytes;
+  CopyKvCount count;
+  size_t run_length = 0;
+  for (size_t first = 0; first < args.cpu_blocks.size(); first += run_length) {
+    const int32_t gpu_block = args.gpu_blocks[first];
+    const int32_t cpu_block = args.cpu_blocks[first];
+    run_length = 1;
+    while (first + run_length < args.cpu_blocks.size() &&
+           args.gpu_blocks[first + run_length] == gpu_block + static_cast<int64_t>(run_length) &&
+           args.cpu_blocks[first + run_length] == cpu_block + static_cast<int64_t>(run_length)) {
+      ++run_length;
+    }
+    for (int64_t part = 0; part < parts.num_parts; ++part) {
+      const int64_t first_head = part * parts.heads_per_part;
+      const auto num_heads =
+          static_cast<size_t>(std::min(parts.heads_per_part, args.cpu.shape.num_kv_heads - first_head));
+      std::byte* gpu = args.gpu.Head(gpu_block, first_head);
+      std::byte* cpu = args.cpu.Head(cpu_block, first_head);
+      const size_t piece_bytes = num_heads * head_bytes;
+      std::byte* destination = args.to_cpu ? cpu : gpu;
+      const std::byte* source = args.to_cpu ? gpu : cpu;
+      if (piece_bytes == gpu_block_bytes && piece_bytes == cpu_block_bytes) {
+        stream.Copy(destination, source, run_length * piece_bytes);
+      } else {
+        stream.CopyRows(destination, args.to_cpu ? cpu_block_bytes : gpu_block_bytes, source,
+                        args.to_cpu ? gpu_block_bytes : cpu_block_bytes, piece_bytes, run_length);
+      }
+      count += {.num_copies = 1, .num_bytes = static_cast<int64_t>(run_length * piece_bytes)};
+    }
+  }
+  return count;
+}
+
+}  // namespace tandem

@@ -1,0 +1,124 @@
+#include "ops/kv_copy.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <random>
+#include <vector>
+
+#include "cpu_attention/append_token.h"
+#include "ops/host/op_test_bench.h"
+
+namespace tandem {
+namespace {
+
+// One layer of a tier in host memory, 0xff (NaN) until it is written.
+struct TestTier {
+  TestTier(const KvShape& shape, int64_t num_blocks, int64_t num_parts) {
+    const KvParts parts = SplitHeads(shape.num_kv_heads, num_parts);
+    // Parts do not follow each other directly.
+    const size_t part_bytes =
+        static_cast<size_t>(num_blocks * parts.heads_per_part) * shape.HeadBytes() + 4096;
+    bytes.assign(static_cast<size_t>(parts.num_parts) * part_bytes, std::byte{0xff});
+    view = {.data = bytes.data(), .shape = shape, .num_blocks = num_blocks};
+    if (parts.num_parts > 1) {
+      view.heads_per_part = parts.heads_per_part;
+      view.part_stride_bytes = part_bytes;
+    }
+  }
+
+  std::vector<std::byte> bytes;
+  KvLayerView view;
+};
+
+class HostKvCopyTest : public testing::Test {
+ protected:
+  // The sequence's tokens, appended to `blocks`; always the same ones for a shape.
+  static void Append(const TestTier& tier, const std::vector<int32_t>& blocks) {
+    const KvShape& shape = tier.view.shape;
+    std::mt19937 random(5);
+    TestMatrix rows(DType::kF32, 2, shape.num_kv_heads * shape.head_dim);
+    for (const int32_t block : blocks) {
+      for (int64_t token = 0; token < shape.block_size; ++token) {
+        rows.Fill(random);
+        AppendToken(tier.view, static_cast<int32_t>(block * shape.block_size + token), 0, shape.num_kv_heads,
+                    rows.view().RowData(0), rows.view().RowData(1), DType::kF32);
+      }
+    }
+  }
+
+  void Check(const KvShape& shape, int64_t num_parts, const std::vector<int32_t>& gpu_blocks,
+             const std::vector<int32_t>& cpu_blocks, int64_t num_runs) {
+    SCOPED_TRACE(testing::Message() << DTypeName(shape.dtype) << ", blocks of " << shape.block_size << ", "
+                                    << shape.num_kv_heads << " heads of " << shape.head_dim << ", "
+                                    << num_parts << " parts, " << gpu_blocks.size() << " blocks");
+    TestTier gpu(shape, 20, 1);
+    TestTier cpu(shape, 30, num_parts);
+    Append(gpu, gpu_blocks);
+    CopyKvArgs args = {
+        .gpu = gpu.view, .cpu = cpu.view, .gpu_blocks = gpu_blocks, .cpu_blocks = cpu_blocks, .to_cpu = true};
+    const CopyKvCount count = bench_.ops().CopyKv(bench_.stream(), args);
+    bench_.Synchronize();
+    EXPECT_EQ(count.num_copies, num_runs * std::min(num_parts, shape.num_kv_heads));
+    EXPECT_EQ(count.num_bytes, static_cast<int64_t>(gpu_blocks.size() * shape.BlockBytes()));
+    // What the CPU's kernels themselves would have written, and nothing anywhere else.
+    TestTier expected(shape, 30, num_parts);
+    Append(expected, cpu_blocks);
+    EXPECT_EQ(cpu.bytes, expected.bytes);
+
+    // And back, to a tier of nothing else.
+    TestTier back(shape, 20, 1);
+    args.gpu = back.view;
+    args.to_cpu = false;
+    bench_.ops().CopyKv(bench_.stream(), args);
+    bench_.Synchronize();
+    EXPECT_EQ(back.bytes, gpu.bytes);
+  }
+
+ private:
+  OpTestBench bench_;
+};
+
+TEST_F(HostKvCopyTest, BlocksArriveAsTheCpuWritesThem) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const int64_t num_parts : {1, 2, 3}) {
+      const KvShape shape = {.dtype = dtype, .block_size = 32, .num_kv_heads = 3, .head_dim = 48};
+      Check(shape, num_parts, {4, 5, 6, 7}, {10, 11, 12, 13}, 1);
+      // Neighbours on one side only do not move together.
+      Check(shape, num_parts, {3, 4, 9, 10, 11, 0}, {29, 7, 8, 9, 10, 11}, 4);
+      Check(shape, num_parts, {19}, {0}, 1);
+      Check({.dtype = dtype, .block_size = 16, .num_kv_heads = 2, .head_dim = 16}, num_parts, {2, 1, 0},
+            {0, 1, 2}, 3);
+    }
+  }
+}
+
+TEST_F(HostKvCopyTest, NoBlocksNoCopies) {
+  Check({.dtype = DType::kBF16, .block_size = 16, .num_kv_heads = 2, .head_dim = 16}, 2, {}, {}, 0);
+}
+
+TEST(HostKvCopyDeathTest, ListsAndViewsMustFit) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const KvShape shape = {.dtype = DType::kBF16, .block_size = 16, .num_kv_heads = 2, .head_dim = 16};
+  const TestTier gpu(shape, 4, 1);
+  const TestTier cpu(shape, 6, 2);
+  const std::vector<int32_t> blocks = {0, 5};
+  const std::vector<int32_t> fewer = {0};
+  CopyKvArgs args = {.gpu = gpu.view, .cpu = cpu.view, .gpu_blocks = fewer, .cpu_blocks = blocks};
+  EXPECT_DEATH(CheckCopyKv(args), "1 gpu blocks, 2 cpu blocks");
+  args.gpu_blocks = blocks;
+  EXPECT_DEATH(CheckCopyKv(args), "gpu block 5 of 4");
+  args.gpu_blocks = fewer;
+  args.cpu_blocks = fewer;
+  CheckCopyKv(args);
+  args.cpu.shape.head_dim = 32;
+  EXPECT_DEATH(CheckCopyKv(args), "2 heads of 16; cpu blocks");
+  args.gpu = cpu.view;
+  args.cpu = cpu.view;
+  EXPECT_DEATH(CheckCopyKv(args), "gpu blocks lie in 2 parts");
+}
+
+}  // namespace
+}  // namespace tandem

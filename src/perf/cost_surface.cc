@@ -1,0 +1,73 @@
+#include "perf/cost_surface.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace tandem {
+
+CostSurface::CostSurface(const std::vector<CostLine>& lines) {
+  if (lines.empty()) return;
+  std::vector<CostCurve> curves;
+  tokens_.push_back(0);
+  for (const CostLine& line : lines) {
+    rows_.push_back(line.rows);
+    const CostCurve& curve = curves.emplace_back(line.points);
+    for (const CostPoint& point : curve.points()) tokens_.push_back(point.count);
+  }
+  std::sort(tokens_.begin(), tokens_.end());
+  tokens_.erase(std::unique(tokens_.begin(), tokens_.end()), tokens_.end());
+  us_.resize(rows_.size() * tokens_.size());
+
+  const size_t last = curves.size() - 1;
+  const auto first_count = [&](size_t line) { return curves[line].points().front().count; };
+  for (size_t line = last + 1; line-- > 0;) {
+    for (size_t node = 0; node < tokens_.size(); ++node) {
+      at(line, node) = curves[line].Us(tokens_[node]);
+      if (line < last && tokens_[node] >= first_count(line + 1))
+        at(line, node) = std::min(at(line, node), at(line + 1, node));
+    }
+  }
+  // What is still out of order lies before a line's first point.
+  for (size_t line = 1; line <= last; ++line) {
+    for (size_t node = 0; node < tokens_.size(); ++node)
+      at(line, node) = std::max(at(line, node), at(line - 1, node));
+  }
+  for (size_t line = 0; line <= last; ++line) {
+    for (size_t node = 1; node < tokens_.size(); ++node)
+      at(line, node) = std::max(at(line, node), at(line, node - 1));
+  }
+
+  token_slope_ = curves[last].last_slope();
+  if (last == 0) return;
+  // What a row costs of itself: with the same tokens, few for each row.
+  const int64_t tokens = first_count(last);
+  row_slope_ =
+      (LineUs(last, tokens) - LineUs(last - 1, tokens)) / static_cast<double>(rows_[last] - rows_[last - 1]);
+}
+
+double CostSurface::LineUs(size_t line, int64_t tokens) const {
+  if (tokens <= 0) return at(line, 0);
+  if (tokens >= tokens_.back()) {
+    return at(line, tokens_.size() - 1) + token_slope_ * static_cast<double>(tokens - tokens_.back());
+  }
+  const auto above = std::upper_bound(tokens_.begin(), tokens_.end(), tokens);
+  const auto node = static_cast<size_t>(above - tokens_.begin());
+  const double share =
+      static_cast<double>(tokens - *(above - 1)) / static_cast<double>(*above - *(above - 1));
+  return at(line, node - 1) + share * (at(line, node) - at(line, node - 1));
+}
+
+double CostSurface::Us(int64_t rows, int64_t tokens) const {
+  if (rows_.empty()) return 0;
+  if (rows <= rows_.front()) return LineUs(0, tokens);
+  if (rows >= rows_.back()) {
+    return LineUs(rows_.size() - 1, tokens) + row_slope_ * static_cast<double>(rows - rows_.back());
+  }
+  const auto above = std::upper_bound(rows_.begin(), rows_.end(), rows);
+  const auto line = static_cast<size_t>(above - rows_.begin());
+  const double share = static_cast<double>(rows - *(above - 1)) / static_cast<double>(*above - *(above - 1));
+  const double below_us = LineUs(line - 1, tokens);
+  return below_us + share * (LineUs(line, tokens) - below_us);
+}
+
+}  // namespace tandem

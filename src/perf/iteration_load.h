@@ -1,0 +1,65 @@
+// The work of an iteration plan in numbers, and how long it takes (NEO section 3.2).
+//
+//   T = L * (max(T_l0, T_ca1) + max(T_l1 + T_ga0, T_ca0)) + what riders add + what is outside the layers
+//
+//   GPU   | T_l0 (main)        | T_l1 (cohort)  T_ga0 |
+//   CPU   | T_ca1 (cohort)     | T_ca0 (main's cpu rows) |
+#pragma once
+
+#include <cstdint>
+
+#include "perf/layer_costs.h"
+#include "plan/iteration_plan.h"
+
+namespace tandem {
+
+struct IterationLoad {
+  int64_t prefill_tokens = 0;
+  double prefill_attention_us = 0;  // of all chunks, one layer
+  int64_t gpu_decode_rows = 0;
+  int64_t gpu_kv_tokens = 0;  // that they read
+  int64_t main_cpu_rows = 0;  // cpu decodes of the main sub-batch (NEO's batch-0)
+  int64_t main_cpu_kv_tokens = 0;
+  // Of cohorts with visits of their own (NEO's batch-1); of one that does not visit all layers its share.
+  int64_t cohort_rows = 0;
+  int64_t cohort_kv_tokens = 0;
+  // Visits of riding cohorts (APEX section 3.3), if their attention is done in time.
+  int64_t rider_rows = 0;        // of all boundaries
+  int64_t rider_kv_tokens = 0;   // that they read, one layer each, in the layer that follows the visit
+  double rider_linear_us = 0;    // what they add to the linear operations, all boundaries together
+  double rider_cpu_us = 0;       // CPU attention of one layer of each cohort, exchange included
+  double rider_exchange_us = 0;  // the exchange of it
+  int64_t num_sampled = 0;       // rows of logits
+  int64_t swapped_tokens = 0;    // whose KV leaves for the cpu tier as it is prefilled; moves are not counted
+
+  int64_t main_rows() const { return prefill_tokens + gpu_decode_rows + main_cpu_rows; }
+  int64_t decode_rows() const { return gpu_decode_rows + main_cpu_rows + cohort_rows; }
+};
+
+// The load of a plan. A row at position p reads p + 1 tokens.
+IterationLoad LoadOf(const IterationPlan& plan, const LayerCosts& costs);
+
+// What the visit of a riding cohort leads to: CPU attention of the next layer, none after the last.
+struct RiderWork {
+  int64_t kv_tokens = 0;
+  double attention_us = 0;
+  double exchange_us = 0;
+};
+RiderWork RiderWorkOf(const CohortStep& step, const LayerCosts& costs);
+
+// Parts of a layer, microseconds.
+struct LayerTimes {
+  double linear_main_us = 0;    // T_l0
+  double linear_cohort_us = 0;  // T_l1
+  double gpu_attention_us = 0;  // T_ga0
+  double cpu_main_us = 0;       // T_ca0, exchange included
+  double cpu_cohort_us = 0;     // T_ca1, exchange included
+
+  double LayerUs() const;
+};
+
+LayerTimes TimesOf(const IterationLoad& load, const LayerCosts& costs);
+// T of the whole iteration.
+double IterationUs(const IterationLoad& load, const LayerCosts& costs);
+
+}  // namespace tandem

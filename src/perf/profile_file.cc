@@ -1,0 +1,213 @@
+#include "perf/profile_file.h"
+
+#include <unistd.h>
+
+#include <cctype>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int kVersion = 1;
+// A profile has some ten thousand bytes; nothing that claims to be one is read beyond this.
+constexpr std::uintmax_t kMaxFileBytes = 4 << 20;
+
+constexpr int64_t kMaxExtrapolation = 2;
+
+uint64_t Fnv1a(const std::string& text) {
+  uint64_t hash = 0xcbf29ce484222325U;
+  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3U;
+  return hash;
+}
+
+Json PointsToJson(const std::vector<CostPoint>& points) {
+  Json array = Json::array();
+  for (const CostPoint& point : points) array.push_back(Json::array({point.count, point.us}));
+  return array;
+}
+
+Json LinesToJson(const std::vector<CostLine>& lines) {
+  Json array = Json::array();
+  for (const CostLine& line : lines)
+    array.push_back({{"rows", line.rows}, {"points", PointsToJson(line.points)}});
+  return array;
+}
+
+// The functions that read throw what nlohmann-json throws.
+int64_t CountOf(const Json& number) {
+  // get<int64_t> would take 1e30 or true as well.
+  if (!number.is_number_integer()) throw Json::type_error::create(302, "a count is no whole number", &number);
+  return number.get<int64_t>();
+}
+
+double NumberOf(const Json& number) {
+  if (!number.is_number()) throw Json::type_error::create(302, "a cost is no number", &number);
+  return number.get<double>();
+}
+
+std::vector<CostPoint> PointsOf(const Json& array) {
+  std::vector<CostPoint> points;
+  for (const Json& pair : array) points.push_back({CountOf(pair.at(0)), NumberOf(pair.at(1))});
+  return points;
+}
+
+std::vector<CostLine> LinesOf(const Json& array) {
+  std::vector<CostLine> lines;
+  for (const Json& line : array) lines.push_back({CountOf(line.at("rows")), PointsOf(line.at("points"))});
+  return lines;
+}
+
+CostMeasurements MeasurementsOf(const Json& tables) {
+  CostMeasurements measurements;
+  measurements.num_layers = CountOf(tables.at("num_layers"));
+  measurements.linear = PointsOf(tables.at("linear"));
+  measurements.gpu_decode_attention = LinesOf(tables.at("gpu_decode_attention"));
+  measurements.prefill_attention = LinesOf(tables.at("prefill_attention"));
+  measurements.outside_layers = PointsOf(tables.at("outside_layers"));
+  measurements.cpu_attention = LinesOf(tables.at("cpu_attention"));
+  measurements.exchange = PointsOf(tables.at("exchange"));
+  measurements.swap = PointsOf(tables.at("swap"));
+  return measurements;
+}
+
+Json ToJson(const ProfileCoverage& coverage) {
+  return {{"max_rows", coverage.max_rows},
+          {"max_context", coverage.max_context},
+          {"gpu_kv_tokens", coverage.gpu_kv_tokens},
+          {"cpu_kv_tokens", coverage.cpu_kv_tokens}};
+}
+
+ProfileCoverage CoverageOf(const Json& coverage) {
+  return {.max_rows = CountOf(coverage.at("max_rows")),
+          .max_context = CountOf(coverage.at("max_context")),
+          .gpu_kv_tokens = CountOf(coverage.at("gpu_kv_tokens")),
+          .cpu_kv_tokens = CountOf(coverage.at("cpu_kv_tokens"))};
+}
+
+Result<CostTable> Parse(const std::string& text, const std::string& path, const ProfileKey& key,
+                        const ProfileCoverage& wanted) {
+  try {
+    const Json root = Json::parse(text);
+    if (const int64_t version = CountOf(root.at("version")); version != kVersion) {
+      return MakeError(ErrorCode::kMalformedFile, "{}: version {} of the format, this program reads {}", path,
+                       version, kVersion);
+    }
+    const Json expected = ToJson(key);
+    const Json& found = root.at("key");
+    for (const auto& item : expected.items()) {
+      if (found.at(item.key()) == item.value()) continue;
+      return MakeError(ErrorCode::kUnsupported, "{}: measured with {} {}, not {}", path, item.key(),
+                       found.at(item.key()).dump(), item.value().dump());
+    }
+    if (!CoverageOf(root.at("coverage")).Serves(wanted)) {
+      return MakeError(ErrorCode::kUnsupported, "{}: measured for smaller batches or caches", path);
+    }
+    auto table = CostTable::Create(MeasurementsOf(root.at("tables")));
+    if (table.ok()) return table;
+    return MakeError(ErrorCode::kMalformedFile, "{}: {}", path, table.error().message);
+  } catch (const Json::exception& error) {
+    return MakeError(ErrorCode::kMalformedFile, "{}: {}", path, error.what());
+  }
+}
+
+}  // namespace
+
+bool ProfileCoverage::Serves(const ProfileCoverage& wanted) const {
+  const auto reaches = [](int64_t have, int64_t want) { return have >= want / kMaxExtrapolation; };
+  return reaches(max_rows, wanted.max_rows) && reaches(max_context, wanted.max_context) &&
+         reaches(gpu_kv_tokens, wanted.gpu_kv_tokens) && reaches(cpu_kv_tokens, wanted.cpu_kv_tokens) &&
+         (wanted.cpu_kv_tokens == 0 || cpu_kv_tokens > 0);
+}
+
+Json ToJson(const ProfileKey& key) {
+  return {{"num_layers", key.num_layers},
+          {"hidden_size", key.hidden_size},
+          {"intermediate_size", key.intermediate_size},
+          {"num_heads", key.num_heads},
+          {"num_kv_heads", key.num_kv_heads},
+          {"head_dim", key.head_dim},
+          {"vocab_size", key.vocab_size},
+          {"sliding_window", key.sliding_window},
+          {"dtype", key.dtype},
+          {"device", key.device},
+          {"gpu_sm_limit", key.gpu_sm_limit},
+          {"cpu_threads", key.cpu_threads},
+          {"cpu_isa", key.cpu_isa}};
+}
+
+Json ToJson(const CostMeasurements& measurements) {
+  return {{"num_layers", measurements.num_layers},
+          {"linear", PointsToJson(measurements.linear)},
+          {"gpu_decode_attention", LinesToJson(measurements.gpu_decode_attention)},
+          {"prefill_attention", LinesToJson(measurements.prefill_attention)},
+          {"outside_layers", PointsToJson(measurements.outside_layers)},
+          {"cpu_attention", LinesToJson(measurements.cpu_attention)},
+          {"exchange", PointsToJson(measurements.exchange)},
+          {"swap", PointsToJson(measurements.swap)}};
+}
+
+std::string ProfilePath(const std::string& folder, const ProfileKey& key) {
+  std::string device;
+  for (const char c : key.device.substr(0, key.device.find(','))) {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
+      device += c;
+    } else if (!device.empty() && device.back() != '-' && device.size() < 24) {
+      device += '-';
+    }
+    if (device.size() == 32) break;
+  }
+  const std::string name =
+      fmt::format("profile{}-{}x{}-{}-{}-{}sm-{}threads-{:016x}.json", kVersion, key.num_layers,
+                  key.hidden_size, key.dtype, device, key.gpu_sm_limit, key.cpu_threads,
+                  Fnv1a(ToJson(key).dump(-1, ' ', false, Json::error_handler_t::replace)));
+  return (std::filesystem::path(folder) / name).string();
+}
+
+Status WriteProfile(const std::string& path, const ProfileKey& key, const ProfileCoverage& coverage,
+                    const CostMeasurements& measurements) {
+  const Json root = {{"version", kVersion},
+                     {"key", ToJson(key)},
+                     {"coverage", ToJson(coverage)},
+                     {"tables", ToJson(measurements)}};
+  std::error_code error;
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (!folder.empty()) std::filesystem::create_directories(folder, error);
+  // Under another name first: whoever reads meanwhile finds the old file or the new one.
+  const std::string partial = fmt::format("{}.{}", path, getpid());
+  std::ofstream out(partial);
+  out << root.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
+  out.close();
+  if (out) std::filesystem::rename(partial, path, error);
+  if (!out || error) {
+    std::error_code ignored;
+    std::filesystem::remove(partial, ignored);
+    return MakeError(ErrorCode::kIo, "{} cannot be written{}{}", path, error ? ": " : "",
+                     error ? error.message() : "");
+  }
+  return {};
+}
+
+Result<CostTable> ReadProfile(const std::string& path, const ProfileKey& key, const ProfileCoverage& wanted) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return MakeError(ErrorCode::kNotFound, "there is no {}", path);
+  const std::uintmax_t size_bytes = std::filesystem::file_size(path, error);
+  if (error) return MakeError(ErrorCode::kIo, "{} cannot be read: {}", path, error.message());
+  if (size_bytes > kMaxFileBytes) {
+    return MakeError(ErrorCode::kMalformedFile, "{}: {} bytes are too many for a profile", path, size_bytes);
+  }
+  std::ifstream in(path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in) return MakeError(ErrorCode::kIo, "{} cannot be read", path);
+  return Parse(text.str(), path, key, wanted);
+}
+
+}  // namespace tandem

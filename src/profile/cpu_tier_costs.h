@@ -1,0 +1,54 @@
+// Measures what the cpu tier costs: attention over it, the exchange of rows with it, swaps into and out of
+// it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/result.h"
+#include "cpu_attention/cpu_attention.h"
+#include "cpu_attention/decode_plan.h"
+#include "device/device.h"
+#include "perf/cost_table.h"
+#include "profile/cost_sampler.h"
+#include "profile/profile_parts.h"
+
+namespace tandem {
+
+// Needs parts.cpu_attention and a cpu tier. Each Measure begins a section of the sampler with the given share
+// of its budget.
+class CpuTierProfiler {
+ public:
+  // Errors: kResourceExhausted.
+  static Result<CpuTierProfiler> Create(const ProfileParts& parts);
+
+  // Decodes of equal context by all workers, over layers and blocks in turn, so that no cache holds them.
+  Result<std::vector<CostLine>> MeasureAttention(double share, CostSampler* sampler);
+  // Q/K/V to pinned memory, a flag, the host's answer, O back.
+  Result<std::vector<CostPoint>> MeasureExchange(double share, CostSampler* sampler);
+  // The slower direction.
+  Result<std::vector<CostPoint>> MeasureSwap(double share, CostSampler* sampler);
+
+ private:
+  explicit CpuTierProfiler(const ProfileParts& parts) : parts_(parts) {}
+
+  // The first read of memory that nobody has written maps a page of zeros and would be far too fast.
+  void TouchBlocks();
+  // Rows of `context` tokens in consecutive blocks.
+  std::unique_ptr<DecodePlan> PlanRows(int64_t rows, int64_t context, int64_t first_block) const;
+  AttentionTask TaskOf(DecodePlan* plan, int64_t layer, Flag* done, uint32_t value) const;
+  // One run of attention, from its flag to its last row: rows of `context` tokens over the n-th place in
+  // layers and blocks. Microseconds.
+  double AttendUs(int64_t rows, int64_t context);
+
+  ProfileParts parts_;
+  int64_t max_rows_ = 0;
+  int64_t num_layers_ = 0;  // that are used, the first ones
+  int64_t num_blocks_ = 0;  // that are used of each, the first ones
+  int64_t num_runs_ = 0;
+  Buffer qkv_;  // pinned, [max_rows_, q, k and v], product dtype
+  Buffer out_;  // pinned, [max_rows_, q], engine dtype
+};
+
+}  // namespace tandem

@@ -1,0 +1,306 @@
+#include "profile/gpu_costs.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "execute/int_inputs.h"
+#include "plan/iteration_plan.h"
+#include "profile/stream_timer.h"
+
+namespace tandem {
+namespace {
+
+// Close together where tiles of the products make steps.
+constexpr std::array<int64_t, 27> kLinearRows = {1,   2,   4,   8,   12,   16,   24,   32,   48,
+                                                 64,  96,  128, 160, 192,  224,  256,  320,  384,
+                                                 448, 512, 640, 768, 1024, 1536, 2048, 3072, 4096};
+constexpr std::array<int64_t, 6> kDecodeRows = {1, 4, 16, 64, 128, 256};
+constexpr std::array<int64_t, 5> kDecodeContexts = {64, 256, 1024, 4096, 16384};
+constexpr std::array<int64_t, 9> kChunks = {16, 64, 128, 256, 512, 1024, 2048, 4096, 8192};
+constexpr std::array<int64_t, 4> kPrefillContexts = {1024, 4096, 16384, 65536};
+constexpr std::array<int64_t, 9> kSampledRows = {1, 8, 16, 32, 64, 128, 256, 512, 1024};
+
+// Layers that a run goes through, one after the other: together more than caches hold, few enough that all of
+// their launches wait in a stream.
+constexpr int64_t kLayersPerRun = 4;
+// What a decode of that many tokens does not tell yet, none will.
+constexpr int64_t kMaxDecodeTokens = int64_t{1} << 19;
+// Of an iteration: host work between the end of one and the start of the next, uploads, the attention plan.
+// Corrected at run time.
+constexpr double kStartOfIterationUs = 100;
+
+// The values of an array that are below limit, and limit.
+template <size_t kSize>
+std::vector<int64_t> UpTo(int64_t limit, const std::array<int64_t, kSize>& values) {
+  std::vector<int64_t> result;
+  for (const int64_t value : values) {
+    if (value < limit) result.push_back(value);
+  }
+  result.push_back(limit);
+  return result;
+}
+
+int64_t GpuTokens(const ProfileParts& parts) {
+  return parts.cache->total_blocks(Tier::kGpu) * parts.cache->block_size();
+}
+
+std::vector<int32_t> ConsecutiveBlocks(int64_t first, int64_t count) {
+  std::vector<int32_t> blocks(static_cast<size_t>(count));
+  std::iota(blocks.begin(), blocks.end(), static_cast<int32_t>(first));
+  return blocks;
+}
+
+// Values that a model might compute: power, and with it the clock of a GPU, depends on them.
+void FillActivations(const ProfileParts& parts) {
+  const RowBatch rows(*parts.rows, parts.max_rows);
+  parts.ops->FillRandom(*parts.compute, rows.qkv, 1, 1.0F);
+  parts.ops->FillRandom(*parts.compute, rows.attention_out, 2, 1.0F);
+  parts.ops->FillRandom(*parts.compute, rows.hidden, 3, 1.0F);
+}
+
+// The first blocks of the first layers. Also has their memory there: an append that touches a page for the
+// first time takes milliseconds.
+void FillGpuTier(const ProfileParts& parts, int64_t num_layers, int64_t num_tokens) {
+  const int64_t num_blocks =
+      std::min(parts.cache->total_blocks(Tier::kGpu), parts.cache->BlocksFor(num_tokens));
+  for (int64_t layer = 0; layer < std::min(num_layers, parts.decoder->config().num_layers); ++layer) {
+    const KvLayerView kv = parts.cache->LayerView(Tier::kGpu, layer);
+    const int64_t num_rows = 2 * num_blocks * kv.shape.num_kv_heads * kv.shape.block_size;
+    parts.ops->FillRandom(*parts.compute,
+                          MatrixView::Dense(kv.data, kv.shape.dtype, num_rows, kv.shape.head_dim),
+                          static_cast<uint64_t>(layer), 1.0F);
+  }
+  parts.compute->Synchronize();
+}
+
+// Token ids, positions and slots of up to max_rows rows in device memory.
+class RowInputs {
+ public:
+  static Result<RowInputs> Create(const ProfileParts& parts) {
+    RowInputs result;
+    TANDEM_ASSIGN_OR_RETURN(result.inputs_, IntInputs::Allocate(parts.device, 3 * parts.max_rows));
+    const int64_t vocab_size = parts.decoder->config().vocab_size;
+    std::vector<int32_t> ids;
+    std::vector<int32_t> positions;
+    std::vector<int32_t> slots;
+    for (int64_t row = 0; row < parts.max_rows; ++row) {
+      constexpr int64_t kStride = 7919;  // a prime: neighbouring rows read far apart in the embedding
+      ids.push_back(static_cast<int32_t>(row * kStride % vocab_size));
+      positions.push_back(static_cast<int32_t>(row % parts.max_context));
+      slots.push_back(row < GpuTokens(parts) ? static_cast<int32_t>(row) : -1);
+    }
+    result.ids_ = result.inputs_.Add(ids);
+    result.positions_ = result.inputs_.Add(positions);
+    result.slots_ = result.inputs_.Add(slots);
+    result.inputs_.Upload(*parts.compute);
+    parts.compute->Synchronize();
+    return result;
+  }
+
+  RowBatch Batch(const ProfileParts& parts, int64_t num_rows) const {
+    RowBatch batch(*parts.rows, num_rows);
+    batch.token_ids = ids_;
+    batch.positions = positions_;
+    batch.slots = slots_;
+    return batch;
+  }
+
+ private:
+  IntInputs inputs_;
+  const int32_t* ids_ = nullptr;
+  const int32_t* positions_ = nullptr;
+  const int32_t* slots_ = nullptr;
+};
+
+// Microseconds a layer of attention over the gpu tier for a batch of rows 0 ...
+double MeasureAttention(const ProfileParts& parts, const AttentionBatch& batch, StreamTimer* timer,
+                        CostSampler* sampler) {
+  parts.ops->PlanAttention(*parts.compute, batch, parts.plan);
+  parts.compute->Synchronize();
+  const RowBatch rows(*parts.rows, batch.num_rows);
+  const int64_t num_layers = std::min(kLayersPerRun, parts.decoder->config().num_layers);
+  const auto attend = [&] {
+    for (int64_t layer = 0; layer < num_layers; ++layer) {
+      parts.decoder->Attend(*parts.compute, *parts.plan, parts.cache->LayerView(Tier::kGpu, layer), 0,
+                            batch.num_rows, rows);
+    }
+  };
+  return sampler->MedianUs([&](bool warm) {
+    return warm ? timer->TimeEnqueuedUs(attend) : timer->TimeUs(attend);
+  }) / static_cast<double>(num_layers);
+}
+
+}  // namespace
+
+std::vector<int64_t> DecodeContexts(int64_t rows, int64_t max_tokens, int64_t max_context,
+                                    int64_t block_size) {
+  const int64_t longest = std::min(max_context, max_tokens / rows / block_size * block_size);
+  std::vector<int64_t> contexts;
+  if (longest < 1) return contexts;
+  for (const int64_t context : kDecodeContexts) {
+    if (context <= longest) contexts.push_back(context);
+  }
+  // Not one that is nearly the same again.
+  if (contexts.empty() || longest >= 2 * contexts.back()) contexts.push_back(longest);
+  return contexts;
+}
+
+Result<std::vector<CostPoint>> MeasureLinear(const ProfileParts& parts, double share, CostSampler* sampler) {
+  TANDEM_ASSIGN_OR_RETURN(StreamTimer timer, StreamTimer::Create(parts.device, parts.compute));
+  TANDEM_ASSIGN_OR_RETURN(const RowInputs inputs, RowInputs::Create(parts));
+  FillActivations(parts);
+  FillGpuTier(parts, parts.decoder->config().num_layers, parts.max_rows);
+  const std::vector<int64_t> counts = UpTo(parts.max_rows, kLinearRows);
+  sampler->BeginSection("linear operations", share, static_cast<int64_t>(counts.size()));
+  const int64_t num_layers = parts.decoder->config().num_layers;
+  const int64_t layers_per_run = std::min(kLayersPerRun, num_layers);
+  int64_t next_layer = 0;
+  std::vector<CostPoint> points;
+  for (const int64_t count : counts) {
+    const double growth =
+        points.empty() ? 1.0 : static_cast<double>(count) / static_cast<double>(points.back().count);
+    if (!sampler->HasTimeFor(growth)) break;
+    RowBatch batch = inputs.Batch(parts, count);
+    const auto pass = [&] {
+      for (int64_t i = 0; i < layers_per_run; ++i) {
+        const int64_t layer = next_layer++ % num_layers;
+        parts.decoder->PreProjection(*parts.compute, layer, parts.cache->LayerView(Tier::kGpu, layer),
+                                     &batch);
+        parts.decoder->PostProjection(*parts.compute, layer, &batch);
+      }
+    };
+    const double us = sampler->MedianUs([&](bool warm) {
+      parts.decoder->Embed(*parts.compute, &batch);
+      return warm ? timer.TimeEnqueuedUs(pass) : timer.TimeUs(pass);
+    });
+    points.push_back({count, us / static_cast<double>(layers_per_run)});
+  }
+  return points;
+}
+
+Result<std::vector<CostLine>> MeasureGpuDecodeAttention(const ProfileParts& parts, double share,
+                                                        CostSampler* sampler) {
+  TANDEM_ASSIGN_OR_RETURN(StreamTimer timer, StreamTimer::Create(parts.device, parts.compute));
+  const int64_t max_tokens = std::min(GpuTokens(parts), kMaxDecodeTokens);
+  const int64_t block_size = parts.cache->block_size();
+  std::vector<CostLine> lines;
+  int64_t num_points = 0;
+  for (const int64_t rows : UpTo(std::min(parts.max_rows, kDecodeRows.back()), kDecodeRows)) {
+    CostLine& line = lines.emplace_back(CostLine{.rows = rows});
+    for (const int64_t context : DecodeContexts(rows, max_tokens, parts.max_context, block_size))
+      line.points.push_back({rows * context, 0});
+    num_points += static_cast<int64_t>(line.points.size());
+  }
+  std::erase_if(lines, [](const CostLine& line) { return line.points.empty(); });
+  FillActivations(parts);
+  FillGpuTier(parts, kLayersPerRun, max_tokens);
+  sampler->BeginSection("gpu decode attention", share, num_points);
+  for (CostLine& line : lines) {
+    size_t num_measured = 0;
+    for (CostPoint& point : line.points) {
+      const bool first = num_measured == 0;
+      if (!sampler->HasTimeFor(first ? 1.0
+                                     : static_cast<double>(point.count) /
+                                           static_cast<double>(line.points[num_measured - 1].count))) {
+        break;
+      }
+      AttentionBatch batch;
+      batch.num_rows = line.rows;
+      const int64_t context = point.count / line.rows;
+      const int64_t num_blocks = parts.cache->BlocksFor(context);
+      for (int64_t row = 0; row < line.rows; ++row) {
+        batch.sequences.push_back({.row_begin = row,
+                                   .num_rows = 1,
+                                   .context_len = context,
+                                   .block_table = ConsecutiveBlocks(row * num_blocks, num_blocks)});
+      }
+      point.us = MeasureAttention(parts, batch, &timer, sampler);
+      ++num_measured;
+    }
+    line.points.resize(num_measured);
+  }
+  std::erase_if(lines, [](const CostLine& line) { return line.points.empty(); });
+  return lines;
+}
+
+Result<std::vector<CostLine>> MeasurePrefillAttention(const ProfileParts& parts, double share,
+                                                      CostSampler* sampler) {
+  TANDEM_ASSIGN_OR_RETURN(StreamTimer timer, StreamTimer::Create(parts.device, parts.compute));
+  const int64_t longest = std::min(parts.max_context, GpuTokens(parts));
+  std::vector<CostLine> lines;
+  int64_t num_points = 0;
+  for (const int64_t chunk : UpTo(std::min(parts.max_rows, longest), kChunks)) {
+    CostLine& line = lines.emplace_back(CostLine{.rows = chunk, .points = {{chunk, 0}}});
+    for (const int64_t context : UpTo(longest, kPrefillContexts)) {
+      if (context > chunk) line.points.push_back({context, 0});
+    }
+    num_points += static_cast<int64_t>(line.points.size());
+  }
+  FillActivations(parts);
+  FillGpuTier(parts, kLayersPerRun, longest);
+  sampler->BeginSection("prefill attention", share, num_points);
+  double last_work = 1;
+  for (CostLine& line : lines) {
+    size_t num_measured = 0;
+    for (CostPoint& point : line.points) {
+      const auto chunk = static_cast<double>(line.rows);
+      const double work = chunk * (static_cast<double>(point.count) - chunk / 2);
+      if (!sampler->HasTimeFor(work / last_work)) break;
+      last_work = work;
+      AttentionBatch batch;
+      batch.num_rows = line.rows;
+      batch.sequences.push_back({.row_begin = 0,
+                                 .num_rows = line.rows,
+                                 .context_len = point.count,
+                                 .block_table = ConsecutiveBlocks(0, parts.cache->BlocksFor(point.count))});
+      point.us = MeasureAttention(parts, batch, &timer, sampler);
+      ++num_measured;
+    }
+    line.points.resize(num_measured);
+  }
+  std::erase_if(lines, [](const CostLine& line) { return line.points.empty(); });
+  return lines;
+}
+
+Result<std::vector<CostPoint>> MeasureOutsideLayers(const ProfileParts& parts, double share,
+                                                    CostSampler* sampler) {
+  TANDEM_ASSIGN_OR_RETURN(StreamTimer timer, StreamTimer::Create(parts.device, parts.compute));
+  TANDEM_ASSIGN_OR_RETURN(const RowInputs inputs, RowInputs::Create(parts));
+  std::vector<int64_t> counts = UpTo(std::min(parts.max_rows, kSampledRows.back()), kSampledRows);
+  counts.insert(counts.begin(), 0);
+  sampler->BeginSection("logits and sampling", share, static_cast<int64_t>(counts.size()));
+  std::vector<CostPoint> points;
+  for (const int64_t count : counts) {
+    if (points.size() > 2 &&
+        !sampler->HasTimeFor(static_cast<double>(count) / static_cast<double>(points.back().count))) {
+      break;
+    }
+    RowBatch batch = inputs.Batch(parts, std::max<int64_t>(1, count));
+    LogitsWork work;
+    for (int64_t row = 0; row < count; ++row) {
+      work.row_indices.push_back(static_cast<int32_t>(row));
+      SampleRow sample;
+      sample.temperature = 0;
+      work.sample_rows.push_back(sample);
+    }
+    parts.logits->BeginIteration();
+    parts.logits->Prepare(&work);
+    const double us = sampler->MedianUs([&](bool /*warm*/) {
+      // Sampling may need the host: nothing is held back.
+      return timer.TimeUs([&] {
+        parts.logits->Upload(*parts.compute);
+        parts.decoder->Embed(*parts.compute, &batch);
+        if (count > 0) parts.logits->Run(*parts.compute, &batch, &work);
+      });
+    });
+    points.push_back({count, us + kStartOfIterationUs});
+  }
+  return points;
+}
+
+}  // namespace tandem

@@ -1,0 +1,125 @@
+#include "profile/profile_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <iterator>
+#include <string_view>
+#include <vector>
+
+namespace tandem {
+namespace {
+
+// Of one layer.
+struct LayerSize {
+  double num_weights = 0;
+  double weight_bytes = 0;
+  double token_kv_bytes = 0;
+};
+
+LayerSize SizeOf(const ModelConfig& config, DType dtype) {
+  const int64_t q_width = config.q_width();
+  const int64_t kv_width = config.kv_width();
+  const auto num_weights =
+      static_cast<double>(config.hidden_size * (2 * q_width + 2 * kv_width + 3 * config.intermediate_size));
+  const auto bytes = static_cast<double>(DTypeSize(dtype));
+  return {.num_weights = num_weights,
+          .weight_bytes = num_weights * bytes,
+          .token_kv_bytes = 2 * static_cast<double>(kv_width) * bytes};
+}
+
+// Bytes in microseconds as GB/s.
+double GbPerS(double bytes, double us) {
+  return us > 0 ? bytes / us / 1000 : 0;
+}
+
+double BestGbPerS(const std::vector<CostPoint>& points, double bytes_each) {
+  double best = 0;
+  for (const CostPoint& point : points)
+    best = std::max(best, GbPerS(static_cast<double>(point.count) * bytes_each, point.us));
+  return best;
+}
+
+double BestGbPerS(const std::vector<CostLine>& lines, double bytes_each) {
+  double best = 0;
+  for (const CostLine& line : lines) best = std::max(best, BestGbPerS(line.points, bytes_each));
+  return best;
+}
+
+void AppendCurve(std::string_view title, std::string_view unit, const std::vector<CostPoint>& points,
+                 std::string* text) {
+  if (points.empty()) return;
+  fmt::format_to(std::back_inserter(*text), "{}\n{:>12} {:>12}\n", title, unit, "us");
+  for (const CostPoint& point : points)
+    fmt::format_to(std::back_inserter(*text), "{:>12} {:>12.1f}\n", point.count, point.us);
+}
+
+// tokens_of_rows: the counts are tokens of all rows together, to be shown for a row. gb_per_s: of bytes_each.
+void AppendLines(std::string_view title, std::string_view rows_unit, std::string_view tokens_unit,
+                 const std::vector<CostLine>& lines, bool tokens_of_rows, double bytes_each,
+                 std::string* text) {
+  if (lines.empty()) return;
+  fmt::format_to(std::back_inserter(*text), "{}\n{:>12} {:>12} {:>12}{}\n", title, rows_unit, tokens_unit,
+                 "us", bytes_each > 0 ? "         GB/s" : "");
+  for (const CostLine& line : lines) {
+    for (const CostPoint& point : line.points) {
+      fmt::format_to(std::back_inserter(*text), "{:>12} {:>12} {:>12.1f}", line.rows,
+                     tokens_of_rows ? point.count / line.rows : point.count, point.us);
+      if (bytes_each > 0) {
+        fmt::format_to(std::back_inserter(*text), " {:>12.1f}",
+                       GbPerS(static_cast<double>(point.count) * bytes_each, point.us));
+      }
+      *text += '\n';
+    }
+  }
+}
+
+}  // namespace
+
+ProfileFigures FiguresOf(const CostMeasurements& measurements, const ModelConfig& config, DType dtype) {
+  const LayerSize size = SizeOf(config, dtype);
+  ProfileFigures figures;
+  for (const CostPoint& point : measurements.linear) {
+    if (point.us <= 0) continue;
+    const double flop = 2 * size.num_weights * static_cast<double>(point.count);
+    figures.linear_tflop_per_s = std::max(figures.linear_tflop_per_s, flop / point.us / 1e6);
+    if (point.count != 1) continue;
+    figures.linear_one_row_us = point.us;
+    figures.weights_gb_per_s = GbPerS(size.weight_bytes, point.us);
+  }
+  figures.gpu_attention_gb_per_s = BestGbPerS(measurements.gpu_decode_attention, size.token_kv_bytes);
+  figures.cpu_attention_gb_per_s = BestGbPerS(measurements.cpu_attention, size.token_kv_bytes);
+  figures.swap_gb_per_s = BestGbPerS(measurements.swap, size.token_kv_bytes);
+  return figures;
+}
+
+std::string FormatProfile(const CostMeasurements& measurements, const ModelConfig& config, DType dtype) {
+  const double token_kv_bytes = SizeOf(config, dtype).token_kv_bytes;
+  std::string text;
+  AppendCurve("linear operations, one layer", "tokens", measurements.linear, &text);
+  AppendLines("gpu decode attention, one layer", "rows", "context", measurements.gpu_decode_attention, true,
+              token_kv_bytes, &text);
+  AppendLines("prefill attention, one layer", "chunk", "context", measurements.prefill_attention, false, 0,
+              &text);
+  AppendLines("cpu attention, one layer", "rows", "context", measurements.cpu_attention, true, token_kv_bytes,
+              &text);
+  AppendCurve("exchange with the cpu tier, one layer", "rows", measurements.exchange, &text);
+  AppendCurve("swap between the tiers, one layer", "tokens", measurements.swap, &text);
+  AppendCurve("outside the layers", "sampled", measurements.outside_layers, &text);
+
+  const ProfileFigures figures = FiguresOf(measurements, config, dtype);
+  const auto out = std::back_inserter(text);
+  fmt::format_to(
+      out, "linear operations: one row {:.1f} us a layer ({:.0f} GB/s of weights), at most {:.2f} TFLOP/s\n",
+      figures.linear_one_row_us, figures.weights_gb_per_s, figures.linear_tflop_per_s);
+  fmt::format_to(out, "KV read by decodes: gpu attention {:.1f} GB/s", figures.gpu_attention_gb_per_s);
+  if (measurements.has_cpu_tier()) {
+    fmt::format_to(out, ", cpu attention {:.1f} GB/s, swaps {:.1f} GB/s", figures.cpu_attention_gb_per_s,
+                   figures.swap_gb_per_s);
+  }
+  text += '\n';
+  return text;
+}
+
+}  // namespace tandem

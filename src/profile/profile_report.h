@@ -1,0 +1,27 @@
+// A cost table for people.
+#pragma once
+
+#include <string>
+
+#include "base/dtype.h"
+#include "load/model_config.h"
+#include "perf/cost_table.h"
+
+namespace tandem {
+
+// What a table says about the machine, the best of its points. 0 where nothing was measured.
+struct ProfileFigures {
+  double linear_one_row_us = 0;
+  double weights_gb_per_s = 0;  // that one row reads them with
+  double linear_tflop_per_s = 0;
+  double gpu_attention_gb_per_s = 0;  // of KV, decodes
+  double cpu_attention_gb_per_s = 0;
+  double swap_gb_per_s = 0;
+};
+
+ProfileFigures FiguresOf(const CostMeasurements& measurements, const ModelConfig& config, DType dtype);
+
+// Lines that end in '\n': the tables, then the figures.
+std::string FormatProfile(const CostMeasurements& measurements, const ModelConfig& config, DType dtype);
+
+}  // namespace tandem

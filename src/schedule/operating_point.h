@@ -1,0 +1,55 @@
+// What the work tends to when it goes on as it is: how many requests the cpu tier should hold, and what a
+// prefilled and a decoded token are worth.
+//
+// In a steady state every decoded token is followed by r prompt tokens of the requests that replace those
+// that end. With g rows in the gpu tier and c in the cpu tier an iteration therefore prefills p = r (g + c)
+// tokens and decodes g + c:
+//
+//   X(c) = (g + c) / T(g, c, p)       T as in NEO section 3.2, rows of the cpu tier split as suits best
+//
+// X rises with c until the CPU's attention no longer hides behind the GPU's work. Requests beyond that point
+// would only wait, and make the end of a burst longer.
+//
+// With asynchronous overlap (APEX section 3.3) a row of the cpu tier makes one of the L + 1 visits of a token
+// an iteration, if the CPU gets through all of them in that time, else the share f that it gets through:
+//
+//   X(c) = (g + v) / T(g, v, p)       v = f c / (L + 1),  p = r (g + v)
+#pragma once
+
+#include <cstdint>
+
+#include "perf/layer_costs.h"
+
+namespace tandem {
+
+// How the cpu tier's attention and the GPU's work overlap.
+enum class Overlap {
+  kAsymmetric,    // two sub-batches alternate layer by layer (NEO section 3.1)
+  kAsynchronous,  // cohorts ride (APEX section 3.3)
+};
+
+struct SteadyWork {
+  double prompt_tokens_per_output = 0;  // r
+  double mean_context = 1;              // tokens that a decode reads
+  double mean_prompt = 1;
+  double gpu_rows = 0;          // that the full gpu tier holds
+  double max_cpu_rows = 0;      // that the cpu tier and the limits allow
+  double max_rows = 0;          // of an iteration
+  double max_iteration_us = 0;  // 0: no limit
+  double num_cohorts = 1;       // asynchronous: over which the cpu tier's rows are spread at most
+};
+
+struct OperatingPoint {
+  int64_t cpu_rows = 0;  // c, the fewest that reach nearly the best X; 0: the CPU is of no use
+  double rate = 0;       // X there, decoded tokens a microsecond
+  double iteration_us = 0;
+  // Microseconds of such a steady state that one token stands for. decoded + r * prefilled = 1 / X.
+  double prefilled_token_us = 0;
+  double decoded_token_us = 0;  // not below prefilled_token_us
+};
+
+OperatingPoint FindOperatingPoint(const SteadyWork& work, Overlap overlap, const LayerCosts& costs);
+// X with so many rows in the cpu tier.
+double SteadyRate(const SteadyWork& work, double cpu_rows, Overlap overlap, const LayerCosts& costs);
+
+}  // namespace tandem

@@ -1,0 +1,196 @@
+// Throughput amid the work, played with predicted times: both tiers filled, a queue that never runs dry.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <string>
+
+#include "schedule/analytic_costs.h"
+#include "schedule/schedule_simulation.h"
+
+namespace tandem {
+namespace {
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#else
+constexpr bool kSanitized = false;
+#endif
+
+constexpr int64_t kBlock = 32;
+
+// Llama-3.1-8B in the class of an A10G; CPU attention at the rate that it has there.
+AnalyticCosts SmallSlice() {
+  AnalyticCosts costs;
+  costs.layers = 32;
+  costs.linear_us = 198;
+  costs.linear_token_us = 3.96;
+  costs.gpu_kv_ns = 4096 / 900.0;
+  costs.prefill_ns = 16384 / 55e3;
+  costs.cpu_us = 30;
+  costs.cpu_kv_ns = 4096 / 120.0;
+  costs.exchange_us = 10;
+  costs.exchange_row_us = 0.4;
+  costs.swap_ns = 4096 / 50.0;
+  costs.outside_us = 400;
+  return costs;
+}
+
+struct Steady {
+  int64_t gpu_tokens = 26400;
+  int64_t prompt_len = 1000;
+  int64_t output_len = 0;
+  int64_t cpu_rows = 0;     // in the cpu tier at the beginning, about what the strategy keeps there
+  int64_t max_cohorts = 0;  // that ride; 0: as many as there are visits to a token
+};
+
+struct Measured {
+  double tokens_per_s = 0;
+  double cpu_token_s = 0;  // that a token of a rider takes
+  double skips = 0;        // of the visits that were planned
+  std::map<std::string, int64_t> iterations;
+};
+
+// Of the second half of a minute.
+Measured Play(const char* name, const AnalyticCosts& costs, const Steady& steady) {
+  constexpr double kSeconds = kSanitized ? 15 : 60;
+  const ScheduleLimits limits{.max_num_seqs = 1024,
+                              .max_num_batched_tokens = 2048,
+                              .reserve_blocks = std::max<int64_t>(1, steady.gpu_tokens / kBlock / 100),
+                              .num_layers = costs.layers,
+                              .max_transit_tokens = 16384,
+                              .max_cohort_rows = 512,
+                              .max_rider_rows = 512,
+                              .max_riding_cohorts = steady.max_cohorts};
+  ScheduleSimulation simulation(SimulatedBooks(kBlock, steady.gpu_tokens / kBlock, 800'000 / kBlock), limits,
+                                &costs);
+  SequenceId id = 0;
+  const auto prompt_of = [&] { return steady.prompt_len * static_cast<int64_t>(90 + (id * 7) % 21) / 100; };
+  const auto output_of = [&] { return steady.output_len * static_cast<int64_t>(90 + (id * 11) % 21) / 100; };
+  // Each has got somewhere with its output, spread evenly.
+  const auto add = [&](Tier tier) {
+    ++id;
+    const double share = std::fmod(static_cast<double>(id) * 0.618, 1.0);
+    const int64_t made = std::max<int64_t>(1, static_cast<int64_t>(share * static_cast<double>(output_of())));
+    const int64_t num_tokens = prompt_of() + made;
+    const int64_t kept = tier == Tier::kGpu ? limits.reserve_blocks + 30 : 0;
+    const int64_t left = simulation.books().free_blocks(tier) - num_tokens / kBlock;
+    return left >= kept &&
+           simulation.AddRunning(id, tier, num_tokens, num_tokens - 1, prompt_of() + output_of());
+  };
+  while (add(Tier::kGpu)) continue;
+  for (int64_t i = 0; i < steady.cpu_rows; ++i) add(Tier::kCpu);
+
+  auto strategy = CreateStrategy(name, &costs).value();
+  const SimulationCounts& counts = simulation.counts();
+  SimulationCounts before;
+  const auto tokens_of = [](const SimulationCounts& of) {
+    return of.gpu_rows + of.main_cpu_rows + of.cohort_rows + of.rider_tokens;
+  };
+  Measured measured;
+  while (counts.us < kSeconds * 1e6) {
+    while (simulation.state().waiting.size() < 8) {
+      ++id;
+      simulation.Submit(id, prompt_of(), output_of());
+    }
+    // What is to come is like what was, whatever those that began in the middle look like.
+    simulation.state().prompt_tokens_per_output =
+        static_cast<double>(steady.prompt_len) / static_cast<double>(steady.output_len);
+    const IterationPlan plan = strategy->Plan(simulation.state(), simulation.books());
+    const Status applied = simulation.Apply(plan);
+    EXPECT_TRUE(applied.ok()) << applied.error().message;
+    if (!applied.ok()) return measured;
+    if (before.us == 0 && counts.us > kSeconds * 1e6 / 2) before = counts;
+    if (before.us > 0) ++measured.iterations[std::string(plan.strategy)];
+  }
+  const double us = counts.us - before.us;
+  measured.tokens_per_s = 1e6 * static_cast<double>(tokens_of(counts) - tokens_of(before)) / us;
+  const auto iterations = static_cast<double>(counts.iterations - before.iterations);
+  const auto visits = static_cast<double>(counts.rider_visits - before.rider_visits);
+  const auto skips = static_cast<double>(counts.rider_skips - before.rider_skips);
+  if (visits > 0) {
+    measured.skips = skips / (visits + skips);
+    measured.cpu_token_s =
+        static_cast<double>(costs.layers + 1) * us / iterations / 1e6 / (1 - measured.skips);
+  }
+  std::printf("  %-12s %7.0f tok/s, %5.1f ms an iteration, a rider's token %5.2f s, %4.1f %% skipped;", name,
+              measured.tokens_per_s, us / iterations / 1e3, measured.cpu_token_s, 100 * measured.skips);
+  for (const auto& [strategy_name, number] : measured.iterations)
+    std::printf(" %s %ld", strategy_name.c_str(), number);
+  std::printf("\n");
+  return measured;
+}
+
+struct Row {
+  const char* label;
+  int64_t output_len;
+  int64_t riding_rows;
+  int64_t auto_rows;
+  double async_at_least;  // over gpu-only
+};
+
+TEST(SteadyStateTest, AsyncBeatsGpuOnlyAndAutoTheBestOfThem) {
+  constexpr int64_t kHiddenRows = 40;
+  const std::array rows = {Row{"200 out", 200, 550, 50, 0.95}, Row{"400 out", 400, 450, 450, 1.05},
+                           Row{"800 out", 800, 350, 350, 1.2}, Row{"1600 out", 1600, 300, 300, 1.25}};
+  for (const Row& row : rows) {
+    std::printf("%s\n", row.label);
+    const AnalyticCosts costs = SmallSlice();
+    const auto play = [&](const char* name, int64_t cpu_rows) {
+      return Play(name, costs, {.output_len = row.output_len, .cpu_rows = cpu_rows}).tokens_per_s;
+    };
+    const double gpu_only = play("gpu-only", 0);
+    const double asymmetric = play("asymmetric", kHiddenRows);
+    const double async = play("async", row.riding_rows);
+    const double apex = play("apex", row.riding_rows);
+    const double best = play("auto", row.auto_rows);
+    std::printf("  over gpu-only: asymmetric %.3f, async %.3f, apex %.3f, auto %.3f\n", asymmetric / gpu_only,
+                async / gpu_only, apex / gpu_only, best / gpu_only);
+    // The short run of a sanitized build counts before it is quite steady.
+    const double margin = kSanitized ? 0.9 : 1.0;
+    EXPECT_GE(async / gpu_only, margin * row.async_at_least) << row.label;
+    EXPECT_GE(best, margin * 0.97 * std::max({gpu_only, asymmetric, async})) << row.label;
+  }
+}
+
+// A tiny cap on the time of a token: nobody who is in a hurry rides.
+TEST(SteadyStateTest, NobodyInAHurryRides) {
+  const AnalyticCosts costs = SmallSlice();
+  ScheduleLimits limits{.max_num_seqs = 512,
+                        .max_num_batched_tokens = 2048,
+                        .reserve_blocks = 8,
+                        .num_layers = costs.layers,
+                        .max_transit_tokens = 16384,
+                        .max_cohort_rows = 512,
+                        .max_rider_rows = 512};
+  limits.max_tpot_us = 100e3;
+  for (const char* name : {"async", "auto"}) {
+    ScheduleSimulation simulation(SimulatedBooks(kBlock, 26400 / kBlock, 800'000 / kBlock), limits, &costs);
+    for (SequenceId id = 1; id <= 20; ++id) simulation.AddRunning(id, Tier::kGpu, 1200, 1199, 3000);
+    for (SequenceId id = 21; id <= 320; ++id) {
+      simulation.AddRunning(id, Tier::kCpu, 1200, 1199, 3000);
+      simulation.state().running.back().flexible = id % 2 == 0;
+    }
+    simulation.state().prompt_tokens_per_output = 0.5;
+    auto strategy = CreateStrategy(name, &costs).value();
+    int64_t flexible_rows = 0;
+    for (int i = 0; i < 60; ++i) {
+      const IterationPlan plan = strategy->Plan(simulation.state(), simulation.books());
+      for (const CohortStep& step : plan.cohorts) {
+        for (const DecodeRow& row : step.rows) {
+          if (!step.rides) continue;
+          EXPECT_EQ(row.sequence % 2, 0U) << name;
+          ++flexible_rows;
+        }
+      }
+      ASSERT_TRUE(simulation.Apply(plan).ok());
+    }
+    EXPECT_GT(flexible_rows, 0) << name;
+  }
+}
+
+}  // namespace
+}  // namespace tandem

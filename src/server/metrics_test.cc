@@ -1,0 +1,139 @@
+// Metrics of a real engine that uses the cpu tier.
+#include "server/metrics.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/engine.h"
+
+namespace tandem {
+namespace {
+
+constexpr int kNumRequests = 3;
+constexpr int64_t kPromptTokens = 40;
+constexpr int64_t kOutputTokens = 6;
+
+class ServerMetricsTest : public testing::Test {
+ protected:
+  // Costs are measured anew in each test.
+  ServerMetricsTest()
+      : cache_folder_(std::filesystem::temp_directory_path() /
+                      ("tandem-metrics-" + std::to_string(getpid()))) {}
+  ~ServerMetricsTest() override { std::filesystem::remove_all(cache_folder_); }
+
+  std::unique_ptr<Engine> MakeEngine(const std::string& strategy) const {
+    EngineOptions options;
+    options.model = std::string(TANDEM_SOURCE_DIR) + "/tests/fixtures/families/llama2/model.gguf";
+    options.dtype = DType::kF32;
+    options.strategy = strategy;
+    options.cpu_threads = 1;
+    options.max_model_len = 64;
+    options.max_num_seqs = 8;
+    options.max_num_batched_tokens = 64;
+    options.gpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 512};
+    if (strategy != "gpu-only") options.cpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 1024};
+    options.show_progress = false;
+    options.cache_folder = cache_folder_.string();
+    auto engine = Engine::Create(options);
+    EXPECT_TRUE(engine.ok()) << engine.error().message;
+    return std::move(engine).value();
+  }
+
+ private:
+  std::filesystem::path cache_folder_;
+};
+
+void Serve(Engine* engine) {
+  for (int i = 0; i < kNumRequests; ++i) {
+    RequestSpec spec;
+    spec.prompt_tokens.assign(static_cast<size_t>(kPromptTokens), 3 + i);
+    spec.sampling.temperature = 0;
+    spec.sampling.max_tokens = kOutputTokens;
+    spec.sampling.ignore_eos = true;
+    const auto id = engine->Submit(std::move(spec), [](const RequestOutput&) {});
+    EXPECT_TRUE(id.ok()) << id.error().message;
+  }
+  engine->Drain();
+}
+
+// Of the sample with this name, labels included where given. Absent: there is none.
+std::optional<double> ValueOf(const std::string& text, const std::string& name,
+                              const std::string& label = {}) {
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(name + "{") || line.find(label) == std::string::npos) continue;
+    return std::stod(line.substr(line.rfind(' ') + 1));
+  }
+  return std::nullopt;
+}
+
+// Every decode of simple-offload is in the cpu tier.
+TEST_F(ServerMetricsTest, CpuTierIsCounted) {
+  const std::unique_ptr<Engine> engine = MakeEngine("simple-offload");
+  const ServerMetrics metrics(engine.get(), "tiny");
+  const std::string before = metrics.Render();
+  for (const char* name : {"tandem:cpu_attention_busy_seconds_total", "tandem:cpu_attention_kv_bytes_total",
+                           "tandem:swapped_tokens_total", "tandem:cpu_tier_tokens_total",
+                           "tandem:rider_visits_total", "tandem:rider_skips_total",
+                           "tandem:predicted_seconds_total", "tandem:prediction_error_seconds_total"}) {
+    EXPECT_EQ(ValueOf(before, name), 0.0) << name;
+    EXPECT_NE(before.find("# TYPE " + std::string(name) + " counter\n"), std::string::npos) << name;
+  }
+  EXPECT_EQ(ValueOf(before, "tandem:strategy_iterations_total"), std::nullopt);
+
+  Serve(engine.get());
+  const EngineStats stats = engine->Stats();
+  const std::string after = metrics.Render();
+  const auto value = [&](const char* name) { return ValueOf(after, name); };
+  // A prompt's first token included: its KV is there by then.
+  EXPECT_EQ(value("tandem:cpu_tier_tokens_total"), static_cast<double>(kNumRequests * kOutputTokens));
+  // The last token of a prompt may be left over by a chunk: then it is a decode, which swaps nothing.
+  EXPECT_LE(value("tandem:swapped_tokens_total"), static_cast<double>(kNumRequests * kPromptTokens));
+  EXPECT_GE(value("tandem:swapped_tokens_total"), static_cast<double>(kNumRequests * (kPromptTokens - 1)));
+  EXPECT_GT(value("tandem:cpu_attention_kv_bytes_total"), 0.0);
+  EXPECT_EQ(value("tandem:cpu_attention_kv_bytes_total"), static_cast<double>(stats.cpu_attention_kv_bytes));
+  EXPECT_GT(value("tandem:cpu_attention_busy_seconds_total"), 0.0);
+  EXPECT_DOUBLE_EQ(*value("tandem:cpu_attention_busy_seconds_total"), stats.cpu_attention_busy_seconds);
+  EXPECT_GT(value("tandem:predicted_seconds_total"), 0.0);
+  EXPECT_DOUBLE_EQ(*value("tandem:predicted_seconds_total"), stats.predicted_seconds);
+  EXPECT_GT(value("tandem:prediction_error_seconds_total"), 0.0);
+  EXPECT_DOUBLE_EQ(*value("tandem:prediction_error_seconds_total"), stats.prediction_error_seconds);
+  EXPECT_EQ(ValueOf(after, "tandem:strategy_iterations_total", "strategy=\"simple-offload\""),
+            static_cast<double>(stats.iterations));
+}
+
+TEST_F(ServerMetricsTest, RidersAreCounted) {
+  const std::unique_ptr<Engine> engine = MakeEngine("async");
+  const ServerMetrics metrics(engine.get(), "tiny");
+  Serve(engine.get());
+  const EngineStats stats = engine->Stats();
+  const std::string text = metrics.Render();
+  EXPECT_EQ(ValueOf(text, "vllm:generation_tokens_total"), static_cast<double>(kNumRequests * kOutputTokens));
+  EXPECT_EQ(ValueOf(text, "tandem:rider_visits_total"), static_cast<double>(stats.rider_visits));
+  EXPECT_EQ(ValueOf(text, "tandem:rider_skips_total"), static_cast<double>(stats.rider_skips));
+}
+
+TEST_F(ServerMetricsTest, WithoutCpuTierItsCountersStay) {
+  const std::unique_ptr<Engine> engine = MakeEngine("gpu-only");
+  const ServerMetrics metrics(engine.get(), "tiny");
+  Serve(engine.get());
+  const std::string text = metrics.Render();
+  EXPECT_EQ(ValueOf(text, "tandem:cpu_tier_tokens_total"), 0.0);
+  EXPECT_EQ(ValueOf(text, "tandem:cpu_attention_kv_bytes_total"), 0.0);
+  // The host backend measures no costs for it, so nothing is predicted.
+  EXPECT_EQ(ValueOf(text, "tandem:predicted_seconds_total"), 0.0);
+  EXPECT_EQ(ValueOf(text, "tandem:strategy_iterations_total", "strategy=\"gpu-only\""),
+            static_cast<double>(engine->Stats().iterations));
+  EXPECT_EQ(ValueOf(text, "vllm:generation_tokens_total"), static_cast<double>(kNumRequests * kOutputTokens));
+}
+
+}  // namespace
+}  // namespace tandem
