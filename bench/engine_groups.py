@@ -1,0 +1,72 @@
+"""Points that one engine can work off, so that it starts once: `tandem bench compare`.
+
+A point is a strategy of a row (bench_runner.py). Those share an engine whose rows differ in the workload alone, or, for
+online runs, in the rate alone, and whose strategies have no flags of their own but --async-cohorts.
+"""
+
+import bench_runner
+
+SHARED_FLAGS = {"async-cohorts"}
+# What may differ between the rows of a group, by their mode.
+VARIED_FLAGS = {"offline": "--workload", "online": "--rate"}
+
+
+def value_of(words, flag):
+    """None if there is not exactly one."""
+    values = [word.partition("=")[2] for word in words if word.startswith(flag + "=")]
+    values += [value for word, value in zip(words, words[1:]) if word == flag]
+    return values[0] if len(values) == 1 else None
+
+
+def can_share(strategy):
+    _, own_flags = bench_runner.split_strategy(strategy)
+    return all(flag in SHARED_FLAGS for flag, _ in own_flags)
+
+
+def group(points, words_of):
+    """[(words, flag, {value of the flag: row}, [strategy, ...])] of the points that can share; all pairs are points."""
+    of_row = {}
+    for row, strategy in points:
+        if can_share(strategy):
+            of_row.setdefault(id(row), (row, []))[1].append(strategy)
+    groups = {}
+    for row, strategies in of_row.values():
+        flag = VARIED_FLAGS[row.get("mode", "offline")]
+        words = words_of(row)
+        value = value_of(words, flag)
+        key = (tuple(bench_runner.without_flag(words, flag)), flag, tuple(strategies), row["seconds"])
+        if value is not None and value not in groups.get(key, {}):
+            groups.setdefault(key, {})[value] = row
+    return [(list(words), flag, rows, list(names)) for (words, flag, names, _), rows in groups.items()]
+
+
+def compare_command(tandem, words, flag, values, strategies):
+    varied = [word for value in values for word in (flag, value)]
+    return [str(tandem), "bench", "compare", *words, *varied, "--strategies", ",".join(strategies)]
+
+
+def run_of(runs, flag, value, strategy):
+    """That of the result file, or None."""
+    for run in runs:
+        same = run["workload"] == value if flag == "--workload" else run.get("rate") == float(value)
+        if same and run["strategy"] == strategy:
+            return run
+    return None
+
+
+def run_groups(points, tandem, words_of, command_of):
+    """Yields (row, strategy, done) for the points that ran together, done as bench_runner.run makes it.
+
+    "command" is that of the point alone, "ran_as" the one that ran.
+    """
+    for words, flag, rows, strategies in group(points, words_of):
+        if len(rows) * len(strategies) < 2:
+            continue
+        command = compare_command(tandem, words, flag, rows, strategies)
+        seconds = sum(row["seconds"] for row in rows.values()) * len(strategies)
+        _, result, reason = bench_runner.run_program(command, seconds)
+        for value, row in rows.items():
+            for strategy in strategies:
+                run = run_of((result or {}).get("runs", []), flag, value, strategy) or {"wall_s": 0, "error": reason}
+                done = {"command": command_of(row, strategy), "ran_as": command}
+                yield row, strategy, done | {key: run[key] for key in ("wall_s", "result", "error") if key in run}
