@@ -135,13 +135,15 @@ void HttpTarget::Cancel(int64_t index) {
 void HttpTarget::Close() {
   for (const auto& connection : idle_) connection->Close();
   idle_.clear();
+  closed_ = true;
   silence_timer_.cancel();
 }
 
 void HttpTarget::WatchSilence() {
   silence_timer_.expires_after(kWatchInterval);
   silence_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (error) return;
+    // A wait that had already expired cannot be cancelled any more.
+    if (error || closed_) return;
     std::vector<std::pair<int64_t, std::string>> silent;
     for (const auto& [index, exchange] : under_way_) {
       const auto silence = Clock::now() - exchange.connection->last_activity();

@@ -65,6 +65,7 @@ class HttpTarget final : public RequestTarget {
   std::unordered_map<int64_t, Exchange> under_way_;
   std::vector<std::shared_ptr<HttpConnection>> idle_;
   boost::asio::steady_timer silence_timer_;
+  bool closed_ = false;
 };
 
 }  // namespace tandem

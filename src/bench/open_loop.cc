@@ -138,12 +138,14 @@ void OpenLoop::ShowProgress() {
   on_progress_(recorder_->WaitFor(std::chrono::milliseconds(0)));
   progress_timer_.expires_after(progress_interval_);
   progress_timer_.async_wait([this](const error_code& error) {
-    if (!error) ShowProgress();
+    // A wait that had already expired cannot be cancelled any more.
+    if (!error && !finished_) ShowProgress();
   });
 }
 
 void OpenLoop::FinishIfDone() {
-  if (sending_ || num_under_way_ > 0 || next_task_ < tasks_.size() || !work_guard_.owns_work()) return;
+  if (sending_ || num_under_way_ > 0 || next_task_ < tasks_.size() || finished_) return;
+  finished_ = true;
   timer_.cancel();
   progress_timer_.cancel();
   work_guard_.reset();

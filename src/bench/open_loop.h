@@ -87,6 +87,7 @@ class OpenLoop {
   int64_t num_under_way_ = 0;
   int64_t peak_concurrency_ = 0;
   bool sending_ = true;
+  bool finished_ = false;
 };
 
 }  // namespace tandem

@@ -87,7 +87,7 @@ void HttpServer::State::Accept() {
       LogWarn("cannot accept a connection: {}", error.message());
       accept_retry.expires_after(kAcceptRetryDelay);
       accept_retry.async_wait([this](const error_code& cancelled) {
-        if (!cancelled) Accept();
+        if (!cancelled && acceptor.is_open()) Accept();
       });
       return;
     }
