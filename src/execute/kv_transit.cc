@@ -4,12 +4,13 @@
 #include <span>
 
 #include "base/check.h"
+#include "base/round_up.h"
 
 namespace tandem {
 namespace {
 
 int64_t BlocksWithin(const KvShape& shape, int64_t max_tokens) {
-  return (max_tokens + shape.block_size - 1) / shape.block_size;
+  return DivideUp(max_tokens, shape.block_size);
 }
 
 size_t SlotOf(int64_t layer) {

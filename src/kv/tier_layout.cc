@@ -2,15 +2,13 @@
 
 #include <algorithm>
 
+#include "base/round_up.h"
+
 namespace tandem {
 namespace {
 
 constexpr size_t kPageBytes = 4096;
 constexpr size_t kHugePageBytes = size_t{2} << 20;
-
-size_t RoundUp(size_t value, size_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 }  // namespace
 

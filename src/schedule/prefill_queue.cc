@@ -2,17 +2,15 @@
 
 #include <algorithm>
 
+#include "base/round_up.h"
+
 namespace tandem {
 namespace {
-
-int64_t RoundedUp(int64_t num_tokens, int64_t block_size) {
-  return (num_tokens + block_size - 1) / block_size * block_size;
-}
 
 // Whether a prompt can pass through the device and be held once the tier is empty.
 bool CanEverLiveInCpuTier(const ScheduleState& state, const TierBooks& books, int64_t num_tokens) {
   return state.cpu_tier_usable && books.BlocksFor(num_tokens) <= books.total_blocks(Tier::kCpu) &&
-         RoundedUp(num_tokens, books.block_size()) <= state.limits.max_transit_tokens;
+         RoundUp(num_tokens, books.block_size()) <= state.limits.max_transit_tokens;
 }
 
 bool FitsGpuTier(const ScheduleState& state, const TierBooks& books, int64_t num_blocks) {
@@ -48,7 +46,7 @@ bool PrefillQueue::Add(SequenceId id, int64_t start, int64_t end, Tier tier, con
   if (num_tokens <= 0) return false;
   rows_left_ -= num_tokens;
   // All of the context is in the transit buffer, not the chunk alone.
-  if (tier == Tier::kCpu) transit_left_ -= RoundedUp(start + num_tokens, block_size);
+  if (tier == Tier::kCpu) transit_left_ -= RoundUp(start + num_tokens, block_size);
   items_.push_back({id, start, num_tokens, end, tier});
   return true;
 }

@@ -19,6 +19,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/param_error.h"
+#include "base/round_up.h"
 #include "base/topology.h"
 #include "device/host/fifo_stream.h"
 #include "device/host/host_sync.h"
@@ -36,10 +37,6 @@ constexpr int64_t kReservedShare = 32;
 size_t PageBytes() {
   static const auto page_bytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
   return page_bytes;
-}
-
-size_t RoundUp(size_t value, size_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
 }
 
 struct Mapping {
@@ -119,7 +116,7 @@ Error NotEnoughMemory(size_t size_bytes, std::string_view what, const AllocateOp
   const std::string remedy = options.flag.empty() ? "" : fmt::format("; make --{} smaller", options.flag);
   return MakeParamError(ErrorCode::kResourceExhausted, options.flag,
                         "not enough memory for {}: {} MiB wanted, {}{}", what,
-                        RoundUp(size_bytes, kBytesPerMiB) / kBytesPerMiB, reason, remedy);
+                        DivideUp(size_bytes, size_t{kBytesPerMiB}), reason, remedy);
 }
 
 // What was promised: anonymous memory is taken from the machine when it is first touched, so the free memory

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/round_up.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/host/token_sampler.h"
 
@@ -36,7 +37,7 @@ bool IsPlainGreedy(const SampleRow& row) {
 }
 
 size_t AlignUp(size_t size_bytes) {
-  return (size_bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return RoundUp(size_bytes, kAlignment);
 }
 
 // The lists of a row one after another in memory for `values`, whose length is `count` so far.

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/round_up.h"
 
 namespace tandem {
 namespace {
@@ -12,10 +13,6 @@ namespace {
 constexpr int64_t kTileRows[] = {16, 64, 128};
 // Thread blocks of a kernel that an SM holds at once.
 constexpr int64_t kBlocksPerSm = 2;
-
-int64_t CeilDiv(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
 
 int64_t GroupSize(const PrefillShape& shape) {
   return shape.num_heads / shape.num_kv_heads;
@@ -26,7 +23,7 @@ bool IsLong(const PrefillShape& shape, const AttentionSequence& sequence) {
 }
 
 int64_t NumTiles(const PrefillShape& shape, const AttentionSequence& sequence, int64_t tile_rows) {
-  return CeilDiv(sequence.num_rows * GroupSize(shape), tile_rows);
+  return DivideUp(sequence.num_rows * GroupSize(shape), tile_rows);
 }
 
 // Keys that a tile may need: all, or the window and the tile's own rows. The kernels count chunks by the same
@@ -64,7 +61,7 @@ int64_t NumItems(const PrefillShape& shape, std::span<const AttentionSequence> s
   for (const AttentionSequence& sequence : sequences) {
     if (IsLong(shape, sequence)) continue;
     num_items +=
-        NumTiles(shape, sequence, tile_rows) * CeilDiv(TileKeys(shape, sequence, tile_rows), chunk_tokens);
+        NumTiles(shape, sequence, tile_rows) * DivideUp(TileKeys(shape, sequence, tile_rows), chunk_tokens);
   }
   return num_items;
 }
@@ -79,8 +76,8 @@ int64_t ChooseChunkTokens(const PrefillShape& shape, std::span<const AttentionSe
   for (const AttentionSequence& sequence : sequences) {
     if (!IsLong(shape, sequence)) max_keys = std::max(max_keys, TileKeys(shape, sequence, tile_rows));
   }
-  int64_t low = CeilDiv(min_tokens, shape.block_size);
-  int64_t high = CeilDiv(max_keys, shape.block_size);
+  int64_t low = DivideUp(min_tokens, shape.block_size);
+  int64_t high = DivideUp(max_keys, shape.block_size);
   if (low >= high || NumItems(shape, sequences, tile_rows, high * shape.block_size) > max_items) return 0;
   while (low < high) {
     const int64_t middle = (low + high) / 2;
@@ -138,7 +135,7 @@ class PlanWriter {
   int32_t& At(int64_t array, int64_t index) { return ints_[static_cast<size_t>(array + index)]; }
 
   int64_t NumChunks(const AttentionSequence& sequence) const {
-    return plan_.split ? CeilDiv(TileKeys(shape_, sequence, plan_.tile_rows), chunk_tokens_) : 1;
+    return plan_.split ? DivideUp(TileKeys(shape_, sequence, plan_.tile_rows), chunk_tokens_) : 1;
   }
 
   void WriteSequences() {
@@ -155,7 +152,7 @@ class PlanWriter {
     int64_t out_row = 0;
     for (int64_t i = 0; i < count; ++i) {
       const AttentionSequence& sequence = sequences_[static_cast<size_t>(i)];
-      const int64_t num_blocks = CeilDiv(sequence.context_len, shape_.block_size);
+      const int64_t num_blocks = DivideUp(sequence.context_len, shape_.block_size);
       TANDEM_CHECK(sequence.row_begin == plan_.first_row + row && sequence.num_rows >= 1 &&
                        sequence.context_len >= sequence.num_rows &&
                        static_cast<int64_t>(sequence.block_table.size()) >= num_blocks,
@@ -200,7 +197,7 @@ class PlanWriter {
       const int64_t before = sequence.context_len - sequence.num_rows;
       for (int64_t tile = NumTiles(shape_, sequence, plan_.tile_rows) - 1; tile >= 0; --tile) {
         const int64_t first_row = tile * plan_.tile_rows / group;
-        const int64_t end_row = std::min(sequence.num_rows, CeilDiv((tile + 1) * plan_.tile_rows, group));
+        const int64_t end_row = std::min(sequence.num_rows, DivideUp((tile + 1) * plan_.tile_rows, group));
         const int64_t first_key = shape_.sliding_window > 0
                                       ? std::max<int64_t>(0, before + first_row + 1 - shape_.sliding_window)
                                       : 0;
@@ -230,7 +227,7 @@ class PlanWriter {
       const AttentionSequence& sequence = sequences_[static_cast<size_t>(i)];
       if (!IsLong(shape_, sequence)) continue;
       const int64_t before = sequence.context_len - sequence.num_rows;
-      for (int64_t tile = CeilDiv(sequence.num_rows, shape_.long_tile_rows) - 1; tile >= 0; --tile) {
+      for (int64_t tile = DivideUp(sequence.num_rows, shape_.long_tile_rows) - 1; tile >= 0; --tile) {
         const int64_t end_row = std::min(sequence.num_rows, (tile + 1) * shape_.long_tile_rows);
         items.push_back({before + end_row, static_cast<int32_t>(i), static_cast<int32_t>(tile), 0});
       }
@@ -280,9 +277,9 @@ int64_t MaxPrefillPlanInts(const PrefillShape& shape, const AttentionCapacity& c
   const int64_t per_sequence = 5 * (capacity.max_sequences + 1) + 1;
   // Without a split every sequence may have one tile that is not full; with one the items fit on the GPU.
   const int64_t tiles =
-      CeilDiv(capacity.max_rows * GroupSize(shape), shape.small_tile_rows) + capacity.max_sequences;
+      DivideUp(capacity.max_rows * GroupSize(shape), shape.small_tile_rows) + capacity.max_sequences;
   const int64_t items = std::max(tiles, kBlocksPerSm * shape.num_sms);
-  const int64_t long_items = CeilDiv(capacity.max_rows, shape.long_tile_rows) + capacity.max_sequences;
+  const int64_t long_items = DivideUp(capacity.max_rows, shape.long_tile_rows) + capacity.max_sequences;
   return per_sequence + capacity.max_blocks + 3 * items + 2 * long_items + 2 * capacity.max_rows + 1;
 }
 

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/round_up.h"
 #include "device/cuda/cuda_sync.h"
 #include "ops/cuda/cuda_ops.h"
 
@@ -11,10 +12,6 @@ namespace tandem {
 namespace {
 
 constexpr size_t kLineBytes = 64;
-
-size_t RoundUp(size_t value, size_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 // With unified addressing a pinned word has the same address on both sides.
 uint32_t* WordOf(Flag* flag) {

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/dtype.h"
 #include "base/matrix_view.h"
+#include "base/round_up.h"
 
 namespace tandem {
 
@@ -167,7 +168,7 @@ void WithElementTypes(DType from, DType to, Function&& function) {
 }
 
 inline unsigned CeilDivide(int64_t a, int64_t b) {
-  return static_cast<unsigned>((a + b - 1) / b);
+  return static_cast<unsigned>(DivideUp(a, b));
 }
 
 }  // namespace tandem
