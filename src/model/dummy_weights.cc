@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fnv1a.h"
 #include "load/load_progress.h"
 #include "model/rope_table.h"
 
@@ -19,11 +20,9 @@ namespace {
 // give logits of order 1.
 constexpr float kWeightBound = 0.02F * 1.7320508F;
 
-// FNV-1a of the name, so that every tensor draws from a sequence of its own.
+// Every tensor draws from a sequence of its own.
 uint64_t TensorSeed(uint64_t seed, std::string_view name) {
-  uint64_t hash = 0xcbf29ce484222325U ^ seed;
-  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3U;
-  return hash;
+  return Fnv1a(name, seed);
 }
 
 // All weights of the shape, embedding included, as they lie in memory.

@@ -1,7 +1,5 @@
 #include "perf/profile_file.h"
 
-#include <unistd.h>
-
 #include <cctype>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +8,9 @@
 #include <system_error>
 #include <utility>
 #include <vector>
+
+#include "base/fnv1a.h"
+#include "base/replace_file.h"
 
 namespace tandem {
 namespace {
@@ -21,12 +22,6 @@ constexpr int kVersion = 1;
 constexpr std::uintmax_t kMaxFileBytes = 4 << 20;
 
 constexpr int64_t kMaxExtrapolation = 2;
-
-uint64_t Fnv1a(const std::string& text) {
-  uint64_t hash = 0xcbf29ce484222325U;
-  for (const char c : text) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3U;
-  return hash;
-}
 
 Json PointsToJson(const std::vector<CostPoint>& points) {
   Json array = Json::array();
@@ -177,22 +172,7 @@ Status WriteProfile(const std::string& path, const ProfileKey& key, const Profil
                      {"key", ToJson(key)},
                      {"coverage", ToJson(coverage)},
                      {"tables", ToJson(measurements)}};
-  std::error_code error;
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  if (!folder.empty()) std::filesystem::create_directories(folder, error);
-  // Under another name first: whoever reads meanwhile finds the old file or the new one.
-  const std::string partial = fmt::format("{}.{}", path, getpid());
-  std::ofstream out(partial);
-  out << root.dump(-1, ' ', false, Json::error_handler_t::replace) << '\n';
-  out.close();
-  if (out) std::filesystem::rename(partial, path, error);
-  if (!out || error) {
-    std::error_code ignored;
-    std::filesystem::remove(partial, ignored);
-    return MakeError(ErrorCode::kIo, "{} cannot be written{}{}", path, error ? ": " : "",
-                     error ? error.message() : "");
-  }
-  return {};
+  return ReplaceFile(path, root.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n');
 }
 
 Result<CostTable> ReadProfile(const std::string& path, const ProfileKey& key, const ProfileCoverage& wanted) {

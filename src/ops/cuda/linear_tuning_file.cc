@@ -1,7 +1,5 @@
 #include "ops/cuda/linear_tuning_file.h"
 
-#include <unistd.h>
-
 #include <array>
 #include <bit>
 #include <cstring>
@@ -9,10 +7,10 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <system_error>
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/replace_file.h"
 #include "base/result.h"
 #include "device/cuda/cuda_device.h"
 
@@ -102,13 +100,13 @@ Result<LinearTuningFile::Content> Parse(std::istream& in, const std::string& gpu
 }  // namespace
 
 LinearTuningFile::LinearTuningFile(const Device* device, const std::string& folder)
-    : gpu_(CudaDeviceKey(*device)), folder_(folder) {
-  if (folder_.empty()) return;
+    : gpu_(CudaDeviceKey(*device)) {
+  if (folder.empty()) return;
   std::string name = fmt::format("linear{}-{}-cublaslt{}.json", kFormat, gpu_, cublasLtGetVersion());
   for (char& c : name) {
     if (c == '/' || c == ' ') c = '-';
   }
-  path_ = (std::filesystem::path(folder_) / name).string();
+  path_ = (std::filesystem::path(folder) / name).string();
 }
 
 LinearTuningFile::Content LinearTuningFile::Load() const {
@@ -136,19 +134,8 @@ void LinearTuningFile::Save(const Content& content) const {
     for (const auto& [rows, algorithm] : algorithms) of_shape["rows"].push_back(ToJson(rows, algorithm));
     root["shapes"].push_back(std::move(of_shape));
   }
-  std::error_code error;
-  std::filesystem::create_directories(folder_, error);
-  // Under another name first: whoever reads meanwhile finds the old file or the new one.
-  const std::string partial = fmt::format("{}.{}", path_, getpid());
-  std::ofstream out(partial);
-  out << root.dump(1) << '\n';
-  out.close();
-  if (out) std::filesystem::rename(partial, path_, error);
-  if (!out || error) {
-    LogWarn("measured choices are not kept: {} cannot be written{}{}", path_, error ? ": " : "",
-            error ? error.message() : "");
-    std::filesystem::remove(partial, error);
-  }
+  const Status written = ReplaceFile(path_, root.dump(1) + '\n');
+  if (!written.ok()) LogWarn("measured choices are not kept: {}", written.error().message);
 }
 
 }  // namespace tandem
