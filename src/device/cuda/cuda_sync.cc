@@ -11,8 +11,6 @@ namespace {
 
 constexpr size_t kPageBytes = 4096;
 constexpr size_t kLineBytes = 64;
-// Values in use are smaller.
-constexpr uint32_t kAbortValue = uint32_t{1} << 30;
 
 }  // namespace
 
@@ -107,13 +105,13 @@ bool CudaFlag::Wait(uint32_t value) {
 void CudaFlag::Abort() {
   std::atomic_ref word(*word_);
   uint32_t current = word.load(std::memory_order_relaxed);
-  while (current < kAbortValue &&
-         !word.compare_exchange_weak(current, current + kAbortValue, std::memory_order_release)) {
+  while (current < kAbortedWord &&
+         !word.compare_exchange_weak(current, current + kAbortedWord, std::memory_order_release)) {
   }
 }
 
 bool CudaFlag::aborted() const {
-  return value() >= kAbortValue;
+  return value() >= kAbortedWord;
 }
 
 void CudaFlag::Reset() {

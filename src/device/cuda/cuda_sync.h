@@ -41,6 +41,9 @@ class FlagWords {
   std::vector<uint32_t*> free_;
 };
 
+// From here on a flag's word is that of an aborted one. Values in use are smaller.
+inline constexpr uint32_t kAbortedWord = uint32_t{1} << 30;
+
 // The word lies in pinned memory: streams read and write it by stream memory operations, host threads by
 // atomics. Streams compare cyclically, so an abort moves the word far ahead of every value in use. Nothing
 // but the word tells of an abort: whoever has seen it may reset the flag.

@@ -7,6 +7,7 @@
 //                group, which has seen all others count themselves in, writes ready
 #include <algorithm>
 
+#include "device/cuda/cuda_sync.h"
 #include "ops/cuda/riders.h"
 #include "ops/cuda/row_launch.h"
 
@@ -17,9 +18,6 @@ constexpr int kThreads = 256;
 // Of which this many move what lies in host memory, and the others the residual, at the same time.
 constexpr int kBusThreads = 128;
 constexpr int kUnitsInFlight = 4;
-
-// From here on a flag's word is that of an aborted one (device/cuda/cuda_sync.h).
-constexpr uint32_t kAbortedWord = uint32_t{1} << 30;
 
 __device__ __forceinline__ uint32_t LoadAcquireSystem(const uint32_t* word) {
   uint32_t value;
