@@ -6,12 +6,6 @@
 namespace tandem {
 namespace {
 
-int64_t KvTokensOf(const std::vector<DecodeRow>& rows) {
-  int64_t kv_tokens = 0;
-  for (const DecodeRow& row : rows) kv_tokens += row.position + 1;
-  return kv_tokens;
-}
-
 // `share` of num_shares, rounded up.
 int64_t ShareOf(int64_t count, int64_t share, int64_t num_shares) {
   return (count * share + num_shares - 1) / num_shares;
@@ -43,6 +37,12 @@ void AddCohorts(const IterationPlan& plan, const LayerCosts& costs, IterationLoa
 }
 
 }  // namespace
+
+int64_t KvTokensOf(const std::vector<DecodeRow>& rows) {
+  int64_t kv_tokens = 0;
+  for (const DecodeRow& row : rows) kv_tokens += row.position + 1;
+  return kv_tokens;
+}
 
 RiderWork RiderWorkOf(const CohortStep& step, const LayerCosts& costs) {
   if (step.cursor >= costs.num_layers() - 1) return {};

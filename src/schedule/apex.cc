@@ -23,8 +23,7 @@ IterationPlan ApexStrategy::Plan(const ScheduleState& state, const CapacityView&
   const ApexTimes times = TimesFrom(LoadOf(asymmetric, costs_), costs_);
   const auto num_prefills = static_cast<int64_t>(asymmetric.main.prefills.size());
   // Nobody can ride where nobody passes by.
-  const bool can_ride = state.limits.max_rider_rows > 0 && state.limits.max_cohort_rows > 0 &&
-                        state.cpu_tier_usable && (num_prefills > 0 || !asymmetric.main.gpu_decodes.empty());
+  const bool can_ride = state.can_ride() && (num_prefills > 0 || !asymmetric.main.gpu_decodes.empty());
   if (!can_ride ||
       ChooseStrategy(any_cpu_decodes, num_prefills, num_scheduled_cpu, times) != ApexChoice::kAsynchronous)
     return asymmetric;

@@ -3,28 +3,13 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/largest_that.h"
+
 namespace tandem {
 namespace {
 
 // Rows too long for what is left are passed over; more of them are not worth the search.
 constexpr int kMaxSkips = 8;
-
-// The largest n <= max_rows for which holds(n); holds is true up to some n and false from there on, and is
-// not asked for 0.
-template <typename Predicate>
-int64_t LargestThat(int64_t max_rows, Predicate holds) {
-  int64_t low = 0;
-  int64_t high = max_rows;
-  while (low < high) {
-    const int64_t middle = low + (high - low + 1) / 2;
-    if (holds(middle)) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  return low;
-}
 
 void AddRun(const CpuRows& rows, int64_t begin, int64_t end, bool in_cohort, IterationLoad* load) {
   const int64_t kv_tokens = rows.KvTokens(begin, end);

@@ -97,9 +97,7 @@ SteadyWork NeoPlanner::WorkOfTheState() const {
   work.gpu_rows = offloads_all() ? 0 : std::min({rows_of(Tier::kGpu), max_num_seqs, work.max_rows});
   work.max_cpu_rows =
       state_.cpu_tier_usable ? std::min(rows_of(Tier::kCpu), max_num_seqs - work.gpu_rows) : 0;
-  const int64_t num_visits = costs_.num_layers() + 1;
-  const int64_t most_cohorts = state_.limits.max_riding_cohorts;
-  work.num_cohorts = static_cast<double>(most_cohorts > 0 ? std::min(most_cohorts, num_visits) : num_visits);
+  work.num_cohorts = static_cast<double>(state_.limits.num_riding_cohorts());
   return work;
 }
 
@@ -107,10 +105,8 @@ SteadyWork NeoPlanner::WorkOfTheState() const {
 void NeoPlanner::FindTarget() {
   const SteadyWork work = WorkOfTheState();
   target_ = FindOperatingPoint(work, Overlap::kAsymmetric, costs_);
-  const ScheduleLimits& limits = state_.limits;
-  const bool can_ride = limits.max_rider_rows > 0 && limits.max_cohort_rows > 0 && state_.cpu_tier_usable;
   const bool wants_to_ride = cpu_use_ == CpuUse::kRiding || cpu_use_ == CpuUse::kBest || admits_for_riding_;
-  if (!can_ride || !wants_to_ride) return;
+  if (!state_.can_ride() || !wants_to_ride) return;
   riding_ = FindOperatingPoint(work, Overlap::kAsynchronous, costs_);
   if (cpu_use_ == CpuUse::kBest) {
     ChooseOverlap(work);

@@ -4,6 +4,8 @@
 #include <array>
 #include <cmath>
 
+#include "base/largest_that.h"
+
 namespace tandem {
 namespace {
 
@@ -88,13 +90,16 @@ class SteadyState {
     // One sub-batch, then two: as many rows in the main one as hide there, and as few as let the cohort hide.
     double layer_us = LayerUs(cpu_rows, cpu_rows, prefill, gpu_attention_us);
     if (cpu_rows > 0) {
-      const double most = LastThat(cpu_rows, [&](double main_rows) {
+      const auto whole_rows = static_cast<int64_t>(cpu_rows);
+      const auto most = static_cast<double>(LargestThat(whole_rows, [&](int64_t n) {
+        const auto main_rows = static_cast<double>(n);
         return CpuUs(main_rows) <= costs_.LinearUs(Rounded(cpu_rows - main_rows)) + gpu_attention_us;
-      });
-      const double fewest = cpu_rows - LastThat(cpu_rows, [&](double cohort_rows) {
+      }));
+      const double fewest = cpu_rows - static_cast<double>(LargestThat(whole_rows, [&](int64_t n) {
+                              const auto cohort_rows = static_cast<double>(n);
                               const double main_rows = prefill + work_.gpu_rows + cpu_rows - cohort_rows;
                               return CpuUs(cohort_rows) <= costs_.LinearUs(Rounded(main_rows));
-                            });
+                            }));
       layer_us = std::min({layer_us, LayerUs(cpu_rows, most, prefill, gpu_attention_us),
                            LayerUs(cpu_rows, fewest, prefill, gpu_attention_us)});
     }
@@ -107,22 +112,6 @@ class SteadyState {
     const double main_us = costs_.LinearUs(Rounded(prefill + work_.gpu_rows + main_cpu_rows));
     return std::max(main_us, CpuUs(cohort_rows)) +
            std::max(costs_.LinearUs(Rounded(cohort_rows)) + gpu_attention_us, CpuUs(main_cpu_rows));
-  }
-
-  // The largest whole number below most for which holds() is true; 0 if it is for none.
-  template <typename Predicate>
-  static double LastThat(double most, Predicate holds) {
-    double low = 0;
-    double high = most;
-    while (low < high) {
-      const double middle = std::ceil((low + high) / 2);
-      if (holds(middle)) {
-        low = middle;
-      } else {
-        high = middle - 1;
-      }
-    }
-    return low;
   }
 
   double CpuUs(double rows) const {

@@ -3,17 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "perf/iteration_load.h"
+
 namespace tandem {
 namespace {
 
 // Smaller cohorts are no better spread, and CPU attention of a few rows takes longer a row.
 constexpr int64_t kFewestRows = 12;
-
-int64_t KvTokensOf(const std::vector<DecodeRow>& rows) {
-  int64_t kv_tokens = 0;
-  for (const DecodeRow& row : rows) kv_tokens += row.position + 1;
-  return kv_tokens;
-}
 
 }  // namespace
 
@@ -40,8 +36,7 @@ Riders::Riders(const ScheduleState& state, const TierBooks& books) : all_(&state
 
 void Riders::Enter(const CpuRows& free, int64_t cpu_kv_tokens, const ScheduleLimits& limits) {
   const int64_t num_visits = limits.num_layers + 1;
-  const int64_t most_cohorts =
-      limits.max_riding_cohorts > 0 ? std::min(limits.max_riding_cohorts, num_visits) : num_visits;
+  const int64_t most_cohorts = limits.num_riding_cohorts();
   const int64_t all_rows = free.size() + num_rows();
   const int64_t num_cohorts = std::clamp<int64_t>(all_rows / kFewestRows, 1, most_cohorts);
   if (static_cast<int64_t>(cohorts_.size()) >= most_cohorts) return;

@@ -1,6 +1,7 @@
 // What a strategy sees: the queues, the limits and the room. Plain data; a scenario test writes it as text.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -40,6 +41,12 @@ struct ScheduleLimits {
   // A token of a sequence that is not flexible is not to take longer, if the strategy can choose; 0: no
   // limit.
   double max_tpot_us = 0;
+
+  // Cohorts over which riding rows are spread at most.
+  int64_t num_riding_cohorts() const {
+    const int64_t num_visits = num_layers + 1;
+    return max_riding_cohorts > 0 ? std::min(max_riding_cohorts, num_visits) : num_visits;
+  }
 };
 
 // Queues in order of arrival; a preempted sequence waits at the front again.
@@ -54,6 +61,8 @@ struct ScheduleState {
   double prompt_tokens_per_output = 4;
   // False once CPU attention has failed: nothing more may enter the cpu tier or decode there.
   bool cpu_tier_usable = true;
+
+  bool can_ride() const { return limits.max_rider_rows > 0 && limits.max_cohort_rows > 0 && cpu_tier_usable; }
 };
 
 }  // namespace tandem
