@@ -10,11 +10,16 @@
 
 namespace tandem {
 
+ScheduledSequence EngineLoop::SequenceOf(const Request& request) {
+  return {.id = request.id,
+          .num_tokens = request.num_tokens(),
+          .num_computed = request.num_computed_tokens,
+          .flexible = request.flexible,
+          .final_tokens = request.final_tokens()};
+}
+
 void EngineLoop::Enqueue(std::unique_ptr<Request> request) {
-  const ScheduledSequence sequence = {.id = request->id,
-                                      .num_tokens = request->num_tokens(),
-                                      .flexible = request->flexible,
-                                      .final_tokens = request->final_tokens()};
+  const ScheduledSequence sequence = SequenceOf(*request);
   const auto [entry, is_new] = requests_.emplace(sequence.id, std::move(request));
   if (!AssumeComputed(entry->second.get())) state_.waiting.push_back(sequence);
 }
@@ -42,11 +47,7 @@ bool EngineLoop::AssumeComputed(Request* request) {
   }
   if (!cache_->Reserve(request->id, tier, num_tokens)) return false;
   request->num_computed_tokens = num_tokens - 1;
-  state_.running.push_back({.id = request->id,
-                            .num_tokens = num_tokens,
-                            .num_computed = num_tokens - 1,
-                            .flexible = request->flexible,
-                            .final_tokens = request->final_tokens()});
+  state_.running.push_back(SequenceOf(*request));
   return true;
 }
 

@@ -7,14 +7,6 @@
 #include "engine/engine_loop.h"
 
 namespace tandem {
-namespace {
-
-auto Find(CohortId id, std::vector<InFlightCohort>* cohorts) {
-  return std::find_if(cohorts->begin(), cohorts->end(),
-                      [id](const InFlightCohort& each) { return each.cohort == id; });
-}
-
-}  // namespace
 
 void EngineLoop::DropCohort(CohortId id) {
   std::erase_if(state_.cohorts, [id](const InFlightCohort& each) { return each.cohort == id; });
@@ -50,14 +42,7 @@ void EngineLoop::TakeProgress(const IterationPlan& plan, const IterationResult& 
     if (step.rides) {
       ++(progress.num_visits > 0 ? counters_.rider_visits : counters_.rider_skips);
     }
-    const auto cohort = Find(step.cohort, &state_.cohorts);
-    if (progress.cursor == kEntry) {
-      if (cohort != state_.cohorts.end()) state_.cohorts.erase(cohort);
-    } else if (cohort == state_.cohorts.end()) {
-      state_.cohorts.push_back({step.cohort, step.rows, progress.cursor});
-    } else {
-      cohort->cursor = progress.cursor;
-    }
+    MoveCohort(step, progress.cursor, &state_.cohorts);
   }
   if (planned_ahead_ && !FollowCohorts(plan, result.cohorts, options_.num_layers,
                                        options_.limits.max_rider_rows, &*planned_ahead_))

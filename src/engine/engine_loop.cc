@@ -237,11 +237,7 @@ void EngineLoop::Preempt(SequenceId id) {
   ++request.num_preemptions;
   ++counters_.preemptions;
   std::erase_if(state_.running, [id](const ScheduledSequence& sequence) { return sequence.id == id; });
-  state_.waiting.push_front({.id = id,
-                             .num_tokens = request.num_tokens(),
-                             .num_computed = 0,
-                             .flexible = request.flexible,
-                             .final_tokens = request.final_tokens()});
+  state_.waiting.push_front(SequenceOf(request));
 }
 
 void EngineLoop::Admit(SequenceId id) {

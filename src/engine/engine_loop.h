@@ -62,6 +62,8 @@ class EngineLoop {
   void ThreadMain();
   // Moves new requests and cancellations to the engine thread's side. False once it is time to stop.
   bool TakeInbox(std::vector<std::unique_ptr<Request>>* arrived, std::vector<RequestId>* cancelled);
+  // A request as strategies see it.
+  static ScheduledSequence SequenceOf(const Request& request);
   // To the queue, or as AssumeComputed says.
   void Enqueue(std::unique_ptr<Request> request);
   // Lets a request that wants it begin as if all but its last token were computed. False: it does not want

@@ -15,20 +15,6 @@ int64_t CursorAfter(const CohortStep& step, int64_t num_layers) {
   return next == num_layers ? kEntry : next;
 }
 
-void AdvanceCohort(const CohortStep& step, int64_t num_layers, std::vector<InFlightCohort>* cohorts) {
-  if (step.visits.empty()) return;
-  const auto found = std::find_if(cohorts->begin(), cohorts->end(),
-                                  [&](const InFlightCohort& each) { return each.cohort == step.cohort; });
-  const int64_t cursor = CursorAfter(step, num_layers);
-  if (cursor == kEntry) {
-    if (found != cohorts->end()) cohorts->erase(found);
-  } else if (found == cohorts->end()) {
-    cohorts->push_back({step.cohort, step.rows, cursor});
-  } else {
-    found->cursor = cursor;
-  }
-}
-
 // The step of a cohort that goes on, `lag` layers behind what was planned. False: its visits do not fit any
 // more.
 bool PutBack(int64_t lag, CohortStep* step) {
@@ -67,6 +53,18 @@ void Park(const std::unordered_set<CohortId>& late, int64_t max_rider_rows, Iter
 
 }  // namespace
 
+void MoveCohort(const CohortStep& step, int64_t cursor, std::vector<InFlightCohort>* cohorts) {
+  const auto found = std::find_if(cohorts->begin(), cohorts->end(),
+                                  [&](const InFlightCohort& each) { return each.cohort == step.cohort; });
+  if (cursor == kEntry) {
+    if (found != cohorts->end()) cohorts->erase(found);
+  } else if (found == cohorts->end()) {
+    cohorts->push_back({step.cohort, step.rows, cursor});
+  } else {
+    found->cursor = cursor;
+  }
+}
+
 StateAhead AdvanceState(const ScheduleState& now, const IterationPlan& running, int64_t num_layers,
                         const std::function<bool(SequenceId)>& ends_by_length) {
   StateAhead ahead{now, {}};
@@ -84,8 +82,9 @@ StateAhead AdvanceState(const ScheduleState& now, const IterationPlan& running, 
   for (const DecodeRow& row : running.main.gpu_decodes) advance(row.sequence, row.position + 1, true);
   for (const DecodeRow& row : running.main.cpu_decodes) advance(row.sequence, row.position + 1, true);
   for (const CohortStep& step : running.cohorts) {
-    AdvanceCohort(step, num_layers, &ahead.state.cohorts);
-    if (step.visits.empty() || step.visits.back().layer != num_layers - 1) continue;
+    if (step.visits.empty()) continue;
+    MoveCohort(step, CursorAfter(step, num_layers), &ahead.state.cohorts);
+    if (step.visits.back().layer != num_layers - 1) continue;
     for (const DecodeRow& row : step.rows) advance(row.sequence, row.position + 1, true);
   }
   std::erase_if(ahead.state.running,

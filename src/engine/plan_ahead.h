@@ -21,6 +21,10 @@ struct StateAhead {
   std::unordered_set<SequenceId> ended;  // by length, with the iteration that runs
 };
 
+// Of the cohorts in flight: the step's is at layer `cursor` now; at kEntry it has ended a token, or not begun
+// one, and is none of them.
+void MoveCohort(const CohortStep& step, int64_t cursor, std::vector<InFlightCohort>* cohorts);
+
 // now: the queues with what `running` admitted, without the cohorts that it dropped. ends_by_length: whether
 // a sequence ends with its next token.
 StateAhead AdvanceState(const ScheduleState& now, const IterationPlan& running, int64_t num_layers,
