@@ -70,4 +70,23 @@ double CostSampler::MedianUs(const std::function<double(bool warm)>& run) {
   return *middle;
 }
 
+void CostSampler::MeasureLines(const std::function<double(const CostLine& line, size_t i)>& growth,
+                               const std::function<double(const CostLine& line, int64_t count)>& measure,
+                               std::vector<CostLine>* lines) {
+  for (CostLine& line : *lines) {
+    size_t num_measured = 0;
+    for (; num_measured < line.points.size() && HasTimeFor(growth(line, num_measured)); ++num_measured) {
+      CostPoint& point = line.points[num_measured];
+      point.us = measure(line, point.count);
+    }
+    line.points.resize(num_measured);
+  }
+  std::erase_if(*lines, [](const CostLine& line) { return line.points.empty(); });
+}
+
+double GrowthOfCounts(const CostLine& line, size_t i) {
+  if (i == 0) return 1;
+  return static_cast<double>(line.points[i].count) / static_cast<double>(line.points[i - 1].count);
+}
+
 }  // namespace tandem

@@ -2,9 +2,13 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string_view>
+#include <vector>
+
+#include "perf/cost_surface.h"
 
 namespace tandem {
 
@@ -30,6 +34,13 @@ class CostSampler {
   // later ones find (memory, choice of kernels), and counts only if there is no time for more.
   double MedianUs(const std::function<double(bool warm)>& run);
 
+  // The points of a section's lines, each line as far as there is time. growth: of point i of a line, as
+  // HasTimeFor takes it. measure: microseconds of a point. Points that were not measured are taken out, and
+  // lines without any.
+  void MeasureLines(const std::function<double(const CostLine& line, size_t i)>& growth,
+                    const std::function<double(const CostLine& line, int64_t count)>& measure,
+                    std::vector<CostLine>* lines);
+
  private:
   double SecondsLeft() const;
 
@@ -43,5 +54,9 @@ class CostSampler {
   int64_t num_done_ = 0;
   double last_run_seconds_ = 0;
 };
+
+// Growth of a line whose points cost in proportion to their counts; its first is about as dear as the point
+// before.
+double GrowthOfCounts(const CostLine& line, size_t i);
 
 }  // namespace tandem

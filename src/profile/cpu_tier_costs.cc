@@ -150,20 +150,12 @@ Result<std::vector<CostLine>> CpuTierProfiler::MeasureAttention(double share, Co
     if (!line.points.empty()) lines.push_back(std::move(line));
   }
   sampler->BeginSection("cpu attention", share, num_points);
-  for (CostLine& line : lines) {
-    size_t num_measured = 0;
-    for (CostPoint& point : line.points) {
-      const double growth = num_measured == 0 ? 1.0
-                                              : static_cast<double>(point.count) /
-                                                    static_cast<double>(line.points[num_measured - 1].count);
-      if (!sampler->HasTimeFor(growth)) break;
-      point.us =
-          sampler->MedianUs([&](bool /*warm*/) { return AttendUs(line.rows, point.count / line.rows); });
-      ++num_measured;
-    }
-    line.points.resize(num_measured);
-  }
-  std::erase_if(lines, [](const CostLine& line) { return line.points.empty(); });
+  sampler->MeasureLines(
+      GrowthOfCounts,
+      [&](const CostLine& line, int64_t count) {
+        return sampler->MedianUs([&](bool /*warm*/) { return AttendUs(line.rows, count / line.rows); });
+      },
+      &lines);
   return lines;
 }
 

@@ -200,31 +200,20 @@ Result<std::vector<CostLine>> MeasureGpuDecodeAttention(const ProfileParts& part
   FillActivations(parts);
   FillGpuTier(parts, kLayersPerRun, max_tokens);
   sampler->BeginSection("gpu decode attention", share, num_points);
-  for (CostLine& line : lines) {
-    size_t num_measured = 0;
-    for (CostPoint& point : line.points) {
-      const bool first = num_measured == 0;
-      if (!sampler->HasTimeFor(first ? 1.0
-                                     : static_cast<double>(point.count) /
-                                           static_cast<double>(line.points[num_measured - 1].count))) {
-        break;
-      }
-      AttentionBatch batch;
-      batch.num_rows = line.rows;
-      const int64_t context = point.count / line.rows;
-      const int64_t num_blocks = parts.cache->BlocksFor(context);
-      for (int64_t row = 0; row < line.rows; ++row) {
-        batch.sequences.push_back({.row_begin = row,
-                                   .num_rows = 1,
-                                   .context_len = context,
-                                   .block_table = ConsecutiveBlocks(row * num_blocks, num_blocks)});
-      }
-      point.us = MeasureAttention(parts, batch, &timer, sampler);
-      ++num_measured;
+  const auto measure = [&](const CostLine& line, int64_t count) {
+    AttentionBatch batch;
+    batch.num_rows = line.rows;
+    const int64_t context = count / line.rows;
+    const int64_t num_blocks = parts.cache->BlocksFor(context);
+    for (int64_t row = 0; row < line.rows; ++row) {
+      batch.sequences.push_back({.row_begin = row,
+                                 .num_rows = 1,
+                                 .context_len = context,
+                                 .block_table = ConsecutiveBlocks(row * num_blocks, num_blocks)});
     }
-    line.points.resize(num_measured);
-  }
-  std::erase_if(lines, [](const CostLine& line) { return line.points.empty(); });
+    return MeasureAttention(parts, batch, &timer, sampler);
+  };
+  sampler->MeasureLines(GrowthOfCounts, measure, &lines);
   return lines;
 }
 
@@ -245,25 +234,24 @@ Result<std::vector<CostLine>> MeasurePrefillAttention(const ProfileParts& parts,
   FillGpuTier(parts, kLayersPerRun, longest);
   sampler->BeginSection("prefill attention", share, num_points);
   double last_work = 1;
-  for (CostLine& line : lines) {
-    size_t num_measured = 0;
-    for (CostPoint& point : line.points) {
-      const auto chunk = static_cast<double>(line.rows);
-      const double work = chunk * (static_cast<double>(point.count) - chunk / 2);
-      if (!sampler->HasTimeFor(work / last_work)) break;
-      last_work = work;
-      AttentionBatch batch;
-      batch.num_rows = line.rows;
-      batch.sequences.push_back({.row_begin = 0,
-                                 .num_rows = line.rows,
-                                 .context_len = point.count,
-                                 .block_table = ConsecutiveBlocks(0, parts.cache->BlocksFor(point.count))});
-      point.us = MeasureAttention(parts, batch, &timer, sampler);
-      ++num_measured;
-    }
-    line.points.resize(num_measured);
-  }
-  std::erase_if(lines, [](const CostLine& line) { return line.points.empty(); });
+  const auto work_of = [](const CostLine& line, int64_t count) {
+    const auto chunk = static_cast<double>(line.rows);
+    return chunk * (static_cast<double>(count) - chunk / 2);
+  };
+  const auto growth = [&](const CostLine& line, size_t i) {
+    return work_of(line, line.points[i].count) / last_work;
+  };
+  const auto measure = [&](const CostLine& line, int64_t count) {
+    last_work = work_of(line, count);
+    AttentionBatch batch;
+    batch.num_rows = line.rows;
+    batch.sequences.push_back({.row_begin = 0,
+                               .num_rows = line.rows,
+                               .context_len = count,
+                               .block_table = ConsecutiveBlocks(0, parts.cache->BlocksFor(count))});
+    return MeasureAttention(parts, batch, &timer, sampler);
+  };
+  sampler->MeasureLines(growth, measure, &lines);
   return lines;
 }
 
