@@ -252,14 +252,17 @@ void AddSteadyFields(const BenchRun& run, const RunTotals& totals, ordered_json*
 
 }  // namespace
 
+std::string DateOfReport() {
+  return fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)));
+}
+
 ordered_json MakeBenchReport(const BenchConditions& conditions, const BenchRun& run,
                              const ordered_json& machine) {
   RunTotals totals = AddUpRun(run);
   const auto per_second = [&run](int64_t count) {
     return Ratio(static_cast<double>(count), CountedSeconds(run));
   };
-  ordered_json report = {{"date", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
-                         {"command", conditions.command}};
+  ordered_json report = {{"date", DateOfReport()}, {"command", conditions.command}};
   report.update(ConditionsToJson(conditions));
   if (conditions.online) AddOnlineFields(*conditions.online, run, totals, &report);
   report["num_requests"] = run.records.size();

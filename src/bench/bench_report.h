@@ -43,6 +43,9 @@ struct BenchConditions {
   std::optional<OnlineConditions> online;
 };
 
+// Now, as reports say it: UTC, 2026-01-31T12:00:00Z.
+std::string DateOfReport();
+
 // Fields that vLLM's benchmark also writes have its names and meanings: latencies and token counts are those
 // of completed requests; a time to first token counts from the start of the request, the time per output
 // token is that of the tokens behind the first. In a run with a window, what arrives in it counts instead

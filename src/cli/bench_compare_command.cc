@@ -1,9 +1,7 @@
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -55,9 +53,7 @@ class Comparison {
   Comparison(const BenchCompareOptions& options, Engine* engine) : options_(options), engine_(engine) {
     machine_ = MachineReport();
     machine_["device"] = engine->device_description();
-    report_ = {{"date", fmt::format("{:%FT%TZ}", fmt::gmtime(std::time(nullptr)))},
-               {"command", options.run.command},
-               {"runs", ordered_json::array()}};
+    report_ = {{"date", DateOfReport()}, {"command", options.run.command}, {"runs", ordered_json::array()}};
   }
 
   // rate: absent for an offline run. What was measured before stays in the file, whatever happens later.
