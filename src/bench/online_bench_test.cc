@@ -12,6 +12,7 @@
 
 #include "bench/bench_report.h"
 #include "bench/run_totals.h"
+#include "bench/test_engine.h"
 
 namespace tandem {
 namespace {
@@ -19,19 +20,10 @@ namespace {
 using testing::HasSubstr;
 
 std::unique_ptr<Engine> MakeEngine(int64_t max_num_queued_reqs = 1000, int64_t max_num_seqs = 256) {
-  EngineOptions options;
-  options.model = std::string(TANDEM_SOURCE_DIR) + "/tests/fixtures/families/llama2/model.gguf";
-  options.dtype = DType::kF32;
-  options.cpu_threads = 1;
-  options.max_model_len = 64;
-  options.gpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 512};
-  options.strategy = "gpu-only";
+  EngineOptions options = TestEngineOptions();
   options.max_num_queued_reqs = max_num_queued_reqs;
   options.max_num_seqs = max_num_seqs;
-  options.show_progress = false;
-  auto engine = Engine::Create(options);
-  EXPECT_TRUE(engine.ok()) << engine.error().message;
-  return std::move(engine).value();
+  return CreateTestEngine(options);
 }
 
 OnlinePlan MakePlan(int64_t num_requests, double rate, const char* workload = "synthetic:in=20,out=10") {

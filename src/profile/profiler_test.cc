@@ -20,12 +20,6 @@
 namespace tandem {
 namespace {
 
-template <typename T>
-T Must(Result<T> result) {
-  TANDEM_CHECK(result.ok(), "{}", result.error().message);
-  return std::move(result).value();
-}
-
 // Parts of an engine on the host backend.
 class ProfilerTest : public testing::Test {
  protected:
@@ -35,27 +29,30 @@ class ProfilerTest : public testing::Test {
   void Build(int64_t gpu_blocks, int64_t cpu_blocks, int64_t cpu_parts) {
     device_ = CreateHostDevice({.num_compute_threads = 2});
     ops_ = CreateHostOps();
-    const ModelConfig config = Must(DummyModelConfig("tiny"));
+    const ModelConfig config = DummyModelConfig("tiny").value();
     decoder_ = std::make_unique<Decoder>(
         config, DType::kF32,
-        Must(MakeDummyWeights(
+        MakeDummyWeights(
             config, device_.get(), ops_.get(),
-            {.dtype = DType::kF32, .max_model_len = kMaxContext, .seed = 7, .show_progress = false})),
+            {.dtype = DType::kF32, .max_model_len = kMaxContext, .seed = 7, .show_progress = false})
+            .value(),
         ops_.get());
-    cache_ = Must(TieredCache::Create(
-        device_.get(),
-        {.num_layers = config.num_layers,
-         .shape = {.dtype = DType::kF32, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim},
-         .gpu_blocks = gpu_blocks,
-         .cpu_blocks = cpu_blocks,
-         .cpu_parts = cpu_parts}));
-    rows_ = Must(RowBuffers::Allocate(device_.get(), *decoder_, kMaxRows));
-    plan_ = Must(ops_->CreateAttentionPlan({.max_rows = kMaxRows,
-                                            .max_sequences = kMaxRows,
-                                            .max_blocks = gpu_blocks,
-                                            .kv = cache_->LayerView(Tier::kGpu, 0).shape,
-                                            .num_heads = config.num_heads}));
-    logits_ = Must(LogitsStage::Create(device_.get(), decoder_.get(), ops_.get(), kMaxRows, 8));
+    cache_ = TieredCache::Create(device_.get(), {.num_layers = config.num_layers,
+                                                 .shape = {.dtype = DType::kF32,
+                                                           .num_kv_heads = config.num_kv_heads,
+                                                           .head_dim = config.head_dim},
+                                                 .gpu_blocks = gpu_blocks,
+                                                 .cpu_blocks = cpu_blocks,
+                                                 .cpu_parts = cpu_parts})
+                 .value();
+    rows_ = RowBuffers::Allocate(device_.get(), *decoder_, kMaxRows).value();
+    plan_ = ops_->CreateAttentionPlan({.max_rows = kMaxRows,
+                                       .max_sequences = kMaxRows,
+                                       .max_blocks = gpu_blocks,
+                                       .kv = cache_->LayerView(Tier::kGpu, 0).shape,
+                                       .num_heads = config.num_heads})
+                .value();
+    logits_ = LogitsStage::Create(device_.get(), decoder_.get(), ops_.get(), kMaxRows, 8).value();
     cpu_attention_ = std::make_unique<CpuAttention>(CpuAttentionOptions{.num_threads = 2, .pin = false});
     compute_ = device_->CreateStream(StreamKind::kCompute, "compute");
     copy_ = device_->CreateStream(StreamKind::kCopy, "copy");
@@ -103,7 +100,7 @@ TEST_F(ProfilerTest, MeasuresEveryCost) {
     share_ascends = share_ascends && share >= last_share && share <= 1 && !what.empty();
     last_share = share;
   };
-  const CostTable table = Must(Profile(Parts(), {.budget_seconds = 60, .progress = progress}));
+  const CostTable table = Profile(Parts(), {.budget_seconds = 60, .progress = progress}).value();
   EXPECT_TRUE(share_ascends);
   EXPECT_DOUBLE_EQ(last_share, 1);
 
@@ -137,7 +134,7 @@ TEST_F(ProfilerTest, MeasuresEveryCost) {
 
 TEST_F(ProfilerTest, WithoutACpuTier) {
   Build(20, 0, 0);
-  const CostTable table = Must(Profile(Parts(), {.budget_seconds = 60}));
+  const CostTable table = Profile(Parts(), {.budget_seconds = 60}).value();
   EXPECT_FALSE(table.measurements().has_cpu_tier());
   EXPECT_TRUE(table.measurements().exchange.empty());
   EXPECT_GT(table.CpuAttentionUs(1, 1), 1e6);
@@ -147,7 +144,7 @@ TEST_F(ProfilerTest, WithoutACpuTier) {
 
 TEST_F(ProfilerTest, WithoutTimeEveryTableHasAPoint) {
   Build(20, 24, 1);
-  const CostTable table = Must(Profile(Parts(), {.budget_seconds = 0}));
+  const CostTable table = Profile(Parts(), {.budget_seconds = 0}).value();
   EXPECT_FALSE(table.measurements().linear.empty());
   EXPECT_FALSE(table.measurements().gpu_decode_attention.empty());
   EXPECT_FALSE(table.measurements().prefill_attention.empty());
@@ -166,26 +163,26 @@ TEST_F(ProfilerTest, MeasuresOnceAndKeepsTheFile) {
   options.folder = folder.string();
   options.profile.budget_seconds = 1;
   options.profile.progress = [&](double /*share*/, std::string_view what) { num_measured += what == "done"; };
-  const CostTable first = Must(LoadOrMeasureCosts(Parts(), key, options));
+  const CostTable first = LoadOrMeasureCosts(Parts(), key, options).value();
   EXPECT_EQ(num_measured, 1);
-  const CostTable second = Must(LoadOrMeasureCosts(Parts(), key, options));
+  const CostTable second = LoadOrMeasureCosts(Parts(), key, options).value();
   EXPECT_EQ(num_measured, 1);
   EXPECT_EQ(second.measurements(), first.measurements());
   options.measure = true;
-  static_cast<void>(Must(LoadOrMeasureCosts(Parts(), key, options)));
+  static_cast<void>(LoadOrMeasureCosts(Parts(), key, options).value());
   EXPECT_EQ(num_measured, 2);
 
   // A damaged file is measured anew, and whole again after that.
   options.measure = false;
   std::filesystem::resize_file(ProfilePath(options.folder, key), 100);
-  static_cast<void>(Must(LoadOrMeasureCosts(Parts(), key, options)));
+  static_cast<void>(LoadOrMeasureCosts(Parts(), key, options).value());
   EXPECT_EQ(num_measured, 3);
-  static_cast<void>(Must(LoadOrMeasureCosts(Parts(), key, options)));
+  static_cast<void>(LoadOrMeasureCosts(Parts(), key, options).value());
   EXPECT_EQ(num_measured, 3);
 
   // Nowhere to keep it: measured all the same.
   options.folder = "/proc/no-such-folder";
-  static_cast<void>(Must(LoadOrMeasureCosts(Parts(), key, options)));
+  static_cast<void>(LoadOrMeasureCosts(Parts(), key, options).value());
   EXPECT_EQ(num_measured, 4);
   std::filesystem::remove_all(folder);
 }

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/sanitizers.h"
 #include "plan/plan_printer.h"
 #include "schedule/analytic_costs.h"
 #include "schedule/schedule_simulation.h"
@@ -19,11 +20,7 @@
 namespace tandem {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kSlowdown = 5;  // so many times fewer rounds
-#else
-constexpr int kSlowdown = 1;
-#endif
+constexpr int kSlowdown = kSanitized ? 5 : 1;  // so many times fewer rounds
 
 constexpr std::array<std::string_view, 8> kStrategies = {
     "gpu-only", "asymmetric", "full-offload", "symmetric", "simple-offload", "async", "apex", "auto"};

@@ -8,17 +8,12 @@
 #include <cstdio>
 #include <string>
 
+#include "base/sanitizers.h"
 #include "schedule/analytic_costs.h"
 #include "schedule/schedule_simulation.h"
 
 namespace tandem {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 constexpr int64_t kBlock = 32;
 

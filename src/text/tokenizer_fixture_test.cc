@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/sanitizers.h"
 #include "text/incremental_detokenizer.h"
 #include "text/tokenizer.h"
 
@@ -24,11 +25,7 @@ const std::string kFolder = std::string(TANDEM_SOURCE_DIR) + "/tests/fixtures/te
 constexpr int kMaxReported = 5;
 
 // A build with sanitizers looks for memory errors and is slow: a part of the records will do.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr size_t kRecordStride = 5;
-#else
-constexpr size_t kRecordStride = 1;
-#endif
+constexpr size_t kRecordStride = kSanitized ? 5 : 1;
 
 // FNV-1a of 64 bits, folded to 32.
 uint32_t Fold(uint64_t value) {

@@ -10,15 +10,7 @@
 #include "plan/plan_validator.h"
 
 namespace tandem {
-namespace {
-
-template <typename T>
-T Must(Result<T> result) {
-  TANDEM_CHECK(result.ok(), "{}", result.error().message);
-  return std::move(result).value();
-}
-
-}  // namespace
+namespace {}  // namespace
 
 bool DecoderHarness::HasCuda() {
   EngineOptions options;
@@ -31,40 +23,44 @@ DecoderHarness::DecoderHarness(const std::string& model_path, const Options& opt
   engine_options.device = options.device;
   engine_options.cpu_threads = options.num_threads;
   engine_options.gpu_sm_limit = options.sm_limit;
-  backend_ = Must(CreateBackend(engine_options));
+  backend_ = CreateBackend(engine_options).value();
   Device* device = backend_.device.get();
   Ops* ops = backend_.ops.get();
-  const auto checkpoint = Must(Checkpoint::Open(model_path));
+  const auto checkpoint = Checkpoint::Open(model_path).value();
   ModelConfig config = checkpoint->config();
   if (options.random_layers > 0) config.num_layers = options.random_layers;
   DecoderWeights weights =
       options.random_layers > 0
-          ? Must(MakeDummyWeights(
+          ? MakeDummyWeights(
                 config, device, ops,
-                {.dtype = options.dtype, .max_model_len = options.max_model_len, .show_progress = false}))
-          : Must(LoadDecoderWeights(*checkpoint, device, ops,
-                                    {.dtype = options.dtype,
-                                     .max_model_len = options.max_model_len,
-                                     .num_threads = options.num_threads,
-                                     .show_progress = false}));
+                {.dtype = options.dtype, .max_model_len = options.max_model_len, .show_progress = false})
+                .value()
+          : LoadDecoderWeights(*checkpoint, device, ops,
+                               {.dtype = options.dtype,
+                                .max_model_len = options.max_model_len,
+                                .num_threads = options.num_threads,
+                                .show_progress = false})
+                .value();
   decoder_ = std::make_unique<Decoder>(config, options.dtype, std::move(weights), ops);
-  cache_ = Must(TieredCache::Create(device, {.num_layers = config.num_layers,
-                                             .shape = {.dtype = options.dtype,
-                                                       .block_size = 32,
-                                                       .num_kv_heads = config.num_kv_heads,
-                                                       .head_dim = config.head_dim},
-                                             .gpu_blocks = options.gpu_blocks,
-                                             .cpu_blocks = options.cpu_blocks,
-                                             .cpu_parts = options.cpu_parts}));
-  executor_ = Must(Executor::Create(device, ops, decoder_.get(), cache_.get(),
-                                    {.max_rows = options.max_rows,
-                                     .cpu_attention = {.num_threads = options.num_threads},
-                                     .max_cpu_rows = options.max_cpu_rows,
-                                     .max_rider_rows = options.max_rider_rows,
-                                     .max_transit_tokens = options.max_rows,
-                                     .stall_timeout = options.stall_timeout,
-                                     .graph_batch_sizes = options.graph_batch_sizes,
-                                     .graph_rider_rows = options.graph_rider_rows}));
+  cache_ = TieredCache::Create(device, {.num_layers = config.num_layers,
+                                        .shape = {.dtype = options.dtype,
+                                                  .block_size = 32,
+                                                  .num_kv_heads = config.num_kv_heads,
+                                                  .head_dim = config.head_dim},
+                                        .gpu_blocks = options.gpu_blocks,
+                                        .cpu_blocks = options.cpu_blocks,
+                                        .cpu_parts = options.cpu_parts})
+               .value();
+  executor_ = Executor::Create(device, ops, decoder_.get(), cache_.get(),
+                               {.max_rows = options.max_rows,
+                                .cpu_attention = {.num_threads = options.num_threads},
+                                .max_cpu_rows = options.max_cpu_rows,
+                                .max_rider_rows = options.max_rider_rows,
+                                .max_transit_tokens = options.max_rows,
+                                .stall_timeout = options.stall_timeout,
+                                .graph_batch_sizes = options.graph_batch_sizes,
+                                .graph_rider_rows = options.graph_rider_rows})
+                  .value();
   max_rider_rows_ = options.max_rider_rows;
   executor_->WarmUp();
 }
@@ -79,19 +75,23 @@ std::vector<float> DecoderHarness::LastLogits(const std::vector<int32_t>& prompt
   Device* device = backend_.device.get();
   Ops* ops = backend_.ops.get();
   auto stream = device->CreateStream(StreamKind::kCompute, "logits");
-  const RowBuffers buffers = Must(RowBuffers::Allocate(device, *decoder_, std::min(chunk_size, prompt_len)));
+  const RowBuffers buffers =
+      RowBuffers::Allocate(device, *decoder_, std::min(chunk_size, prompt_len)).value();
   std::vector<float> logits(static_cast<size_t>(config().vocab_size));
   const Buffer device_logits =
-      Must(device->Allocate(logits.size() * sizeof(float), MemoryKind::kDevice, "logits"));
-  const Buffer gathered = Must(device->Allocate(static_cast<size_t>(config().hidden_size) * sizeof(float),
-                                                MemoryKind::kDevice, "gathered"));
-  IntInputs inputs = Must(IntInputs::Allocate(device, 3 * chunk_size + 1));
-  const auto plan = Must(ops->CreateAttentionPlan({.max_rows = chunk_size,
-                                                   .max_sequences = 1,
-                                                   .max_blocks = cache_->total_blocks(Tier::kGpu),
-                                                   .kv = cache_->LayerView(Tier::kGpu, 0).shape,
-                                                   .num_heads = config().num_heads,
-                                                   .sliding_window = config().sliding_window}));
+      device->Allocate(logits.size() * sizeof(float), MemoryKind::kDevice, "logits").value();
+  const Buffer gathered = device
+                              ->Allocate(static_cast<size_t>(config().hidden_size) * sizeof(float),
+                                         MemoryKind::kDevice, "gathered")
+                              .value();
+  IntInputs inputs = IntInputs::Allocate(device, 3 * chunk_size + 1).value();
+  const auto plan = ops->CreateAttentionPlan({.max_rows = chunk_size,
+                                              .max_sequences = 1,
+                                              .max_blocks = cache_->total_blocks(Tier::kGpu),
+                                              .kv = cache_->LayerView(Tier::kGpu, 0).shape,
+                                              .num_heads = config().num_heads,
+                                              .sliding_window = config().sliding_window})
+                        .value();
 
   for (int64_t start = 0; start < prompt_len; start += chunk_size) {
     const int64_t num_rows = std::min(chunk_size, prompt_len - start);
@@ -174,7 +174,7 @@ IterationResult DecoderHarness::Run(const IterationPlan& plan) {
     for (const DecodeRow& row : step.rows) reserve(row.sequence, Tier::kCpu);
   }
   IterationResult result =
-      Must(executor_->Run(plan, [this](SequenceId id) -> const Request& { return *requests_.at(id); }));
+      executor_->Run(plan, [this](SequenceId id) -> const Request& { return *requests_.at(id); }).value();
   for (const SequenceResult& sequence : result.sequences) {
     if (sequence.failed) continue;
     Request& request = *requests_.at(sequence.sequence);

@@ -9,19 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "base/sanitizers.h"
 #include "conformance/decoder_harness.h"
 #include "conformance/fixtures.h"
 #include "engine/engine.h"
 
 namespace tandem {
 namespace {
-
-// Under a sanitizer the same paths are walked with fewer prompts and tokens.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 class SmolLm2Test : public ::testing::Test {
  protected:

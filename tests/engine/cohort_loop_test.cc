@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/sanitizers.h"
 #include "conformance/decoder_harness.h"
 #include "conformance/fixtures.h"
 #include "engine/engine_client.h"
@@ -27,11 +28,7 @@
 namespace tandem {
 namespace {
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr int kNumRequests = 40;
-#else
-constexpr int kNumRequests = 120;
-#endif
+constexpr int kNumRequests = kSanitized ? 40 : 120;
 
 constexpr int64_t kLayers = 4;
 constexpr int64_t kMaxRiderRows = 3;

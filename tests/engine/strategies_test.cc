@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/sanitizers.h"
 #include "conformance/decoder_harness.h"
 #include "conformance/fixtures.h"
 #include "engine/engine.h"
@@ -21,12 +22,6 @@
 
 namespace tandem {
 namespace {
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
 
 const std::vector<std::string> kHybrids = {"asymmetric", "full-offload", "symmetric", "simple-offload",
                                            "async",      "apex",         "auto",      "switching"};

@@ -49,6 +49,9 @@ class FakeServer:
         self.thread = threading.Thread(target=self.serve, daemon=True)
         self.thread.start()
 
+    def models_answer(self):
+        return f"HTTP/1.1 200 OK\r\nContent-Length: {len(self.MODELS)}\r\n\r\n".encode() + self.MODELS
+
     def serve(self):
         while True:
             try:
@@ -58,8 +61,7 @@ class FakeServer:
             with connection:
                 while (request := self.read_request(connection)) is not None:
                     if request.startswith(b"GET"):
-                        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(self.MODELS)}\r\n\r\n"
-                        connection.sendall(head.encode() + self.MODELS)
+                        connection.sendall(self.models_answer())
                         continue
                     self.requests.append(request)
                     answer = self.answers.pop(0)
@@ -253,8 +255,7 @@ def test_a_connection_that_the_server_closed_is_opened_again(bench):
                     if request is None:
                         continue
                     if request.startswith(b"GET"):
-                        head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(self.MODELS)}\r\n\r\n"
-                        connection.sendall(head.encode() + self.MODELS)
+                        connection.sendall(self.models_answer())
                         continue
                     self.requests.append(request)
                     # It says nothing of closing, as a server whose patience ends between two requests.

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/sanitizers.h"
 #include "base/topology.h"
 
 namespace tandem {
@@ -225,12 +226,6 @@ TEST_F(HostDeviceTest, PromisesAddUp) {
   std::memset(touched->data(), 1, touched->size_bytes());
   EXPECT_LT(promised_bytes(), int64_t{64} << 20);
 }
-
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-constexpr bool kSanitized = true;  // sanitizers reserve terabytes of address space
-#else
-constexpr bool kSanitized = false;
-#endif
 
 // Ends the process: with 0 if an allocation beyond the limit is refused and all that is said to be available
 // can be had, with room for threads to start.
