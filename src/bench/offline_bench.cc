@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,6 +18,7 @@
 #include "bench/seconds.h"
 #include "bench/steady_start.h"
 #include "perf/cost_table.h"
+#include "schedule/operating_point.h"
 #include "schedule/strategy.h"
 
 namespace tandem {
@@ -153,12 +155,37 @@ Status CheckAnyCounts(const BenchRun& run) {
                    since_start_s(run.window->begin), since_start_s(run.window->end));
 }
 
-TierRoom RoomOf(const Engine& engine) {
+// The queue never runs dry, and what comes is like these.
+SteadyWork SteadyWorkOf(const Engine& engine, const EngineStats& stats,
+                        std::span<const WorkloadRequest> requests) {
+  const MeanLengths lengths = MeanLengthsOf(requests);
+  const EngineOptions& options = engine.options();
+  const auto rows_of = [&](int64_t blocks) {
+    return static_cast<double>(blocks * stats.block_size) / lengths.context;
+  };
+  SteadyWork work{.prompt_tokens_per_output = lengths.prompt_per_output,
+                  .mean_context = lengths.context,
+                  .mean_prompt = lengths.prompt};
+  const auto max_num_seqs = static_cast<double>(options.max_num_seqs);
+  work.max_rows = static_cast<double>(options.max_num_batched_tokens);
+  work.gpu_rows = std::min({rows_of(stats.gpu_blocks_total), max_num_seqs, work.max_rows});
+  work.max_cpu_rows = std::min(rows_of(stats.cpu_blocks_total), max_num_seqs - work.gpu_rows);
+  const int64_t num_visits = engine.model_config().num_layers + 1;
+  work.num_cohorts = static_cast<double>(options.async_cohorts > 0 ? options.async_cohorts : num_visits);
+  return work;
+}
+
+TierRoom RoomOf(const Engine& engine, std::span<const WorkloadRequest> requests) {
   const EngineStats stats = engine.Stats();
-  return {.block_size = stats.block_size,
-          .gpu_blocks = stats.gpu_blocks_total,
-          .cpu_blocks = StrategyUsesCpuTier(engine.options().strategy) ? stats.cpu_blocks_total : 0,
-          .max_num_seqs = engine.options().max_num_seqs};
+  const CostTable* costs = engine.cost_table();
+  const std::string& strategy = engine.options().strategy;
+  TierRoom room{.block_size = stats.block_size,
+                .gpu_blocks = stats.gpu_blocks_total,
+                .cpu_blocks = stats.cpu_blocks_total,
+                .max_num_seqs = engine.options().max_num_seqs};
+  if (costs != nullptr)
+    room.max_cpu_requests = SteadyCpuRows(strategy, SteadyWorkOf(engine, stats, requests), *costs);
+  return room;
 }
 
 }  // namespace
@@ -174,7 +201,7 @@ Result<BenchRun> RunOfflineBench(Engine* engine, const Workload& workload, const
   }
   std::vector<WorkloadRequest> requests = workload.requests;
   if (options.steady_start) {
-    const int64_t num_begun = BeginAmidWork(RoomOf(*engine), &requests);
+    const int64_t num_begun = BeginAmidWork(RoomOf(*engine, requests), &requests);
     LogInfo("{} of {} requests are amid their output at the start", num_begun, requests.size());
   }
   BenchRun run = OfflineRun(engine, requests, options.seed).Run("offline", options);

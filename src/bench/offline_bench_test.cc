@@ -128,8 +128,15 @@ TEST(OfflineBench, WorkThatIsDoneBeforeItCountsIsAnError) {
 }
 
 TEST(OfflineBench, ASteadyStartBeginsAmidTheOutput) {
-  // 512 tokens for each tier in blocks of 32; a request needs a block, and in the gpu tier one to grow.
-  for (const auto& [strategy, expected_begun] : {std::pair("gpu-only", 7), std::pair("asymmetric", 22)}) {
+  // 512 tokens for each tier in blocks of 32; a request needs a block, and in the gpu tier one to grow. What
+  // the cpu tier begins with follows from costs that are measured here.
+  struct Case {
+    const char* strategy;
+    int64_t fewest_begun;
+    int64_t most_begun;
+  };
+  for (const auto& [strategy, fewest_begun, most_begun] :
+       {Case{"gpu-only", 5, 9}, Case{"asymmetric", 5, 24}, Case{"full-offload", 6, 24}}) {
     SCOPED_TRACE(strategy);
     const auto engine = MakeEngine(100, strategy);
     const Workload workload = MakeWorkload(40);
@@ -147,7 +154,8 @@ TEST(OfflineBench, ASteadyStartBeginsAmidTheOutput) {
         computed_tokens += static_cast<uint64_t>(record.prompt_tokens);
       }
     }
-    EXPECT_NEAR(num_begun, expected_begun, 2);
+    EXPECT_GE(num_begun, fewest_begun);
+    EXPECT_LE(num_begun, most_begun);
     // Of those that had begun, the last token remained to be computed; all others were prefilled.
     EXPECT_EQ(run->engine->after.prompt_tokens - run->engine->before.prompt_tokens,
               computed_tokens + static_cast<uint64_t>(num_begun));

@@ -11,6 +11,7 @@ int64_t BeginAmidWork(const TierRoom& room, std::vector<WorkloadRequest>* reques
   int64_t gpu_free = room.gpu_blocks - room.gpu_blocks / 100 - 1;
   int64_t cpu_free = room.cpu_blocks - room.cpu_blocks / 20 - 1;
   int64_t num_begun = 0;
+  int64_t num_in_cpu_tier = 0;
   for (WorkloadRequest& request : *requests) {
     if (num_begun == room.max_num_seqs) break;
     // Multiples of the golden ratio: any number of them is spread evenly.
@@ -21,8 +22,9 @@ int64_t BeginAmidWork(const TierRoom& room, std::vector<WorkloadRequest>* reques
     const int64_t blocks = (request.prompt_tokens + made_tokens + room.block_size - 1) / room.block_size;
     if (blocks + 1 <= gpu_free) {
       gpu_free -= blocks + 1;
-    } else if (blocks <= cpu_free) {
+    } else if (blocks <= cpu_free && num_in_cpu_tier < room.max_cpu_requests) {
       cpu_free -= blocks;
+      ++num_in_cpu_tier;
     } else {
       break;
     }

@@ -1,6 +1,7 @@
-// A benchmark that begins amid the work: both tiers are full of requests that have made parts of their
-// output, as they would be after a while. What the tiers hold at that moment is not the KV of these tokens,
-// so what is generated means nothing; how long everything takes is the same.
+// A benchmark that begins amid the work: the gpu tier is full of requests that have made parts of their
+// output, and the cpu tier has as many of them as the strategy keeps there, as after a while. More would only
+// run out: output without the prefill that goes with it. What the tiers hold at that moment is not the KV of
+// these tokens, so what is generated means nothing; how long everything takes is the same.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +17,7 @@ struct TierRoom {
   int64_t gpu_blocks = 0;
   int64_t cpu_blocks = 0;
   int64_t max_num_seqs = 0;
+  int64_t max_cpu_requests = 0;  // that begin in the cpu tier
 };
 
 // Marks the first requests as begun, as many as fit, and returns their number. The shares of their output

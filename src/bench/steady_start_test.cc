@@ -38,7 +38,7 @@ TEST(SteadyStart, SharesOfTheOutputAreSpreadEvenly) {
 
 TEST(SteadyStart, TheFirstRequestsFillBothTiers) {
   std::vector<WorkloadRequest> requests = Requests(300, 160, 320);
-  const TierRoom room = {.block_size = 16, .gpu_blocks = 400, .cpu_blocks = 1000, .max_num_seqs = 500};
+  const TierRoom room = {.block_size = 16, .gpu_blocks = 400, .cpu_blocks = 1000, .max_num_seqs = 500, .max_cpu_requests = 500};
   const int64_t num_begun = BeginAmidWork(room, &requests);
   int64_t blocks = 0;
   for (int64_t i = 0; i < 300; ++i) {
@@ -53,6 +53,16 @@ TEST(SteadyStart, TheFirstRequestsFillBothTiers) {
   }
   EXPECT_LE(blocks, 1400 - 50);
   EXPECT_GE(blocks, 1400 - 50 - 2 * 30 - 20);
+}
+
+TEST(SteadyStart, TheCpuTierBeginsWithNoMoreThanTheStrategyKeepsThere) {
+  std::vector<WorkloadRequest> requests = Requests(300, 160, 320);
+  TierRoom room = {.block_size = 16, .gpu_blocks = 400, .cpu_blocks = 1000, .max_num_seqs = 500};
+  const int64_t num_in_gpu_tier = BeginAmidWork(room, &requests);
+  EXPECT_GT(num_in_gpu_tier, 0);
+  room.max_cpu_requests = 5;
+  requests = Requests(300, 160, 320);
+  EXPECT_EQ(BeginAmidWork(room, &requests), num_in_gpu_tier + 5);
 }
 
 TEST(SteadyStart, NoMoreThanMayRunOrThanThereAre) {

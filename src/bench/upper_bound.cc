@@ -27,19 +27,16 @@ double PromptAttentionUs(const LayerCosts& costs, int64_t prompt_len, int64_t ma
 
 MeanToken MeanOf(const LayerCosts& costs, std::span<const WorkloadRequest> requests,
                  int64_t max_chunk_tokens) {
-  MeanToken sum;
+  const MeanLengths lengths = MeanLengthsOf(requests);
+  double attention_us = 0;
   double output_tokens = 0;
   for (const WorkloadRequest& request : requests) {
-    const auto prompt_len = static_cast<double>(request.prompt_tokens);
-    const auto output_len = static_cast<double>(request.output_tokens);
-    output_tokens += output_len;
-    sum.prefill_tokens += prompt_len;
-    sum.prefill_attention_us += PromptAttentionUs(costs, request.prompt_tokens, max_chunk_tokens);
-    sum.context_len += output_len * (prompt_len + output_len / 2);
+    attention_us += PromptAttentionUs(costs, request.prompt_tokens, max_chunk_tokens);
+    output_tokens += static_cast<double>(request.output_tokens);
   }
-  return {.prefill_tokens = sum.prefill_tokens / output_tokens,
-          .prefill_attention_us = sum.prefill_attention_us / output_tokens,
-          .context_len = sum.context_len / output_tokens};
+  return {.prefill_tokens = lengths.prompt_per_output,
+          .prefill_attention_us = attention_us / output_tokens,
+          .context_len = lengths.context};
 }
 
 // cost(n) at a number of rows between two whole ones.

@@ -212,6 +212,22 @@ Result<Workload> LoadWorkload(const std::string& name, int64_t num_requests, uin
   return workload;
 }
 
+MeanLengths MeanLengthsOf(std::span<const WorkloadRequest> requests) {
+  double prompts = 0;
+  double outputs = 0;
+  double contexts = 0;
+  for (const WorkloadRequest& request : requests) {
+    const auto prompt_len = static_cast<double>(request.prompt_tokens);
+    const auto output_len = static_cast<double>(request.output_tokens);
+    prompts += prompt_len;
+    outputs += output_len;
+    contexts += output_len * (prompt_len + output_len / 2);
+  }
+  return {.prompt_per_output = prompts / outputs,
+          .context = contexts / outputs,
+          .prompt = prompts / static_cast<double>(requests.size())};
+}
+
 void DropTooLong(int64_t max_model_len, Workload* workload) {
   workload->num_dropped +=
       static_cast<int64_t>(std::erase_if(workload->requests, [max_model_len](const WorkloadRequest& request) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,14 @@ struct Workload {
 // prompts with other outputs, or its outputs with other prompts: "osc:out=100", "osc:in=500", drawn as
 // synthetic lengths are. Errors: kInvalidArgument, kNotFound, kIo or kMalformedFile; param is "workload".
 Result<Workload> LoadWorkload(const std::string& name, int64_t num_requests, uint64_t seed);
+
+// Of the decoded tokens of requests, each with a prompt and an output.
+struct MeanLengths {
+  double prompt_per_output = 0;  // tokens of prompts for each token of outputs
+  double context = 0;            // tokens that a decoding row reads
+  double prompt = 0;
+};
+MeanLengths MeanLengthsOf(std::span<const WorkloadRequest> requests);
 
 // Takes out the requests whose prompt and output exceed max_model_len tokens together.
 void DropTooLong(int64_t max_model_len, Workload* workload);

@@ -11,6 +11,7 @@
 #include "base/sanitizers.h"
 #include "schedule/analytic_costs.h"
 #include "schedule/schedule_simulation.h"
+#include "schedule/strategy.h"
 
 namespace tandem {
 namespace {
@@ -42,16 +43,20 @@ struct Steady {
   int64_t max_cohorts = 0;  // that ride; 0: as many as there are visits to a token
 };
 
+struct Window {
+  double begin_s = kSanitized ? 7.5 : 30;
+  double end_s = kSanitized ? 15 : 60;
+};
+
 struct Measured {
   double tokens_per_s = 0;
+  double prefill_share = 0;  // of what goes with these tokens
   double cpu_token_s = 0;  // that a token of a rider takes
   double skips = 0;        // of the visits that were planned
   std::map<std::string, int64_t> iterations;
 };
 
-// Of the second half of a minute.
-Measured Play(const char* name, const AnalyticCosts& costs, const Steady& steady) {
-  constexpr double kSeconds = kSanitized ? 15 : 60;
+Measured Play(const char* name, const AnalyticCosts& costs, const Steady& steady, const Window& window = {}) {
   const ScheduleLimits limits{.max_num_seqs = 1024,
                               .max_num_batched_tokens = 2048,
                               .reserve_blocks = std::max<int64_t>(1, steady.gpu_tokens / kBlock / 100),
@@ -86,7 +91,7 @@ Measured Play(const char* name, const AnalyticCosts& costs, const Steady& steady
     return of.gpu_rows + of.main_cpu_rows + of.cohort_rows + of.rider_tokens;
   };
   Measured measured;
-  while (counts.us < kSeconds * 1e6) {
+  while (counts.us < window.end_s * 1e6) {
     while (simulation.state().waiting.size() < 8) {
       ++id;
       simulation.Submit(id, prompt_of(), output_of());
@@ -98,11 +103,15 @@ Measured Play(const char* name, const AnalyticCosts& costs, const Steady& steady
     const Status applied = simulation.Apply(plan);
     EXPECT_TRUE(applied.ok()) << applied.error().message;
     if (!applied.ok()) return measured;
-    if (before.us == 0 && counts.us > kSeconds * 1e6 / 2) before = counts;
+    if (before.us == 0 && counts.us > window.begin_s * 1e6) before = counts;
     if (before.us > 0) ++measured.iterations[std::string(plan.strategy)];
   }
   const double us = counts.us - before.us;
   measured.tokens_per_s = 1e6 * static_cast<double>(tokens_of(counts) - tokens_of(before)) / us;
+  const int64_t prefilled = counts.prefilled_to_gpu + counts.prefilled_to_cpu - before.prefilled_to_gpu -
+                            before.prefilled_to_cpu;
+  measured.prefill_share = static_cast<double>(prefilled * steady.output_len) /
+                           static_cast<double>((tokens_of(counts) - tokens_of(before)) * steady.prompt_len);
   const auto iterations = static_cast<double>(counts.iterations - before.iterations);
   const auto visits = static_cast<double>(counts.rider_visits - before.rider_visits);
   const auto skips = static_cast<double>(counts.rider_skips - before.rider_skips);
@@ -148,6 +157,56 @@ TEST(SteadyStateTest, AsyncBeatsGpuOnlyAndAutoTheBestOfThem) {
     const double margin = kSanitized ? 0.9 : 1.0;
     EXPECT_GE(async / gpu_only, margin * row.async_at_least) << row.label;
     EXPECT_GE(best, margin * 0.97 * std::max({gpu_only, asymmetric, async})) << row.label;
+  }
+}
+
+SteadyWork WorkOf(const Steady& steady) {
+  const auto prompt_len = static_cast<double>(steady.prompt_len);
+  const auto output_len = static_cast<double>(steady.output_len);
+  const double context = prompt_len + output_len / 2;
+  return {.prompt_tokens_per_output = prompt_len / output_len,
+          .mean_context = context,
+          .mean_prompt = prompt_len,
+          .gpu_rows = static_cast<double>(steady.gpu_tokens) / context,
+          .max_cpu_rows = 400,
+          .max_rows = 2048,
+          .num_cohorts = 33};
+}
+
+TEST(SteadyStateTest, TheCpuTierHoldsWhatTheStrategyTendsTo) {
+  const AnalyticCosts costs = SmallSlice();
+  SteadyWork much_prefill = WorkOf({.output_len = 50});
+  SteadyWork long_outputs = WorkOf({.output_len = 1600});
+  EXPECT_EQ(SteadyCpuRows("gpu-only", long_outputs, costs), 0);
+  EXPECT_EQ(SteadyCpuRows("no such strategy", long_outputs, costs), 0);
+  // Much hides behind prefill, and riding is of little use there; beside decodes alone it is the other way
+  // round.
+  EXPECT_GT(SteadyCpuRows("asymmetric", much_prefill, costs), 20);
+  EXPECT_LT(SteadyCpuRows("asymmetric", long_outputs, costs), 20);
+  EXPECT_GT(SteadyCpuRows("async", long_outputs, costs), 100);
+  EXPECT_EQ(SteadyCpuRows("apex", long_outputs, costs), SteadyCpuRows("async", long_outputs, costs));
+  EXPECT_EQ(SteadyCpuRows("auto", much_prefill, costs), SteadyCpuRows("asymmetric", much_prefill, costs));
+  EXPECT_EQ(SteadyCpuRows("auto", long_outputs, costs), SteadyCpuRows("async", long_outputs, costs));
+  const int64_t all = SteadyCpuRows("full-offload", much_prefill, costs);
+  EXPECT_GT(all, 20);
+  much_prefill.gpu_rows = 1;
+  EXPECT_EQ(SteadyCpuRows("full-offload", much_prefill, costs), all) << "nobody decodes in the gpu tier";
+}
+
+// A benchmark begins with that many (bench/steady_start.h) and counts after a few seconds.
+TEST(SteadyStateTest, AFewSecondsBehindASteadyStartShowTheLongRun) {
+  const AnalyticCosts costs = SmallSlice();
+  for (const int64_t output_len : {50, 200}) {
+    for (const char* name : {"gpu-only", "asymmetric"}) {
+      SCOPED_TRACE(std::string(name) + " " + std::to_string(output_len));
+      Steady steady{.output_len = output_len};
+      steady.cpu_rows = SteadyCpuRows(name, WorkOf(steady), costs);
+      const Measured few_seconds = Play(name, costs, steady, {4, 14});
+      const double long_s = kSanitized ? 40 : 120;
+      const Measured long_run = Play(name, costs, steady, {long_s / 3, long_s});
+      EXPECT_NEAR(few_seconds.tokens_per_s / long_run.tokens_per_s, 1, 0.08);
+      EXPECT_NEAR(few_seconds.prefill_share, 1, 0.12);
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <optional>
 
 #include "base/check.h"
 #include "base/param_error.h"
@@ -13,6 +14,7 @@
 #include "schedule/auto.h"
 #include "schedule/full_offload.h"
 #include "schedule/gpu_only.h"
+#include "schedule/neo_planner.h"
 #include "schedule/simple_offload.h"
 #include "schedule/switching.h"
 #include "schedule/symmetric.h"
@@ -32,21 +34,21 @@ std::unique_ptr<Strategy> MakeGpuOnly(const LayerCosts* costs) {
 
 struct KnownStrategy {
   std::string_view name;
-  bool uses_cpu_tier;
+  std::optional<CpuUse> cpu_use;  // what its requests in the cpu tier are admitted for; none: no cpu tier
   bool rides;
   std::unique_ptr<Strategy> (*make)(const LayerCosts* costs);
 };
 
 constexpr std::array kStrategies = {
-    KnownStrategy{"auto", true, true, MakeWithCosts<AutoStrategy>},
-    KnownStrategy{"gpu-only", false, false, MakeGpuOnly},
-    KnownStrategy{"simple-offload", true, false, MakeWithCosts<SimpleOffloadStrategy>},
-    KnownStrategy{"symmetric", true, false, MakeWithCosts<SymmetricStrategy>},
-    KnownStrategy{"full-offload", true, false, MakeWithCosts<FullOffloadStrategy>},
-    KnownStrategy{"asymmetric", true, false, MakeWithCosts<AsymmetricStrategy>},
-    KnownStrategy{"async", true, true, MakeWithCosts<AsyncStrategy>},
-    KnownStrategy{"apex", true, true, MakeWithCosts<ApexStrategy>},
-    KnownStrategy{"switching", true, true, MakeWithCosts<SwitchingStrategy>},
+    KnownStrategy{"auto", CpuUse::kBest, true, MakeWithCosts<AutoStrategy>},
+    KnownStrategy{"gpu-only", std::nullopt, false, MakeGpuOnly},
+    KnownStrategy{"simple-offload", CpuUse::kUnified, false, MakeWithCosts<SimpleOffloadStrategy>},
+    KnownStrategy{"symmetric", CpuUse::kHalves, false, MakeWithCosts<SymmetricStrategy>},
+    KnownStrategy{"full-offload", CpuUse::kAll, false, MakeWithCosts<FullOffloadStrategy>},
+    KnownStrategy{"asymmetric", CpuUse::kHidden, false, MakeWithCosts<AsymmetricStrategy>},
+    KnownStrategy{"async", CpuUse::kRiding, true, MakeWithCosts<AsyncStrategy>},
+    KnownStrategy{"apex", CpuUse::kRiding, true, MakeWithCosts<ApexStrategy>},
+    KnownStrategy{"switching", CpuUse::kRiding, true, MakeWithCosts<SwitchingStrategy>},
 };
 
 // Works like the others and is not offered.
@@ -86,12 +88,23 @@ std::vector<std::string_view> StrategyNames() {
 
 bool StrategyUsesCpuTier(std::string_view name) {
   const KnownStrategy* strategy = Find(name);
-  return strategy != nullptr && strategy->uses_cpu_tier;
+  return strategy != nullptr && strategy->cpu_use;
 }
 
 bool StrategyRides(std::string_view name) {
   const KnownStrategy* strategy = Find(name);
   return strategy != nullptr && strategy->rides;
+}
+
+int64_t SteadyCpuRows(std::string_view name, SteadyWork work, const LayerCosts& costs) {
+  const KnownStrategy* strategy = Find(name);
+  if (strategy == nullptr || !strategy->cpu_use) return 0;
+  const CpuUse use = *strategy->cpu_use;
+  if (use == CpuUse::kAll || use == CpuUse::kHalves || use == CpuUse::kUnified) work.gpu_rows = 0;
+  const OperatingPoint hidden = FindOperatingPoint(work, Overlap::kAsymmetric, costs);
+  if (use != CpuUse::kRiding && use != CpuUse::kBest) return hidden.cpu_rows;
+  const OperatingPoint riding = FindOperatingPoint(work, Overlap::kAsynchronous, costs);
+  return use == CpuUse::kRiding || riding.rate > hidden.rate ? riding.cpu_rows : hidden.cpu_rows;
 }
 
 }  // namespace tandem

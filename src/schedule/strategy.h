@@ -1,6 +1,7 @@
 // A strategy: queues + free blocks -> iteration plan. Policy only; no memory, no device, no clock.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "kv/capacity_view.h"
 #include "perf/layer_costs.h"
 #include "plan/iteration_plan.h"
+#include "schedule/operating_point.h"
 #include "schedule/schedule_state.h"
 
 namespace tandem {
@@ -35,5 +37,8 @@ std::vector<std::string_view> StrategyNames();
 bool StrategyUsesCpuTier(std::string_view name);
 // Whether its plans may have cohorts that ride.
 bool StrategyRides(std::string_view name);
+// Requests that the cpu tier holds, about, once the strategy has had this work for a while: its operating
+// point. work.gpu_rows: if the gpu tier decodes. 0 for strategies that do not use the cpu tier.
+int64_t SteadyCpuRows(std::string_view name, SteadyWork work, const LayerCosts& costs);
 
 }  // namespace tandem
