@@ -17,10 +17,8 @@ constexpr double kRidingRampIterations = 512;
 // and that fill the gpu tier (GpuRampIterations).
 constexpr double kFewestGpuRampIterations = 8;
 constexpr double kMostGpuRampIterations = 32;
-// Rows beyond the target, which do what others of them are late for.
-constexpr double kRidingSpare = 1.25;
-// What changing over to another kind of overlap must be worth.
-constexpr double kWorthChanging = 1.02;
+// What changing back from it may cost at most before cohorts in flight are brought to their end.
+constexpr double kWorthStaying = 1.02;
 // Of a prompt token, once the cpu tier holds twice its target.
 constexpr double kLeastPrefillWorth = 0.25;
 constexpr double kAboutFlat = 1.02;
@@ -139,7 +137,7 @@ void NeoPlanner::ChooseOverlap(const SteadyWork& work) {
     return SteadyRate(work, std::min(num_rows, static_cast<double>(target)), overlap, costs_);
   };
   // Changing back and forth costs more than a little throughput is worth.
-  const double weight = state_.cohorts.empty() ? 1 / kWorthChanging : kWorthChanging;
+  const double weight = state_.cohorts.empty() ? 1 / kWorthFilling : kWorthStaying;
   const double attainable = std::min(beyond_gpu_tier, static_cast<double>(num_that_may));
   if (weight * rate(Overlap::kAsynchronous, attainable, riding_.cpu_rows) <
       rate(Overlap::kAsymmetric, beyond_gpu_tier, target_.cpu_rows))

@@ -39,6 +39,12 @@ struct SteadyWork {
   double num_cohorts = 1;       // asynchronous: over which the cpu tier's rows are spread at most
 };
 
+// Times c: so many rows are admitted with asynchronous overlap, which do what others of them are late for.
+inline constexpr double kRidingSpare = 1.25;
+// What asynchronous overlap must be worth over the other kind: filling the cpu tier for it takes long, and
+// predictions are no better than this.
+inline constexpr double kWorthFilling = 1.045;
+
 struct OperatingPoint {
   int64_t cpu_rows = 0;  // c, the fewest that reach nearly the best X; 0: the CPU is of no use
   double rate = 0;       // X there, decoded tokens a microsecond

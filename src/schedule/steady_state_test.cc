@@ -51,8 +51,8 @@ struct Window {
 struct Measured {
   double tokens_per_s = 0;
   double prefill_share = 0;  // of what goes with these tokens
-  double cpu_token_s = 0;  // that a token of a rider takes
-  double skips = 0;        // of the visits that were planned
+  double cpu_token_s = 0;    // that a token of a rider takes
+  double skips = 0;          // of the visits that were planned
   std::map<std::string, int64_t> iterations;
 };
 
@@ -108,8 +108,8 @@ Measured Play(const char* name, const AnalyticCosts& costs, const Steady& steady
   }
   const double us = counts.us - before.us;
   measured.tokens_per_s = 1e6 * static_cast<double>(tokens_of(counts) - tokens_of(before)) / us;
-  const int64_t prefilled = counts.prefilled_to_gpu + counts.prefilled_to_cpu - before.prefilled_to_gpu -
-                            before.prefilled_to_cpu;
+  const int64_t prefilled =
+      counts.prefilled_to_gpu + counts.prefilled_to_cpu - before.prefilled_to_gpu - before.prefilled_to_cpu;
   measured.prefill_share = static_cast<double>(prefilled * steady.output_len) /
                            static_cast<double>((tokens_of(counts) - tokens_of(before)) * steady.prompt_len);
   const auto iterations = static_cast<double>(counts.iterations - before.iterations);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <optional>
 
 #include "base/check.h"
@@ -104,7 +105,9 @@ int64_t SteadyCpuRows(std::string_view name, SteadyWork work, const LayerCosts& 
   const OperatingPoint hidden = FindOperatingPoint(work, Overlap::kAsymmetric, costs);
   if (use != CpuUse::kRiding && use != CpuUse::kBest) return hidden.cpu_rows;
   const OperatingPoint riding = FindOperatingPoint(work, Overlap::kAsynchronous, costs);
-  return use == CpuUse::kRiding || riding.rate > hidden.rate ? riding.cpu_rows : hidden.cpu_rows;
+  if (use == CpuUse::kBest && riding.rate < kWorthFilling * hidden.rate) return hidden.cpu_rows;
+  const double admitted = std::ceil(kRidingSpare * static_cast<double>(riding.cpu_rows));
+  return static_cast<int64_t>(std::min(admitted, work.max_cpu_rows));
 }
 
 }  // namespace tandem

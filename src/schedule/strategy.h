@@ -37,8 +37,9 @@ std::vector<std::string_view> StrategyNames();
 bool StrategyUsesCpuTier(std::string_view name);
 // Whether its plans may have cohorts that ride.
 bool StrategyRides(std::string_view name);
-// Requests that the cpu tier holds, about, once the strategy has had this work for a while: its operating
-// point. work.gpu_rows: if the gpu tier decodes. 0 for strategies that do not use the cpu tier.
+// Requests that the cpu tier holds, about, once the strategy has had this work for a while: those of its
+// operating point, or what it admits if they ride. work.gpu_rows: if the gpu tier decodes. 0 for strategies
+// that do not use the cpu tier.
 int64_t SteadyCpuRows(std::string_view name, SteadyWork work, const LayerCosts& costs);
 
 }  // namespace tandem
