@@ -119,6 +119,10 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
           "Order of CPU attention's tasks: wanted (by when the GPU wants them) or arming (first come)")
       ->check(CLI::IsMember({"wanted", "arming"}))
       ->capture_default_str();
+  AddFlag(app, "profile-seconds", &options->profile_seconds,
+          "Where there is no profile of this machine: for measuring costs, at most about so many seconds")
+      ->check(CLI::Range(1.0, 1e4))
+      ->capture_default_str();
   AddFlag(app, "seed", &options->seed, "Seed of requests that bring none")->capture_default_str();
   AddFlag(app, "timeline", &options->timeline,
           "File for a timeline of the first iterations (Trace Event Format, for Perfetto)");

@@ -48,6 +48,8 @@ bool EngineLoop::AssumeComputed(Request* request) {
   if (!cache_->Reserve(request->id, tier, num_tokens)) return false;
   request->num_computed_tokens = num_tokens - 1;
   state_.running.push_back(SequenceOf(*request));
+  // Others like it have ended before, where work is amid.
+  LearnShape(*request, request->sampling.max_tokens);
   return true;
 }
 

@@ -226,12 +226,13 @@ class EngineWithLoop : public Engine {
           LoadOrMeasureCosts(parts, MakeProfileKey(parts, options_.gpu_sm_limit),
                              {.folder = model_.backend.cache_folder,
                               .measure = options_.measure_costs,
-                              .profile = {.progress = [&](double share, std::string_view what) {
-                                if (what == last_what) return;
-                                last_what = what;
-                                LogInfo("measuring what an iteration costs here: {:.0f} %, {}", 100 * share,
-                                        what);
-                              }}}));
+                              .profile = {.budget_seconds = options_.profile_seconds,
+                                          .progress = [&](double share, std::string_view what) {
+                                            if (what == last_what) return;
+                                            last_what = what;
+                                            LogInfo("measuring what an iteration costs here: {:.0f} %, {}",
+                                                    100 * share, what);
+                                          }}}));
       cost_table_ = std::move(table);
       costs_ = std::make_unique<CorrectedCosts>(&*cost_table_);
     }

@@ -209,6 +209,7 @@ void EngineLoop::Forget(RequestId id) {
   const auto same = [id](const ScheduledSequence& sequence) { return sequence.id == id; };
   if (std::erase_if(state_.running, same) == 0) std::erase_if(state_.waiting, same);
   requests_.erase(id);
+  ended_since_plan_ = true;
   const std::lock_guard lock(mutex_);
   if (--num_in_flight_ > 0) {
     UpdateGauges(&stats_);
@@ -284,6 +285,8 @@ bool EngineLoop::ApplyPlan(const IterationPlan& plan) {
   for (const DecodeRow& row : plan.main.gpu_decodes) reserve(row.sequence, Tier::kGpu);
   for (const DecodeRow& row : plan.main.cpu_decodes) reserve(row.sequence, Tier::kCpu);
   for (const CohortStep& step : plan.cohorts) {
+    // Amid a token it has room for that token.
+    if (step.cursor != kEntry) continue;
     for (const DecodeRow& row : step.rows) reserve(row.sequence, Tier::kCpu);
   }
   return true;
@@ -297,6 +300,7 @@ IterationPlan EngineLoop::NextPlan() {
   if (planned_ahead_) {
     IterationPlan plan = std::move(*planned_ahead_);
     planned_ahead_.reset();
+    if (!ended_since_plan_) return plan;
     if (DropEnded([this](SequenceId id) { return !requests_.contains(id); }, &plan)) return plan;
   }
   const TimelineScope scope(options_.timeline, "engine", "plan");
@@ -313,6 +317,7 @@ void EngineLoop::PlanAhead(const IterationPlan& running) {
     const Request& request = *requests_.at(id);
     return EndsByLength(request, static_cast<int64_t>(request.output_tokens.size()) + 1);
   });
+  ended_since_plan_ = false;
   if (!ahead.state.running.empty() || !ahead.state.waiting.empty())
     planned_ahead_ = strategy_->Plan(ahead.state, CapacityAhead(*cache_, ahead.ended));
   CountSchedule(start);

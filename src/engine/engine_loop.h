@@ -93,7 +93,8 @@ class EngineLoop {
   void CountDeviceTime(const IterationPlan& plan, const IterationResult& result);
   void CountCpuTier(const IterationPlan& plan, const IterationResult& result);
   // Remembers what kind of work the requests are that end.
-  void LearnShape(const Request& request);
+  // num_output: tokens that it has generated, or is to.
+  void LearnShape(const Request& request, int64_t num_output);
   // CPU attention did not answer: forgets all cohorts and ends every request whose KV lies in the cpu tier.
   void FailCpuTier();
   // Takes the cpu tier into use again once CPU attention has come back.
@@ -144,7 +145,8 @@ class EngineLoop {
   };
   std::vector<Output> outputs_;
   std::optional<IterationPlan> planned_ahead_;
-  bool cpu_tier_fails_ = false;  // it stalled when a cohort was to be dropped: FailCpuTier is to come
+  bool ended_since_plan_ = false;  // a request, since planned_ahead_ was made
+  bool cpu_tier_fails_ = false;    // it stalled when a cohort was to be dropped: FailCpuTier is to come
   // Where the search for a running sequence begins: results come in the order of the queue.
   size_t running_hint_ = 0;
   // Sequences that ended in a stall, with blocks in the cpu tier that are not free yet.

@@ -49,6 +49,7 @@ struct EngineOptions {
   // Where what was measured about a GPU is kept between starts; empty: ~/.cache/tandem.
   std::string cache_folder;
   bool measure_costs = false;             // for the scheduler, even if there is a profile already
+  double profile_seconds = 40;            // of measuring them at most
   int64_t cpu_stall_timeout_ms = 10'000;  // of CPU attention, until the requests concerned end in an error
   std::string timeline;  // file for a timeline of the first iterations (Trace Event Format); empty: none
 };

@@ -65,14 +65,13 @@ void EngineLoop::CountCpuTier(const IterationPlan& plan, const IterationResult& 
   }
 }
 
-void EngineLoop::LearnShape(const Request& request) {
+void EngineLoop::LearnShape(const Request& request, int64_t num_output) {
   // Of about the last hundred requests.
   constexpr double kKeep = 0.99;
   const auto made = static_cast<double>(request.num_made_tokens);
   recent_prompt_tokens_ =
       kKeep * recent_prompt_tokens_ + static_cast<double>(request.prompt_tokens.size()) - made;
-  recent_output_tokens_ =
-      kKeep * recent_output_tokens_ + static_cast<double>(request.output_tokens.size()) + made;
+  recent_output_tokens_ = kKeep * recent_output_tokens_ + static_cast<double>(num_output) + made;
   if (recent_output_tokens_ > 0)
     state_.prompt_tokens_per_output = recent_prompt_tokens_ / recent_output_tokens_;
 }
@@ -117,7 +116,7 @@ void EngineLoop::ApplyResult(SequenceResult result) {
     if (output.finish_reason == FinishReason::kStop) output.stop_token_id = token;
   }
   if (output.finish_reason != FinishReason::kNone) {
-    LearnShape(request);
+    LearnShape(request, static_cast<int64_t>(request.output_tokens.size()));
     // Blocks are free before the client hears of the end.
     const RequestId id = output.id;
     outputs_.push_back({std::move(request.callback), std::move(output)});

@@ -78,6 +78,7 @@ Status Executor::Start(const IterationPlan& plan, const FindRequest& find_reques
   MainRows& main = running_->main;
   if (!main.graph.empty()) {
     graphs_->Launch(*compute_stream_, main.graph);
+    if (riding_) riding_->SubmitAttention();
     logits_stage_->SampleFrom(*compute_stream_, main.graph.total_rows(), &main.logits);
     stamps_.Mark(*compute_stream_, "sampling");
   } else {

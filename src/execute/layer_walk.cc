@@ -136,6 +136,8 @@ void Executor::WalkLayers(const IterationPlan& plan) {
                   &running_->cohort_logits.at(step.cohort));
     }
     if (main.batch && boundary + 1 < num_layers) AttendMain(boundary + 1);
+    // The device has a layer to do meanwhile.
+    if (riding_ && boundary == kEntry) riding_->SubmitAttention();
   }
 }
 

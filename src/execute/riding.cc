@@ -66,20 +66,26 @@ void Riding::Begin(std::vector<Rider> riders) {
   riders_ = std::move(riders);
   std::stable_sort(riders_.begin(), riders_.end(),
                    [](const Rider& a, const Rider& b) { return a.cohort->cursor < b.cohort->cursor; });
-  const int64_t period = num_layers_ + 1;
-  const int64_t first_pass = num_iterations_++ * period;
+  const int64_t first_pass = num_iterations_++ * (num_layers_ + 1);
   std::vector<RiderGroup> groups;
   groups.reserve(riders_.size());
   for (const Rider& rider : riders_) {
-    Cohort& cohort = *rider.cohort;
+    const Cohort& cohort = *rider.cohort;
     num_rows_[static_cast<size_t>(cohort.cursor + 1)] += static_cast<int64_t>(cohort.rows.size());
     groups.push_back(GroupOf(cohort));
-    // Boundary b is pass b + 1 of an iteration; the layer is wanted at the boundary of its number.
-    const int64_t next_layer = cohort.cursor + 1;
-    if (next_layer < num_layers_)
-      cohort.cpu_rows->Submit(next_layer, first_pass + period + next_layer + 1, period);
   }
   parts_.ops->PlanRiders(*parts_.compute_stream, groups, first_pass, plan_.get());
+}
+
+void Riding::SubmitAttention() {
+  const int64_t period = num_layers_ + 1;
+  for (const Rider& rider : riders_) {
+    // Boundary b is pass b + 1 of an iteration; the layer is wanted at the boundary of its number, in the
+    // iteration that follows this one.
+    const int64_t next_layer = rider.cohort->cursor + 1;
+    if (next_layer < num_layers_)
+      rider.cohort->cpu_rows->Submit(next_layer, num_iterations_ * period + next_layer + 1, period);
+  }
 }
 
 void Riding::Exchange(int64_t boundary, const Rows& rows, const RowBatch& batch) {

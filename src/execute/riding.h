@@ -54,10 +54,12 @@ class Riding {
   // AttentionTask::wanted_at refers to it. Lives as long as this.
   const std::atomic<int64_t>* progress() const { return plan_->progress(); }
 
-  // A new iteration, what ran before has ended. Submits the attention of the layers that the riders may get
-  // to, and makes the plan known to the compute stream. riders: each with an upload of its inputs enqueued
-  // already.
+  // A new iteration, what ran before has ended. Makes the plan known to the compute stream. riders: each with
+  // an upload of its inputs enqueued already.
   void Begin(std::vector<Rider> riders);
+  // Of the layers that the riders may get to. Once an iteration; it may already run, so that it need not wait
+  // for this.
+  void SubmitAttention();
   // The riders in the order of their rows at each boundary; empty: nobody rides in this iteration.
   std::span<const Rider> riders() const { return riders_; }
   int64_t RowsAt(int64_t boundary) const { return num_rows_[static_cast<size_t>(boundary + 1)]; }
