@@ -44,6 +44,7 @@ CONDITIONS = (
     "num_requests",
     "num_warmup",
     "steady_start",
+    "closed_loop",
     "window_s",
     "rate",
     "seed",

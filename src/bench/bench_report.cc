@@ -206,6 +206,7 @@ ordered_json ConditionsToJson(const BenchConditions& conditions) {
       {"dropped", conditions.num_dropped},
       {"num_warmup", conditions.num_warmup},
       {"steady_start", conditions.steady_start},
+      {"closed_loop", conditions.closed_loop},
       {"seed", conditions.seed},
       {"model", engine.served_model_name},
       {"device", engine.device},

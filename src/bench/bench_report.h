@@ -38,6 +38,7 @@ struct BenchConditions {
   int64_t num_dropped = 0;
   int64_t num_warmup = 0;
   bool steady_start = false;
+  bool closed_loop = false;
   uint64_t seed = 0;
   EngineOptions engine;  // with defaults filled in; means nothing if a server worked the requests off
   std::optional<OnlineConditions> online;

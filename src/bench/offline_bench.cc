@@ -30,9 +30,11 @@ constexpr std::chrono::milliseconds kLookInterval{50};
 // Submits everything, and waits for everything or until the time is over.
 class OfflineRun {
  public:
-  OfflineRun(Engine* engine, const std::vector<WorkloadRequest>& requests, uint64_t seed)
+  // max_present: requests that are there at a time; the others are submitted as those end.
+  OfflineRun(Engine* engine, const std::vector<WorkloadRequest>& requests, uint64_t seed, int64_t max_present)
       : engine_(engine),
         num_requests_(static_cast<int64_t>(requests.size())),
+        max_present_(max_present),
         recorder_(std::make_shared<RequestRecorder>(requests)) {
     // The prompts exist before the clock starts.
     specs_.reserve(requests.size());
@@ -47,7 +49,7 @@ class OfflineRun {
     BenchRun run;
     run.engine = {.before = engine_->Stats(), .after = {}};
     const Clock::time_point start = Clock::now();
-    SubmitAll();
+    SubmitSome(0);
     Clock::time_point end = Clock::time_point::max();
     if (options.duration_s > 0) {
       const Clock::time_point submitted = Clock::now();
@@ -60,8 +62,9 @@ class OfflineRun {
       over_->store(true);
       engine_->CancelAll();
     }
+    recorder_->KeepFirst(num_submitted_);
     // The last callbacks may still be returning.
-    while (recorder_->WaitFor(kLookInterval).ended < num_requests_) {
+    while (recorder_->WaitFor(kLookInterval).ended < num_submitted_) {
     }
     run.records = recorder_->TakeRecords();
     run.duration_s = std::chrono::duration<double>(LastToken(run.records, start) - start).count();
@@ -77,8 +80,9 @@ class OfflineRun {
     return last;
   }
 
-  void SubmitAll() {
-    for (int64_t index = 0; index < num_requests_; ++index) {
+  void SubmitSome(int64_t num_ended) {
+    for (; num_submitted_ < std::min(num_requests_, num_ended + max_present_); ++num_submitted_) {
+      const int64_t index = num_submitted_;
       recorder_->Start(index, Clock::now());
       // Shared with the callbacks: the last one may still be returning when everything has ended.
       auto id = engine_->Submit(std::move(specs_[static_cast<size_t>(index)]),
@@ -119,6 +123,7 @@ class OfflineRun {
         progress.Show(ended);
         show_at += progress.interval();
       }
+      SubmitSome(ended.ended);
       if (ended.ended == num_requests_) break;
     }
     if (run->window) run->window->end = Clock::now();
@@ -126,6 +131,8 @@ class OfflineRun {
 
   Engine* const engine_;
   const int64_t num_requests_;
+  const int64_t max_present_;
+  int64_t num_submitted_ = 0;
   const std::shared_ptr<RequestRecorder> recorder_;
   const std::shared_ptr<std::atomic<bool>> over_ = std::make_shared<std::atomic<bool>>(false);
   std::vector<RequestSpec> specs_;
@@ -196,15 +203,17 @@ Result<BenchRun> RunOfflineBench(Engine* engine, const Workload& workload, const
     const auto count = std::min(workload.requests.size(), static_cast<size_t>(options.num_warmup));
     const std::vector<WorkloadRequest> warmup(workload.requests.begin(),
                                               workload.requests.begin() + static_cast<std::ptrdiff_t>(count));
-    TANDEM_RETURN_IF_ERROR(CheckAnyCounts(OfflineRun(engine, warmup, options.seed ^ kWarmupPromptSeed)
+    TANDEM_RETURN_IF_ERROR(CheckAnyCounts(OfflineRun(engine, warmup, options.seed ^ kWarmupPromptSeed, count)
                                               .Run("warm-up", {.show_progress = options.show_progress})));
   }
   std::vector<WorkloadRequest> requests = workload.requests;
+  auto max_present = static_cast<int64_t>(requests.size());
   if (options.steady_start) {
     const int64_t num_begun = BeginAmidWork(RoomOf(*engine, requests), &requests);
     LogInfo("{} of {} requests are amid their output at the start", num_begun, requests.size());
+    if (options.closed_loop) max_present = std::max<int64_t>(1, num_begun);
   }
-  BenchRun run = OfflineRun(engine, requests, options.seed).Run("offline", options);
+  BenchRun run = OfflineRun(engine, requests, options.seed, max_present).Run("offline", options);
   run.costs = engine->cost_table();
   run.kv_bytes_per_token = KvBytesPerToken(*engine);
   TANDEM_RETURN_IF_ERROR(CheckAnyCounts(run));

@@ -15,6 +15,9 @@ struct BenchRunOptions {
   uint64_t seed = 0;       // of the prompts
   bool show_progress = true;
   bool steady_start = false;  // the first requests are amid their output (steady_start.h)
+  // With steady_start: nobody waits. As many requests as began are there at any time, the next is sent when
+  // one ends.
+  bool closed_loop = false;
   // The run ends so many seconds after the last request was sent, warm_up_s of which do not count; what is
   // not done by then is cancelled. 0: it ends when all requests are done.
   double duration_s = 0;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -160,6 +161,40 @@ TEST(OfflineBench, ASteadyStartBeginsAmidTheOutput) {
     EXPECT_EQ(run->engine->after.prompt_tokens - run->engine->before.prompt_tokens,
               computed_tokens + static_cast<uint64_t>(num_begun));
   }
+}
+
+TEST(OfflineBench, InAClosedLoopNobodyWaits) {
+  const auto engine = MakeEngine(100);
+  const Workload workload = MakeWorkload(60);
+  const auto run = RunOfflineBench(engine.get(), workload,
+                                   {.show_progress = false, .steady_start = true, .closed_loop = true});
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  ASSERT_EQ(run->records.size(), 60U);
+  const auto begun = [](const RequestRecord& record) { return record.begun; };
+  const int64_t num_begun = std::count_if(run->records.begin(), run->records.end(), begun);
+  ASSERT_GT(num_begun, 0);
+  for (const RequestRecord& record : run->records) {
+    EXPECT_TRUE(record.completed()) << record.error;
+    const int64_t num_present =
+        std::count_if(run->records.begin(), run->records.end(), [&record](const RequestRecord& other) {
+          return other.start <= record.start && other.last_token >= record.start;
+        });
+    EXPECT_LE(num_present, num_begun);
+  }
+}
+
+TEST(OfflineBench, AWindowOfAClosedLoopCountsWhatWasSent) {
+  const auto engine = MakeEngine(30000);
+  const auto run = RunOfflineBench(engine.get(), MakeWorkload(kMoreThanIsDone),
+                                   {.show_progress = false,
+                                    .steady_start = true,
+                                    .closed_loop = true,
+                                    .duration_s = 0.4,
+                                    .warm_up_s = 0.1});
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  EXPECT_LT(run->records.size(), static_cast<size_t>(kMoreThanIsDone));
+  EXPECT_GT(AddUpRun(*run).output_tokens, 0);
+  EXPECT_EQ(engine->Stats().num_running + engine->Stats().num_waiting, 0);
 }
 
 TEST(OfflineBench, NoCompletedRequestIsAnError) {

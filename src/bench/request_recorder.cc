@@ -81,6 +81,12 @@ RequestRecorder::Progress RequestRecorder::WaitFor(std::chrono::milliseconds tim
   return progress_;
 }
 
+void RequestRecorder::KeepFirst(int64_t count) {
+  const std::lock_guard lock(mutex_);
+  // Nothing moves: callbacks of the others may be running.
+  records_.resize(static_cast<size_t>(count));
+}
+
 std::vector<RequestRecord> RequestRecorder::TakeRecords() {
   const std::lock_guard lock(mutex_);
   TANDEM_CHECK(progress_.ended == static_cast<int64_t>(records_.size()), "{} of {} requests have ended",

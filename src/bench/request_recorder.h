@@ -58,6 +58,9 @@ class RequestRecorder {
   // Blocks until all requests have ended or the timeout is over.
   Progress WaitFor(std::chrono::milliseconds timeout);
 
+  // Those behind the first `count` were never sent, and never will be.
+  void KeepFirst(int64_t count);
+
   // Once all have ended.
   std::vector<RequestRecord> TakeRecords();
 

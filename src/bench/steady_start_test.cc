@@ -38,7 +38,8 @@ TEST(SteadyStart, SharesOfTheOutputAreSpreadEvenly) {
 
 TEST(SteadyStart, TheFirstRequestsFillBothTiers) {
   std::vector<WorkloadRequest> requests = Requests(300, 160, 320);
-  const TierRoom room = {.block_size = 16, .gpu_blocks = 400, .cpu_blocks = 1000, .max_num_seqs = 500, .max_cpu_requests = 500};
+  const TierRoom room = {
+      .block_size = 16, .gpu_blocks = 400, .cpu_blocks = 1000, .max_num_seqs = 500, .max_cpu_requests = 500};
   const int64_t num_begun = BeginAmidWork(room, &requests);
   int64_t blocks = 0;
   for (int64_t i = 0; i < 300; ++i) {

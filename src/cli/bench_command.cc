@@ -42,6 +42,7 @@ BenchRunOptions OfflineRunOptions(const BenchOptions& options) {
           .seed = options.engine.seed,
           .show_progress = true,
           .steady_start = options.steady_start,
+          .closed_loop = options.closed_loop,
           .duration_s = options.duration_s,
           .warm_up_s = options.warm_up_s >= 0 ? options.warm_up_s : kWarmUpShare * options.duration_s};
 }
@@ -55,6 +56,7 @@ BenchConditions OfflineConditions(const BenchOptions& options, const Workload& w
   conditions.num_dropped = workload.num_dropped;
   conditions.num_warmup = options.num_warmup;
   conditions.steady_start = options.steady_start;
+  conditions.closed_loop = options.closed_loop;
   conditions.seed = options.engine.seed;
   conditions.engine = engine;
   return conditions;

@@ -109,10 +109,14 @@ void AddOfflineFlags(CLI::App* app, BenchOptions* options) {
                   "Requests in all; a trace begins again when it has not as many")
       ->check(CLI::Range(int64_t{1}, kMaxRequests))
       ->capture_default_str();
-  app->add_flag(
+  CLI::Option* steady_start = app->add_flag(
       "--steady-start", options->steady_start,
-      "Begin amid the work: both tiers are full of requests that have made parts of their output. "
-      "Their KV is not that of their tokens: what is generated means nothing, how long it takes does");
+      "Begin amid the work: the tiers hold requests that have made parts of their output, as many as after a "
+      "while. Their KV is not that of their tokens: what is generated means nothing, how long it takes does");
+  app->add_flag(
+         "--closed-loop", options->closed_loop,
+         "Nobody waits: as many requests as began are there at any time, the next is sent when one ends")
+      ->needs(steady_start);
   CLI::Option* duration =
       app->add_option("--duration", options->duration_s,
                       "Stop after so many seconds and count what came in that time; 0: run all requests")

@@ -44,6 +44,7 @@ struct BenchOptions {
   int64_t num_requests = 1000;
   int64_t num_warmup = 0;
   bool steady_start = false;
+  bool closed_loop = false;
   double duration_s = 0;      // 0: until all requests are done
   double warm_up_s = -1;      // of it; -1: a tenth
   std::string json;           // file for the result; empty: none

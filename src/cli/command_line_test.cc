@@ -179,6 +179,7 @@ TEST(CommandLine, ReadsBenchOffline) {
             "'it'\\''s.json' --seed 9");
   EXPECT_EQ(options->duration_s, 0);
   EXPECT_FALSE(options->steady_start);
+  EXPECT_FALSE(options->closed_loop);
   const CommandLine window = Parse({"bench", "offline", "m", "--workload", "reasoning", "--steady-start",
                                     "--duration", "20", "--warm-up", "2.5"});
   ASSERT_TRUE(std::holds_alternative<BenchOptions>(window));
