@@ -17,7 +17,7 @@
 #include "bench/run_totals.h"
 #include "bench/seconds.h"
 #include "bench/steady_start.h"
-#include "perf/cost_table.h"
+#include "perf/layer_costs.h"
 #include "schedule/operating_point.h"
 #include "schedule/strategy.h"
 
@@ -184,7 +184,7 @@ SteadyWork SteadyWorkOf(const Engine& engine, const EngineStats& stats,
 
 TierRoom RoomOf(const Engine& engine, std::span<const WorkloadRequest> requests) {
   const EngineStats stats = engine.Stats();
-  const CostTable* costs = engine.cost_table();
+  const LayerCosts* costs = engine.learned_costs();
   const std::string& strategy = engine.options().strategy;
   TierRoom room{.block_size = stats.block_size,
                 .gpu_blocks = stats.gpu_blocks_total,
@@ -193,6 +193,17 @@ TierRoom RoomOf(const Engine& engine, std::span<const WorkloadRequest> requests)
   if (costs != nullptr)
     room.max_cpu_requests = SteadyCpuRows(strategy, SteadyWorkOf(engine, stats, requests), *costs);
   return room;
+}
+
+// How many requests a strategy keeps in the cpu tier depends on what iterations take here, which is a little
+// more than the sum of its parts: begun too low, the tier would be filled while the clock runs. So a first
+// run, which nobody counts, lets the engine learn that.
+void LearnCosts(Engine* engine, std::vector<WorkloadRequest> requests, const BenchRunOptions& options) {
+  constexpr double kSeconds = 1.5;
+  BeginAmidWork(RoomOf(*engine, requests), &requests);
+  const auto count = static_cast<int64_t>(requests.size());
+  OfflineRun(engine, requests, options.seed ^ kWarmupPromptSeed, count)
+      .Run("learning", {.show_progress = false, .duration_s = kSeconds});
 }
 
 }  // namespace
@@ -209,6 +220,7 @@ Result<BenchRun> RunOfflineBench(Engine* engine, const Workload& workload, const
   std::vector<WorkloadRequest> requests = workload.requests;
   auto max_present = static_cast<int64_t>(requests.size());
   if (options.steady_start) {
+    if (StrategyUsesCpuTier(engine->options().strategy)) LearnCosts(engine, requests, options);
     const int64_t num_begun = BeginAmidWork(RoomOf(*engine, requests), &requests);
     LogInfo("{} of {} requests are amid their output at the start", num_begun, requests.size());
     if (options.closed_loop) max_present = std::max<int64_t>(1, num_begun);

@@ -100,6 +100,7 @@ class EngineWithLoop : public Engine {
   int64_t max_model_len() const override { return options_.max_model_len; }
   std::string device_description() const override { return model_.backend.device->Description(); }
   const CostTable* cost_table() const override { return cost_table_ ? &*cost_table_ : nullptr; }
+  const LayerCosts* learned_costs() const override { return costs_.get(); }
 
  private:
   // Where both tiers lie in the same memory a cpu tier is of no use to anybody who has not asked for one.

@@ -94,6 +94,9 @@ class Engine {
   virtual std::string device_description() const = 0;
   // What the scheduler knows of this machine; null if the strategy needs no costs.
   virtual const CostTable* cost_table() const = 0;
+  // The same corrected by what iterations took so far, as the strategy sees it. Only while no request is
+  // there; until UseStrategy.
+  virtual const LayerCosts* learned_costs() const = 0;
 };
 
 }  // namespace tandem

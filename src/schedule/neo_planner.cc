@@ -13,7 +13,7 @@ namespace {
 // Iterations over which prompts are dealt out that bring the cpu tier up to its target,
 constexpr double kCpuRampIterations = 128;
 // the same with asynchronous overlap, where each row more is more,
-constexpr double kRidingRampIterations = 512;
+constexpr double kRidingRampIterations = 2048;
 // and that fill the gpu tier (GpuRampIterations).
 constexpr double kFewestGpuRampIterations = 8;
 constexpr double kMostGpuRampIterations = 32;
