@@ -19,6 +19,7 @@
 #include "bench/steady_start.h"
 #include "perf/layer_costs.h"
 #include "schedule/operating_point.h"
+#include "schedule/schedule_state.h"
 #include "schedule/strategy.h"
 
 namespace tandem {
@@ -177,8 +178,9 @@ SteadyWork SteadyWorkOf(const Engine& engine, const EngineStats& stats,
   work.max_rows = static_cast<double>(options.max_num_batched_tokens);
   work.gpu_rows = std::min({rows_of(stats.gpu_blocks_total), max_num_seqs, work.max_rows});
   work.max_cpu_rows = std::min(rows_of(stats.cpu_blocks_total), max_num_seqs - work.gpu_rows);
-  const int64_t num_visits = engine.model_config().num_layers + 1;
-  work.num_cohorts = static_cast<double>(options.async_cohorts > 0 ? options.async_cohorts : num_visits);
+  const ScheduleLimits limits{.num_layers = engine.model_config().num_layers,
+                              .max_riding_cohorts = options.async_cohorts};
+  work.num_cohorts = static_cast<double>(limits.num_riding_cohorts());
   return work;
 }
 

@@ -92,7 +92,7 @@ class EngineLoop {
   void CountSchedule(Clock::time_point start);
   void CountDeviceTime(const IterationPlan& plan, const IterationResult& result);
   void CountCpuTier(const IterationPlan& plan, const IterationResult& result);
-  // Remembers what kind of work the requests are that end.
+  // Remembers what kind of work the requests are that end, or that begin as if others like them had.
   // num_output: tokens that it has generated, or is to.
   void LearnShape(const Request& request, int64_t num_output);
   // CPU attention did not answer: forgets all cohorts and ends every request whose KV lies in the cpu tier.

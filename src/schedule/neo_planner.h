@@ -46,6 +46,11 @@ enum class CpuUse {
   kBest,     // auto: kHidden or kRiding, whichever has the better throughput in the steady state
 };
 
+// Whether nobody decodes in the gpu tier while the cpu tier can be used.
+constexpr bool OffloadsAll(CpuUse use) {
+  return use == CpuUse::kAll || use == CpuUse::kHalves || use == CpuUse::kUnified;
+}
+
 class NeoPlanner {
  public:
   // All outlive the planner. name: of the strategy, static storage.
@@ -71,10 +76,7 @@ class NeoPlanner {
     double worth = 0;    // the same, with prefill as it is wanted
   };
 
-  bool offloads_all() const {
-    return (cpu_use_ == CpuUse::kAll || cpu_use_ == CpuUse::kHalves || cpu_use_ == CpuUse::kUnified) &&
-           state_.cpu_tier_usable;
-  }
+  bool offloads_all() const { return OffloadsAll(cpu_use_) && state_.cpu_tier_usable; }
   bool within_limit(double us) const { return max_iteration_us_ <= 0 || us <= max_iteration_us_; }
   // A token of a row that rides takes this long, and that is too long for sequences that are not flexible.
   bool riding_is_slow() const {

@@ -101,7 +101,7 @@ int64_t SteadyCpuRows(std::string_view name, SteadyWork work, const LayerCosts& 
   const KnownStrategy* strategy = Find(name);
   if (strategy == nullptr || !strategy->cpu_use) return 0;
   const CpuUse use = *strategy->cpu_use;
-  if (use == CpuUse::kAll || use == CpuUse::kHalves || use == CpuUse::kUnified) work.gpu_rows = 0;
+  if (OffloadsAll(use)) work.gpu_rows = 0;
   const OperatingPoint hidden = FindOperatingPoint(work, Overlap::kAsymmetric, costs);
   if (use != CpuUse::kRiding && use != CpuUse::kBest) return hidden.cpu_rows;
   const OperatingPoint riding = FindOperatingPoint(work, Overlap::kAsynchronous, costs);
