@@ -35,10 +35,16 @@ struct Case {
   int64_t head_dim = 128;
   int64_t context = 1024;
   int64_t batch = 1;
+  bool mixed = false;  // lengths from near 0 to near twice the context, which is their mean
 
   KvShape kv() const { return {DType::kBF16, 32, num_kv_heads, head_dim}; }
-  int64_t blocks_each() const { return (context + 31) / 32; }
-  int64_t layer_bytes() const { return batch * blocks_each() * static_cast<int64_t>(kv().BlockBytes()); }
+  int64_t length(int64_t i) const { return mixed ? context * (2 * i + 1) / batch : context; }
+  int64_t num_blocks() const {
+    int64_t blocks = 0;
+    for (int64_t i = 0; i < batch; ++i) blocks += (length(i) + 31) / 32;
+    return blocks;
+  }
+  int64_t layer_bytes() const { return num_blocks() * static_cast<int64_t>(kv().BlockBytes()); }
   // K and V of the context, q and out.
   double bytes() const {
     const auto kv_bytes = static_cast<double>(batch * context * 2 * num_kv_heads * head_dim * 2);
@@ -118,7 +124,7 @@ class Bench {
  private:
   AttentionBatch MakeBatch(const Case& c) {
     std::mt19937 random(7);
-    std::vector<int32_t> blocks(static_cast<size_t>(c.batch * c.blocks_each()));
+    std::vector<int32_t> blocks(static_cast<size_t>(c.num_blocks()));
     std::iota(blocks.begin(), blocks.end(), 0);
     std::shuffle(blocks.begin(), blocks.end(), random);
     AttentionBatch batch;
@@ -127,9 +133,10 @@ class Bench {
     for (int64_t i = 0; i < c.batch; ++i) {
       AttentionSequence sequence;
       sequence.row_begin = i;
-      sequence.context_len = c.context;
-      sequence.block_table.assign(next, next + c.blocks_each());
-      next += c.blocks_each();
+      sequence.context_len = c.length(i);
+      const int64_t blocks_each = (c.length(i) + 31) / 32;
+      sequence.block_table.assign(next, next + blocks_each);
+      next += blocks_each;
       batch.sequences.push_back(std::move(sequence));
     }
     return batch;
@@ -139,7 +146,7 @@ class Bench {
     AttentionCapacity capacity;
     capacity.max_rows = c.batch;
     capacity.max_sequences = c.batch;
-    capacity.max_blocks = c.batch * c.blocks_each();
+    capacity.max_blocks = c.num_blocks();
     capacity.kv = c.kv();
     capacity.num_heads = c.num_heads;
     return capacity;
@@ -172,7 +179,7 @@ class Bench {
       args.out = MatrixView::Dense(out_.data(), DType::kBF16, c.batch, width);
       args.kv.data = cache_.as<std::byte>() + i % num_layers * c.layer_bytes();
       args.kv.shape = c.kv();
-      args.kv.num_blocks = c.batch * c.blocks_each();
+      args.kv.num_blocks = c.num_blocks();
       args.num_heads = c.num_heads;
       args.scale = 1.0F / std::sqrt(static_cast<float>(c.head_dim));
       launch(args);
@@ -209,6 +216,7 @@ int Main(int argc, char** argv) {
   int sm_limit = 0;
   double read_tbps = 4.65;
   bool only_own = false;
+  bool mixed = false;
   std::string json_path;
   CLI::App app("Bandwidth of decode attention on the GPU (32 query heads of 128, bf16)");
   app.add_option("--batch", batches, "sequences")->delimiter(',');
@@ -217,6 +225,7 @@ int Main(int argc, char** argv) {
   app.add_option("--sm-limit", sm_limit, "SMs to use (a green context); 0: all");
   app.add_option("--read-bandwidth", read_tbps, "TB/s that plain reading reaches, for the share");
   app.add_flag("--only-own", only_own, "without FlashInfer");
+  app.add_flag("--mixed", mixed, "contexts from near 0 to near twice the given mean");
   app.add_option("--json", json_path, "where to write the figures");
   CLI11_PARSE(app, argc, argv);
 
@@ -225,7 +234,7 @@ int Main(int argc, char** argv) {
   for (const int64_t heads : kv_heads) {
     for (const int64_t context : contexts) {
       for (const int64_t batch : batches) {
-        const Case c{.num_kv_heads = heads, .context = context, .batch = batch};
+        const Case c{.num_kv_heads = heads, .context = context, .batch = batch, .mixed = mixed};
         if (batch > 512 || 32 % heads != 0) continue;
         cases.push_back(c);
         cache_bytes = std::max(cache_bytes, c.layer_bytes());
@@ -253,6 +262,7 @@ int Main(int argc, char** argv) {
       std::fflush(stdout);
       results.push_back({{"batch", c.batch},
                          {"context", c.context},
+                         {"mixed", c.mixed},
                          {"num_heads", c.num_heads},
                          {"num_kv_heads", c.num_kv_heads},
                          {"head_dim", c.head_dim},

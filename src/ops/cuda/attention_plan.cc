@@ -48,8 +48,9 @@ Result<std::unique_ptr<CudaAttentionPlan>> CudaAttentionPlan::Create(Device* dev
   };
   const int64_t num_words =
       plan->offsets_.tables(static_cast<int32_t>(capacity.max_sequences)) + capacity.max_blocks;
-  // The line of tiles has to be counted in 32 bits too.
-  TANDEM_CHECK((capacity.max_blocks + 1) * kv.num_kv_heads * (kv.block_size / kDecodeTileTokens + 1) <
+  // The line has to be counted in 32 bits too.
+  TANDEM_CHECK((capacity.max_blocks + 1) * kv.num_kv_heads *
+                           (kv.block_size / kDecodeTileTokens + 1 + kDecodeHeadPlaces) <
                        std::numeric_limits<int32_t>::max() &&
                    num_words < std::numeric_limits<int32_t>::max(),
                "attention plan: {} blocks of {} tokens, {} kv heads", capacity.max_blocks, kv.block_size,
@@ -119,7 +120,7 @@ void CudaAttentionPlan::Plan(CudaStream& stream, const AttentionBatch& batch) {
   auto* planned = reinterpret_cast<AttentionPlanSequence*>(words + offsets_.sequences());
   int32_t table = offsets_.tables(static_cast<int32_t>(num_sequences));
   int64_t num_blocks = 0;
-  int32_t tile = 0;
+  int32_t place = 0;
   int32_t row = 0;
   const auto window = static_cast<int32_t>(capacity_.sliding_window);
   const auto num_kv_heads = static_cast<int32_t>(capacity_.kv.num_kv_heads);
@@ -129,11 +130,11 @@ void CudaAttentionPlan::Plan(CudaStream& stream, const AttentionBatch& batch) {
     *planned++ = {.row_begin = static_cast<int32_t>(sequence.row_begin),
                   .context_len = context_len,
                   .table_begin = table,
-                  .tile_begin = tile,
+                  .place_begin = place,
                   .num_rows = static_cast<int32_t>(sequence.num_rows),
                   .rows_before = row,
                   .unused = {}};
-    if (is_decode) tile += NumDecodeTiles(context_len, window) * num_kv_heads;
+    if (is_decode) place += (NumDecodeTiles(context_len, window) + kDecodeHeadPlaces) * num_kv_heads;
     row += static_cast<int32_t>(sequence.num_rows);
     const auto used_blocks =
         static_cast<size_t>((sequence.context_len + capacity_.kv.block_size - 1) / capacity_.kv.block_size);
@@ -154,26 +155,27 @@ void CudaAttentionPlan::Plan(CudaStream& stream, const AttentionBatch& batch) {
   *planned = {.row_begin = 0,
               .context_len = 0,
               .table_begin = 0,
-              .tile_begin = tile,
+              .place_begin = place,
               .num_rows = 0,
               .rows_before = row,
               .unused = {}};
 
-  // A tile for every warp before another CTA is worth its merging.
+  // That many before another CTA is worth its merging.
+  constexpr int kMinPlacesPerCta = 4;
   const int32_t num_ctas = std::max<int32_t>(1, offsets_.num_ctas);
-  const int32_t tiles_per_cta = std::max(launch_.num_warps, (tile + num_ctas - 1) / num_ctas);
+  const int32_t places_per_cta = std::max(kMinPlacesPerCta, (place + num_ctas - 1) / num_ctas);
   *reinterpret_cast<PlanHeader*>(words) = {.num_decodes = static_cast<int32_t>(num_decodes_),
                                            .num_sequences = static_cast<int32_t>(num_sequences),
                                            .num_rows = row,
-                                           .num_tiles = tile,
-                                           .tiles_per_cta = tiles_per_cta,
+                                           .num_places = place,
+                                           .places_per_cta = places_per_cta,
                                            .unused = {}};
   const auto* first = reinterpret_cast<const AttentionPlanSequence*>(words + offsets_.sequences());
   int32_t* first_sequences = words + offsets_.first_sequences();
   int32_t sequence = 0;
   for (int32_t cta = 0; cta < offsets_.num_ctas; ++cta) {
-    const int64_t begin = static_cast<int64_t>(cta) * tiles_per_cta;
-    while (sequence + 1 < num_decodes_ && first[sequence + 1].tile_begin <= begin) ++sequence;
+    const int64_t begin = static_cast<int64_t>(cta) * places_per_cta;
+    while (sequence + 1 < num_decodes_ && first[sequence + 1].place_begin <= begin) ++sequence;
     first_sequences[cta] = sequence;
   }
   stream.Copy(words_.data(), words, static_cast<size_t>(table) * sizeof(int32_t));

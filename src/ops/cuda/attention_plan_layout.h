@@ -13,18 +13,21 @@
 
 namespace tandem {
 
-// The decode kernel's unit of work: one head of so many tokens, which is what one step of its mma takes.
-constexpr int kDecodeTileTokens = 16;
+// The decode kernel's unit of work: one head of so many tokens, a block of the cache.
+constexpr int kDecodeTileTokens = 32;
+// The kernel's work stands in one line: by sequence, then kv head, then token, a tile a place. Behind the
+// tiles of a head places stay empty, as many as tiles could be had for what it costs to begin and end a head:
+// equal ranges of the line then take equally long, also where many short sequences stand.
+constexpr int kDecodeHeadPlaces = 1;
 
 struct PlanHeader {
   // The first num_decodes sequences have one row each and are the decode kernel's, if it supports the shape.
   int32_t num_decodes;
   int32_t num_sequences;
   int32_t num_rows;  // of all sequences
-  // The decode kernel's tiles stand in one line: by sequence, then kv head, then token. CTA i takes
-  // [i * tiles_per_cta, (i + 1) * tiles_per_cta) of them.
-  int32_t num_tiles;
-  int32_t tiles_per_cta;
+  // CTA i of the decode kernel takes [i * places_per_cta, (i + 1) * places_per_cta) of the line.
+  int32_t num_places;
+  int32_t places_per_cta;
   int32_t unused[3];
 };
 static_assert(sizeof(PlanHeader) % 16 == 0);
@@ -34,7 +37,7 @@ struct AttentionPlanSequence {
   int32_t row_begin;    // of q and out
   int32_t context_len;  // tokens, its rows included
   int32_t table_begin;  // its block numbers begin at this word of the plan
-  int32_t tile_begin;   // its tiles begin here in the line; of sequences behind num_decodes: num_tiles
+  int32_t place_begin;  // it begins here in the line; of sequences behind num_decodes: num_places
   int32_t num_rows;
   int32_t rows_before;  // rows of the sequences before it
   int32_t unused[2];

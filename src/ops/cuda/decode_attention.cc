@@ -15,7 +15,7 @@ constexpr uintptr_t kOutAlignment = 8;
 
 size_t WarpBytes(const KvShape& kv, int64_t group) {
   const int head_dim = static_cast<int>(kv.head_dim);
-  return static_cast<size_t>(DecodeStages(head_dim) * DecodeTileBytes(head_dim)) +
+  return static_cast<size_t>(DecodeStages(head_dim) * DecodePartBytes(head_dim)) +
          sizeof(float) * static_cast<size_t>(DecodeSlotFloats(head_dim, static_cast<int>(group)));
 }
 
@@ -36,7 +36,8 @@ void Dispatch(CudaStream* stream, const KvShape& kv, int64_t group, const Decode
 }  // namespace
 
 bool DecodeAttentionSupports(const KvShape& kv, int64_t num_heads, const CudaTarget& target) {
-  if (target.compute_capability < 80 || kv.block_size != 32 || kv.num_kv_heads < 1) return false;
+  if (target.compute_capability < 80 || kv.block_size != kDecodeTileTokens || kv.num_kv_heads < 1)
+    return false;
   if (kv.dtype != DType::kBF16 && kv.dtype != DType::kF16) return false;
   if (num_heads < 1 || num_heads % kv.num_kv_heads != 0) return false;
   const int64_t group = num_heads / kv.num_kv_heads;

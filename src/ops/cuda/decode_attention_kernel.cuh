@@ -1,7 +1,9 @@
-// The decode kernel. A warp streams its tiles of 16 tokens through a ring in shared memory and multiplies
-// with the tokens as the rows of the mma: S^T = K Q^T, O^T = V^T P^T, so that 8 query heads fill its columns.
-// Warps do not wait for each other until all have ended; what a warp has of a (sequence, kv head) that it
-// shares with others is merged in the CTA, and across CTAs by whichever ends last.
+// The decode kernel. A warp streams its tiles, K and V of each apart, through a ring in shared memory and
+// multiplies with the tokens as the rows of the mma: S^T = K Q^T, O^T = V^T P^T, so that 8 query heads fill
+// its columns. Within a tile one thing waits for the other (fragments, scores, softmax, outputs), and few
+// warps fit beside each other: tiles of 32 tokens have half the waiting of an mma's 16. Warps do not wait for
+// each other until all have ended; what a warp has of a (sequence, kv head) that it shares with others is
+// merged in the CTA, and across CTAs by whichever ends last.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -19,13 +21,11 @@
 namespace tandem {
 namespace decode {
 
-constexpr int kBlockTokens = 32;
-
-// A place in the line of tiles.
+// A tile in the line.
 struct Cursor {
   int sequence;
   int kv_head;
-  int tile;  // of the sequence: tokens [16 * tile, 16 * tile + 16)
+  int tile;  // of the sequence, which is the number of its block too
   // Of the sequence:
   int first_tile;
   int end_tile;
@@ -53,28 +53,25 @@ struct Cursor {
     }
     tile = first_tile;
   }
-  __device__ __forceinline__ void NextTile(const AttentionPlanSequence* sequences, int window,
-                                           int num_kv_heads) {
-    if (++tile == end_tile) NextHead(sequences, window, num_kv_heads);
-  }
 };
 
-// The place of tile position of the line; sequence: at or before its own. The whole warp.
+// What stands at a place of the line, or the head behind whose tiles it is (then tile is its end_tile or
+// more); sequence: at or before its own. The whole warp.
 __device__ __forceinline__ Cursor Locate(const AttentionPlanSequence* sequences, int num_decodes,
-                                         int sequence, int position, int window, int lane) {
+                                         int sequence, int place, int window, int lane) {
   while (true) {
     const int candidate = min(sequence + 1 + lane, num_decodes);
-    const unsigned begun = __ballot_sync(kAllLanes, __ldcg(&sequences[candidate].tile_begin) <= position);
+    const unsigned begun = __ballot_sync(kAllLanes, __ldcg(&sequences[candidate].place_begin) <= place);
     sequence += __popc(begun);
     if (begun != kAllLanes) break;
   }
   Cursor cursor;
   cursor.sequence = sequence;
   cursor.Read(sequences, window);
-  const int tiles = cursor.end_tile - cursor.first_tile;
-  const int in_sequence = position - __ldcg(&sequences[sequence].tile_begin);
-  cursor.kv_head = in_sequence / tiles;
-  cursor.tile = cursor.first_tile + in_sequence % tiles;
+  const int places = cursor.end_tile - cursor.first_tile + kDecodeHeadPlaces;
+  const int in_sequence = place - __ldcg(&sequences[sequence].place_begin);
+  cursor.kv_head = in_sequence / places;
+  cursor.tile = cursor.first_tile + in_sequence % places;
   return cursor;
 }
 
@@ -101,28 +98,40 @@ __device__ __forceinline__ void LoadQ(const DecodeAttentionParams& params, const
   }
 }
 
-// Starts the copy of the tile at cursor, whose block number is given.
-template <typename T, int kHeadDim>
-__device__ __forceinline__ void CopyTile(const DecodeAttentionParams& params, const Cursor& cursor, int block,
+// Starts the copy of K or V of the tile at cursor, whose block number is given.
+template <typename T, int kHeadDim, bool kIsV>
+__device__ __forceinline__ void CopyPart(const DecodeAttentionParams& params, const Cursor& cursor, int block,
                                          uint32_t destination, int lane) {
   constexpr int kRowPieces = kHeadDim / 8;  // of 16 bytes
-  constexpr int kPieces = kTileTokens * kRowPieces;
-  constexpr int64_t kHeadElements = 2 * kBlockTokens * kHeadDim;
-  const T* k = static_cast<const T*>(params.kv) +
-               (static_cast<int64_t>(block) * params.num_kv_heads + cursor.kv_head) * kHeadElements +
-               cursor.tile % (kBlockTokens / kTileTokens) * kTileTokens * kHeadDim + lane * 8;
+  constexpr int kRowsAtOnce = 32 / kRowPieces;
+  constexpr int kSteps = kTileTokens / kRowsAtOnce;
+  constexpr int64_t kPartElements = kTileTokens * kHeadDim;
+  const T* source =
+      static_cast<const T*>(params.kv) +
+      ((static_cast<int64_t>(block) * params.num_kv_heads + cursor.kv_head) * 2 + (kIsV ? 1 : 0)) *
+          kPartElements +
+      lane * 8;
+  // Piece p of row r lies at place p ^ (r % 8).
+  const int lane_row = lane / kRowPieces;
+  const auto lane_place =
+      static_cast<uint32_t>(lane_row * kRowPieces * 16 + ((lane % kRowPieces) ^ lane_row) * 16);
+  const auto to = [&](int step) {
+    const int row = step * kRowsAtOnce;
+    return destination + (lane_place ^ static_cast<uint32_t>(row % 8 * 16)) +
+           static_cast<uint32_t>(row * kRowPieces * 16);
+  };
   const int first = cursor.first_token - cursor.tile * kTileTokens;
   const int end = cursor.context_len - cursor.tile * kTileTokens;
+  if (first <= 0 && end >= kTileTokens) {
 #pragma unroll
-  for (int i = 0; i < kPieces / 32; ++i) {
-    const int piece = i * 32 + lane;
-    const int row = piece / kRowPieces;
-    const int place = piece % kRowPieces ^ row % 8;
-    const uint32_t to = destination + static_cast<uint32_t>((row * kRowPieces + place) * 16);
+    for (int i = 0; i < kSteps; ++i) CopyAsync16(to(i), source + i * 256);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
     // Past the ends lies what nobody wrote, or a NaN of someone else's.
-    const bool valid = row >= first && row < end;
-    CopyAsync16(to, k + i * 256, valid);
-    CopyAsync16(to + kPieces * 16, k + kBlockTokens * kHeadDim + i * 256, valid);
+    const int row = i * kRowsAtOnce + lane_row;
+    CopyAsync16OrZeros(to(i), source + i * 256, row >= first && row < end);
   }
 }
 
@@ -130,8 +139,8 @@ template <typename T, int kHeadDim, int kHeadTiles>
 __global__ void __launch_bounds__(256, 1) DecodeAttentionKernel(const DecodeAttentionParams params) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
   constexpr int kStages = DecodeStages(kHeadDim);
-  constexpr int kTileBytes = DecodeTileBytes(kHeadDim);
-  constexpr int kRingFloats = kStages * kTileBytes / 4;
+  constexpr int kPartBytes = DecodePartBytes(kHeadDim);
+  constexpr int kRingFloats = kStages * kPartBytes / 4;
   AllowSuccessors();
 
   // [ring x warps][slot x warps][kinds of the slots][two flags]. A warp has two slots: for what it begins
@@ -143,23 +152,25 @@ __global__ void __launch_bounds__(256, 1) DecodeAttentionKernel(const DecodeAtte
   float* ring = shared + warp * kRingFloats;
   float* slots = shared + num_warps * kRingFloats;
   int4* metas = reinterpret_cast<int4*>(slots + num_warps * DecodeSlotFloats(kHeadDim, params.group));
-  const auto ring_address = static_cast<uint32_t>(__cvta_generic_to_shared(ring));
+  auto ring_address = static_cast<uint32_t>(__cvta_generic_to_shared(ring));
+  // Kept in a register, not found again with every tile.
+  asm volatile("" : "+r"(ring_address));
 
   // The plan came by a copy before the first kernel of the iteration started, so it may be read at once.
   const int cta = static_cast<int>(blockIdx.x);
   // Past L1: it may have been copied since an earlier kernel read it here.
   const auto* header = reinterpret_cast<const PlanHeader*>(params.plan);
   const int num_decodes = __ldcg(&header->num_decodes);
-  const int num_tiles = __ldcg(&header->num_tiles);
-  const int tiles_per_cta = __ldcg(&header->tiles_per_cta);
+  const int num_places = __ldcg(&header->num_places);
+  const int places_per_cta = __ldcg(&header->places_per_cta);
   const PlanOffsets offsets{static_cast<int32_t>(gridDim.x)};
   const int first_sequence = __ldcg(params.plan + offsets.first_sequences() + cta);
   const auto* sequences = reinterpret_cast<const AttentionPlanSequence*>(params.plan + offsets.sequences());
-  const int cta_begin = min(cta * tiles_per_cta, num_tiles);
-  const int cta_end = min(cta_begin + tiles_per_cta, num_tiles);
-  const int tiles_per_warp = (cta_end - cta_begin + num_warps - 1) / num_warps;
-  const int begin = min(cta_begin + warp * tiles_per_warp, cta_end);
-  const int end = min(begin + tiles_per_warp, cta_end);
+  const int cta_begin = min(cta * places_per_cta, num_places);
+  const int cta_end = min(cta_begin + places_per_cta, num_places);
+  const int places_per_warp = (cta_end - cta_begin + num_warps - 1) / num_warps;
+  const int begin = min(cta_begin + warp * places_per_warp, cta_end);
+  const int end = min(begin + places_per_warp, cta_end);
   if (cta_begin == cta_end) {
     // Whoever waits for this kernel waits for those before it.
     WaitForPredecessors();
@@ -167,40 +178,59 @@ __global__ void __launch_bounds__(256, 1) DecodeAttentionKernel(const DecodeAtte
   }
 
   int4 slot_metas[2] = {make_int4(0, 0, 0, 0), make_int4(0, 0, 0, 0)};
-  if (begin == end) {
+  Cursor cursor;
+  int left = end - begin;  // places
+  if (left > 0) {
+    cursor = Locate(sequences, num_decodes, first_sequence, begin, params.window, lane);
+    if (cursor.tile >= cursor.end_tile) {
+      left -= cursor.end_tile + kDecodeHeadPlaces - cursor.tile;
+      if (left > 0) cursor.NextHead(sequences, params.window, params.num_kv_heads);
+    }
+  }
+  if (left <= 0) {
     WaitForPredecessors();
   } else {
-    Cursor cursor = Locate(sequences, num_decodes, first_sequence, begin, params.window, lane);
     Cursor ahead = cursor;  // the next tile to be copied
-    int left_to_copy = end - begin;
-    const auto block_of = [&](const Cursor& at) {
-      return __ldcg(params.plan + at.table + at.tile / (kBlockTokens / kTileTokens));
-    };
+    int left_to_copy = left;
+    const auto block_of = [&](const Cursor& at) { return __ldcg(params.plan + at.table + at.tile); };
     int block = block_of(ahead);
-    const auto copy_next = [&](int stage) {
+    const auto part_at = [&](int stage) { return ring_address + static_cast<uint32_t>(stage * kPartBytes); };
+    const auto next_stage = [](int stage) { return stage + 1 == kStages ? 0 : stage + 1; };
+    // Parts are copied in the order in which they are used: K of a tile, V of it, K of the next.
+    const auto copy_keys = [&](int stage) {
+      if (left_to_copy > 0) CopyPart<T, kHeadDim, false>(params, ahead, block, part_at(stage), lane);
+      CommitCopies();  // without a part as well: groups are counted
+    };
+    const auto copy_values = [&](int stage) {
       if (left_to_copy > 0) {
-        CopyTile<T, kHeadDim>(params, ahead, block, ring_address + static_cast<uint32_t>(stage * kTileBytes),
-                              lane);
-        if (--left_to_copy > 0) {
-          ahead.NextTile(sequences, params.window, params.num_kv_heads);
-          block = block_of(ahead);
+        CopyPart<T, kHeadDim, true>(params, ahead, block, part_at(stage), lane);
+        --left_to_copy;
+        if (++ahead.tile == ahead.end_tile) {
+          left_to_copy -= kDecodeHeadPlaces;
+          if (left_to_copy > 0) ahead.NextHead(sequences, params.window, params.num_kv_heads);
         }
+        if (left_to_copy > 0) block = block_of(ahead);
       }
-      CommitCopies();  // without a tile as well: groups are counted
+      CommitCopies();
+    };
+    const auto fill = [&](int stage) { stage % 2 == 0 ? copy_keys(stage) : copy_values(stage); };
+    // The place before stage is free: there goes the part that is used kStages - 1 after that in stage.
+    const auto refill = [&](int stage, bool has_keys) {
+      const int before = stage == 0 ? kStages - 1 : stage - 1;
+      has_keys == (kStages % 2 == 0) ? copy_values(before) : copy_keys(before);
     };
 
     // Every tile but a sequence's last is older than this iteration: no kernel that is still running writes
     // it.
     int filled = 0;
-    while (filled < kStages - 1 && left_to_copy > 0 && ahead.tile + 1 < ahead.end_tile) copy_next(filled++);
+    while (filled < kStages - 1 && left_to_copy > 0 && ahead.tile + 1 < ahead.end_tile) fill(filled++);
     WaitForPredecessors();
 
     WarpState<T, kHeadDim, kHeadTiles> state;
     uint32_t next_q[kHeadTiles][kHeadDim / 16][2];
     LoadQ<T, kHeadDim, kHeadTiles>(params, cursor, lane, next_q);
-    while (filled < kStages - 1) copy_next(filled++);
+    while (filled < kStages - 1) fill(filled++);
 
-    int left = end - begin;
     int stage = 0;
     bool is_first = true;
     while (left > 0) {
@@ -215,8 +245,9 @@ __global__ void __launch_bounds__(256, 1) DecodeAttentionKernel(const DecodeAtte
           state.q[h][k][1] = next_q[h][k][1];
         }
       }
+      left -= tiles + (ends ? kDecodeHeadPlaces : 0);
       Cursor next = cursor;
-      if (left > tiles) {
+      if (left > 0) {
         next.NextHead(sequences, params.window, params.num_kv_heads);
         LoadQ<T, kHeadDim, kHeadTiles>(params, next, lane, next_q);
       }
@@ -225,16 +256,19 @@ __global__ void __launch_bounds__(256, 1) DecodeAttentionKernel(const DecodeAtte
       int end_seen = cursor.context_len - cursor.tile * kTileTokens;
       for (int i = 0; i < tiles; ++i) {
         WaitCopies<kStages - 2>();
-        // This tile is there for all lanes, and all have read the tile before, whose place is filled now.
+        // This part is there for all lanes, and all have read the one before, whose place is filled now.
         __syncwarp();
-        copy_next(stage == 0 ? kStages - 1 : stage - 1);
-        state.AddTile(ring_address + static_cast<uint32_t>(stage * kTileBytes), first_seen, end_seen,
-                      params.scale_log2, lane);
+        refill(stage, true);
+        state.AddKeys(part_at(stage), first_seen, end_seen, params.scale_log2, lane);
+        stage = next_stage(stage);
+        WaitCopies<kStages - 2>();
+        __syncwarp();
+        refill(stage, false);
+        state.AddValues(part_at(stage), lane);
+        stage = next_stage(stage);
         first_seen -= kTileTokens;
         end_seen -= kTileTokens;
-        stage = stage + 1 == kStages ? 0 : stage + 1;
       }
-      left -= tiles;
       state.ReduceSums();
       if (starts && ends) {
         state.WriteOutput(static_cast<T*>(params.out) + cursor.row * params.out_stride +
@@ -263,7 +297,7 @@ __global__ void __launch_bounds__(256, 1) DecodeAttentionKernel(const DecodeAtte
     metas[warp * 2 + 1] = slot_metas[1];
   }
   __syncthreads();
-  MergeSlots<T, kHeadDim>(params, tiles_per_cta, sequences, metas,
+  MergeSlots<T, kHeadDim>(params, places_per_cta, sequences, metas,
                           reinterpret_cast<int*>(metas + 2 * num_warps), shared, kRingFloats, slots);
 #else
   __trap();

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "device/cuda/cuda_stream.h"
+#include "ops/cuda/attention_plan_layout.h"
 #include "ops/cuda/decode_attention.h"
 
 namespace tandem {
@@ -11,12 +12,13 @@ namespace tandem {
 // Query heads are taken in tiles of 8: the width of the mma.
 constexpr int kDecodeHeadTile = 8;
 
-// Tiles of 16 tokens that a warp keeps in shared memory, as a ring: 24 KiB, or three if they are larger.
+// A part is K or V of a tile: what a warp copies, waits for and gives up at a time.
+constexpr int DecodePartBytes(int head_dim) {
+  return kDecodeTileTokens * head_dim * 2;
+}
+// Parts that a warp keeps in shared memory, as a ring: 24 KiB, or three if they are larger.
 constexpr int DecodeStages(int head_dim) {
   return head_dim <= 64 ? 6 : 3;
-}
-constexpr int DecodeTileBytes(int head_dim) {
-  return 2 * 16 * head_dim * 2;
 }
 // A partial result in shared memory: rows of head_dim floats, 4 apart so that they lie in different banks,
 // then the maxima and the sums.

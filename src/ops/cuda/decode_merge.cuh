@@ -57,20 +57,20 @@ struct SharedHead {
   int last_cta;
 
   __device__ __forceinline__ SharedHead(const AttentionPlanSequence* sequences, const int4& meta, int window,
-                                        int tiles_per_cta) {
+                                        int places_per_cta) {
     const int4 planned = __ldcg(reinterpret_cast<const int4*>(sequences + meta.x));
     const int tiles = NumDecodeTiles(planned.y, window);
-    const int begin = planned.w + meta.y * tiles;
+    const int begin = planned.w + meta.y * (tiles + kDecodeHeadPlaces);
     row = planned.x;
     kv_head = meta.y;
-    first_cta = begin / tiles_per_cta;
-    last_cta = (begin + tiles - 1) / tiles_per_cta;
+    first_cta = begin / places_per_cta;
+    last_cta = (begin + tiles - 1) / places_per_cta;
   }
 };
 
 // Merges the slots of the CTA, in the order of the line; what other CTAs share goes through the workspace.
 template <typename T, int kHeadDim>
-__device__ __forceinline__ void MergeSlots(const DecodeAttentionParams& params, int tiles_per_cta,
+__device__ __forceinline__ void MergeSlots(const DecodeAttentionParams& params, int places_per_cta,
                                            const AttentionPlanSequence* sequences, const int4* metas,
                                            int* is_last, float* rings, int ring_floats, float* slots) {
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -152,8 +152,8 @@ __device__ __forceinline__ void MergeSlots(const DecodeAttentionParams& params, 
   const bool continued = (back_first.z & kSlotStarts) != 0 && (back_last.z & kSlotEnds) == 0;
   if (!continues && !continued) return;
 
-  const SharedHead front_head(sequences, front, params.window, tiles_per_cta);
-  const SharedHead back_head(sequences, back_first, params.window, tiles_per_cta);
+  const SharedHead front_head(sequences, front, params.window, places_per_cta);
+  const SharedHead back_head(sequences, back_first, params.window, places_per_cta);
   __syncthreads();
   if (threadIdx.x < 2) {
     const bool is_front = threadIdx.x == 0;

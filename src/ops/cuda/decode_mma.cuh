@@ -26,8 +26,13 @@ __device__ __forceinline__ uint32_t Pack<__nv_bfloat16>(float low, float high) {
   return *reinterpret_cast<const uint32_t*>(&pair);
 }
 
-// 16 bytes, past L1; zeros if not valid (then source is not read).
-__device__ __forceinline__ void CopyAsync16(uint32_t destination, const void* source, bool valid) {
+// 16 bytes, past L1.
+__device__ __forceinline__ void CopyAsync16(uint32_t destination, const void* source) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(destination), "l"(source)
+               : "memory");
+}
+// Zeros if not valid (then source is not read).
+__device__ __forceinline__ void CopyAsync16OrZeros(uint32_t destination, const void* source, bool valid) {
   const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(destination), "l"(source),
                "r"(bytes)
