@@ -28,6 +28,7 @@
 #include "perf/corrected_costs.h"
 #include "request/request.h"
 #include "schedule/strategy.h"
+#include "schedule/work_shape.h"
 
 namespace tandem {
 
@@ -92,9 +93,9 @@ class EngineLoop {
   void CountSchedule(Clock::time_point start);
   void CountDeviceTime(const IterationPlan& plan, const IterationResult& result);
   void CountCpuTier(const IterationPlan& plan, const IterationResult& result);
-  // Remembers what kind of work the requests are that end, or that begin as if others like them had.
-  // num_output: tokens that it has generated, or is to.
-  void LearnShape(const Request& request, int64_t num_output);
+  // What kind of work the requests are: one has ended. num_uncounted: its output tokens that were not counted
+  // as they were made.
+  void CountEnd(const Request& request, int64_t num_uncounted);
   // CPU attention did not answer: forgets all cohorts and ends every request whose KV lies in the cpu tier.
   void FailCpuTier();
   // Takes the cpu tier into use again once CPU attention has come back.
@@ -151,9 +152,7 @@ class EngineLoop {
   size_t running_hint_ = 0;
   // Sequences that ended in a stall, with blocks in the cpu tier that are not free yet.
   std::vector<SequenceId> stalled_;
-  // Of the requests that ended, recent ones counting more.
-  double recent_prompt_tokens_ = 0;
-  double recent_output_tokens_ = 0;
+  WorkShape shape_;
   int64_t max_cpu_blocks_ = 0;      // in use at once
   int64_t last_device_end_ns_ = 0;  // of the iteration before, if the device went on without a pause; else 0
 

@@ -65,15 +65,10 @@ void EngineLoop::CountCpuTier(const IterationPlan& plan, const IterationResult& 
   }
 }
 
-void EngineLoop::LearnShape(const Request& request, int64_t num_output) {
-  // Of about the last hundred requests.
-  constexpr double kKeep = 0.99;
-  const auto made = static_cast<double>(request.num_made_tokens);
-  recent_prompt_tokens_ =
-      kKeep * recent_prompt_tokens_ + static_cast<double>(request.prompt_tokens.size()) - made;
-  recent_output_tokens_ = kKeep * recent_output_tokens_ + static_cast<double>(num_output) + made;
-  if (recent_output_tokens_ > 0)
-    state_.prompt_tokens_per_output = recent_prompt_tokens_ / recent_output_tokens_;
+void EngineLoop::CountEnd(const Request& request, int64_t num_uncounted) {
+  const int64_t prompt_len = static_cast<int64_t>(request.prompt_tokens.size()) - request.num_made_tokens;
+  shape_.CountEnd(prompt_len, num_uncounted);
+  state_.prompt_tokens_per_output = shape_.prompt_tokens_per_output();
 }
 
 bool EngineLoop::EndsByLength(const Request& request, int64_t num_output) const {
@@ -110,13 +105,14 @@ void EngineLoop::ApplyResult(SequenceResult result) {
     request.output_tokens.push_back(token);
     scheduled.num_tokens = request.num_tokens();
     ++counters_.generation_tokens;
+    shape_.CountOutput(1);
     output.cpu_tier = cache_->tier_of(request.id) == Tier::kCpu;
     output.tokens.push_back(std::move(*result.token));
     output.finish_reason = ReasonToFinish(request, token);
     if (output.finish_reason == FinishReason::kStop) output.stop_token_id = token;
   }
   if (output.finish_reason != FinishReason::kNone) {
-    LearnShape(request, static_cast<int64_t>(request.output_tokens.size()));
+    CountEnd(request, 0);
     // Blocks are free before the client hears of the end.
     const RequestId id = output.id;
     outputs_.push_back({std::move(request.callback), std::move(output)});

@@ -14,6 +14,11 @@ namespace {
 constexpr double kCpuRampIterations = 128;
 // the same with asynchronous overlap, where each row more is more,
 constexpr double kRidingRampIterations = 2048;
+// but at most so many tokens an iteration relative to those that the decodes use up: while the tier fills,
+// its prompts are further prefill beside decodes that go on, whose iterations get longer by it;
+constexpr double kMostRampShare = 0.5;
+// this few are always dealt out: they cost next to nothing.
+constexpr double kLeastRampTokens = 32;
 // and that fill the gpu tier (GpuRampIterations).
 constexpr double kFewestGpuRampIterations = 8;
 constexpr double kMostGpuRampIterations = 32;
@@ -264,8 +269,9 @@ void NeoPlanner::WeighWork() {
   const double num_decodes = static_cast<double>(gpu_load_.gpu_decode_rows + cpu_rows_.size()) +
                              static_cast<double>(riders_.num_rows()) / num_visits;
   const double ramp_iterations = rides_ ? kRidingRampIterations : kCpuRampIterations;
-  wanted_prefill_tokens_ = r * num_decodes * scarcity +
-                           std::max(0.0, below_target) * prefills_.mean_prompt() / ramp_iterations +
+  const double ramp_tokens = std::min(std::max(0.0, below_target) * prefills_.mean_prompt() / ramp_iterations,
+                                      std::max(kLeastRampTokens, kMostRampShare * r * num_decodes));
+  wanted_prefill_tokens_ = r * num_decodes * scarcity + ramp_tokens +
                            prefills_.num_gpu_prompts() * prefills_.mean_prompt() / GpuRampIterations();
   // Nothing to deal it out over.
   if (num_decodes == 0) wanted_prefill_tokens_ = static_cast<double>(prefills_.num_tokens());

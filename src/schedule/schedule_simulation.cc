@@ -15,9 +15,6 @@ Error Broken(fmt::format_string<Args...> format, Args&&... args) {
   return MakeError(ErrorCode::kInvalidArgument, format, std::forward<Args>(args)...);
 }
 
-// How fast the estimate of prompt tokens for an output token follows the requests that end.
-constexpr double kRatioWeight = 0.05;
-
 }  // namespace
 
 int64_t SimulatedBooks::held_blocks(SequenceId sequence) const {
@@ -157,11 +154,11 @@ void ScheduleSimulation::Advance(SequenceId id, int64_t num_rows, bool samples) 
   sequence.num_computed += num_rows;
   if (!samples) return;
   ++sequence.num_tokens;
+  shape_.CountOutput(1);
   const Lengths lengths = lengths_.at(id);
   if (sequence.num_tokens < lengths.final_tokens) return;
-  const double ratio =
-      static_cast<double>(lengths.prompt) / static_cast<double>(lengths.final_tokens - lengths.prompt);
-  state_.prompt_tokens_per_output += kRatioWeight * (ratio - state_.prompt_tokens_per_output);
+  shape_.CountEnd(lengths.prompt);
+  state_.prompt_tokens_per_output = shape_.prompt_tokens_per_output();
   books_.Release(id);
   lengths_.erase(id);
   ++num_finished_;

@@ -22,6 +22,7 @@
 #include "schedule/schedule_state.h"
 #include "schedule/simulated_cpu.h"
 #include "schedule/strategy.h"
+#include "schedule/work_shape.h"
 
 namespace tandem {
 
@@ -122,6 +123,7 @@ class ScheduleSimulation {
   const LayerCosts* costs_;
   std::unordered_map<SequenceId, Lengths> lengths_;
   SimulatedCpu cpu_;
+  WorkShape shape_;
   // Of each sequence that is amid a token in a cohort: kept apart from the cohorts, to see that these lose
   // none.
   std::unordered_map<SequenceId, int64_t> next_layer_;

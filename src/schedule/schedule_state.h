@@ -8,6 +8,7 @@
 
 #include "kv/capacity_view.h"
 #include "plan/iteration_plan.h"
+#include "schedule/work_shape.h"
 
 namespace tandem {
 
@@ -56,9 +57,8 @@ struct ScheduleState {
   // Cohorts that are amid a token. Their sequences are in `running` too, as decodes of that token.
   std::vector<InFlightCohort> cohorts;
   ScheduleLimits limits;
-  // Prompt tokens for each generated token of the requests that have ended lately: what the work to come will
-  // be like.
-  double prompt_tokens_per_output = 4;
+  // What the work to come will be like (schedule/work_shape.h).
+  double prompt_tokens_per_output = WorkShape::kUnknown;
   // False once CPU attention has failed: nothing more may enter the cpu tier or decode there.
   bool cpu_tier_usable = true;
 
