@@ -109,16 +109,39 @@ void NeoPlanner::FindTarget() {
   const SteadyWork work = WorkOfTheState();
   target_ = FindOperatingPoint(work, Overlap::kAsymmetric, costs_);
   const bool wants_to_ride = cpu_use_ == CpuUse::kRiding || cpu_use_ == CpuUse::kBest || admits_for_riding_;
-  if (!state_.can_ride() || !wants_to_ride) return;
-  riding_ = FindOperatingPoint(work, Overlap::kAsynchronous, costs_);
-  if (cpu_use_ == CpuUse::kBest) {
-    ChooseOverlap(work);
-    return;
+  if (state_.can_ride() && wants_to_ride) {
+    riding_ = FindOperatingPoint(work, Overlap::kAsynchronous, costs_);
+    if (cpu_use_ == CpuUse::kBest) {
+      ChooseOverlap(work);
+    } else {
+      // A CPU that is of no use to anybody would only make those wait who were swapped out to it.
+      rides_ = cpu_use_ == CpuUse::kRiding && riding_.cpu_rows > 0;
+      targets_riding_ = true;
+      target_ = riding_;
+    }
   }
-  // A CPU that is of no use to anybody would only make those wait who were swapped out to it.
-  rides_ = cpu_use_ == CpuUse::kRiding && riding_.cpu_rows > 0;
-  targets_riding_ = true;
-  target_ = riding_;
+  ValueWhatIsThere(work);
+}
+
+double NeoPlanner::RowsBeyondGpuTier(const SteadyWork& work) const {
+  const auto num_present =
+      static_cast<double>(books_.num_sequences()) + static_cast<double>(state_.waiting.size());
+  return std::max(0.0, num_present - work.gpu_rows);
+}
+
+// The target's token is cheap because many share the reading of the weights. Where requests come more slowly
+// than the machine could serve them there are never so many: by that worth, those that are there would wait
+// until there are. By what a token costs with as many as there can be they decode at once.
+void NeoPlanner::ValueWhatIsThere(const SteadyWork& work) {
+  if (offloads_all()) return;
+  const double attainable = RowsBeyondGpuTier(work);
+  if (attainable >= static_cast<double>(target_.cpu_rows)) return;
+  const Overlap overlap = targets_riding_ ? Overlap::kAsynchronous : Overlap::kAsymmetric;
+  const double rate =
+      std::max(SteadyRate(work, 0, overlap, costs_), SteadyRate(work, attainable, overlap, costs_));
+  if (rate <= 0) return;
+  target_.decoded_token_us = std::max(target_.decoded_token_us,
+                                      1 / rate - work.prompt_tokens_per_output * target_.prefilled_token_us);
 }
 
 // Riding wants many requests in the cpu tier; as long as there are few, or if there never will be more, the
@@ -134,10 +157,7 @@ void NeoPlanner::ChooseOverlap(const SteadyWork& work) {
     if (each.decodes_in(Tier::kCpu)) ++num_riding;
   }
   if (num_that_may == 0) return;
-  // Rows of the cpu tier that there can be, of requests that are here: the gpu tier is full first.
-  const auto num_present =
-      static_cast<double>(books_.num_sequences()) + static_cast<double>(state_.waiting.size());
-  const double beyond_gpu_tier = std::max(0.0, num_present - work.gpu_rows);
+  const double beyond_gpu_tier = RowsBeyondGpuTier(work);
   const auto rate = [&](Overlap overlap, double num_rows, int64_t target) {
     return SteadyRate(work, std::min(num_rows, static_cast<double>(target)), overlap, costs_);
   };

@@ -93,6 +93,9 @@ class NeoPlanner {
   void FindTarget();  // 1
   SteadyWork WorkOfTheState() const;
   void ChooseOverlap(const SteadyWork& work);
+  // Rows of the cpu tier that there can be, of requests that are here: the gpu tier is full first.
+  double RowsBeyondGpuTier(const SteadyWork& work) const;
+  void ValueWhatIsThere(const SteadyWork& work);
   void MakeRoomForDecodes();  // 2
   void SwapOutAll();
   bool CpuTierIsOverloaded() const;
