@@ -14,6 +14,7 @@ draw takes the last of several files first, and without any the files that figur
 import argparse
 import signal
 import sys
+import textwrap
 from pathlib import Path
 
 import figure_data
@@ -23,6 +24,9 @@ from figure_spec import REPOSITORY
 
 import bench_runner
 import engine_groups
+
+# Characters, of a panel.
+TITLE_WIDTH = 60
 
 
 def parse_args(figures, words):
@@ -110,7 +114,7 @@ def note_of(panels):
     sources = ", ".join(sorted({name for data in panels for name in data.files()}))
     doubtful = any(cell.doubtful for data in panels for line in data.cells.values() for cell in line.values())
     hollow = "; hollow: see the table" if doubtful else ""
-    return f"Not the papers' cards: see the titles. {kinds.capitalize()}{hollow}. {sources}"
+    return f"Not the papers' cards: see the titles. {kinds.capitalize()}{hollow}.\n{sources}"
 
 
 def draw(args, figures):
@@ -132,7 +136,8 @@ def draw(args, figures):
         drawing, axes = figure_style.new_figure(len(panels), f"{figure.title} (after {figure.paper})")
         for axis, data in zip(axes, panels, strict=True):
             figure_panels.DRAW[data.panel.kind](axis, data, marks.get(data.panel.marks))
-            axis.set_title(f"{data.title()},\n{data.panel.work}", fontsize=figure_style.LABEL_SIZE)
+            title = textwrap.fill(f"{data.title()},", TITLE_WIDTH)
+            axis.set_title(f"{title}\n{data.panel.work}", fontsize=figure_style.LABEL_SIZE)
         args.out.mkdir(parents=True, exist_ok=True)
         written = [args.out / f"{figure.name}.{suffix}" for suffix in args.formats.split(",")]
         labels = {data.panel.label(name) for data in panels for name in data.cells}

@@ -81,12 +81,12 @@ class Specification(unittest.TestCase):
         for mark in marks.values():
             self.assertTrue(mark["place"] and mark["text"] and mark["hardware"])
 
-    def test_all_of_them_take_about_25_minutes(self):
+    def test_all_of_them_take_about_half_an_hour(self):
         def minutes(quick):
             rows = figure_spec.rows_of(FIGURES.values(), quick)
             return sum(len(row["strategies"]) * figure_spec.expected_seconds(row) for row in rows) / 60
 
-        self.assertLess(minutes(quick=False), 27)
+        self.assertLess(minutes(quick=False), 30)
         self.assertLess(minutes(quick=True), 14)
 
     def test_figures_share_runs(self):
@@ -99,7 +99,7 @@ class Specification(unittest.TestCase):
 
     def test_windows_can_be_longer(self):
         (row,) = figure_spec.rows_of([FIGURES["neo7"]], window_scale=3)
-        self.assertIn("--duration 36 --warm-up 9 --cool-down 3 --deadline 15", " ".join(row["args"]))
+        self.assertIn("--duration 45 --warm-up 12 --cool-down 3 --deadline 15", " ".join(row["args"]))
         self.assertEqual(row["mode"], "online")
 
     def test_every_slice_is_named_as_one(self):

@@ -49,7 +49,7 @@ bool EngineLoop::AssumeComputed(Request* request) {
   request->num_computed_tokens = num_tokens - 1;
   state_.running.push_back(SequenceOf(*request));
   // Others like it have ended before, where work is amid.
-  CountEnd(*request, request->sampling.max_tokens + request->num_made_tokens);
+  CountEnd(*request, request->sampling.max_tokens);
   return true;
 }
 

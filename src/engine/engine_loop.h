@@ -93,9 +93,9 @@ class EngineLoop {
   void CountSchedule(Clock::time_point start);
   void CountDeviceTime(const IterationPlan& plan, const IterationResult& result);
   void CountCpuTier(const IterationPlan& plan, const IterationResult& result);
-  // What kind of work the requests are: one has ended. num_uncounted: its output tokens that were not counted
-  // as they were made.
-  void CountEnd(const Request& request, int64_t num_uncounted);
+  // Remembers what kind of work the requests are: this one ends, or begins as if others like it had ended.
+  // num_output: tokens that it has generated, or is to.
+  void CountEnd(const Request& request, int64_t num_output);
   // CPU attention did not answer: forgets all cohorts and ends every request whose KV lies in the cpu tier.
   void FailCpuTier();
   // Takes the cpu tier into use again once CPU attention has come back.

@@ -65,9 +65,9 @@ void EngineLoop::CountCpuTier(const IterationPlan& plan, const IterationResult& 
   }
 }
 
-void EngineLoop::CountEnd(const Request& request, int64_t num_uncounted) {
-  const int64_t prompt_len = static_cast<int64_t>(request.prompt_tokens.size()) - request.num_made_tokens;
-  shape_.CountEnd(prompt_len, num_uncounted);
+void EngineLoop::CountEnd(const Request& request, int64_t num_output) {
+  const int64_t num_made = request.num_made_tokens;
+  shape_.CountEnd(static_cast<int64_t>(request.prompt_tokens.size()) - num_made, num_output + num_made);
   state_.prompt_tokens_per_output = shape_.prompt_tokens_per_output();
 }
 
@@ -105,14 +105,13 @@ void EngineLoop::ApplyResult(SequenceResult result) {
     request.output_tokens.push_back(token);
     scheduled.num_tokens = request.num_tokens();
     ++counters_.generation_tokens;
-    shape_.CountOutput(1);
     output.cpu_tier = cache_->tier_of(request.id) == Tier::kCpu;
     output.tokens.push_back(std::move(*result.token));
     output.finish_reason = ReasonToFinish(request, token);
     if (output.finish_reason == FinishReason::kStop) output.stop_token_id = token;
   }
   if (output.finish_reason != FinishReason::kNone) {
-    CountEnd(request, 0);
+    CountEnd(request, static_cast<int64_t>(request.output_tokens.size()));
     // Blocks are free before the client hears of the end.
     const RequestId id = output.id;
     outputs_.push_back({std::move(request.callback), std::move(output)});

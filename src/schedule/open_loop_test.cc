@@ -10,7 +10,6 @@
 #include <random>
 #include <string_view>
 
-#include "base/sanitizers.h"
 #include "schedule/analytic_costs.h"
 #include "schedule/schedule_simulation.h"
 #include "schedule/strategy.h"
@@ -48,8 +47,8 @@ struct Present {
 
 // Poisson arrivals into an empty engine. What is there at the beginning does not count.
 Present Play(std::string_view name, const AnalyticCosts& costs, double requests_per_s) {
-  constexpr double kSeconds = kSanitized ? 20 : 90;
-  constexpr double kFirstSeconds = kSanitized ? 5 : 10;
+  constexpr double kSeconds = 90;
+  constexpr double kFirstSeconds = 10;
   const ScheduleLimits limits{.max_num_seqs = 512,
                               .max_num_batched_tokens = 2048,
                               .reserve_blocks = 1,

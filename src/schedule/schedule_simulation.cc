@@ -154,10 +154,9 @@ void ScheduleSimulation::Advance(SequenceId id, int64_t num_rows, bool samples) 
   sequence.num_computed += num_rows;
   if (!samples) return;
   ++sequence.num_tokens;
-  shape_.CountOutput(1);
   const Lengths lengths = lengths_.at(id);
   if (sequence.num_tokens < lengths.final_tokens) return;
-  shape_.CountEnd(lengths.prompt);
+  shape_.CountEnd(lengths.prompt, lengths.final_tokens - lengths.prompt);
   state_.prompt_tokens_per_output = shape_.prompt_tokens_per_output();
   books_.Release(id);
   lengths_.erase(id);
