@@ -20,7 +20,7 @@ DASHES = ("--", ":", "-.")
 PAPER = "#7b3294"
 BOUND = "#8a8a8a"
 # Inches. Legend and note come below the panels.
-PANEL_WIDTH, PANEL_HEIGHT, LEGEND_ROW_HEIGHT, NOTE_HEIGHT = 4.3, 3.2, 0.21, 0.2
+PANEL_WIDTH, PANEL_HEIGHT, LEGEND_ROW_HEIGHT, NOTE_HEIGHT = 4.3, 3.2, 0.21, 0.34
 # As many panels beside each other as stay readable at the width of a page.
 MAX_COLUMNS = 2
 LABEL_SIZE, TICK_SIZE, NOTE_SIZE = 8.5, 8, 7
