@@ -246,5 +246,32 @@ TEST(SteadyStateTest, NobodyInAHurryRides) {
   }
 }
 
+// Chunks of prompts are cut so that the products' tiles of rows are full, unless a prompt ends.
+TEST(SteadyStateTest, ChunksFillTilesOfRows) {
+  const AnalyticCosts costs = SmallSlice();
+  const ScheduleLimits limits{
+      .max_num_seqs = 512, .max_num_batched_tokens = 2048, .reserve_blocks = 8, .num_layers = costs.layers};
+  for (const double prompt_tokens_per_output : {2.0, 5.0, 20.0}) {
+    ScheduleSimulation simulation(SimulatedBooks(kBlock, 60'000 / kBlock, 0), limits, &costs);
+    for (SequenceId id = 1; id <= 21; ++id) simulation.AddRunning(id, Tier::kGpu, 1200, 1199, 3000);
+    for (SequenceId id = 30; id < 34; ++id) simulation.Submit(id, 6000, 100);
+    simulation.state().prompt_tokens_per_output = prompt_tokens_per_output;
+    auto strategy = CreateStrategy("gpu-only", &costs).value();
+    for (int i = 0; i < 8; ++i) {
+      const IterationPlan plan = strategy->Plan(simulation.state(), simulation.books());
+      const int64_t num_rows = plan.main.num_rows();
+      EXPECT_GT(num_rows, 64);
+      EXPECT_EQ(num_rows % 16, 0);
+      if (num_rows > 256) {
+        EXPECT_EQ(num_rows % 64, 0);
+      }
+      if (num_rows > 384) {
+        EXPECT_EQ(num_rows % 128, 0);
+      }
+      ASSERT_TRUE(simulation.Apply(plan).ok());
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tandem
