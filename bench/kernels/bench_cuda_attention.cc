@@ -39,9 +39,10 @@ struct Case {
 
   KvShape kv() const { return {DType::kBF16, 32, num_kv_heads, head_dim}; }
   int64_t length(int64_t i) const { return mixed ? context * (2 * i + 1) / batch : context; }
+  int64_t num_blocks_of(int64_t i) const { return (length(i) + 31) / 32; }
   int64_t num_blocks() const {
     int64_t blocks = 0;
-    for (int64_t i = 0; i < batch; ++i) blocks += (length(i) + 31) / 32;
+    for (int64_t i = 0; i < batch; ++i) blocks += num_blocks_of(i);
     return blocks;
   }
   int64_t layer_bytes() const { return num_blocks() * static_cast<int64_t>(kv().BlockBytes()); }
@@ -134,9 +135,8 @@ class Bench {
       AttentionSequence sequence;
       sequence.row_begin = i;
       sequence.context_len = c.length(i);
-      const int64_t blocks_each = (c.length(i) + 31) / 32;
-      sequence.block_table.assign(next, next + blocks_each);
-      next += blocks_each;
+      sequence.block_table.assign(next, next + c.num_blocks_of(i));
+      next += c.num_blocks_of(i);
       batch.sequences.push_back(std::move(sequence));
     }
     return batch;

@@ -44,4 +44,33 @@ struct AnalyticCosts : LayerCosts {
   double OutsideLayersUs(int64_t /*num_sampled*/) const override { return outside_us; }
 };
 
+// Llama-3.1-8B in the class of an A10G. cpu_us: of any CPU attention, which reads so many GB/s beyond that.
+inline AnalyticCosts SmallSliceCosts(double cpu_us, double cpu_gb_per_s) {
+  AnalyticCosts costs;
+  costs.layers = 32;
+  costs.linear_us = 198;
+  costs.linear_token_us = 3.96;
+  costs.gpu_kv_ns = 4096 / 900.0;
+  costs.prefill_ns = 16384 / 55e3;
+  costs.cpu_us = cpu_us;
+  costs.cpu_kv_ns = 4096 / cpu_gb_per_s;
+  costs.exchange_us = 10;
+  costs.exchange_row_us = 0.4;
+  costs.swap_ns = 4096 / 50.0;
+  costs.outside_us = 400;
+  return costs;
+}
+
+// Llama-2-7B in the class of a T4: half of the arithmetic.
+inline AnalyticCosts TinySliceCosts(double cpu_us, double cpu_gb_per_s) {
+  AnalyticCosts costs = SmallSliceCosts(cpu_us, cpu_gb_per_s);
+  costs.linear_us = 350;
+  costs.linear_token_us = 7.4;
+  costs.gpu_kv_ns = 16384 / 600.0;
+  costs.prefill_ns = 16384 / 27e3;
+  costs.cpu_kv_ns = 16384 / cpu_gb_per_s;
+  costs.swap_ns = 16384 / 50.0;
+  return costs;
+}
+
 }  // namespace tandem

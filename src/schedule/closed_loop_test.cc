@@ -23,35 +23,14 @@ struct Machine {
   int64_t cpu_tokens = 0;
 };
 
-// Llama-3.1-8B in the class of an A10G, 16 CPU threads.
+// 16 CPU threads.
 Machine SmallSlice() {
-  Machine machine{.gpu_tokens = 26400, .cpu_tokens = 600000};
-  machine.costs.layers = 32;
-  machine.costs.linear_us = 198;
-  machine.costs.linear_token_us = 3.96;
-  machine.costs.gpu_kv_ns = 4096 / 900.0;
-  machine.costs.prefill_ns = 16384 / 55e3;
-  machine.costs.cpu_us = 15;
-  machine.costs.cpu_kv_ns = 4096 / 170.0;
-  machine.costs.exchange_us = 10;
-  machine.costs.exchange_row_us = 0.4;
-  machine.costs.swap_ns = 4096 / 50.0;
-  machine.costs.outside_us = 400;
-  return machine;
+  return {SmallSliceCosts(15, 170), 26400, 600000};
 }
 
-// Llama-2-7B in the class of a T4: a quarter of the arithmetic, a tiny gpu tier.
+// A tiny gpu tier.
 Machine TinySlice() {
-  Machine machine = SmallSlice();
-  machine.gpu_tokens = 2240;
-  machine.cpu_tokens = 150000;
-  machine.costs.linear_us = 350;
-  machine.costs.linear_token_us = 7.4;
-  machine.costs.gpu_kv_ns = 16384 / 600.0;
-  machine.costs.prefill_ns = 16384 / 27e3;
-  machine.costs.cpu_kv_ns = 16384 / 170.0;
-  machine.costs.swap_ns = 16384 / 50.0;
-  return machine;
+  return {TinySliceCosts(15, 170), 2240, 150000};
 }
 
 struct Workload {

@@ -149,8 +149,8 @@ void NeoPlanner::ValueWhatIsThere(const SteadyWork& work) {
   const double rate =
       std::max(SteadyRate(work, 0, overlap, costs_), SteadyRate(work, attainable, overlap, costs_));
   if (rate <= 0) return;
-  target_.decoded_token_us = std::max(target_.decoded_token_us,
-                                      1 / rate - work.prompt_tokens_per_output * target_.prefilled_token_us);
+  target_.decoded_token_us =
+      std::max(target_.decoded_token_us, DecodedTokenUs(work, target_.prefilled_token_us, rate));
 }
 
 // Riding wants many requests in the cpu tier; as long as there are few, or if there never will be more, the

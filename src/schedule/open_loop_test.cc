@@ -23,20 +23,10 @@ constexpr int64_t kCpuTokens = 150'000;
 constexpr int64_t kPromptLen = 372;
 constexpr int64_t kOutputLen = 45;
 
-// Llama-2-7B in the class of a T4; CPU attention at the rate that it has there.
+// CPU attention and the reading of weights at the rates that they have on the H200 machines.
 AnalyticCosts TinySlice() {
-  AnalyticCosts costs;
-  costs.layers = 32;
+  AnalyticCosts costs = TinySliceCosts(30, 110);
   costs.linear_us = 480;
-  costs.linear_token_us = 7.4;
-  costs.gpu_kv_ns = 16384 / 600.0;
-  costs.prefill_ns = 16384 / 27e3;
-  costs.cpu_us = 30;
-  costs.cpu_kv_ns = 16384 / 110.0;
-  costs.exchange_us = 10;
-  costs.exchange_row_us = 0.4;
-  costs.swap_ns = 16384 / 50.0;
-  costs.outside_us = 400;
   return costs;
 }
 

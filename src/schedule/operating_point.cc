@@ -129,6 +129,10 @@ class SteadyState {
 
 }  // namespace
 
+double DecodedTokenUs(const SteadyWork& work, double prefilled_token_us, double rate) {
+  return std::max(prefilled_token_us, 1 / rate - work.prompt_tokens_per_output * prefilled_token_us);
+}
+
 OperatingPoint FindOperatingPoint(const SteadyWork& work, Overlap overlap, const LayerCosts& costs) {
   const SteadyState steady(work, overlap, costs);
   // Riding rows share the rows of an iteration with prefill and decodes only as far as they visit.
@@ -163,9 +167,7 @@ OperatingPoint FindOperatingPoint(const SteadyWork& work, Overlap overlap, const
   result.cpu_rows = Rounded(chosen->cpu_rows);
   result.rate = chosen->rate;
   result.iteration_us = chosen->iteration_us;
-  result.decoded_token_us =
-      std::max(result.prefilled_token_us,
-               1 / chosen->rate - work.prompt_tokens_per_output * result.prefilled_token_us);
+  result.decoded_token_us = DecodedTokenUs(work, result.prefilled_token_us, chosen->rate);
   return result;
 }
 

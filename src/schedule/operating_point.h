@@ -54,6 +54,8 @@ struct OperatingPoint {
   double decoded_token_us = 0;  // not below prefilled_token_us
 };
 
+// What a decoded token is worth at this rate X.
+double DecodedTokenUs(const SteadyWork& work, double prefilled_token_us, double rate);
 OperatingPoint FindOperatingPoint(const SteadyWork& work, Overlap overlap, const LayerCosts& costs);
 // X with so many rows in the cpu tier.
 double SteadyRate(const SteadyWork& work, double cpu_rows, Overlap overlap, const LayerCosts& costs);
