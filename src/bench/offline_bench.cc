@@ -178,9 +178,7 @@ SteadyWork SteadyWorkOf(const Engine& engine, const EngineStats& stats,
   work.max_rows = static_cast<double>(options.max_num_batched_tokens);
   work.gpu_rows = std::min({rows_of(stats.gpu_blocks_total), max_num_seqs, work.max_rows});
   work.max_cpu_rows = std::min(rows_of(stats.cpu_blocks_total), max_num_seqs - work.gpu_rows);
-  const ScheduleLimits limits{.num_layers = engine.model_config().num_layers,
-                              .max_riding_cohorts = options.async_cohorts};
-  work.num_cohorts = static_cast<double>(limits.num_riding_cohorts());
+  work.num_cohorts = static_cast<double>(engine.schedule_limits().num_riding_cohorts());
   return work;
 }
 
@@ -208,6 +206,30 @@ void LearnCosts(Engine* engine, std::vector<WorkloadRequest> requests, const Ben
       .Run("learning", {.show_progress = false, .duration_s = kSeconds});
 }
 
+// Begins amid the work, and returns the number of requests that do.
+Result<int64_t> BeginSteadily(Engine* engine, const BenchRunOptions& options,
+                              std::vector<WorkloadRequest>* requests) {
+  const std::string& strategy = engine->options().strategy;
+  if (StrategyUsesCpuTier(strategy)) LearnCosts(engine, *requests, options);
+  const TierRoom room = RoomOf(*engine, *requests);
+  int64_t num_begun = BeginAmidWork(room, requests);
+  // A closed loop keeps as many requests as begin, whatever the strategy would like. Without a window all
+  // requests are to be done, also those that would have ended by then.
+  if (engine->learned_costs() == nullptr || options.closed_loop || options.duration_s == 0) {
+    LogInfo("{} of {} requests are amid their output at the start", num_begun, requests->size());
+    return num_begun;
+  }
+  const SteadyPlay play{
+      .strategy = strategy, .limits = engine->schedule_limits(), .costs = engine->learned_costs()};
+  TANDEM_ASSIGN_OR_RETURN(const SteadyRequests steady, PlayIntoSteadyState(room, play, requests));
+  LogInfo(
+      "{} of {} requests are amid their output at the start, {} of them in the cpu tier, as after {:.0f} s "
+      "by "
+      "predicted times",
+      steady.num_begun, requests->size(), steady.num_in_cpu_tier, steady.played_s);
+  return steady.num_begun;
+}
+
 }  // namespace
 
 Result<BenchRun> RunOfflineBench(Engine* engine, const Workload& workload, const BenchRunOptions& options) {
@@ -222,9 +244,7 @@ Result<BenchRun> RunOfflineBench(Engine* engine, const Workload& workload, const
   std::vector<WorkloadRequest> requests = workload.requests;
   auto max_present = static_cast<int64_t>(requests.size());
   if (options.steady_start) {
-    if (StrategyUsesCpuTier(engine->options().strategy)) LearnCosts(engine, requests, options);
-    const int64_t num_begun = BeginAmidWork(RoomOf(*engine, requests), &requests);
-    LogInfo("{} of {} requests are amid their output at the start", num_begun, requests.size());
+    TANDEM_ASSIGN_OR_RETURN(const int64_t num_begun, BeginSteadily(engine, options, &requests));
     if (options.closed_loop) max_present = std::max<int64_t>(1, num_begun);
   }
   BenchRun run = OfflineRun(engine, requests, options.seed, max_present).Run("offline", options);

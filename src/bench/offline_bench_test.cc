@@ -163,6 +163,27 @@ TEST(OfflineBench, ASteadyStartBeginsAmidTheOutput) {
   }
 }
 
+TEST(OfflineBench, AWindowBeginsWithWhatTheStrategyKeepsInTheTiers) {
+  const auto engine = MakeEngine(30000, "asymmetric");
+  const Workload workload = MakeWorkload(kMoreThanIsDone);
+  const auto run =
+      RunOfflineBench(engine.get(), workload,
+                      {.show_progress = false, .steady_start = true, .duration_s = 0.4, .warm_up_s = 0.1});
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  EXPECT_LE(run->records.size(), workload.requests.size());
+  EXPECT_EQ(AddUpRun(*run).failed, 0);
+  bool still_begun = true;
+  int64_t num_begun = 0;
+  for (const RequestRecord& record : run->records) {
+    EXPECT_TRUE(record.completed() || record.cancelled) << record.error;
+    EXPECT_TRUE(still_begun || !record.begun) << "those that have begun come first";
+    still_begun = record.begun;
+    num_begun += record.begun ? 1 : 0;
+  }
+  EXPECT_GE(num_begun, 4);
+  EXPECT_LE(num_begun, 24);
+}
+
 TEST(OfflineBench, InAClosedLoopNobodyWaits) {
   const auto engine = MakeEngine(100);
   const Workload workload = MakeWorkload(60);

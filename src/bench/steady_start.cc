@@ -1,38 +1,189 @@
 #include "bench/steady_start.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstddef>
+#include <memory>
 #include <numbers>
+#include <optional>
+#include <unordered_set>
+#include <utility>
+
+#include "schedule/schedule_simulation.h"
+#include "schedule/strategy.h"
 
 namespace tandem {
+namespace {
+
+// Where the engine puts requests that begin amid their output.
+class Placement {
+ public:
+  // What the engine leaves free as well: room to grow in the gpu tier, and a part of the cpu tier.
+  explicit Placement(const TierRoom& room)
+      : block_size_(room.block_size),
+        gpu_free_(room.gpu_blocks - room.gpu_blocks / 100 - 1),
+        cpu_free_(room.cpu_blocks - room.cpu_blocks / 20 - 1),
+        requests_left_(room.max_num_seqs),
+        cpu_requests_left_(room.max_cpu_requests) {}
+
+  // Null: neither tier takes a request of so many tokens.
+  std::optional<Tier> Take(int64_t num_tokens) {
+    if (requests_left_ == 0) return std::nullopt;
+    const int64_t blocks = (num_tokens + block_size_ - 1) / block_size_;
+    if (blocks + 1 <= gpu_free_) {
+      gpu_free_ -= blocks + 1;
+      --requests_left_;
+      return Tier::kGpu;
+    }
+    if (blocks > cpu_free_ || cpu_requests_left_ == 0) return std::nullopt;
+    cpu_free_ -= blocks;
+    --cpu_requests_left_;
+    --requests_left_;
+    return Tier::kCpu;
+  }
+
+ private:
+  int64_t block_size_;
+  int64_t gpu_free_;
+  int64_t cpu_free_;
+  int64_t requests_left_;
+  int64_t cpu_requests_left_;
+};
+
+int64_t NumTokens(const WorkloadRequest& request) {
+  return request.prompt_tokens + request.made_tokens;
+}
+
+// The requests with the ids 1, 2, ...
+class Play {
+ public:
+  Play(const TierRoom& room, const SteadyPlay& play, std::unique_ptr<Strategy> strategy,
+       const std::vector<WorkloadRequest>& requests)
+      : play_(play),
+        strategy_(std::move(strategy)),
+        requests_(requests),
+        simulation_(SimulatedBooks(room.block_size, room.gpu_blocks, room.cpu_blocks), play.limits,
+                    play.costs) {
+    Placement placement(room);
+    for (const WorkloadRequest& request : requests_) {
+      const int64_t num_tokens = NumTokens(request);
+      const std::optional<Tier> tier = request.begun ? placement.Take(num_tokens) : std::nullopt;
+      if (!tier ||
+          !simulation_.AddRunning(IdOf(num_submitted_), *tier, num_tokens, num_tokens - 1,
+                                  request.prompt_tokens + request.output_tokens, request.prompt_tokens))
+        break;
+      ++num_submitted_;
+    }
+    most_to_begin_ = num_submitted_ + (requests_.size() - num_submitted_) / 2;
+  }
+
+  Status Run() {
+    while (played_s() < play_.seconds) {
+      SubmitSome();
+      if (num_submitted_ - simulation_.state().waiting.size() >= most_to_begin_) break;
+      if (simulation_.done()) break;
+      TANDEM_RETURN_IF_ERROR(simulation_.Step(strategy_.get()));
+    }
+    return {};
+  }
+
+  double played_s() const {
+    constexpr double kSecondsAMicrosecond = 1e-6;
+    return kSecondsAMicrosecond * simulation_.counts().us;
+  }
+
+  // As PlayIntoSteadyState says.
+  std::vector<WorkloadRequest> Found(TierRoom room, SteadyRequests* found) const {
+    std::array<std::vector<WorkloadRequest>, kNumTiers> begun;
+    std::unordered_set<SequenceId> fresh;
+    for (const ScheduledSequence& each : simulation_.state().waiting) fresh.insert(each.id);
+    for (const ScheduledSequence& each : simulation_.state().running) {
+      WorkloadRequest request = requests_[static_cast<size_t>(each.id) - 1];
+      request.made_tokens = std::min(each.num_tokens - request.prompt_tokens, request.output_tokens - 1);
+      request.begun = true;
+      const Tier tier = simulation_.books().tier_of(each.id).value_or(Tier::kGpu);
+      if (each.decoding()) {
+        begun[static_cast<size_t>(tier)].push_back(request);
+      } else {
+        fresh.insert(each.id);
+      }
+    }
+    // The engine may leave a little more free than the strategy does.
+    room.max_cpu_requests = StrategyUsesCpuTier(play_.strategy) ? room.max_num_seqs : 0;
+    Placement placement(room);
+    std::vector<WorkloadRequest> result;
+    std::vector<WorkloadRequest> without_place;
+    for (const std::vector<WorkloadRequest>& of_tier : begun) {
+      for (const WorkloadRequest& request : of_tier) {
+        const std::optional<Tier> tier = placement.Take(NumTokens(request));
+        (tier ? result : without_place).push_back(request);
+        if (tier == Tier::kCpu) ++found->num_in_cpu_tier;
+      }
+    }
+    found->num_begun = static_cast<int64_t>(result.size());
+    const auto add_fresh = [&result](WorkloadRequest request) {
+      request.begun = false;
+      request.made_tokens = 0;
+      result.push_back(request);
+    };
+    for (const WorkloadRequest& request : without_place) add_fresh(request);
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      if (i >= num_submitted_ || fresh.contains(IdOf(i))) add_fresh(requests_[i]);
+    }
+    return result;
+  }
+
+ private:
+  static SequenceId IdOf(size_t index) { return static_cast<SequenceId>(index) + 1; }
+
+  // A queue as long as any strategy looks.
+  void SubmitSome() {
+    const auto enough = static_cast<size_t>(play_.limits.max_num_seqs);
+    for (; num_submitted_ < requests_.size() && simulation_.state().waiting.size() < enough;
+         ++num_submitted_) {
+      const WorkloadRequest& request = requests_[num_submitted_];
+      simulation_.Submit(IdOf(num_submitted_), request.prompt_tokens, request.output_tokens);
+    }
+  }
+
+  const SteadyPlay& play_;
+  const std::unique_ptr<Strategy> strategy_;
+  const std::vector<WorkloadRequest>& requests_;
+  ScheduleSimulation simulation_;
+  size_t num_submitted_ = 0;  // begun, waiting or ended
+  size_t most_to_begin_ = 0;
+};
+
+}  // namespace
 
 int64_t BeginAmidWork(const TierRoom& room, std::vector<WorkloadRequest>* requests) {
-  // What the engine leaves free as well: room to grow in the gpu tier, and a part of the cpu tier.
-  int64_t gpu_free = room.gpu_blocks - room.gpu_blocks / 100 - 1;
-  int64_t cpu_free = room.cpu_blocks - room.cpu_blocks / 20 - 1;
+  Placement placement(room);
   int64_t num_begun = 0;
-  int64_t num_in_cpu_tier = 0;
   for (WorkloadRequest& request : *requests) {
-    if (num_begun == room.max_num_seqs) break;
     // Multiples of the golden ratio: any number of them is spread evenly.
     double whole = 0;
     const double share = std::modf((static_cast<double>(num_begun) + 0.5) * std::numbers::phi, &whole);
     const auto made = static_cast<int64_t>(share * static_cast<double>(request.output_tokens));
-    const int64_t made_tokens = std::clamp<int64_t>(made, 0, request.output_tokens - 1);
-    const int64_t blocks = (request.prompt_tokens + made_tokens + room.block_size - 1) / room.block_size;
-    if (blocks + 1 <= gpu_free) {
-      gpu_free -= blocks + 1;
-    } else if (blocks <= cpu_free && num_in_cpu_tier < room.max_cpu_requests) {
-      cpu_free -= blocks;
-      ++num_in_cpu_tier;
-    } else {
+    request.made_tokens = std::clamp<int64_t>(made, 0, request.output_tokens - 1);
+    request.begun = placement.Take(NumTokens(request)).has_value();
+    if (!request.begun) {
+      request.made_tokens = 0;
       break;
     }
-    request.begun = true;
-    request.made_tokens = made_tokens;
     ++num_begun;
   }
   return num_begun;
+}
+
+Result<SteadyRequests> PlayIntoSteadyState(const TierRoom& room, const SteadyPlay& play,
+                                           std::vector<WorkloadRequest>* requests) {
+  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<Strategy> strategy, CreateStrategy(play.strategy, play.costs));
+  Play played(room, play, std::move(strategy), *requests);
+  TANDEM_RETURN_IF_ERROR(played.Run());
+  SteadyRequests found{.played_s = played.played_s()};
+  *requests = played.Found(room, &found);
+  return found;
 }
 
 }  // namespace tandem

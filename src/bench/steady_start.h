@@ -5,9 +5,13 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "base/result.h"
 #include "bench/workload.h"
+#include "perf/layer_costs.h"
+#include "schedule/schedule_state.h"
 
 namespace tandem {
 
@@ -25,5 +29,26 @@ struct TierRoom {
 // much, the requests found amid their output at a random moment are longer than the mean request; these are
 // not.
 int64_t BeginAmidWork(const TierRoom& room, std::vector<WorkloadRequest>* requests);
+
+// A strategy that plays on from there by predicted times.
+struct SteadyPlay {
+  std::string strategy;
+  ScheduleLimits limits;
+  const LayerCosts* costs = nullptr;
+  double seconds = 120;  // predicted ones; less if half of the requests that had not begun would begin in them
+};
+
+struct SteadyRequests {
+  int64_t num_begun = 0;
+  int64_t num_in_cpu_tier = 0;  // of them
+  double played_s = 0;
+};
+
+// After BeginAmidWork. Plays the work until the tiers hold what the strategy keeps in them, with requests as
+// far as they are found at a random moment. Those that ended in it are taken out of *requests; those that
+// decode come first, begun, the gpu tier's before the cpu tier's; the others have not begun. Errors: a plan
+// that breaks a rule; *requests is then as it was.
+Result<SteadyRequests> PlayIntoSteadyState(const TierRoom& room, const SteadyPlay& play,
+                                           std::vector<WorkloadRequest>* requests);
 
 }  // namespace tandem

@@ -15,6 +15,7 @@
 #include "perf/cost_table.h"
 #include "request/request.h"
 #include "request/request_output.h"
+#include "schedule/schedule_state.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -97,6 +98,7 @@ class Engine {
   // The same corrected by what iterations took so far, as the strategy sees it. Only while no request is
   // there; until UseStrategy.
   virtual const LayerCosts* learned_costs() const = 0;
+  virtual const ScheduleLimits& schedule_limits() const = 0;
 };
 
 }  // namespace tandem

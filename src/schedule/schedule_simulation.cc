@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "perf/iteration_load.h"
-#include "plan/plan_validator.h"
 
 namespace tandem {
 namespace {
@@ -70,13 +69,20 @@ void ScheduleSimulation::Submit(SequenceId id, int64_t prompt_len, int64_t outpu
 }
 
 bool ScheduleSimulation::AddRunning(SequenceId id, Tier tier, int64_t num_tokens, int64_t num_computed,
-                                    int64_t final_tokens) {
+                                    int64_t final_tokens, std::optional<int64_t> prompt_len) {
   const bool decoding = num_computed == num_tokens - 1 && num_computed > 0;
   // A decode has yet to take the block of its newest token; a prompt has all of its own.
   if (!books_.Reserve(id, tier, books_.BlocksFor(decoding ? num_computed : num_tokens))) return false;
-  lengths_[id] = {num_tokens, final_tokens};
+  lengths_[id] = {prompt_len.value_or(num_tokens), final_tokens};
   state_.running.push_back({.id = id, .num_tokens = num_tokens, .num_computed = num_computed});
+  if (prompt_len) CountEnd(lengths_[id]);
   return true;
+}
+
+void ScheduleSimulation::CountEnd(const Lengths& lengths) {
+  shape_.CountEnd(lengths.prompt, lengths.final_tokens - lengths.prompt);
+  state_.prompt_tokens_per_output = shape_.prompt_tokens_per_output();
+  state_.mean_output_tokens = shape_.mean_output_tokens();
 }
 
 bool ScheduleSimulation::AddInFlight(const InFlightCohort& cohort) {
@@ -102,18 +108,25 @@ ScheduledSequence* ScheduleSimulation::Running(SequenceId id) {
   return found == state_.running.end() ? nullptr : &*found;
 }
 
+// Plans admit from the front.
+std::optional<PlannedSequence> ScheduleSimulation::FindWaiting(SequenceId id) const {
+  const auto found = std::find_if(state_.waiting.begin(), state_.waiting.end(),
+                                  [id](const ScheduledSequence& sequence) { return sequence.id == id; });
+  if (found == state_.waiting.end()) return std::nullopt;
+  return PlannedSequence{found->num_tokens, 0, std::nullopt};
+}
+
 Status ScheduleSimulation::CheckLimits(const IterationPlan& plan) const {
   std::unordered_map<SequenceId, PlannedSequence> known;
   for (const ScheduledSequence& each : state_.running)
     known[each.id] = {each.num_tokens, each.num_computed, books_.tier_of(each.id)};
-  for (const ScheduledSequence& each : state_.waiting) known[each.id] = {each.num_tokens, 0, std::nullopt};
   const PlanRules rules{.num_layers = state_.limits.num_layers,
                         .max_rows = state_.limits.max_num_batched_tokens,
                         .max_rider_rows = state_.limits.max_rider_rows,
                         .in_flight = &state_.cohorts,
                         .find_sequence = [&](SequenceId id) -> std::optional<PlannedSequence> {
                           const auto found = known.find(id);
-                          return found == known.end() ? std::nullopt : std::optional(found->second);
+                          return found == known.end() ? FindWaiting(id) : found->second;
                         }};
   TANDEM_RETURN_IF_ERROR(ValidatePlan(plan, rules));
   int64_t transit_tokens = 0;
@@ -156,8 +169,7 @@ void ScheduleSimulation::Advance(SequenceId id, int64_t num_rows, bool samples) 
   ++sequence.num_tokens;
   const Lengths lengths = lengths_.at(id);
   if (sequence.num_tokens < lengths.final_tokens) return;
-  shape_.CountEnd(lengths.prompt, lengths.final_tokens - lengths.prompt);
-  state_.prompt_tokens_per_output = shape_.prompt_tokens_per_output();
+  CountEnd(lengths);
   books_.Release(id);
   lengths_.erase(id);
   ++num_finished_;

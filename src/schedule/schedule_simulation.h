@@ -1,5 +1,6 @@
-// Plays plans against books and queues as the engine does, without model or clock, for tests. A plan that
-// breaks a rule gives an error instead of the next state.
+// Plays plans against books and queues as the engine does, without model or clock: for tests, and to see what
+// a strategy makes of a piece of work (bench/steady_start.h). A plan that breaks a rule gives an error
+// instead of the next state.
 //
 // Riding cohorts join if their CPU attention has ended when the main sub-batch gets to their boundary, by the
 // predicted times: it passes the boundaries evenly, and the CPU has what the rows that are waited for leave
@@ -19,6 +20,7 @@
 #include "kv/capacity_view.h"
 #include "perf/layer_costs.h"
 #include "plan/iteration_plan.h"
+#include "plan/plan_validator.h"
 #include "schedule/schedule_state.h"
 #include "schedule/simulated_cpu.h"
 #include "schedule/strategy.h"
@@ -79,7 +81,10 @@ class ScheduleSimulation {
 
   void Submit(SequenceId id, int64_t prompt_len, int64_t output_len, bool flexible = false);
   // A request that has run: its tokens are `num_tokens`, num_computed of them in the cache. False: no room.
-  bool AddRunning(SequenceId id, Tier tier, int64_t num_tokens, int64_t num_computed, int64_t final_tokens);
+  // With a prompt_len, others like it have ended before, as the engine takes it of requests that begin amid
+  // their output.
+  bool AddRunning(SequenceId id, Tier tier, int64_t num_tokens, int64_t num_computed, int64_t final_tokens,
+                  std::optional<int64_t> prompt_len = std::nullopt);
   // A cohort of running cpu decodes that are amid a token; its attention is done. False: a row is none, or
   // there is no room for its token.
   bool AddInFlight(const InFlightCohort& cohort);
@@ -92,6 +97,7 @@ class ScheduleSimulation {
 
   void set_costs(const LayerCosts* costs) { costs_ = costs; }
   ScheduleState& state() { return state_; }
+  const ScheduleState& state() const { return state_; }
   const SimulatedBooks& books() const { return books_; }
   const SimulationCounts& counts() const { return counts_; }
   int64_t num_finished() const { return num_finished_; }
@@ -103,6 +109,7 @@ class ScheduleSimulation {
     int64_t final_tokens = 0;
   };
   Status CheckLimits(const IterationPlan& plan) const;
+  std::optional<PlannedSequence> FindWaiting(SequenceId id) const;
   Status DropCohorts(const std::vector<CohortId>& dropped);
   // Takes the cohorts through an iteration of `us`. Rows that end their token go to `ended`.
   Status VisitBoundaries(const IterationPlan& plan, double us, std::vector<SequenceId>* ended);
@@ -115,6 +122,7 @@ class ScheduleSimulation {
   Status Reserve(SequenceId id, Tier tier);
   Status Admit(SequenceId id);
   void Advance(SequenceId id, int64_t num_rows, bool samples);
+  void CountEnd(const Lengths& lengths);
   void Count(const IterationPlan& plan);
   ScheduledSequence* Running(SequenceId id);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <deque>
 #include <vector>
@@ -25,8 +26,7 @@ struct ScheduledSequence {
 struct ScheduleLimits {
   int64_t max_num_seqs = 0;            // sequences that hold blocks at once
   int64_t max_num_batched_tokens = 0;  // rows of an iteration
-  // Blocks kept free when a new sequence is admitted, so that those already running can grow for a while
-  // before one of them has to be preempted.
+  // Blocks kept free at least when a new sequence is admitted (ScheduleState::gpu_blocks_to_keep).
   int64_t reserve_blocks = 0;
 
   // The rest matters to strategies that use the cpu tier.
@@ -59,8 +59,18 @@ struct ScheduleState {
   ScheduleLimits limits;
   // What the work to come will be like (schedule/work_shape.h).
   double prompt_tokens_per_output = WorkShape::kUnknown;
+  double mean_output_tokens = 0;  // 0: not known
   // False once CPU attention has failed: nothing more may enter the cpu tier or decode there.
   bool cpu_tier_usable = true;
+
+  // Blocks of the gpu tier kept free when a sequence is admitted beside others, so that those can grow. While
+  // the decodes of a tier take the tokens of one output, whatever their number, one of them ends on average.
+  int64_t gpu_blocks_to_keep(int64_t block_size, int64_t total_blocks) const {
+    constexpr int64_t kMostOfTheTier = 8;  // 1 / 8: of a tiny tier an output may be most
+    const auto output_blocks =
+        static_cast<int64_t>(std::ceil(mean_output_tokens / static_cast<double>(block_size)));
+    return std::max(limits.reserve_blocks, std::min(output_blocks, total_blocks / kMostOfTheTier));
+  }
 
   bool can_ride() const { return limits.max_rider_rows > 0 && limits.max_cohort_rows > 0 && cpu_tier_usable; }
 };

@@ -1,4 +1,5 @@
-// What kind of work the requests of late are: how many prompt tokens go with an output token.
+// What kind of work the requests of late are: how long their outputs, how many prompt tokens go with an
+// output token.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +13,22 @@ class WorkShape {
     constexpr double kKeep = 0.99;
     prompt_tokens_ = kKeep * prompt_tokens_ + static_cast<double>(prompt_len);
     output_tokens_ = kKeep * output_tokens_ + static_cast<double>(num_output);
+    num_ended_ = kKeep * num_ended_ + 1;
   }
   // kUnknown before the first output.
   double prompt_tokens_per_output() const {
     return output_tokens_ > 0 ? prompt_tokens_ / output_tokens_ : kUnknown;
   }
 
+  // 0 before the first end.
+  double mean_output_tokens() const { return num_ended_ > 0 ? output_tokens_ / num_ended_ : 0; }
+
   static constexpr double kUnknown = 4;
 
  private:
   double prompt_tokens_ = 0;
   double output_tokens_ = 0;
+  double num_ended_ = 0;
 };
 
 }  // namespace tandem

@@ -8,8 +8,10 @@ namespace {
 TEST(WorkShapeTest, IsUnknownUntilARequestEnds) {
   WorkShape shape;
   EXPECT_EQ(shape.prompt_tokens_per_output(), WorkShape::kUnknown);
+  EXPECT_EQ(shape.mean_output_tokens(), 0);
   shape.CountEnd(100, 50);
   EXPECT_DOUBLE_EQ(shape.prompt_tokens_per_output(), 2);
+  EXPECT_DOUBLE_EQ(shape.mean_output_tokens(), 50);
 }
 
 TEST(WorkShapeTest, ARequestWithoutOutputDoesNotDivideByZero) {
@@ -34,6 +36,7 @@ TEST(WorkShapeTest, FollowsTheWork) {
   EXPECT_NEAR(shape.prompt_tokens_per_output(), 10, 0.01);
   for (int i = 0; i < 500; ++i) shape.CountEnd(1000, 1000);
   EXPECT_NEAR(shape.prompt_tokens_per_output(), 1, 0.1);
+  EXPECT_NEAR(shape.mean_output_tokens(), 1000, 10);
 }
 
 }  // namespace
