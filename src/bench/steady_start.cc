@@ -55,6 +55,15 @@ int64_t NumTokens(const WorkloadRequest& request) {
   return request.prompt_tokens + request.made_tokens;
 }
 
+// How much of its output the index-th of the begun requests has made.
+void SpreadEvenly(int64_t index, WorkloadRequest* request) {
+  // Multiples of the golden ratio: any number of them is spread evenly.
+  double whole = 0;
+  const double share = std::modf((static_cast<double>(index) + 0.5) * std::numbers::phi, &whole);
+  const auto made = static_cast<int64_t>(share * static_cast<double>(request->output_tokens));
+  request->made_tokens = std::clamp<int64_t>(made, 0, request->output_tokens - 1);
+}
+
 // The requests with the ids 1, 2, ...
 class Play {
  public:
@@ -78,13 +87,21 @@ class Play {
     most_to_begin_ = num_submitted_ + (requests_.size() - num_submitted_) / 2;
   }
 
+  // Until the time is over, then on to a moment at which the cpu tier decodes as many as on average: requests
+  // that are admitted together end together, so their number swings.
   Status Run() {
-    while (played_s() < play_.seconds) {
-      SubmitSome();
-      if (num_submitted_ - simulation_.state().waiting.size() >= most_to_begin_) break;
-      if (simulation_.done()) break;
+    TimeMean mean;
+    while (played_s() < play_.seconds && CanGoOn()) {
+      const double before_us = simulation_.counts().us;
       TANDEM_RETURN_IF_ERROR(simulation_.Step(strategy_.get()));
+      if (played_s() > play_.seconds / 2)
+        mean.Add(static_cast<double>(NumCpuDecodes()), simulation_.counts().us - before_us);
     }
+    const auto distance = [&] { return static_cast<double>(NumCpuDecodes()) - mean.value(); };
+    const bool above = distance() > 0;
+    while (played_s() < 2 * play_.seconds && std::abs(distance()) > 0.5 && (distance() > 0) == above &&
+           CanGoOn())
+      TANDEM_RETURN_IF_ERROR(simulation_.Step(strategy_.get()));
     return {};
   }
 
@@ -100,7 +117,6 @@ class Play {
     for (const ScheduledSequence& each : simulation_.state().waiting) fresh.insert(each.id);
     for (const ScheduledSequence& each : simulation_.state().running) {
       WorkloadRequest request = requests_[static_cast<size_t>(each.id) - 1];
-      request.made_tokens = std::min(each.num_tokens - request.prompt_tokens, request.output_tokens - 1);
       request.begun = true;
       const Tier tier = simulation_.books().tier_of(each.id).value_or(Tier::kGpu);
       if (each.decoding()) {
@@ -114,8 +130,9 @@ class Play {
     Placement placement(room);
     std::vector<WorkloadRequest> result;
     std::vector<WorkloadRequest> without_place;
-    for (const std::vector<WorkloadRequest>& of_tier : begun) {
-      for (const WorkloadRequest& request : of_tier) {
+    for (std::vector<WorkloadRequest>& of_tier : begun) {
+      for (WorkloadRequest& request : of_tier) {
+        SpreadEvenly(static_cast<int64_t>(result.size()), &request);
         const std::optional<Tier> tier = placement.Take(NumTokens(request));
         (tier ? result : without_place).push_back(request);
         if (tier == Tier::kCpu) ++found->num_in_cpu_tier;
@@ -135,6 +152,29 @@ class Play {
   }
 
  private:
+  class TimeMean {
+   public:
+    void Add(double value, double us) {
+      sum_ += value * us;
+      us_ += us;
+    }
+    double value() const { return us_ > 0 ? sum_ / us_ : 0; }
+
+   private:
+    double sum_ = 0;
+    double us_ = 0;
+  };
+
+  int64_t NumCpuDecodes() const {
+    const auto& running = simulation_.state().running;
+    return std::count_if(running.begin(), running.end(), [this](const ScheduledSequence& each) {
+      return each.decoding() && simulation_.books().tier_of(each.id) == Tier::kCpu;
+    });
+  }
+  bool CanGoOn() {
+    SubmitSome();
+    return !simulation_.done() && num_submitted_ - simulation_.state().waiting.size() < most_to_begin_;
+  }
   static SequenceId IdOf(size_t index) { return static_cast<SequenceId>(index) + 1; }
 
   // A queue as long as any strategy looks.
@@ -161,11 +201,7 @@ int64_t BeginAmidWork(const TierRoom& room, std::vector<WorkloadRequest>* reques
   Placement placement(room);
   int64_t num_begun = 0;
   for (WorkloadRequest& request : *requests) {
-    // Multiples of the golden ratio: any number of them is spread evenly.
-    double whole = 0;
-    const double share = std::modf((static_cast<double>(num_begun) + 0.5) * std::numbers::phi, &whole);
-    const auto made = static_cast<int64_t>(share * static_cast<double>(request.output_tokens));
-    request.made_tokens = std::clamp<int64_t>(made, 0, request.output_tokens - 1);
+    SpreadEvenly(num_begun, &request);
     request.begun = placement.Take(NumTokens(request)).has_value();
     if (!request.begun) {
       request.made_tokens = 0;

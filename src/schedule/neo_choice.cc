@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "schedule/neo_planner.h"
+#include "schedule/row_tiles.h"
 
 namespace tandem {
 namespace {
@@ -16,6 +17,38 @@ constexpr double kBeyondRounding = 1 + 1e-9;
 constexpr double kAboutTheSameTime = 1.05;
 
 }  // namespace
+
+// Of the main sub-batch, with those that ride at a boundary.
+int64_t NeoPlanner::RowsBesidePrefill(const Candidate& candidate) const {
+  const int64_t num_visits = costs_.num_layers() + 1;
+  // Few cohorts, or one, are at few boundaries.
+  const bool everywhere = 2 * static_cast<int64_t>(riders_.cohorts().size()) >= num_visits;
+  const int64_t num_riders = everywhere ? (riders_.num_rows() + num_visits - 1) / num_visits : 0;
+  return candidate.load.main_rows() - candidate.load.prefill_tokens + num_riders;
+}
+
+// Cpu rows of the main sub-batch and riders come on top of a budget that filled its tiles without them: a few
+// rows would cost another tile.
+void NeoPlanner::FillTiles(Candidate* candidate) const {
+  const int64_t budget = candidate->prefill_tokens;
+  const int64_t others = RowsBesidePrefill(*candidate);
+  // The end of what there is to prefill is not put off.
+  const bool is_all = budget >= prefills_.num_tokens() && prefills_.ends_prompts();
+  if (budget == 0 || is_all || others == 0) return;
+  const int64_t num_cpu_rows = candidate->load.main_cpu_rows + candidate->load.cohort_rows;
+  const int64_t most = max_iteration_us_ > 0
+                           ? budget
+                           : std::max(budget, std::min(prefills_.num_tokens(), rows_left_ - num_cpu_rows));
+  int64_t whole = NearestWholeTiles(others + budget) - others;
+  if (whole > most) whole = (others + most) / RowTileOf(others + most) * RowTileOf(others + most) - others;
+  if (whole <= 0 || whole == budget) return;
+  IterationLoad with_budget;
+  prefills_.AddTo(budget, costs_, &with_budget);
+  candidate->prefill_tokens = whole;
+  candidate->load.num_sampled -= with_budget.num_sampled;
+  candidate->load.swapped_tokens -= with_budget.swapped_tokens;
+  prefills_.AddTo(whole, costs_, &candidate->load);
+}
 
 NeoPlanner::Candidate NeoPlanner::WithoutCpuRows(int64_t budget) const {
   Candidate candidate{.prefill_tokens = budget, .load = gpu_load_};
@@ -33,6 +66,7 @@ NeoPlanner::Candidate NeoPlanner::WithHiddenRows(int64_t budget, const FillLimit
     left.max_rows -= candidate.load.cohort_rows;
   }
   candidate.fill = FillHiddenRows(cpu_rows_, costs_, left, &candidate.load);
+  FillTiles(&candidate);
   Price(&candidate);
   return candidate;
 }
@@ -47,6 +81,7 @@ NeoPlanner::Candidate NeoPlanner::WithAllRows(int64_t budget, int64_t num_rows) 
     candidate.fill = SplitRows(cpu_rows_, num_rows, costs_,
                                cpu_use_ == CpuUse::kUnified ? 0 : max_cohort_rows, &candidate.load);
   }
+  FillTiles(&candidate);
   Price(&candidate);
   return candidate;
 }
@@ -91,7 +126,10 @@ IterationLoad NeoPlanner::MeanLoadOf(const Candidate& candidate) const {
 // Where the oldest cpu decode has to wait, nobody new is admitted: the work that keeps it waiting runs out.
 void NeoPlanner::ConsiderHiddenRows(int64_t budget) {
   if (cpu_rows_.empty() && (riders_.cohorts().empty() || rides_)) {
-    Consider(WithoutCpuRows(budget));
+    Candidate candidate = WithoutCpuRows(budget);
+    FillTiles(&candidate);
+    Price(&candidate);
+    Consider(candidate);
     return;
   }
   const int64_t begun = std::min(budget, prefills_.num_begun_tokens());
@@ -119,7 +157,8 @@ void NeoPlanner::ConsiderHiddenRows(int64_t budget) {
       Consider(candidate);
     }
     if (force_oldest || max_cohort_rows == 0) continue;
-    const int64_t reduced = ReducePrefills(candidate);
+    const int64_t others = RowsBesidePrefill(candidate);
+    const int64_t reduced = WholeTilesOf(others + ReducePrefills(candidate)) - others;
     if (reduced < budget) Consider(fill(reduced, max_cohort_rows, false, rows_left_));
   }
 }

@@ -6,6 +6,7 @@
 #include <cstddef>
 
 #include "schedule/decode_room.h"
+#include "schedule/row_tiles.h"
 
 namespace tandem {
 namespace {
@@ -29,15 +30,6 @@ constexpr double kLeastPrefillWorth = 0.25;
 constexpr double kAboutFlat = 1.02;
 // Waiting requests that are asked for their length when none runs.
 constexpr size_t kLookAhead = 16;
-// Up to here more rows cost next to nothing.
-constexpr int64_t kFewRows = 64;
-
-// Products are made in tiles of rows: those of a tile that has been begun cost as much as all of it. Tiles
-// are the larger the more rows there are.
-int64_t TileOf(int64_t num_rows) {
-  if (num_rows <= 256) return 16;
-  return num_rows <= 384 ? 64 : 128;
-}
 
 }  // namespace
 
@@ -313,10 +305,7 @@ std::vector<int64_t> NeoPlanner::PrefillBudgets() const {
   std::vector<int64_t> budgets{most};
   const auto add = [&](int64_t budget) { budgets.push_back(std::clamp<int64_t>(budget, 1, most)); };
   const auto in_whole_tiles = [&](int64_t budget) {
-    const int64_t num_rows = gpu_load_.gpu_decode_rows + budget;
-    if (num_rows <= kFewRows) return budget;
-    const int64_t tile = TileOf(num_rows);
-    const int64_t whole = (num_rows + tile / 2) / tile * tile - gpu_load_.gpu_decode_rows;
+    const int64_t whole = NearestWholeTiles(gpu_load_.gpu_decode_rows + budget) - gpu_load_.gpu_decode_rows;
     return whole > 0 ? whole : budget;
   };
   for (const double share : {0.25, 0.5, 1.0, 2.0})

@@ -112,6 +112,8 @@ class NeoPlanner {
   Candidate WithoutCpuRows(int64_t budget) const;
   Candidate WithHiddenRows(int64_t budget, const FillLimits& limits) const;
   Candidate WithAllRows(int64_t budget, int64_t num_rows) const;
+  int64_t RowsBesidePrefill(const Candidate& candidate) const;
+  void FillTiles(Candidate* candidate) const;
   void AddOwnVisits(int64_t max_rows, Candidate* candidate) const;
   IterationLoad MeanLoadOf(const Candidate& candidate) const;
   double TokensOf(const Candidate& candidate) const;

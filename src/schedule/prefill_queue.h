@@ -35,6 +35,10 @@ class PrefillQueue {
                int64_t max_rows, TierBooks* books);
 
   int64_t num_tokens() const { return token_sums_.back(); }
+  // Whether it holds whole prompts only, to their ends.
+  bool ends_prompts() const {
+    return items_.empty() || items_.back().start + items_.back().num_tokens == items_.back().end;
+  }
   // Of prompts already begun; a smaller budget admits nobody.
   int64_t num_begun_tokens() const { return token_sums_[num_begun_]; }
   // Tokens up to the last chunk that stays in the gpu tier: a smaller budget also cuts those.

@@ -116,38 +116,6 @@ Measured Play(const char* name, const AnalyticCosts& costs, const Steady& steady
   return measured;
 }
 
-struct Row {
-  const char* label;
-  int64_t output_len;
-  int64_t riding_rows;
-  int64_t auto_rows;
-  double async_at_least;  // over gpu-only
-};
-
-TEST(SteadyStateTest, AsyncBeatsGpuOnlyAndAutoTheBestOfThem) {
-  constexpr int64_t kHiddenRows = 40;
-  const std::array rows = {Row{"200 out", 200, 550, 50, 0.95}, Row{"400 out", 400, 450, 450, 1.05},
-                           Row{"800 out", 800, 350, 350, 1.2}, Row{"1600 out", 1600, 300, 300, 1.25}};
-  for (const Row& row : rows) {
-    std::printf("%s\n", row.label);
-    const AnalyticCosts costs = SmallSlice();
-    const auto play = [&](const char* name, int64_t cpu_rows) {
-      return Play(name, costs, {.output_len = row.output_len, .cpu_rows = cpu_rows}).tokens_per_s;
-    };
-    const double gpu_only = play("gpu-only", 0);
-    const double asymmetric = play("asymmetric", kHiddenRows);
-    const double async = play("async", row.riding_rows);
-    const double apex = play("apex", row.riding_rows);
-    const double best = play("auto", row.auto_rows);
-    std::printf("  over gpu-only: asymmetric %.3f, async %.3f, apex %.3f, auto %.3f\n", asymmetric / gpu_only,
-                async / gpu_only, apex / gpu_only, best / gpu_only);
-    // The short run of a sanitized build counts before it is quite steady.
-    const double margin = kSanitized ? 0.9 : 1.0;
-    EXPECT_GE(async / gpu_only, margin * row.async_at_least) << row.label;
-    EXPECT_GE(best, margin * 0.97 * std::max({gpu_only, asymmetric, async})) << row.label;
-  }
-}
-
 SteadyWork WorkOf(const Steady& steady) {
   const auto prompt_len = static_cast<double>(steady.prompt_len);
   const auto output_len = static_cast<double>(steady.output_len);
@@ -159,6 +127,38 @@ SteadyWork WorkOf(const Steady& steady) {
           .max_cpu_rows = 400,
           .max_rows = 2048,
           .num_cohorts = 33};
+}
+
+struct Row {
+  const char* label;
+  int64_t output_len;
+  int64_t riding_rows;
+  int64_t auto_rows;
+  double async_at_least;  // over gpu-only
+};
+
+TEST(SteadyStateTest, AsyncBeatsGpuOnlyAndAutoTheBestOfThem) {
+  const std::array rows = {Row{"200 out", 200, 550, 50, 0.95}, Row{"400 out", 400, 450, 450, 1.05},
+                           Row{"800 out", 800, 350, 350, 1.2}, Row{"1600 out", 1600, 300, 300, 1.25}};
+  for (const Row& row : rows) {
+    std::printf("%s\n", row.label);
+    const AnalyticCosts costs = SmallSlice();
+    const auto play = [&](const char* name, int64_t cpu_rows) {
+      return Play(name, costs, {.output_len = row.output_len, .cpu_rows = cpu_rows}).tokens_per_s;
+    };
+    const double gpu_only = play("gpu-only", 0);
+    const int64_t hidden_rows = SteadyCpuRows("asymmetric", WorkOf({.output_len = row.output_len}), costs);
+    const double asymmetric = play("asymmetric", hidden_rows);
+    const double async = play("async", row.riding_rows);
+    const double apex = play("apex", row.riding_rows);
+    const double best = play("auto", row.auto_rows);
+    std::printf("  over gpu-only: asymmetric %.3f, async %.3f, apex %.3f, auto %.3f\n", asymmetric / gpu_only,
+                async / gpu_only, apex / gpu_only, best / gpu_only);
+    // The short run of a sanitized build counts before it is quite steady.
+    const double margin = kSanitized ? 0.9 : 1.0;
+    EXPECT_GE(async / gpu_only, margin * row.async_at_least) << row.label;
+    EXPECT_GE(best, margin * 0.97 * std::max({gpu_only, asymmetric, async})) << row.label;
+  }
 }
 
 TEST(SteadyStateTest, TheCpuTierHoldsWhatTheStrategyTendsTo) {
@@ -258,6 +258,50 @@ TEST(SteadyStateTest, ChunksFillTilesOfRows) {
       }
       ASSERT_TRUE(simulation.Apply(plan).ok());
     }
+  }
+}
+
+// The few cpu rows of the main sub-batch and riders belong to its tiles.
+TEST(SteadyStateTest, ChunksFillTilesBesideCpuRows) {
+  const AnalyticCosts costs = SmallSlice();
+  const ScheduleLimits limits{.max_num_seqs = 512,
+                              .max_num_batched_tokens = 2048,
+                              .reserve_blocks = 8,
+                              .num_layers = costs.layers,
+                              .max_transit_tokens = 16384,
+                              .max_cohort_rows = 512,
+                              .max_rider_rows = 512};
+  struct Case {
+    const char* strategy;
+    double prompt_tokens_per_output;
+    int64_t cpu_rows;
+  };
+  for (const Case& each :
+       {Case{"asymmetric", 5, 50}, Case{"full-offload", 5, 60}, Case{"async", 1.25, 330}}) {
+    SCOPED_TRACE(each.strategy);
+    ScheduleSimulation simulation(SimulatedBooks(kBlock, 60'000 / kBlock, 800'000 / kBlock), limits, &costs);
+    SequenceId id = 0;
+    while (id < 21) simulation.AddRunning(++id, Tier::kGpu, 1200, 1199, 3000);
+    for (int64_t i = 0; i < each.cpu_rows; ++i) simulation.AddRunning(++id, Tier::kCpu, 1200, 1199, 3000);
+    for (int i = 0; i < 8; ++i) simulation.Submit(++id, 9000, 100);
+    auto strategy = CreateStrategy(each.strategy, &costs).value();
+    int64_t num_with_both = 0;
+    for (int i = 0; i < 60; ++i) {
+      simulation.state().prompt_tokens_per_output = each.prompt_tokens_per_output;
+      const IterationPlan plan = strategy->Plan(simulation.state(), simulation.books());
+      int64_t riders = 0;
+      for (const CohortStep& step : plan.cohorts)
+        riders += step.rides ? static_cast<int64_t>(step.rows.size()) : 0;
+      const bool staggered = 2 * static_cast<int64_t>(plan.cohorts.size()) > costs.layers + 2;
+      const int64_t num_rows =
+          plan.main.num_rows() + (staggered ? (riders + costs.layers) / (costs.layers + 1) : 0);
+      if (!plan.main.prefills.empty() && num_rows > 64 && (riders == 0 || staggered)) {
+        EXPECT_EQ(num_rows % (num_rows > 384 ? 128 : num_rows > 256 ? 64 : 16), 0) << num_rows;
+        num_with_both += riders > 0 || !plan.main.cpu_decodes.empty() ? 1 : 0;
+      }
+      ASSERT_TRUE(simulation.Apply(plan).ok());
+    }
+    EXPECT_GT(num_with_both, 5);
   }
 }
 
