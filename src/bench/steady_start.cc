@@ -23,7 +23,7 @@ class Placement {
   explicit Placement(const TierRoom& room)
       : block_size_(room.block_size),
         gpu_free_(room.gpu_blocks - room.gpu_blocks / 100 - 1),
-        cpu_free_(room.cpu_blocks - room.cpu_blocks / 20 - 1),
+        cpu_free_(room.cpu_blocks - room.cpu_blocks / 100 - 1),
         requests_left_(room.max_num_seqs),
         cpu_requests_left_(room.max_cpu_requests) {}
 
@@ -87,20 +87,25 @@ class Play {
     most_to_begin_ = num_submitted_ + (requests_.size() - num_submitted_) / 2;
   }
 
-  // Until the time is over, then on to a moment at which the cpu tier decodes as many as on average: requests
-  // that are admitted together end together, so their number swings.
+  // Until the time is over, then on to a moment at which both tiers decode as many as on average: requests
+  // that are admitted together end together, so their numbers swing.
   Status Run() {
-    TimeMean mean;
+    TimeMean gpu;
+    TimeMean cpu;
     while (played_s() < play_.seconds && CanGoOn()) {
       const double before_us = simulation_.counts().us;
       TANDEM_RETURN_IF_ERROR(simulation_.Step(strategy_.get()));
-      if (played_s() > play_.seconds / 2)
-        mean.Add(static_cast<double>(NumCpuDecodes()), simulation_.counts().us - before_us);
+      if (played_s() < play_.seconds / 2) continue;
+      gpu.Add(NumDecodes(Tier::kGpu), simulation_.counts().us - before_us);
+      cpu.Add(NumDecodes(Tier::kCpu), simulation_.counts().us - before_us);
     }
-    const auto distance = [&] { return static_cast<double>(NumCpuDecodes()) - mean.value(); };
-    const bool above = distance() > 0;
-    while (played_s() < 2 * play_.seconds && std::abs(distance()) > 0.5 && (distance() > 0) == above &&
-           CanGoOn())
+    const bool above = NumDecodes(Tier::kCpu) > cpu.value();
+    const auto is_usual = [&] {
+      const double num_cpu = NumDecodes(Tier::kCpu);
+      return NumDecodes(Tier::kGpu) > gpu.value() - 1 &&
+             (std::abs(num_cpu - cpu.value()) < 1 || (num_cpu > cpu.value()) != above);
+    };
+    while (played_s() < 2 * play_.seconds && !is_usual() && CanGoOn())
       TANDEM_RETURN_IF_ERROR(simulation_.Step(strategy_.get()));
     return {};
   }
@@ -165,11 +170,12 @@ class Play {
     double us_ = 0;
   };
 
-  int64_t NumCpuDecodes() const {
+  double NumDecodes(Tier tier) const {
     const auto& running = simulation_.state().running;
-    return std::count_if(running.begin(), running.end(), [this](const ScheduledSequence& each) {
-      return each.decoding() && simulation_.books().tier_of(each.id) == Tier::kCpu;
-    });
+    return static_cast<double>(
+        std::count_if(running.begin(), running.end(), [&](const ScheduledSequence& each) {
+          return each.decoding() && simulation_.books().tier_of(each.id) == tier;
+        }));
   }
   bool CanGoOn() {
     SubmitSome();

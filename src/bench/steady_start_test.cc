@@ -55,8 +55,8 @@ TEST(SteadyStart, TheFirstRequestsFillBothTiers) {
     EXPECT_LT(request.made_tokens, request.output_tokens);
     blocks += (request.prompt_tokens + request.made_tokens + 15) / 16;
   }
-  EXPECT_LE(blocks, 1400 - 50);
-  EXPECT_GE(blocks, 1400 - 50 - 2 * 30 - 20);
+  EXPECT_LE(blocks, 1400 - 14);
+  EXPECT_GE(blocks, 1400 - 14 - 2 * 30 - 20);
 }
 
 TEST(SteadyStart, TheCpuTierBeginsWithNoMoreThanTheStrategyKeepsThere) {

@@ -37,7 +37,7 @@ bool EngineLoop::AssumeComputed(Request* request) {
   const int64_t num_gpu_sequences =
       std::count_if(state_.running.begin(), state_.running.end(),
                     [this](const ScheduledSequence& each) { return cache_->tier_of(each.id) == Tier::kGpu; });
-  constexpr int64_t kFreeShareOfCpuTier = 20;
+  constexpr int64_t kFreeShareOfCpuTier = 100;
   Tier tier = Tier::kGpu;
   if (!leaves_free(Tier::kGpu, options_.limits.reserve_blocks + num_gpu_sequences)) {
     tier = Tier::kCpu;
