@@ -146,6 +146,7 @@ def metrics(result, base, bound_result):
         "steady tok/s": (steady, 1),
         "x gpu-only, steady": (ratio(steady, base.get("steady_output_throughput")), 2),
         "prefill share, steady": (result.get("steady_prefill_share"), 2),
+        "in balance tok/s": (result.get("balanced_output_throughput"), 1),
         "s/token": (result.get("mean_per_token_latency_s"), 4),
         "tpot p50 ms": (result.get("median_tpot_ms"), 1),
         "tpot p99 ms": (result.get("p99_tpot_ms"), 1),

@@ -16,6 +16,7 @@
 #include "base/dtype.h"
 #include "base/duration_histogram.h"
 #include "base/param_error.h"
+#include "bench/balanced_throughput.h"
 #include "bench/distribution.h"
 #include "bench/online_report.h"
 #include "bench/run_totals.h"
@@ -198,6 +199,27 @@ void AddBoundFields(const BenchConditions& conditions, const BenchRun& run, orde
   to["upper_bound_throughput"] = bound.upper_bound;
 }
 
+// Of a window amid the work.
+void AddBalancedField(const BenchConditions& conditions, const BenchRun& run, ordered_json* report) {
+  ordered_json& to = *report;
+  to["balanced_output_throughput"] = nullptr;
+  const std::vector<WorkloadRequest> requests = CountedRequests(run);
+  if (run.costs == nullptr || !run.engine || !run.window || requests.empty()) return;
+  // Where requests come in their own time, nothing says how many there should be.
+  if (conditions.mode != "offline") return;
+  const ordered_json& tokens = to["iteration_tokens"];
+  if (tokens.is_null()) return;
+  const EngineStats& before = run.engine->before;
+  const EngineStats& after = run.engine->after;
+  const WindowWork work = {.seconds = run.window->seconds(),
+                           .iterations = static_cast<double>(after.iterations - before.iterations),
+                           .prefill_tokens = tokens["prefill"],
+                           .gpu_tier_tokens = tokens["gpu_tier"],
+                           .cpu_tier_tokens = tokens["cpu_tier"]};
+  if (const auto balanced = BalancedThroughput(*run.costs, MeanLengthsOf(requests), work))
+    to["balanced_output_throughput"] = *balanced;
+}
+
 ordered_json ConditionsToJson(const BenchConditions& conditions) {
   const EngineOptions& engine = conditions.engine;
   ordered_json json = {
@@ -295,6 +317,7 @@ ordered_json MakeBenchReport(const BenchConditions& conditions, const BenchRun& 
   report["mean_per_token_latency_s"] = per_token ? ordered_json(per_token->mean) : ordered_json(nullptr);
   AddEngineFields(conditions, run, &report);
   AddBoundFields(conditions, run, &report);
+  AddBalancedField(conditions, run, &report);
   report["machine"] = machine;
   return report;
 }

@@ -142,6 +142,9 @@ std::string FormatBenchTable(const ordered_json& report) {
     rows.Add("steady throughput", "steady_output_throughput", 1,
              "tok/s (from 20 % to 80 % of the output tokens)");
     rows.Add("prefill in that time", "steady_prefill_share", 2, "of the run's mean");
+  } else if (has_engine && !is_online) {
+    rows.Add("prompts for these outputs", "steady_prefill_share", 2, "of the workload's");
+    rows.Add("in balance", "balanced_output_throughput", 1, "tok/s (from measured costs)");
   }
   if (has_engine) {
     rows.Add("ideal gpu-only", "ideal_gpu_only_throughput", 1, "tok/s (from measured costs)");

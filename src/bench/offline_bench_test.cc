@@ -182,6 +182,18 @@ TEST(OfflineBench, AWindowBeginsWithWhatTheStrategyKeepsInTheTiers) {
   }
   EXPECT_GE(num_begun, 4);
   EXPECT_LE(num_begun, 24);
+  // These prompts are short: the few that are too many or too few take little time.
+  BenchConditions conditions;
+  conditions.engine = engine->options();
+  conditions.mode = "offline";
+  const nlohmann::ordered_json report = MakeBenchReport(conditions, *run, {});
+  const double throughput = report["output_throughput"];
+  if (report["balanced_output_throughput"].is_null()) {
+    const double share = report["steady_prefill_share"];
+    EXPECT_TRUE(share < 0.6 || share > 1.7) << share;
+  } else {
+    EXPECT_NEAR(report["balanced_output_throughput"], throughput, 0.3 * throughput);
+  }
 }
 
 TEST(OfflineBench, InAClosedLoopNobodyWaits) {

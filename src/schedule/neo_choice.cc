@@ -23,7 +23,7 @@ int64_t NeoPlanner::RowsBesidePrefill(const Candidate& candidate) const {
   const int64_t num_visits = costs_.num_layers() + 1;
   // Few cohorts, or one, are at few boundaries.
   const bool everywhere = 2 * static_cast<int64_t>(riders_.cohorts().size()) >= num_visits;
-  const int64_t num_riders = everywhere ? (riders_.num_rows() + num_visits - 1) / num_visits : 0;
+  const int64_t num_riders = everywhere ? riders_.usual_rows() : 0;
   return candidate.load.main_rows() - candidate.load.prefill_tokens + num_riders;
 }
 

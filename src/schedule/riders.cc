@@ -57,6 +57,20 @@ int64_t Riders::num_rows() const {
   return sum;
 }
 
+int64_t Riders::usual_rows() const {
+  int64_t num_rows = static_cast<int64_t>(entering_.size());
+  int64_t num_boundaries = entering_.empty() ? 0 : 1;
+  // Furthest first: those at the same boundary follow each other.
+  int64_t cursor = kEntry - 1;
+  for (const Cohort& cohort : cohorts_) {
+    if (cohort.parked) continue;
+    num_rows += cohort.num_rows;
+    if (cohort.cursor() != cursor) ++num_boundaries;
+    cursor = cohort.cursor();
+  }
+  return num_boundaries == 0 ? 0 : (num_rows + num_boundaries - 1) / num_boundaries;
+}
+
 void Riders::AddTo(size_t own_begin, size_t own_end, const LayerCosts& costs, IterationLoad* load) const {
   const int64_t main_rows = load->main_rows();
   const double main_us = costs.LinearUs(main_rows);

@@ -49,6 +49,8 @@ class Riders {
 
   // Rows of all cohorts, those that enter included.
   int64_t num_rows() const;
+  // At a boundary where any would ride.
+  int64_t usual_rows() const;
 
   // The visits that the entering rows and all cohorts but [own_begin, own_end) make if the CPU is in time.
   // load: has the main sub-batch, which is not empty.

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <cstdio>
+#include <set>
 #include <string>
 
 #include "base/sanitizers.h"
@@ -290,11 +291,16 @@ TEST(SteadyStateTest, ChunksFillTilesBesideCpuRows) {
       simulation.state().prompt_tokens_per_output = each.prompt_tokens_per_output;
       const IterationPlan plan = strategy->Plan(simulation.state(), simulation.books());
       int64_t riders = 0;
-      for (const CohortStep& step : plan.cohorts)
-        riders += step.rides ? static_cast<int64_t>(step.rows.size()) : 0;
-      const bool staggered = 2 * static_cast<int64_t>(plan.cohorts.size()) > costs.layers + 2;
+      std::set<int64_t> boundaries;
+      for (const CohortStep& step : plan.cohorts) {
+        if (!step.rides || step.visits.empty()) continue;
+        riders += static_cast<int64_t>(step.rows.size());
+        boundaries.insert(step.cursor);
+      }
+      const auto num_boundaries = static_cast<int64_t>(boundaries.size());
+      const bool staggered = 2 * num_boundaries > costs.layers + 2;
       const int64_t num_rows =
-          plan.main.num_rows() + (staggered ? (riders + costs.layers) / (costs.layers + 1) : 0);
+          plan.main.num_rows() + (staggered ? (riders + num_boundaries - 1) / num_boundaries : 0);
       if (!plan.main.prefills.empty() && num_rows > 64 && (riders == 0 || staggered)) {
         EXPECT_EQ(num_rows % (num_rows > 384 ? 128 : num_rows > 256 ? 64 : 16), 0) << num_rows;
         num_with_both += riders > 0 || !plan.main.cpu_decodes.empty() ? 1 : 0;
