@@ -42,7 +42,7 @@ bool EngineLoop::AssumeComputed(Request* request) {
   if (!leaves_free(Tier::kGpu, options_.limits.reserve_blocks + num_gpu_sequences)) {
     tier = Tier::kCpu;
     if (!StrategyUsesCpuTier(strategy_->name()) || !state_.cpu_tier_usable ||
-        !leaves_free(Tier::kCpu, cache_->total_blocks(Tier::kCpu) / kFreeShareOfCpuTier))
+        !leaves_free(Tier::kCpu, cache_->total_blocks(Tier::kCpu) / kFreeShareOfCpuTier + 1))
       return false;
   }
   if (!cache_->Reserve(request->id, tier, num_tokens)) return false;
