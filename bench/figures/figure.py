@@ -110,11 +110,13 @@ def measure(args, figures):
 
 def note_of(panels):
     """Below a figure: where and how it was measured."""
-    kinds = " and ".join(sorted({data.kinds_of_run() for data in panels}))
+    kinds = " and ".join(sorted({kind for data in panels for kind in data.kinds_of_run().split(" and ")}))
+    cells = [cell for data in panels for line in data.cells.values() for cell in line.values()]
+    balanced = any(cell.balanced for cell in cells)
+    throughput = "; throughput with the prompts that belong to the outputs" if balanced else ""
     sources = ", ".join(sorted({name for data in panels for name in data.files()}))
-    doubtful = any(cell.doubtful for data in panels for line in data.cells.values() for cell in line.values())
-    hollow = "; hollow: see the table" if doubtful else ""
-    return f"Not the papers' cards: see the titles. {kinds.capitalize()}{hollow}.\n{sources}"
+    hollow = "; hollow: see the table" if any(cell.doubtful for cell in cells) else ""
+    return f"Not the papers' cards: see the titles. {kinds.capitalize()}{throughput}{hollow}.\n{sources}"
 
 
 def draw(args, figures):

@@ -21,6 +21,12 @@ class Cell:
     """The runs of one strategy at one point."""
 
     runs: list
+    # All cells of the point say what their windows would have made in balance (bench report): that is compared.
+    balanced: bool = False
+
+    @property
+    def throughput_name(self):
+        return "balanced_output_throughput" if self.balanced else "output_throughput"
 
     def spread(self, name="output_throughput"):
         return repeats.spread_of(run.get(name) for run in self.runs)
@@ -63,7 +69,7 @@ class Cell:
         if self.done_share < DONE_SHARE:
             found.append(f"{self.done_share:.0%} of the requests were done in time")
         share = self.prefill_share
-        if share is not None and not PREFILL_SHARES[0] <= share <= PREFILL_SHARES[1]:
+        if not self.balanced and share is not None and not PREFILL_SHARES[0] <= share <= PREFILL_SHARES[1]:
             found.append(f"the window has {share:.2f} of the prompts of its outputs")
         if dropped := max(run.get("dropped") or 0 for run in self.runs):
             found.append(f"{dropped} requests were too long for it and were left out")
@@ -80,10 +86,13 @@ class PanelData:
     def xs(self):
         return [point.x for point in self.panel.points if any(point.x in line for line in self.cells.values())]
 
-    def ratio(self, strategy, x, name="output_throughput"):
-        """Spread relative to the baseline's median, or None."""
+    def ratio(self, strategy, x):
+        """Spread of throughput relative to the baseline's median, or None."""
         cell, base = self.cells.get(strategy, {}).get(x), self.cells.get(self.panel.baseline, {}).get(x)
-        if cell is None or base is None or not base.median(name) or cell.spread(name) is None:
+        if cell is None or base is None:
+            return None
+        name = cell.throughput_name
+        if not base.median(name) or cell.spread(name) is None:
             return None
         spread, scale = cell.spread(name), base.median(name)
         return repeats.Spread(spread.median / scale, spread.minimum / scale, spread.maximum / scale, spread.count)
@@ -159,6 +168,11 @@ def collect(panel, files):
             else:
                 data.missing.append((strategy, point.x))
     data.cells = {strategy: line for strategy, line in data.cells.items() if line}
+    for point in panel.points:
+        cells = [line[point.x] for line in data.cells.values() if point.x in line]
+        balanced = all(run.get("balanced_output_throughput") for cell in cells for run in cell.runs)
+        for cell in cells:
+            cell.balanced = balanced
     return data
 
 

@@ -123,8 +123,8 @@ def draw_bounds(axis, data, positions, width=None):
         for x, position in positions.items():
             base = data.cells.get(data.panel.baseline, {}).get(x)
             bound = data.bound(x, name)
-            if base and bound and base.median():
-                points.append((position, bound / base.median()))
+            if base and bound and base.median(base.throughput_name):
+                points.append((position, bound / base.median(base.throughput_name)))
         if not points:
             continue
         xs, ys = zip(*points, strict=True)
@@ -215,7 +215,7 @@ def draw_relative_bars(axis, data, mark):
                 label=panel.label(strategy),
             )
             inside = "black" if cell.doubtful or ":" in strategy else "white"
-            axis.text(at, 0.03, f"{cell.median():.0f}", ha="center", va="bottom", fontsize=6.5, color=inside)
+            axis.text(at, 0.03, f"{cell.median(cell.throughput_name):.0f}", ha="center", va="bottom", fontsize=6.5, color=inside)
     draw_bounds(axis, data, positions, width=0.42)
     if mark and mark["kind"] == "ranges":
         for entry in mark["ranges"]:

@@ -19,11 +19,14 @@ def format_spread(spread, form):
 
 
 def throughput_cell(data, strategy, x):
-    """tok/s (times the baseline), with * where something is to be said."""
+    """tok/s, in balance where that is another number (times the baseline), with * where something is to be said."""
     cell = data.cells.get(strategy, {}).get(x)
     if cell is None:
         return "not measured"
     text = format_spread(cell.spread(), ".0f")
+    in_balance = format_spread(cell.spread(cell.throughput_name), ".0f")
+    if in_balance != text:
+        text += f" → {in_balance}"
     ratio = data.ratio(strategy, x)
     if ratio and strategy != data.panel.baseline:
         text += f" (**{ratio.median:.2f}x**)"

@@ -164,6 +164,26 @@ class Data(unittest.TestCase):
         # A whole run has all of its prompts, however they lay in its middle.
         self.assertIsNone(self.collect("neo9", 2, MEASURED).cells["asymmetric"][45].prefill_share)
 
+    def test_windows_are_compared_in_balance_where_all_of_a_point_say_it(self):
+        path = self.folder / "all.json"
+        write_everything(path)
+        content = json.loads(path.read_text())
+        for row in content["rows"]:
+            for name, run in row["runs"].items():
+                run["result"] |= {"steady_prefill_share": 1.3 if name == "auto" else 0.9}
+                run["result"]["balanced_output_throughput"] = 400.0 if name == "auto" else 190.0
+        path.write_text(json.dumps(content))
+        data = self.collect("neo9", 1, path)
+        self.assertAlmostEqual(data.ratio("auto", 200).median, 400 / 190)
+        self.assertIn("320 → 400 (**2.11x**)", figure_tables.throughput_cell(data, "auto", 200))
+        self.assertEqual(data.cells["auto"][200].doubts(), [])
+        for row in content["rows"]:
+            row["runs"]["asymmetric"]["result"]["balanced_output_throughput"] = None
+        path.write_text(json.dumps(content))
+        data = self.collect("neo9", 1, path)
+        self.assertAlmostEqual(data.ratio("auto", 200).median, 1.6)
+        self.assertEqual(len(data.cells["auto"][200].doubts()), 1)
+
     def test_repeats_become_a_spread(self):
         path = write_everything(self.folder / "all.json", (0.9, 1.0, 1.1))
         data = self.collect("neo9", 1, path)
