@@ -22,7 +22,7 @@ constexpr double kMostRampShare = 0.5;
 constexpr double kLeastRampTokens = 32;
 // and that fill the gpu tier (GpuRampIterations).
 constexpr double kFewestGpuRampIterations = 8;
-constexpr double kMostGpuRampIterations = 32;
+constexpr double kMostGpuRampIterations = 64;
 // What changing back from it may cost at most before cohorts in flight are brought to their end.
 constexpr double kWorthStaying = 1.02;
 // Of a prompt token, once the cpu tier holds twice its target.
@@ -268,8 +268,8 @@ void NeoPlanner::AdmitPrefills() {
 // that decode nothing: the longer, the larger the tier is in prompts. Where prompts keep the GPU busy anyway
 // there is nothing to be had for waiting.
 double NeoPlanner::GpuRampIterations() const {
-  constexpr double kForRoom = 5;
-  constexpr double kForPrefillShare = 80;
+  constexpr double kForRoom = 10;
+  constexpr double kForPrefillShare = 160;
   const auto tier_tokens = static_cast<double>(books_.total_blocks(Tier::kGpu) * books_.block_size());
   const double for_room = kForRoom * std::sqrt(tier_tokens / prefills_.mean_prompt());
   const double for_share = kForPrefillShare / std::max(1e-3, state_.prompt_tokens_per_output);
