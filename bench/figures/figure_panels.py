@@ -215,7 +215,8 @@ def draw_relative_bars(axis, data, mark):
                 label=panel.label(strategy),
             )
             inside = "black" if cell.doubtful or ":" in strategy else "white"
-            axis.text(at, 0.03, f"{cell.median(cell.throughput_name):.0f}", ha="center", va="bottom", fontsize=6.5, color=inside)
+            text = f"{cell.median(cell.throughput_name):.0f}"
+            axis.text(at, 0.03, text, ha="center", va="bottom", fontsize=6.5, color=inside)
     draw_bounds(axis, data, positions, width=0.42)
     if mark and mark["kind"] == "ranges":
         for entry in mark["ranges"]:

@@ -94,7 +94,7 @@ class Play {
     TimeMean cpu;
     while (played_s() < play_.seconds && CanGoOn()) {
       const double before_us = simulation_.counts().us;
-      TANDEM_RETURN_IF_ERROR(simulation_.Step(strategy_.get()));
+      TANDEM_RETURN_IF_ERROR(Step());
       if (played_s() < play_.seconds / 2) continue;
       gpu.Add(NumDecodes(Tier::kGpu), simulation_.counts().us - before_us);
       cpu.Add(NumDecodes(Tier::kCpu), simulation_.counts().us - before_us);
@@ -105,8 +105,7 @@ class Play {
       return NumDecodes(Tier::kGpu) > gpu.value() - 1 &&
              (std::abs(num_cpu - cpu.value()) < 1 || (num_cpu > cpu.value()) != above);
     };
-    while (played_s() < 2 * play_.seconds && !is_usual() && CanGoOn())
-      TANDEM_RETURN_IF_ERROR(simulation_.Step(strategy_.get()));
+    while (played_s() < 2 * play_.seconds && !is_usual() && CanGoOn()) TANDEM_RETURN_IF_ERROR(Step());
     return {};
   }
 
@@ -176,6 +175,12 @@ class Play {
         std::count_if(running.begin(), running.end(), [&](const ScheduledSequence& each) {
           return each.decoding() && simulation_.books().tier_of(each.id) == tier;
         }));
+  }
+  Status Step() {
+    const IterationPlan plan = strategy_->Plan(simulation_.state(), simulation_.books());
+    if (!plan.empty()) return simulation_.Apply(plan);
+    return MakeError(ErrorCode::kResourceExhausted, "{} finds nothing to do with {} requests waiting",
+                     strategy_->name(), simulation_.state().waiting.size());
   }
   bool CanGoOn() {
     SubmitSome();

@@ -36,12 +36,12 @@ void NeoPlanner::FillTiles(Candidate* candidate) const {
   const bool is_all = budget >= prefills_.num_tokens() && prefills_.ends_prompts();
   if (budget == 0 || is_all || others == 0) return;
   const int64_t num_cpu_rows = candidate->load.main_cpu_rows + candidate->load.cohort_rows;
-  const int64_t most = max_iteration_us_ > 0
-                           ? budget
-                           : std::max(budget, std::min(prefills_.num_tokens(), rows_left_ - num_cpu_rows));
-  int64_t whole = NearestWholeTiles(others + budget) - others;
-  if (whole > most) whole = (others + most) / RowTileOf(others + most) * RowTileOf(others + most) - others;
-  if (whole <= 0 || whole == budget) return;
+  int64_t most = std::min(prefills_.num_tokens(), rows_left_ - num_cpu_rows);
+  // A budget that admits nobody goes on doing so.
+  if (budget <= prefills_.num_begun_tokens()) most = std::min(most, prefills_.num_begun_tokens());
+  if (max_iteration_us_ > 0) most = budget;
+  const int64_t whole = NearestWholeTiles(others + budget) - others;
+  if (whole <= 0 || whole == budget || whole > std::max(most, budget)) return;
   IterationLoad with_budget;
   prefills_.AddTo(budget, costs_, &with_budget);
   candidate->prefill_tokens = whole;
