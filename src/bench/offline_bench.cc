@@ -223,9 +223,7 @@ Result<int64_t> BeginSteadily(Engine* engine, const BenchRunOptions& options,
       .strategy = strategy, .limits = engine->schedule_limits(), .costs = engine->learned_costs()};
   TANDEM_ASSIGN_OR_RETURN(const SteadyRequests steady, PlayIntoSteadyState(room, play, requests));
   LogInfo(
-      "{} of {} requests are amid their output at the start, {} of them in the cpu tier, as after {:.0f} s "
-      "by "
-      "predicted times",
+      "{} of {} requests are amid their output at the start, {} in the cpu tier, as after {:.0f} s played",
       steady.num_begun, requests->size(), steady.num_in_cpu_tier, steady.played_s);
   return steady.num_begun;
 }
