@@ -110,7 +110,7 @@ def measure(args, figures):
 
 def note_of(panels):
     """Below a figure: where and how it was measured."""
-    kinds = " and ".join(sorted({kind for data in panels for kind in data.kinds_of_run().split(" and ")}))
+    kinds = figure_data.kinds_of_run(panels)
     cells = [cell for data in panels for line in data.cells.values() for cell in line.values()]
     balanced = any(cell.balanced for cell in cells)
     throughput = "; throughput with the prompts that belong to the outputs" if balanced else ""

@@ -115,11 +115,8 @@ class PanelData:
         return [run for line in self.cells.values() for cell in line.values() for run in cell.runs]
 
     def kinds_of_run(self):
-        """ "windows of 8 s", "whole runs"..."""
-        kinds = {
-            f"windows of {run.get('window_s'):.3g} s" if run.get("window_s") else "whole runs" for run in self.runs()
-        }
-        return " and ".join(sorted(kinds))
+        """ "whole runs and windows of 8 s" """
+        return kinds_of_run([self])
 
     def title(self):
         """The panel's, with the name of the GPU that the runs were on."""
@@ -132,6 +129,15 @@ class PanelData:
 
     def files(self):
         return sorted({Path(run.file).name for run in self.runs()})
+
+
+def kinds_of_run(panels):
+    kinds = {
+        f"windows of {run.get('window_s'):.3g} s" if run.get("window_s") else "whole runs"
+        for data in panels
+        for run in data.runs()
+    }
+    return " and ".join(sorted(kinds))
 
 
 def read_all(paths):

@@ -64,7 +64,7 @@ class Program(unittest.TestCase):
         return figure_data.collect(panel, figure_data.read_all([self.folder / "all.json"]))
 
     def test_a_figure_is_measured_and_read_again(self):
-        window = {"mode": "offline", "args": "--num-requests 300 --steady-start --duration 1"}
+        window = {"mode": "offline", "args": "--num-requests 300 --steady-start --duration 1 --warm-up 0.03"}
         panel = self.shrink("neo9", 1, window, points=[10, 20], quick=[20])
         words = ("measure", "neo9", "--json", self.folder / "all.json", "--quick", "--tandem", TANDEM)
         status, _, stderr = main(*words)
@@ -77,7 +77,7 @@ class Program(unittest.TestCase):
         self.assertEqual(data.xs, [20])
         self.assertEqual(data.missing, [(name, 10) for name in ("gpu-only", "asymmetric", "auto")])
         self.assertGreater(data.ratio("asymmetric", 20).median, 0)
-        self.assertRegex(data.kinds_of_run(), r"windows of 0\.[89]")  # a little less where the machine is busy
+        self.assertRegex(data.kinds_of_run(), r"windows of 0\.9")
         table = "\n".join(figure_tables.panel_text(data, None))
         self.assertIn("| 10 | not measured | not measured | not measured | - | - |", table)
         self.assertRegex(table, r"\| 20 \| \d+")

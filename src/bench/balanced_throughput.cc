@@ -3,19 +3,9 @@
 #include <cmath>
 #include <cstdint>
 
+#include "bench/fractional_rows.h"
+
 namespace tandem {
-namespace {
-
-// Costs are per whole token; an iteration's mean is not whole.
-double LinearUs(const LayerCosts& costs, double num_tokens) {
-  const double below = std::floor(num_tokens);
-  const auto whole = static_cast<int64_t>(below);
-  const double us = costs.LinearUs(whole);
-  return us + (num_tokens - below) * (costs.LinearUs(whole + 1) - us);
-}
-
-}  // namespace
-
 std::optional<double> BalancedThroughput(const LayerCosts& costs, const MeanLengths& lengths,
                                          const WindowWork& work) {
   constexpr double kUsPerSecond = 1e6;
@@ -26,8 +16,11 @@ std::optional<double> BalancedThroughput(const LayerCosts& costs, const MeanLeng
   if (work.prefill_tokens > kMostOff * wanted || work.prefill_tokens * kMostOff < wanted) return std::nullopt;
   const auto mean_prompt = static_cast<int64_t>(std::llround(lengths.prompt));
   const double attention_us = costs.PrefillAttentionUs(mean_prompt, mean_prompt) / lengths.prompt;
-  const double layer_us = LinearUs(costs, work.prefill_tokens + work.gpu_tier_tokens) -
-                          LinearUs(costs, wanted + work.gpu_tier_tokens) +
+  const auto linear_us = [&](double num_tokens) {
+    return Between(num_tokens, [&](int64_t tokens) { return costs.LinearUs(tokens); });
+  };
+  const double layer_us = linear_us(work.prefill_tokens + work.gpu_tier_tokens) -
+                          linear_us(wanted + work.gpu_tier_tokens) +
                           (work.prefill_tokens - wanted) * attention_us;
   const double iteration_us = work.seconds * kUsPerSecond / work.iterations;
   const double balanced_us = iteration_us - static_cast<double>(costs.num_layers()) * layer_us;

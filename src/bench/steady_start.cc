@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/round_up.h"
 #include "schedule/schedule_simulation.h"
 #include "schedule/strategy.h"
 
@@ -30,7 +31,7 @@ class Placement {
   // Null: neither tier takes a request of so many tokens.
   std::optional<Tier> Take(int64_t num_tokens) {
     if (requests_left_ == 0) return std::nullopt;
-    const int64_t blocks = (num_tokens + block_size_ - 1) / block_size_;
+    const int64_t blocks = DivideUp(num_tokens, block_size_);
     if (blocks + 1 <= gpu_free_) {
       gpu_free_ -= blocks + 1;
       --requests_left_;

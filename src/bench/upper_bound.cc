@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "bench/fractional_rows.h"
 
 namespace tandem {
 namespace {
@@ -37,15 +38,6 @@ MeanToken MeanOf(const LayerCosts& costs, std::span<const WorkloadRequest> reque
   return {.prefill_tokens = lengths.prompt_per_output,
           .prefill_attention_us = attention_us / output_tokens,
           .context_len = lengths.context};
-}
-
-// cost(n) at a number of rows between two whole ones.
-template <typename Cost>
-double Between(double num_rows, Cost cost) {
-  const double below = std::floor(num_rows);
-  const auto rows = static_cast<int64_t>(below);
-  const double share = num_rows - below;
-  return share == 0 ? cost(rows) : std::lerp(cost(rows), cost(rows + 1), share);
 }
 
 class SteadyState {

@@ -101,7 +101,7 @@ class EngineWithLoop : public Engine {
   std::string device_description() const override { return model_.backend.device->Description(); }
   const CostTable* cost_table() const override { return cost_table_ ? &*cost_table_ : nullptr; }
   const LayerCosts* learned_costs() const override { return costs_.get(); }
-  const ScheduleLimits& schedule_limits() const override { return schedule_limits_; }
+  const ScheduleLimits& schedule_limits() const override { return loop_->limits(); }
 
  private:
   // Where both tiers lie in the same memory a cpu tier is of no use to anybody who has not asked for one.
@@ -246,17 +246,16 @@ class EngineWithLoop : public Engine {
     const ModelConfig& config = model_.decoder->config();
     constexpr double kUsPerMs = 1e3;
     EngineLoopOptions loop_options;
-    schedule_limits_ = {.max_num_seqs = options_.max_num_seqs,
-                        .max_num_batched_tokens = options_.max_num_batched_tokens,
-                        .reserve_blocks = std::max<int64_t>(1, cache_->total_blocks(Tier::kGpu) / 100),
-                        .num_layers = config.num_layers,
-                        .max_transit_tokens = executor_options_.max_transit_tokens,
-                        .max_cohort_rows = executor_options_.max_cpu_rows,
-                        .max_rider_rows = executor_options_.max_rider_rows,
-                        .max_riding_cohorts = options_.async_cohorts,
-                        .max_iteration_us = options_.max_itl_ms * kUsPerMs,
-                        .max_tpot_us = options_.max_tpot_ms * kUsPerMs};
-    loop_options.limits = schedule_limits_;
+    loop_options.limits = {.max_num_seqs = options_.max_num_seqs,
+                           .max_num_batched_tokens = options_.max_num_batched_tokens,
+                           .reserve_blocks = std::max<int64_t>(1, cache_->total_blocks(Tier::kGpu) / 100),
+                           .num_layers = config.num_layers,
+                           .max_transit_tokens = executor_options_.max_transit_tokens,
+                           .max_cohort_rows = executor_options_.max_cpu_rows,
+                           .max_rider_rows = executor_options_.max_rider_rows,
+                           .max_riding_cohorts = options_.async_cohorts,
+                           .max_iteration_us = options_.max_itl_ms * kUsPerMs,
+                           .max_tpot_us = options_.max_tpot_ms * kUsPerMs};
     loop_options.num_layers = config.num_layers;
     loop_options.vocab_size = config.vocab_size;
     loop_options.max_model_len = options_.max_model_len;
@@ -286,7 +285,6 @@ class EngineWithLoop : public Engine {
   std::optional<CostTable> cost_table_;
   std::unique_ptr<CorrectedCosts> costs_;  // null: the strategy needs none
   std::unique_ptr<Strategy> strategy_;
-  ScheduleLimits schedule_limits_;
   std::unique_ptr<EngineLoop> loop_;
 };
 

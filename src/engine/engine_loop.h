@@ -58,6 +58,7 @@ class EngineLoop {
   void Drain();
   void CancelAll();
   EngineStats Stats() const;
+  const ScheduleLimits& limits() const { return options_.limits; }
 
  private:
   void ThreadMain();

@@ -76,10 +76,8 @@ class GpuOnlyPlanner {
       if (rows_left_ <= 0 || num_sequences >= static_cast<size_t>(state_.limits.max_num_seqs)) return;
       // The whole prompt is reserved at once, so a prefill once begun never waits for blocks.
       const int64_t missing = MissingBlocks(sequence, sequence.num_tokens);
-      const int64_t reserve =
-          num_sequences == 0
-              ? 0
-              : state_.gpu_blocks_to_keep(capacity_.block_size(), capacity_.total_blocks(Tier::kGpu));
+      const int64_t reserve = state_.gpu_blocks_to_keep(
+          static_cast<int64_t>(num_sequences), capacity_.block_size(), capacity_.total_blocks(Tier::kGpu));
       // Nobody overtakes: a long prompt is not starved by short ones behind it.
       if (missing + reserve > free_blocks_) return;
       free_blocks_ -= missing;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "schedule/neo_planner.h"
 #include "schedule/row_tiles.h"
 
@@ -50,16 +51,20 @@ void NeoPlanner::FillTiles(Candidate* candidate) const {
   prefills_.AddTo(whole, costs_, &candidate->load);
 }
 
-NeoPlanner::Candidate NeoPlanner::WithoutCpuRows(int64_t budget) const {
+NeoPlanner::Candidate NeoPlanner::OfBudget(int64_t budget) const {
   Candidate candidate{.prefill_tokens = budget, .load = gpu_load_};
   prefills_.AddTo(budget, costs_, &candidate.load);
+  return candidate;
+}
+
+NeoPlanner::Candidate NeoPlanner::WithoutCpuRows(int64_t budget) const {
+  Candidate candidate = OfBudget(budget);
   Price(&candidate);
   return candidate;
 }
 
 NeoPlanner::Candidate NeoPlanner::WithHiddenRows(int64_t budget, const FillLimits& limits) const {
-  Candidate candidate{.prefill_tokens = budget, .load = gpu_load_};
-  prefills_.AddTo(budget, costs_, &candidate.load);
+  Candidate candidate = OfBudget(budget);
   FillLimits left = limits;
   if (limits.max_cohort_rows > 0 && !rides_) {
     AddOwnVisits(limits.max_rows, &candidate);
@@ -72,8 +77,7 @@ NeoPlanner::Candidate NeoPlanner::WithHiddenRows(int64_t budget, const FillLimit
 }
 
 NeoPlanner::Candidate NeoPlanner::WithAllRows(int64_t budget, int64_t num_rows) const {
-  Candidate candidate{.prefill_tokens = budget, .load = gpu_load_};
-  prefills_.AddTo(budget, costs_, &candidate.load);
+  Candidate candidate = OfBudget(budget);
   const int64_t max_cohort_rows = state_.limits.max_cohort_rows;
   if (cpu_use_ == CpuUse::kHalves) {
     candidate.fill = HalveRows(cpu_rows_, num_rows, max_cohort_rows, &candidate.load);
@@ -126,7 +130,7 @@ IterationLoad NeoPlanner::MeanLoadOf(const Candidate& candidate) const {
 // Where the oldest cpu decode has to wait, nobody new is admitted: the work that keeps it waiting runs out.
 void NeoPlanner::ConsiderHiddenRows(int64_t budget) {
   if (cpu_rows_.empty() && (riders_.cohorts().empty() || rides_)) {
-    Candidate candidate = WithoutCpuRows(budget);
+    Candidate candidate = OfBudget(budget);
     FillTiles(&candidate);
     Price(&candidate);
     Consider(candidate);
@@ -254,9 +258,11 @@ double NeoPlanner::TokensOf(const Candidate& candidate) const {
   return tokens + in_time * static_cast<double>(load.rider_rows) / (num_layers + 1);
 }
 
-// The predicted time, no shorter than the copies of prefilled KV, and the work done in it.
+// The predicted time, no shorter than the copies of prefilled KV, and the work done in it. Once: adds the
+// riders to the load.
 void NeoPlanner::Price(Candidate* candidate) const {
   IterationLoad& load = candidate->load;
+  TANDEM_CHECK(load.rider_rows == 0, "a schedule with {} riders is priced twice", load.rider_rows);
   candidate->us = 0;
   if (load.main_rows() + load.cohort_rows == 0) return;
   if (load.main_rows() > 0 && !candidate->alone)

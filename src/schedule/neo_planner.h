@@ -109,6 +109,8 @@ class NeoPlanner {
   void ConsiderHiddenRows(int64_t budget);  // 4
   void ConsiderAllRows(int64_t budget);
   void ConsiderRowsAlone();
+  // Of the gpu tier's decodes and so much prefill; without a price.
+  Candidate OfBudget(int64_t budget) const;
   Candidate WithoutCpuRows(int64_t budget) const;
   Candidate WithHiddenRows(int64_t budget, const FillLimits& limits) const;
   Candidate WithAllRows(int64_t budget, int64_t num_rows) const;

@@ -14,9 +14,8 @@ bool CanEverLiveInCpuTier(const ScheduleState& state, const TierBooks& books, in
 }
 
 bool FitsGpuTier(const ScheduleState& state, const TierBooks& books, int64_t num_blocks) {
-  const int64_t reserve = books.num_sequences(Tier::kGpu) == 0
-                              ? 0
-                              : state.gpu_blocks_to_keep(books.block_size(), books.total_blocks(Tier::kGpu));
+  const int64_t reserve = state.gpu_blocks_to_keep(books.num_sequences(Tier::kGpu), books.block_size(),
+                                                   books.total_blocks(Tier::kGpu));
   return num_blocks + reserve <= books.spare_blocks(Tier::kGpu);
 }
 

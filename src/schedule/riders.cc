@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/round_up.h"
 #include "perf/iteration_load.h"
 
 namespace tandem {
@@ -68,7 +69,7 @@ int64_t Riders::usual_rows() const {
     if (cohort.cursor() != cursor) ++num_boundaries;
     cursor = cohort.cursor();
   }
-  return num_boundaries == 0 ? 0 : (num_rows + num_boundaries - 1) / num_boundaries;
+  return num_boundaries == 0 ? 0 : DivideUp(num_rows, num_boundaries);
 }
 
 void Riders::AddTo(size_t own_begin, size_t own_end, const LayerCosts& costs, IterationLoad* load) const {

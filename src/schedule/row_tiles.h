@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "base/round_up.h"
+
 namespace tandem {
 
 // Up to here more rows cost next to nothing.
@@ -22,8 +24,7 @@ constexpr int64_t NearestWholeTiles(int64_t num_rows) {
   return (num_rows + tile / 2) / tile * tile;
 }
 constexpr int64_t WholeTilesOf(int64_t num_rows) {
-  const int64_t tile = RowTileOf(num_rows);
-  return (num_rows + tile - 1) / tile * tile;
+  return RoundUp(num_rows, RowTileOf(num_rows));
 }
 
 }  // namespace tandem

@@ -63,9 +63,11 @@ struct ScheduleState {
   // False once CPU attention has failed: nothing more may enter the cpu tier or decode there.
   bool cpu_tier_usable = true;
 
-  // Blocks of the gpu tier kept free when a sequence is admitted beside others, so that those can grow. While
-  // the decodes of a tier take the tokens of one output, whatever their number, one of them ends on average.
-  int64_t gpu_blocks_to_keep(int64_t block_size, int64_t total_blocks) const {
+  // Blocks of the gpu tier kept free when a sequence is admitted beside num_others, so that those can grow.
+  // While the decodes of a tier take the tokens of one output, whatever their number, one of them ends on
+  // average.
+  int64_t gpu_blocks_to_keep(int64_t num_others, int64_t block_size, int64_t total_blocks) const {
+    if (num_others == 0) return 0;
     constexpr int64_t kMostOfTheTier = 8;  // 1 / 8: of a tiny tier an output may be most
     const auto output_blocks =
         static_cast<int64_t>(std::ceil(mean_output_tokens / static_cast<double>(block_size)));

@@ -24,6 +24,16 @@ AnalyticCosts SmallSlice() {
   return SmallSliceCosts(30, 120);
 }
 
+ScheduleLimits RidingLimits(const AnalyticCosts& costs) {
+  return {.max_num_seqs = 512,
+          .max_num_batched_tokens = 2048,
+          .reserve_blocks = 8,
+          .num_layers = costs.layers,
+          .max_transit_tokens = 16384,
+          .max_cohort_rows = 512,
+          .max_rider_rows = 512};
+}
+
 struct Steady {
   int64_t gpu_tokens = 26400;
   int64_t prompt_len = 1000;
@@ -46,14 +56,10 @@ struct Measured {
 };
 
 Measured Play(const char* name, const AnalyticCosts& costs, const Steady& steady, const Window& window = {}) {
-  const ScheduleLimits limits{.max_num_seqs = 1024,
-                              .max_num_batched_tokens = 2048,
-                              .reserve_blocks = std::max<int64_t>(1, steady.gpu_tokens / kBlock / 100),
-                              .num_layers = costs.layers,
-                              .max_transit_tokens = 16384,
-                              .max_cohort_rows = 512,
-                              .max_rider_rows = 512,
-                              .max_riding_cohorts = steady.max_cohorts};
+  ScheduleLimits limits = RidingLimits(costs);
+  limits.max_num_seqs = 1024;
+  limits.reserve_blocks = std::max<int64_t>(1, steady.gpu_tokens / kBlock / 100);
+  limits.max_riding_cohorts = steady.max_cohorts;
   ScheduleSimulation simulation(SimulatedBooks(kBlock, steady.gpu_tokens / kBlock, 800'000 / kBlock), limits,
                                 &costs);
   SequenceId id = 0;
@@ -202,13 +208,7 @@ TEST(SteadyStateTest, AFewSecondsBehindASteadyStartShowTheLongRun) {
 // A tiny cap on the time of a token: nobody who is in a hurry rides.
 TEST(SteadyStateTest, NobodyInAHurryRides) {
   const AnalyticCosts costs = SmallSlice();
-  ScheduleLimits limits{.max_num_seqs = 512,
-                        .max_num_batched_tokens = 2048,
-                        .reserve_blocks = 8,
-                        .num_layers = costs.layers,
-                        .max_transit_tokens = 16384,
-                        .max_cohort_rows = 512,
-                        .max_rider_rows = 512};
+  ScheduleLimits limits = RidingLimits(costs);
   limits.max_tpot_us = 100e3;
   for (const char* name : {"async", "auto"}) {
     ScheduleSimulation simulation(SimulatedBooks(kBlock, 26400 / kBlock, 800'000 / kBlock), limits, &costs);
@@ -235,6 +235,11 @@ TEST(SteadyStateTest, NobodyInAHurryRides) {
   }
 }
 
+int64_t TileOf(int64_t num_rows) {
+  if (num_rows > 384) return 128;
+  return num_rows > 256 ? 64 : 16;
+}
+
 // Chunks of prompts are cut so that the products' tiles of rows are full, unless a prompt ends.
 TEST(SteadyStateTest, ChunksFillTilesOfRows) {
   const AnalyticCosts costs = SmallSlice();
@@ -250,13 +255,7 @@ TEST(SteadyStateTest, ChunksFillTilesOfRows) {
       const IterationPlan plan = strategy->Plan(simulation.state(), simulation.books());
       const int64_t num_rows = plan.main.num_rows();
       EXPECT_GT(num_rows, 64);
-      EXPECT_EQ(num_rows % 16, 0);
-      if (num_rows > 256) {
-        EXPECT_EQ(num_rows % 64, 0);
-      }
-      if (num_rows > 384) {
-        EXPECT_EQ(num_rows % 128, 0);
-      }
+      EXPECT_EQ(num_rows % TileOf(num_rows), 0) << num_rows;
       ASSERT_TRUE(simulation.Apply(plan).ok());
     }
   }
@@ -265,13 +264,7 @@ TEST(SteadyStateTest, ChunksFillTilesOfRows) {
 // The few cpu rows of the main sub-batch and riders belong to its tiles.
 TEST(SteadyStateTest, ChunksFillTilesBesideCpuRows) {
   const AnalyticCosts costs = SmallSlice();
-  const ScheduleLimits limits{.max_num_seqs = 512,
-                              .max_num_batched_tokens = 2048,
-                              .reserve_blocks = 8,
-                              .num_layers = costs.layers,
-                              .max_transit_tokens = 16384,
-                              .max_cohort_rows = 512,
-                              .max_rider_rows = 512};
+  const ScheduleLimits limits = RidingLimits(costs);
   struct Case {
     const char* strategy;
     double prompt_tokens_per_output;
@@ -302,7 +295,7 @@ TEST(SteadyStateTest, ChunksFillTilesBesideCpuRows) {
       const int64_t num_rows =
           plan.main.num_rows() + (staggered ? (riders + num_boundaries - 1) / num_boundaries : 0);
       if (!plan.main.prefills.empty() && num_rows > 64 && (riders == 0 || staggered)) {
-        EXPECT_EQ(num_rows % (num_rows > 384 ? 128 : num_rows > 256 ? 64 : 16), 0) << num_rows;
+        EXPECT_EQ(num_rows % TileOf(num_rows), 0) << num_rows;
         num_with_both += riders > 0 || !plan.main.cpu_decodes.empty() ? 1 : 0;
       }
       ASSERT_TRUE(simulation.Apply(plan).ok());
