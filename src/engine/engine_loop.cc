@@ -175,8 +175,6 @@ void EngineLoop::ThreadMain() {
     cancelled.clear();
     if (cpu_tier_fails_) FailCpuTier();
     if (!requests_.empty()) RunIteration();
-    // Before anyone hears of the results.
-    PublishStats();
     // With nothing to run there is nothing to wait for.
     if (requests_.empty()) {
       DeliverOutputs();
@@ -215,6 +213,7 @@ void EngineLoop::Forget(RequestId id) {
     UpdateGauges(&stats_);
     return;
   }
+  CountIteration();
   // Whoever waits for an idle engine finds its blocks free and everything counted.
   PublishLocked();
   idle_.notify_all();
@@ -325,7 +324,7 @@ void EngineLoop::PlanAhead(const IterationPlan& running) {
 
 void EngineLoop::RunIteration() {
   const Clock::time_point start = Clock::now();
-  const IterationPlan plan = NextPlan();
+  IterationPlan plan = NextPlan();
   if (plan.empty() && !state_.cpu_tier_usable) {
     // Whoever waits fits only there. What the iteration before gave is not to wait with them.
     DeliverOutputs();
@@ -355,13 +354,14 @@ void EngineLoop::RunIteration() {
   const TimelineScope scope(options_.timeline, "engine", "results");
   counters_.busy_seconds += SecondsSince(start);
   ++counters_.iterations;
-  CountDeviceTime(plan, result);
   TakeProgress(plan, result);
-  CountCpuTier(plan, result);
-  for (SequenceResult& sequence : result.sequences) {
+  std::vector<SequenceResult> sequences = std::move(result.sequences);
+  const bool stalled = result.stalled;
+  uncounted_ = Ran{std::move(plan), std::move(result)};
+  for (SequenceResult& sequence : sequences) {
     if (!sequence.failed) ApplyResult(std::move(sequence));
   }
-  if (result.stalled) FailCpuTier();
+  if (stalled) FailCpuTier();
 }
 
 }  // namespace tandem

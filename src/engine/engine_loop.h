@@ -7,6 +7,8 @@
 //
 //   device   [ iteration i                  ][ iteration i + 1
 //   thread   start i, outputs i-1, plan i+1   results i, start i+1, outputs i, plan i+2
+//
+// Between two iterations the device waits for the thread: all that can is done after the start.
 #pragma once
 
 #include <condition_variable>
@@ -89,9 +91,11 @@ class EngineLoop {
   void Admit(SequenceId id);
   // The books of a result; its output goes to outputs_.
   void ApplyResult(SequenceResult result);
-  // Calls the callbacks of what ApplyResult left.
+  // Publishes what the last iteration was, then calls the callbacks of what ApplyResult left.
   void DeliverOutputs();
   void CountSchedule(Clock::time_point start);
+  // What an iteration took, and what CPU attention did in it: counted while the next one runs already.
+  void CountIteration();
   void CountDeviceTime(const IterationPlan& plan, const IterationResult& result);
   void CountCpuTier(const IterationPlan& plan, const IterationResult& result);
   // Remembers what kind of work the requests are: this one ends, or begins as if others like it had ended.
@@ -146,6 +150,12 @@ class EngineLoop {
     RequestOutput output;
   };
   std::vector<Output> outputs_;
+  // The last iteration, until CountIteration.
+  struct Ran {
+    IterationPlan plan;
+    IterationResult result;  // without its sequences
+  };
+  std::optional<Ran> uncounted_;
   std::optional<IterationPlan> planned_ahead_;
   bool ended_since_plan_ = false;  // a request, since planned_ahead_ was made
   bool cpu_tier_fails_ = false;    // it stalled when a cohort was to be dropped: FailCpuTier is to come

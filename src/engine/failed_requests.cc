@@ -28,8 +28,6 @@ void EngineLoop::FailCpuTier() {
   state_.cohorts.clear();
   cpu_tier_fails_ = false;
   planned_ahead_.reset();
-  // Before anyone hears of the results.
-  PublishStats();
   DeliverOutputs();
   std::vector<RequestId> concerned;
   for (const ScheduledSequence& sequence : state_.running) {

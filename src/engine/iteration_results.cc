@@ -59,10 +59,13 @@ void EngineLoop::CountCpuTier(const IterationPlan& plan, const IterationResult& 
   for (const PrefillChunk& chunk : plan.main.prefills) {
     if (chunk.tier == Tier::kCpu) counters_.swapped_tokens += static_cast<uint64_t>(chunk.num_tokens);
   }
-  for (const SequenceResult& sequence : result.sequences) {
-    if (sequence.token && !sequence.failed && cache_->tier_of(sequence.sequence) == Tier::kCpu)
-      ++counters_.cpu_tier_tokens;
-  }
+}
+
+void EngineLoop::CountIteration() {
+  if (!uncounted_) return;
+  CountDeviceTime(uncounted_->plan, uncounted_->result);
+  CountCpuTier(uncounted_->plan, uncounted_->result);
+  uncounted_.reset();
 }
 
 void EngineLoop::CountEnd(const Request& request, int64_t num_output) {
@@ -107,6 +110,7 @@ void EngineLoop::ApplyResult(SequenceResult result) {
     scheduled.num_tokens = request.num_tokens();
     ++counters_.generation_tokens;
     output.cpu_tier = cache_->tier_of(request.id) == Tier::kCpu;
+    if (output.cpu_tier) ++counters_.cpu_tier_tokens;
     output.tokens.push_back(std::move(*result.token));
     output.finish_reason = ReasonToFinish(request, token);
     if (output.finish_reason == FinishReason::kStop) output.stop_token_id = token;
@@ -123,6 +127,8 @@ void EngineLoop::ApplyResult(SequenceResult result) {
 }
 
 void EngineLoop::DeliverOutputs() {
+  CountIteration();
+  PublishStats();
   // A callback may submit or cancel, but that only reaches the inbox.
   for (Output& each : outputs_) {
     if (each.last_callback) {

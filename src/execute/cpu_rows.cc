@@ -47,9 +47,15 @@ void CpuTierRows::Begin(const std::vector<DecodeRow>& rows) {
   base_ = ValueOf(num_submitted_ - 1);
   num_submitted_ = 0;
   if (base_ > kLastValue) Reset();
+  rows_ = rows;
+  plan_.reset();
+  TANDEM_CHECK(Bytes(qkv()) <= qkv_memory_.size_bytes(), "{} cpu rows", num_rows());
+}
+
+void CpuTierRows::PlanAttention() {
   std::vector<DecodeSequence> sequences;
-  sequences.reserve(rows.size());
-  for (const DecodeRow& row : rows)
+  sequences.reserve(rows_.size());
+  for (const DecodeRow& row : rows_)
     sequences.push_back({.context_len = row.position + 1, .block_table = BlocksOf(*parts_.cache, row)});
   const KvLayerView kv = parts_.cache->LayerView(Tier::kCpu, 0);
   const ModelConfig& config = parts_.decoder->config();
@@ -57,18 +63,16 @@ void CpuTierRows::Begin(const std::vector<DecodeRow>& rows) {
                              .num_heads = config.num_heads,
                              .sliding_window = config.sliding_window,
                              .heads_per_part = kv.heads_per_part};
-  num_rows_ = static_cast<int64_t>(rows.size());
-  TANDEM_CHECK(Bytes(qkv()) <= qkv_memory_.size_bytes(), "{} cpu rows", num_rows_);
   plan_ = std::make_unique<DecodePlan>(std::move(sequences), shape, parts_.cpu_attention->num_threads());
 }
 
 MatrixView CpuTierRows::qkv() const {
-  return MatrixView::Dense(qkv_memory_.data(), parts_.decoder->product_dtype(), num_rows_,
+  return MatrixView::Dense(qkv_memory_.data(), parts_.decoder->product_dtype(), num_rows(),
                            parts_.decoder->config().qkv_width());
 }
 
 MatrixView CpuTierRows::attention_out() const {
-  return MatrixView::Dense(out_memory_.data(), parts_.decoder->dtype(), num_rows_,
+  return MatrixView::Dense(out_memory_.data(), parts_.decoder->dtype(), num_rows(),
                            parts_.decoder->config().q_width());
 }
 
@@ -76,6 +80,7 @@ void CpuTierRows::Submit(int64_t layer, int64_t wanted_at, int64_t period) {
   if (layer + 1 == num_submitted_) return;
   TANDEM_CHECK(layer == num_submitted_, "layer {} submitted after {}", layer, num_submitted_ - 1);
   ++num_submitted_;
+  if (!plan_) PlanAttention();
   nobody_waits_ = wanted_at >= 0;
   const ModelConfig& config = parts_.decoder->config();
   const int64_t q_width = config.q_width();

@@ -49,7 +49,7 @@ class CpuTierRows {
 
   // A new token of every row: layers 0, 1, ... follow. What was under way has ended.
   void Begin(const std::vector<DecodeRow>& rows);
-  int64_t num_rows() const { return num_rows_; }
+  int64_t num_rows() const { return static_cast<int64_t>(rows_.size()); }
 
   // Has CPU attention wait for Q/K/V of the layer; once a layer, the next call for the same one does nothing.
   // wanted_at, period: as AttentionTask has them.
@@ -85,6 +85,8 @@ class CpuTierRows {
 
  private:
   explicit CpuTierRows(const CpuRowsParts& parts, std::string_view name);
+  // Of the token that has begun. With its first layer, when the device has something to do meanwhile.
+  void PlanAttention();
 
   CpuRowsParts parts_;
   std::string_view name_;
@@ -98,8 +100,8 @@ class CpuTierRows {
   int64_t num_submitted_ = 0;  // layers of the token
   bool nobody_waits_ = false;  // for the one submitted last
   bool withdrawing_ = false;
-  int64_t num_rows_ = 0;
-  std::unique_ptr<DecodePlan> plan_;
+  std::vector<DecodeRow> rows_;
+  std::unique_ptr<DecodePlan> plan_;  // of rows_; null before the first layer
 };
 
 // Blocks of the tokens up to a row's.

@@ -2,10 +2,20 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <span>
 #include <utility>
 
 namespace tandem {
+namespace {
+
+// Up to so many rows each more costs next to nothing. Beyond, padding costs more than to enqueue op by op
+// does: products of a layer of an 8B model on 16 SMs of an H200 take 285 us with 48 rows, 298 with 64, 417
+// with 96.
+constexpr int64_t kCheapRows = 64;
+constexpr int64_t kMostPadding = 24;
+
+}  // namespace
 
 void DecodeGraphs::Enqueue(Stream& stream, const GraphShape& shape) const {
   const std::vector<int32_t> zeros(static_cast<size_t>(shape.total_rows()), 0);
@@ -70,14 +80,16 @@ void DecodeGraphs::Capture(Stream& stream, std::vector<GraphShape> shapes) {
   stream.Synchronize();
 }
 
-GraphShape DecodeGraphs::ShapeFor(int64_t num_rows, int64_t num_rider_rows) const {
+GraphShape DecodeGraphs::ShapeFor(int64_t num_rows, int64_t most_rider_rows, int64_t mean_rider_rows) const {
   GraphShape best;
   for (const auto& [shape, recorded] : graphs_) {
-    const bool fits = shape.num_rows >= num_rows && shape.num_rider_rows >= num_rider_rows &&
-                      (shape.num_rider_rows > 0) == (num_rider_rows > 0);
+    const bool fits = shape.num_rows >= num_rows && shape.num_rider_rows >= most_rider_rows &&
+                      (shape.num_rider_rows > 0) == (most_rider_rows > 0);
     if (fits && (best.empty() || shape.total_rows() < best.total_rows())) best = shape;
   }
-  return best;
+  const bool is_padding = most_rider_rows > 0 && best.total_rows() > kCheapRows &&
+                          best.total_rows() - num_rows - mean_rider_rows > kMostPadding;
+  return is_padding ? GraphShape{} : best;
 }
 
 void DecodeGraphs::Launch(Stream& stream, const GraphShape& shape) {

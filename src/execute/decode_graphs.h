@@ -7,7 +7,8 @@
 // A batch runs in the smallest size that holds it. The rows beyond it are computed for nothing: token 0,
 // appended nowhere, without attention and never sampled. With riders (execute/riding.h) there are graphs that
 // have the same number of rows for them at every boundary, behind those; whoever rides is read anew in every
-// replay.
+// replay. Where one cohort is much larger than the others, most of these rows would be padding: then the
+// iteration is enqueued op by op.
 #pragma once
 
 #include <cstdint>
@@ -56,8 +57,9 @@ class DecodeGraphs {
 
   // Records the shapes, largest first (they share memory that grows with the size). Blocks.
   void Capture(Stream& stream, std::vector<GraphShape> shapes);
-  // The smallest shape that holds num_rows, and num_rider_rows if there are any; empty if there is none.
-  GraphShape ShapeFor(int64_t num_rows, int64_t num_rider_rows) const;
+  // The smallest shape that holds num_rows, and as many riders as at the boundary with most of them, if there
+  // are any; empty if there is none, or if beside mean_rider_rows, of all boundaries, it is too much padding.
+  GraphShape ShapeFor(int64_t num_rows, int64_t most_rider_rows, int64_t mean_rider_rows) const;
   // Replays a recorded shape. inputs hold its rows and are uploaded, the plan is that of the batch.
   void Launch(Stream& stream, const GraphShape& shape);
 

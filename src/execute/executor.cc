@@ -46,7 +46,8 @@ GraphShape Executor::GraphShapeFor(const IterationPlan& plan) const {
                             !own_visits && !moves_->any();
   if (!only_decodes) return {};
   return graphs_->ShapeFor(static_cast<int64_t>(main.gpu_decodes.size()),
-                           riding_ != nullptr ? riding_->MostRows() : 0);
+                           riding_ != nullptr ? riding_->MostRows() : 0,
+                           riding_ != nullptr ? riding_->MeanRows() : 0);
 }
 
 void Executor::BeginStamps() {

@@ -65,6 +65,7 @@ class RowLayout {
     auto leaving = static_cast<int32_t>(num_rows());
     for (const Rider& rider : riding.riders()) {
       const Cohort& cohort = *rider.cohort;
+      if (cohort.cursor != kEntry && cohort.cursor != last_boundary) continue;
       for (const DecodeRow& row : cohort.rows) {
         const Request& request = find_request_(row.sequence);
         if (cohort.cursor == kEntry) AddRow(request, row.position, -1);

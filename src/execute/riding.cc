@@ -1,9 +1,10 @@
 #include "execute/riding.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
-#include "base/check.h"
+#include "base/round_up.h"
 
 namespace tandem {
 
@@ -38,6 +39,10 @@ void Riding::Clear() {
 
 int64_t Riding::MostRows() const {
   return *std::max_element(num_rows_.begin(), num_rows_.end());
+}
+
+int64_t Riding::MeanRows() const {
+  return DivideUp(std::accumulate(num_rows_.begin(), num_rows_.end(), int64_t{0}), num_layers_ + 1);
 }
 
 RiderGroup Riding::GroupOf(const Cohort& cohort) const {

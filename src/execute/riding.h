@@ -63,8 +63,9 @@ class Riding {
   // The riders in the order of their rows at each boundary; empty: nobody rides in this iteration.
   std::span<const Rider> riders() const { return riders_; }
   int64_t RowsAt(int64_t boundary) const { return num_rows_[static_cast<size_t>(boundary + 1)]; }
-  // Of all boundaries the most.
+  // Of all boundaries the most, and the mean, rounded up.
   int64_t MostRows() const;
+  int64_t MeanRows() const;
 
   // Rows that a boundary and the next one get: RowsAt in general, always the same in graphs.
   struct Rows {

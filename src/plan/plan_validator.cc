@@ -32,14 +32,15 @@ class Validator {
 
  private:
   Status CheckDropped() {
-    std::unordered_set<CohortId> known;
-    if (rules_.in_flight != nullptr) {
-      for (const InFlightCohort& cohort : *rules_.in_flight) known.insert(cohort.cohort);
-    }
+    const auto is_known = [this](CohortId id) {
+      return rules_.in_flight != nullptr &&
+             std::any_of(rules_.in_flight->begin(), rules_.in_flight->end(),
+                         [id](const InFlightCohort& cohort) { return cohort.cohort == id; });
+    };
     std::unordered_set<CohortId> dropped;
     for (const CohortId id : plan_.dropped) {
       if (!dropped.insert(id).second) return Broken("cohort {} is dropped twice", id);
-      if (!known.contains(id)) return Broken("dropped cohort {} is not in flight", id);
+      if (!is_known(id)) return Broken("dropped cohort {} is not in flight", id);
     }
     if (rules_.in_flight == nullptr) return {};
     for (const InFlightCohort& cohort : *rules_.in_flight) {

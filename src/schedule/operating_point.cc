@@ -158,6 +158,9 @@ OperatingPoint FindOperatingPoint(const SteadyWork& work, Overlap overlap, const
   const SteadyState::Point* chosen =
       std::find_if(points.begin(), points.begin() + static_cast<std::ptrdiff_t>(num_points),
                    [best](const SteadyState::Point& point) { return point.rate >= kNearlyBest * best; });
+  const bool gpu_tier_decodes = num_points > 0 && points[0].cpu_rows == 0;
+  if (overlap == Overlap::kAsymmetric && gpu_tier_decodes && chosen->rate < kWorthSplitting * points[0].rate)
+    chosen = points.begin();
 
   OperatingPoint result;
   result.prefilled_token_us =

@@ -41,12 +41,15 @@ struct SteadyWork {
 
 // Times c: so many rows are admitted with asynchronous overlap, which do what others of them are late for.
 inline constexpr double kRidingSpare = 1.25;
+// What the fewest cpu rows with nearly the best X must be worth over none, with two sub-batches: rows that
+// wait for one another, and fewer iterations to spread prefill over, cost what the model does not see.
+inline constexpr double kWorthSplitting = 1.03;
 // What asynchronous overlap must be worth over the other kind: filling the cpu tier for it takes long, and
 // predictions are no better than this.
 inline constexpr double kWorthFilling = 1.045;
 
 struct OperatingPoint {
-  int64_t cpu_rows = 0;  // c, the fewest that reach nearly the best X; 0: the CPU is of no use
+  int64_t cpu_rows = 0;  // c, the fewest that reach nearly the best X; 0: the CPU is of no (noticeable) use
   double rate = 0;       // X there, decoded tokens a microsecond
   double iteration_us = 0;
   // Microseconds of such a steady state that one token stands for. decoded + r * prefilled = 1 / X.

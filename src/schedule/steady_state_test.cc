@@ -170,7 +170,7 @@ TEST(SteadyStateTest, AsyncBeatsGpuOnlyAndAutoTheBestOfThem) {
 
 TEST(SteadyStateTest, TheCpuTierHoldsWhatTheStrategyTendsTo) {
   const AnalyticCosts costs = SmallSlice();
-  SteadyWork much_prefill = WorkOf({.output_len = 50});
+  SteadyWork much_prefill = WorkOf({.output_len = 100});
   SteadyWork long_outputs = WorkOf({.output_len = 1600});
   EXPECT_EQ(SteadyCpuRows("gpu-only", long_outputs, costs), 0);
   EXPECT_EQ(SteadyCpuRows("no such strategy", long_outputs, costs), 0);
@@ -182,6 +182,13 @@ TEST(SteadyStateTest, TheCpuTierHoldsWhatTheStrategyTendsTo) {
   EXPECT_EQ(SteadyCpuRows("apex", long_outputs, costs), SteadyCpuRows("async", long_outputs, costs));
   EXPECT_EQ(SteadyCpuRows("auto", much_prefill, costs), SteadyCpuRows("asymmetric", much_prefill, costs));
   EXPECT_EQ(SteadyCpuRows("auto", long_outputs, costs), SteadyCpuRows("async", long_outputs, costs));
+  const SteadyWork little_to_gain = WorkOf({.output_len = 50});
+  const double gain = SteadyRate(little_to_gain, 60, Overlap::kAsymmetric, costs) /
+                      SteadyRate(little_to_gain, 0, Overlap::kAsymmetric, costs);
+  EXPECT_GT(gain, 1.01);
+  EXPECT_LT(gain, 1.05);
+  EXPECT_EQ(SteadyCpuRows("asymmetric", little_to_gain, costs), 0);
+  EXPECT_EQ(SteadyCpuRows("auto", little_to_gain, costs), 0);
   const int64_t all = SteadyCpuRows("full-offload", much_prefill, costs);
   EXPECT_GT(all, 20);
   much_prefill.gpu_rows = 1;
@@ -191,7 +198,7 @@ TEST(SteadyStateTest, TheCpuTierHoldsWhatTheStrategyTendsTo) {
 // A benchmark begins with that many (bench/steady_start.h) and counts after a few seconds.
 TEST(SteadyStateTest, AFewSecondsBehindASteadyStartShowTheLongRun) {
   const AnalyticCosts costs = SmallSlice();
-  for (const int64_t output_len : {50, 200}) {
+  for (const int64_t output_len : {100, 200}) {
     for (const char* name : {"gpu-only", "asymmetric"}) {
       SCOPED_TRACE(std::string(name) + " " + std::to_string(output_len));
       Steady steady{.output_len = output_len};

@@ -204,9 +204,30 @@ TEST_P(RidingGraphTest, MoreRidersThanAnyGraphHas) {
   ExpectReferenceTokens();
 }
 
+class PaddedGraphTest : public RidingBench {
+ protected:
+  PaddedGraphTest() : RidingBench({.graph_batch_sizes = {1}, .graph_rider_rows = {2, 64}}) {}
+};
+
+// A large cohort would have its rows at every boundary of a graph.
+TEST_P(PaddedGraphTest, ALargeCohortIsEnqueuedOpByOp) {
+  MoveToCpu({1, 2, 3, 4, 5});
+  for (int i = 0; AnyUnfinished(); ++i) {
+    ASSERT_LT(i, kMostIterations);
+    IterationPlan plan;
+    plan.main.gpu_decodes = NextRows({0});
+    plan.cohorts.push_back(Ride(1, {1, 2}));
+    const bool large = i % 2 == 1;
+    if (large) plan.cohorts.push_back(Ride(2, {3, 4, 5}));
+    EXPECT_EQ(Run(plan).as_graph, !large);
+  }
+  ExpectReferenceTokens();
+}
+
 const auto kMachines = testing::Values(Machine{"host", 1}, Machine{"host", 2}, Machine{"cuda", 1});
 INSTANTIATE_TEST_SUITE_P(Machines, RidingTest, kMachines, NameOfMachine);
 INSTANTIATE_TEST_SUITE_P(Machines, RidingGraphTest, kMachines, NameOfMachine);
+INSTANTIATE_TEST_SUITE_P(Machines, PaddedGraphTest, kMachines, NameOfMachine);
 
 }  // namespace
 }  // namespace tandem
