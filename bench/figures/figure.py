@@ -26,7 +26,7 @@ import bench_runner
 import engine_groups
 
 # Characters, of a panel.
-TITLE_WIDTH = 54
+TITLE_WIDTH = 44
 
 
 def parse_args(figures, words):

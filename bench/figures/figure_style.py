@@ -1,5 +1,7 @@
 """How the figures look: the same strategy has the same colour and marker in all of them."""
 
+import textwrap
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -20,10 +22,11 @@ DASHES = ("--", ":", "-.")
 PAPER = "#7b3294"
 BOUND = "#8a8a8a"
 # Inches. Legend and note come below the panels.
-PANEL_WIDTH, PANEL_HEIGHT, LEGEND_ROW_HEIGHT, NOTE_HEIGHT = 4.3, 3.2, 0.21, 0.34
+PANEL_WIDTH, PANEL_HEIGHT, LEGEND_ROW_HEIGHT, NOTE_LINE_HEIGHT = 4.3, 3.2, 0.21, 0.13
 # As many panels beside each other as stay readable at the width of a page.
 MAX_COLUMNS = 2
 LABEL_SIZE, TICK_SIZE, NOTE_SIZE = 8.5, 8, 7
+NOTE_CHARACTERS_PER_INCH = 16
 
 
 def new_figure(num_panels, title):
@@ -96,19 +99,23 @@ def finish(figure, axes, first_labels, note, paths):
             entries.setdefault(label, handle)
     entries = dict(sorted(entries.items(), key=lambda item: item[0] not in first_labels))
     columns = max(2, round(figure.get_figwidth() / 3.2))
-    below = LEGEND_ROW_HEIGHT * -(-len(entries) // columns) + NOTE_HEIGHT
+    note_width = int(NOTE_CHARACTERS_PER_INCH * figure.get_figwidth())
+    note_lines = [line for part in note.split("\n") for line in textwrap.wrap(part, note_width)]
+    note_height = 0.08 + NOTE_LINE_HEIGHT * len(note_lines)
+    below = LEGEND_ROW_HEIGHT * -(-len(entries) // columns) + note_height
     height = figure.get_figheight() + below
     figure.set_figheight(height)
     figure.legend(
         entries.values(),
         entries.keys(),
         loc="lower center",
-        bbox_to_anchor=(0.5, NOTE_HEIGHT / height),
+        bbox_to_anchor=(0.5, note_height / height),
         ncol=columns,
         fontsize=TICK_SIZE,
         frameon=False,
         borderpad=0,
     )
+    note = "\n".join(note_lines)
     figure.text(0.5, 0.04 / height, note, ha="center", va="bottom", fontsize=NOTE_SIZE, color="#555555")
     figure.tight_layout(rect=(0, below / height, 1, 1))
     for path in paths:

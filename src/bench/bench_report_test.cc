@@ -167,8 +167,8 @@ TEST(BenchReport, AWindowIsWhatCounts) {
   EXPECT_NEAR(report["gpu_tier"]["median_itl_ms"], 15, 1e-3);
   EXPECT_TRUE(report["cpu_tier"]["mean_itl_ms"].is_null());
   EXPECT_NEAR(report["steady_output_throughput"], 30, 1e-6);
-  // 20 tokens of input for 3 of output, where the two requests with tokens in it have 30 for 4.
-  EXPECT_NEAR(report["steady_prefill_share"], 20.0 / 3 / (30.0 / 4), 1e-9);
+  // 20 tokens of input for 3 of output, where all three requests together have 70 for 9.
+  EXPECT_NEAR(report["steady_prefill_share"], 20.0 / 3 / (70.0 / 9), 1e-9);
   EXPECT_THAT(FormatBenchTable(report), HasSubstr("what counts: 0.10 s of it; 0 requests were not done"));
 }
 

@@ -93,9 +93,13 @@ RunTotals AddUpRun(const BenchRun& run) {
 std::vector<WorkloadRequest> CountedRequests(const BenchRun& run) {
   std::vector<WorkloadRequest> requests;
   for (const RequestRecord& record : run.records) {
-    const bool counts = run.window ? record.output_tokens > 0 && record.first_token <= run.window->end &&
-                                         record.last_token > run.window->begin
-                                   : record.completed();
+    bool counts = record.completed();
+    if (run.window && run.window->by_due) {
+      counts = record.output_tokens > 0 && record.first_token <= run.window->end &&
+               record.last_token > run.window->begin;
+    } else if (run.window) {
+      counts = true;
+    }
     if (!counts) continue;
     requests.push_back({.prompt_tokens = record.prompt_tokens,
                         .output_tokens = record.made_tokens + record.wanted_output_tokens});

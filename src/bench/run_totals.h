@@ -41,7 +41,9 @@ struct RunTotals {
 
 RunTotals AddUpRun(const BenchRun& run);
 
-// The lengths of the requests that had a part in the totals, as the workload has them.
+// The lengths, as the workload has them, of the requests that had a part in the totals. Of a window amid work
+// that is all there: of all requests, as it is chance and the strategy's choice who has a part in it, mostly
+// long ones.
 std::vector<WorkloadRequest> CountedRequests(const BenchRun& run);
 
 }  // namespace tandem

@@ -128,9 +128,17 @@ TEST(RunTotals, AWindowByDueTimeCountsWholeRequests) {
   EXPECT_EQ(totals.send_delay_ms.size(), 5U);
 }
 
-TEST(RunTotals, RequestsWithAPartInTheWindowMakeItsBound) {
-  const std::vector<WorkloadRequest> requests = CountedRequests(MakeRun());
+TEST(RunTotals, AllRequestsMakeTheBoundOfAWindowAmidThem) {
+  const BenchRun run = MakeRun();
+  EXPECT_EQ(CountedRequests(run).size(), run.records.size());
+}
+
+TEST(RunTotals, RequestsWithAPartInAWindowByDueTimeMakeItsBound) {
+  BenchRun run = MakeRun();
+  run.window->by_due = true;
+  const std::vector<WorkloadRequest> requests = CountedRequests(run);
   ASSERT_EQ(requests.size(), 2U);
+  ASSERT_GT(run.records.size(), 2U);
   EXPECT_EQ(requests[0].prompt_tokens, 20);
   EXPECT_EQ(requests[1].prompt_tokens, 30);
   EXPECT_EQ(requests[1].output_tokens, 9);
