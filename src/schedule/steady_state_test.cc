@@ -198,7 +198,7 @@ TEST(SteadyStateTest, TheCpuTierHoldsWhatTheStrategyTendsTo) {
 // A benchmark begins with that many (bench/steady_start.h) and counts after a few seconds.
 TEST(SteadyStateTest, AFewSecondsBehindASteadyStartShowTheLongRun) {
   const AnalyticCosts costs = SmallSlice();
-  for (const int64_t output_len : {100, 200}) {
+  for (const int64_t output_len : {50, 100, 200}) {
     for (const char* name : {"gpu-only", "asymmetric"}) {
       SCOPED_TRACE(std::string(name) + " " + std::to_string(output_len));
       Steady steady{.output_len = output_len};
