@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "bench/run_totals.h"
 #include "bench/steady_throughput.h"
 #include "bench/upper_bound.h"
+#include "bench/workload.h"
 
 namespace tandem {
 namespace {
@@ -183,11 +185,11 @@ void AddEngineFields(const BenchConditions& conditions, const BenchRun& run, ord
 }
 
 // What the machine's measured costs allow for the requests that count.
-void AddBoundFields(const BenchConditions& conditions, const BenchRun& run, ordered_json* report) {
+void AddBoundFields(const BenchConditions& conditions, const BenchRun& run,
+                    std::span<const WorkloadRequest> requests, ordered_json* report) {
   ordered_json& to = *report;
   to["ideal_gpu_only_throughput"] = nullptr;
   to["upper_bound_throughput"] = nullptr;
-  const std::vector<WorkloadRequest> requests = CountedRequests(run);
   if (run.costs == nullptr || !run.engine || requests.empty()) return;
   const EngineStats& stats = run.engine->after;
   const ThroughputBound bound =
@@ -199,20 +201,18 @@ void AddBoundFields(const BenchConditions& conditions, const BenchRun& run, orde
   to["upper_bound_throughput"] = bound.upper_bound;
 }
 
-// Of a window amid the work.
-void AddBalancedField(const BenchConditions& conditions, const BenchRun& run, ordered_json* report) {
+// Of a window amid the work. After AddEngineFields.
+void AddBalancedField(const BenchConditions& conditions, const BenchRun& run,
+                      std::span<const WorkloadRequest> requests, ordered_json* report) {
   ordered_json& to = *report;
   to["balanced_output_throughput"] = nullptr;
-  const std::vector<WorkloadRequest> requests = CountedRequests(run);
   if (run.costs == nullptr || !run.engine || !run.window || requests.empty()) return;
   // Where requests come in their own time, nothing says how many there should be.
   if (conditions.mode != "offline") return;
   const ordered_json& tokens = to["iteration_tokens"];
   if (tokens.is_null()) return;
-  const EngineStats& before = run.engine->before;
-  const EngineStats& after = run.engine->after;
   const WindowWork work = {.seconds = run.window->seconds(),
-                           .iterations = static_cast<double>(after.iterations - before.iterations),
+                           .iterations = to["iterations"],
                            .prefill_tokens = tokens["prefill"],
                            .gpu_tier_tokens = tokens["gpu_tier"],
                            .cpu_tier_tokens = tokens["cpu_tier"]};
@@ -252,21 +252,16 @@ ordered_json ConditionsToJson(const BenchConditions& conditions) {
 }
 
 // Without the beginning and the end of the run. A window is all that.
-void AddSteadyFields(const BenchRun& run, const RunTotals& totals, ordered_json* report) {
+void AddSteadyFields(const BenchRun& run, const RunTotals& totals, std::span<const WorkloadRequest> requests,
+                     ordered_json* report) {
   ordered_json& to = *report;
   to["steady_output_throughput"] = nullptr;
   to["steady_prefill_share"] = nullptr;
   if (run.window) {
-    double prompt_tokens = 0;
-    double output_tokens = 0;
-    for (const WorkloadRequest& request : CountedRequests(run)) {
-      prompt_tokens += static_cast<double>(request.prompt_tokens);
-      output_tokens += static_cast<double>(request.output_tokens);
-    }
     const auto counted = static_cast<double>(totals.output_tokens);
     to["steady_output_throughput"] = Ratio(counted, run.window->seconds());
     to["steady_prefill_share"] =
-        Ratio(static_cast<double>(totals.input_tokens) * output_tokens, counted * prompt_tokens);
+        Ratio(static_cast<double>(totals.input_tokens), counted * MeanLengthsOf(requests).prompt_per_output);
   } else if (const auto steady = MeasureSteadyThroughput(run.records)) {
     to["steady_output_throughput"] = steady->output_tokens_per_s;
     to["steady_prefill_share"] = steady->prefill_share;
@@ -282,6 +277,7 @@ std::string DateOfReport() {
 ordered_json MakeBenchReport(const BenchConditions& conditions, const BenchRun& run,
                              const ordered_json& machine) {
   RunTotals totals = AddUpRun(run);
+  const std::vector<WorkloadRequest> requests = CountedRequests(run);
   const auto per_second = [&run](int64_t count) {
     return Ratio(static_cast<double>(count), CountedSeconds(run));
   };
@@ -300,7 +296,7 @@ ordered_json MakeBenchReport(const BenchConditions& conditions, const BenchRun& 
   report["request_throughput"] = per_second(totals.ended);
   report["output_throughput"] = per_second(totals.output_tokens);
   report["total_token_throughput"] = per_second(totals.input_tokens + totals.output_tokens);
-  AddSteadyFields(run, totals, &report);
+  AddSteadyFields(run, totals, requests, &report);
   // A server does not say where a request's KV lay.
   const auto tier = [&](TierTotals of_tier) {
     return run.engine ? TierToJson(std::move(of_tier), totals.output_tokens) : ordered_json(nullptr);
@@ -316,8 +312,8 @@ ordered_json MakeBenchReport(const BenchConditions& conditions, const BenchRun& 
       per_token ? ordered_json(AllPercentiles(std::move(totals.per_token_s))) : ordered_json(nullptr);
   report["mean_per_token_latency_s"] = per_token ? ordered_json(per_token->mean) : ordered_json(nullptr);
   AddEngineFields(conditions, run, &report);
-  AddBoundFields(conditions, run, &report);
-  AddBalancedField(conditions, run, &report);
+  AddBoundFields(conditions, run, requests, &report);
+  AddBalancedField(conditions, run, requests, &report);
   report["machine"] = machine;
   return report;
 }

@@ -64,6 +64,13 @@ void AddCompleted(const RequestRecord& record, RunTotals* totals) {
   tier.tpot_ms.push_back(tpot_ms);
 }
 
+// As CountedRequests says.
+bool HasPart(const RequestRecord& record, const std::optional<BenchWindow>& window) {
+  if (!window) return record.completed();
+  if (!window->by_due) return true;
+  return record.output_tokens > 0 && record.first_token <= window->end && record.last_token > window->begin;
+}
+
 }  // namespace
 
 RunTotals AddUpRun(const BenchRun& run) {
@@ -93,14 +100,7 @@ RunTotals AddUpRun(const BenchRun& run) {
 std::vector<WorkloadRequest> CountedRequests(const BenchRun& run) {
   std::vector<WorkloadRequest> requests;
   for (const RequestRecord& record : run.records) {
-    bool counts = record.completed();
-    if (run.window && run.window->by_due) {
-      counts = record.output_tokens > 0 && record.first_token <= run.window->end &&
-               record.last_token > run.window->begin;
-    } else if (run.window) {
-      counts = true;
-    }
-    if (!counts) continue;
+    if (!HasPart(record, run.window)) continue;
     requests.push_back({.prompt_tokens = record.prompt_tokens,
                         .output_tokens = record.made_tokens + record.wanted_output_tokens});
   }

@@ -133,6 +133,7 @@ TEST_F(PlayedStart, RequestsThatEndedAreGoneAndThoseThatRunComeFirst) {
       EXPECT_EQ(requests[i].made_tokens, 0);
       continue;
     }
+    EXPECT_GE(requests[i].made_tokens, 1);
     EXPECT_LT(requests[i].made_tokens, kOutput);
     tokens += requests[i].prompt_tokens + requests[i].made_tokens;
   }

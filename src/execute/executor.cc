@@ -45,9 +45,9 @@ GraphShape Executor::GraphShapeFor(const IterationPlan& plan) const {
   const bool only_decodes = !main.gpu_decodes.empty() && main.prefills.empty() && main.cpu_decodes.empty() &&
                             !own_visits && !moves_->any();
   if (!only_decodes) return {};
-  return graphs_->ShapeFor(static_cast<int64_t>(main.gpu_decodes.size()),
-                           riding_ != nullptr ? riding_->MostRows() : 0,
-                           riding_ != nullptr ? riding_->MeanRows() : 0);
+  const auto num_rows = static_cast<int64_t>(main.gpu_decodes.size());
+  if (riding_ == nullptr) return graphs_->ShapeFor(num_rows, 0, 0);
+  return graphs_->ShapeFor(num_rows, riding_->MostRows(), riding_->MeanRows());
 }
 
 void Executor::BeginStamps() {

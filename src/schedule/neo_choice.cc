@@ -130,10 +130,7 @@ IterationLoad NeoPlanner::MeanLoadOf(const Candidate& candidate) const {
 // Where the oldest cpu decode has to wait, nobody new is admitted: the work that keeps it waiting runs out.
 void NeoPlanner::ConsiderHiddenRows(int64_t budget) {
   if (cpu_rows_.empty() && (riders_.cohorts().empty() || rides_)) {
-    Candidate candidate = OfBudget(budget);
-    FillTiles(&candidate);
-    Price(&candidate);
-    Consider(candidate);
+    Consider(WithHiddenRows(budget, {}));
     return;
   }
   const int64_t begun = std::min(budget, prefills_.num_begun_tokens());
