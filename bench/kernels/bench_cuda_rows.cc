@@ -173,9 +173,11 @@ class Bench {
     slots.reserve(static_cast<size_t>(rows));
     for (int32_t r = 0; r < rows; ++r) slots.push_back(rows > 256 ? r : r * 32 + r % 32);
     args.slots = Indices(slots);
-    args.kv.shape = {DType::kBF16, kBlockSize, kNumKvHeads, kHeadDim};
-    args.kv.num_blocks = num_blocks;
-    args.kv.data = arena_->Take(num_blocks * static_cast<int64_t>(args.kv.shape.BlockBytes()));
+    KvRows& append = args.appends[0];
+    append.num_rows = rows;
+    append.kv.shape = {DType::kBF16, kBlockSize, kNumKvHeads, kHeadDim};
+    append.kv.num_blocks = num_blocks;
+    append.kv.data = arena_->Take(num_blocks * static_cast<int64_t>(append.kv.shape.BlockBytes()));
     return [this, args] { ops_->QkvPrepare(*stream_, args); };
   }
   std::function<void()> SiluMul(int64_t rows) {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <span>
 #include <utility>
 
 namespace tandem {
@@ -44,11 +43,8 @@ void DecodeGraphs::Enqueue(Stream& stream, const GraphShape& shape) const {
   stamps.Detail(stream, "embedding");
   for (int64_t layer = 0; layer < num_layers; ++layer) {
     const KvLayerView kv = parts_.cache->LayerView(Tier::kGpu, layer);
-    const std::array<Decoder::KvRows, 2> destinations = {{
-        {.row_begin = 0, .num_rows = shape.num_rows, .kv = kv},
-        {.row_begin = shape.num_rows, .num_rows = num_riders, .kv = {}},
-    }};
-    decoder.PreProjection(stream, layer, std::span(destinations).first(num_riders > 0 ? 2 : 1), &rows);
+    decoder.PreProjection(stream, layer, {{{.row_begin = 0, .num_rows = shape.num_rows, .kv = kv}, {}}},
+                          &rows);
     stamps.Detail(stream, "pre-projection", layer);
     exchange(layer - 1);
     decoder.Attend(stream, *parts_.plan, kv, 0, shape.num_rows, rows);

@@ -154,7 +154,7 @@ class Executor {
   int64_t RidersAt(int64_t boundary) const;
   void PassBoundary(int64_t boundary);
   void ExchangeRiders(int64_t boundary);
-  void AppendAndProject(int64_t layer, int64_t num_riders);
+  void AppendAndProject(int64_t layer);
   void AttendMain(int64_t layer);
   void VisitCohort(const Visit& visit, Cohort* cohort, LogitsWork* work);
   // How often something that may stall is looked at, at most.

@@ -1,7 +1,6 @@
 // How Executor takes the sub-batches of an iteration through the layers.
 
 #include <array>
-#include <span>
 
 #include "base/check.h"
 #include "execute/executor.h"
@@ -10,24 +9,17 @@
 namespace tandem {
 
 // Pre-projection of a layer: K and V go to the gpu tier or to the transit, or with Q to the host.
-void Executor::AppendAndProject(int64_t layer, int64_t num_riders) {
+void Executor::AppendAndProject(int64_t layer) {
   MainRows& main = running_->main;
   if (transit_) transit_->AwaitSlot(layer, *compute_stream_, *copy_stream_);
-  std::array<Decoder::KvRows, 3> destinations;
-  size_t count = 0;
-  const KvLayerView gpu = cache_->LayerView(Tier::kGpu, layer);
-  if (main.num_gpu_rows > 0)
-    destinations[count++] = {.row_begin = 0, .num_rows = main.num_gpu_rows, .kv = gpu};
-  if (main.num_transit_rows > 0) {
-    destinations[count++] = {.row_begin = main.transit_begin(),
-                             .num_rows = main.num_transit_rows,
-                             .kv = transit_->LayerView(layer)};
-  }
-  // Riders follow the cpu decodes: of neither is anything appended here.
-  const int64_t num_host_rows = main.num_cpu_rows + num_riders;
-  if (num_host_rows > 0)
-    destinations[count++] = {.row_begin = main.cpu_begin(), .num_rows = num_host_rows, .kv = {}};
-  decoder_->PreProjection(*compute_stream_, layer, std::span(destinations).first(count), main.batch.get());
+  // Of cpu decodes, and of riders behind them, nothing is appended here.
+  const std::array<KvRows, 2> appends = {{
+      {.row_begin = 0, .num_rows = main.num_gpu_rows, .kv = cache_->LayerView(Tier::kGpu, layer)},
+      {.row_begin = main.transit_begin(),
+       .num_rows = main.num_transit_rows,
+       .kv = transit_ ? transit_->LayerView(layer) : KvLayerView{}},
+  }};
+  decoder_->PreProjection(*compute_stream_, layer, appends, main.batch.get());
   stamps_.Detail(*compute_stream_, "pre-projection", layer);
   if (main.num_transit_rows > 0) transit_->CopyOut(layer, *compute_stream_, *copy_stream_, &copy_stamps_);
   // The CPU may start as soon as Q/K/V are there, while cohorts visit and the gpu rows attend.
@@ -53,7 +45,7 @@ void Executor::PassBoundary(int64_t boundary) {
     stamps_.Detail(*compute_stream_, "post-projection", boundary);
   }
   if (boundary + 1 < decoder_->config().num_layers) {
-    AppendAndProject(boundary + 1, num_riders);
+    AppendAndProject(boundary + 1);
   } else {
     logits_stage_->Run(*compute_stream_, rows, &main.logits);
     stamps_.Detail(*compute_stream_, "logits and sampling");
@@ -114,7 +106,7 @@ void Executor::VisitCohort(const Visit& visit, Cohort* cohort, LogitsWork* work)
   } else {
     cohort->cursor = next_layer;
     // Appends nothing to the gpu tier: these rows' KV lives on the CPU.
-    decoder_->PreProjection(*compute_stream_, next_layer, KvLayerView{}, rows);
+    decoder_->PreProjection(*compute_stream_, next_layer, {}, rows);
     cohort->cpu_rows->Attend(next_layer, *rows, 0);
   }
   stamps_.Detail(*compute_stream_, "visit of a cohort", visit.layer);

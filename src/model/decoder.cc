@@ -44,29 +44,22 @@ void Decoder::Norm(Stream& stream, const Buffer& weight, RowBatch* rows) const {
   rows->has_delta = false;
 }
 
-void Decoder::PreProjection(Stream& stream, int64_t layer, std::span<const KvRows> destinations,
+void Decoder::PreProjection(Stream& stream, int64_t layer, const std::array<KvRows, 2>& appends,
                             RowBatch* rows) const {
   const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
   Norm(stream, weights.attention_norm, rows);
   ops_->Linear(stream, {.x = rows->hidden, .weight = weights.qkv.get(), .y = rows->qkv});
-  for (const KvRows& to : destinations) {
-    ops_->QkvPrepare(stream, {.qkv = rows->qkv.Rows(to.row_begin, to.num_rows),
-                              .num_heads = config_.num_heads,
-                              .num_kv_heads = config_.num_kv_heads,
-                              .head_dim = config_.head_dim,
-                              .q_norm_weight = weights.q_norm.as<float>(),
-                              .k_norm_weight = weights.k_norm.as<float>(),
-                              .norm_eps = static_cast<float>(config_.rms_norm_eps),
-                              .rope_table = weights_.rope_table.as<float>(),
-                              .positions = rows->positions + to.row_begin,
-                              .slots = to.kv.data == nullptr ? nullptr : rows->slots + to.row_begin,
-                              .kv = to.kv});
-  }
-}
-
-void Decoder::PreProjection(Stream& stream, int64_t layer, const KvLayerView& kv, RowBatch* rows) const {
-  const KvRows all = {.row_begin = 0, .num_rows = rows->num_rows, .kv = kv};
-  PreProjection(stream, layer, {&all, 1}, rows);
+  ops_->QkvPrepare(stream, {.qkv = rows->qkv,
+                            .num_heads = config_.num_heads,
+                            .num_kv_heads = config_.num_kv_heads,
+                            .head_dim = config_.head_dim,
+                            .q_norm_weight = weights.q_norm.as<float>(),
+                            .k_norm_weight = weights.k_norm.as<float>(),
+                            .norm_eps = static_cast<float>(config_.rms_norm_eps),
+                            .rope_table = weights_.rope_table.as<float>(),
+                            .positions = rows->positions,
+                            .slots = rows->slots,
+                            .appends = appends});
 }
 
 void Decoder::Attend(Stream& stream, const AttentionPlan& plan, const KvLayerView& kv, int64_t row_begin,

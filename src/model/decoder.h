@@ -8,6 +8,7 @@
 // only: biases, q/k norms, RoPE scaling, sliding window.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -40,17 +41,9 @@ class Decoder {
   // residual = embedding of token_ids.
   void Embed(Stream& stream, RowBatch* rows) const;
 
-  // Where K and V of the rows [row_begin, row_begin + num_rows) are appended, at the rows' slots; nowhere
-  // where kv.data is null.
-  struct KvRows {
-    int64_t row_begin = 0;
-    int64_t num_rows = 0;
-    KvLayerView kv;
-  };
-  // qkv of `layer`, normed and rotated; K and V appended to kv. destinations: together all rows, in order.
-  void PreProjection(Stream& stream, int64_t layer, std::span<const KvRows> destinations,
+  // qkv of `layer`, normed and rotated; K and V of the rows of appends appended at the rows' slots.
+  void PreProjection(Stream& stream, int64_t layer, const std::array<KvRows, 2>& appends,
                      RowBatch* rows) const;
-  void PreProjection(Stream& stream, int64_t layer, const KvLayerView& kv, RowBatch* rows) const;
 
   // attention_out of rows [row_begin, row_begin + num_rows) from their q and kv.
   void Attend(Stream& stream, const AttentionPlan& plan, const KvLayerView& kv, int64_t row_begin,

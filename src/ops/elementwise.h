@@ -1,6 +1,7 @@
 // The row-wise operations around the matrix products.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "base/kv_layout.h"
@@ -26,9 +27,17 @@ struct AddRmsNormArgs {
   MatrixView out;
 };
 
+// Rows [row_begin, row_begin + num_rows) of a batch, whose K and V are appended to kv.
+struct KvRows {
+  int64_t row_begin = 0;
+  int64_t num_rows = 0;
+  KvLayerView kv;
+};
+
 // In place on qkv [rows, (num_heads + 2 * num_kv_heads) * head_dim]: optional RMS norm of every q and k head
-// (Qwen3), then RoPE (rotate-half pairs j, j + head_dim / 2) at positions[row]; then, where kv.data is set, K
-// and V of row r are appended to slot slots[r] = block * block_size + offset (negative: not appended).
+// (Qwen3), then RoPE (rotate-half pairs j, j + head_dim / 2) at positions[row]; then K and V of a row r of
+// one of `appends` are appended to slot slots[r] = block * block_size + offset of its kv (negative: not
+// appended). Of other rows nothing is appended. The kv of all appends have one shape.
 struct QkvPrepareArgs {
   MatrixView qkv;
   int64_t num_heads = 0;
@@ -39,9 +48,11 @@ struct QkvPrepareArgs {
   float norm_eps = 1e-6F;
   const float* rope_table = nullptr;   // [max_position, head_dim]: cos of head_dim / 2 pairs, then sin
   const int32_t* positions = nullptr;  // [rows]
-  const int32_t* slots = nullptr;      // [rows]; may be nullptr when kv.data is
-  KvLayerView kv;
+  const int32_t* slots = nullptr;      // [rows]; may be nullptr where there are no appends
+  std::array<KvRows, 2> appends = {};  // in order of their rows, apart; without rows: nothing to append
 };
+// Aborts unless the appends are as described and fit the rows and heads.
+void CheckAppends(const QkvPrepareArgs& args);
 
 // out[rows, cols] = silu(gate) * up, gate_up: [rows, 2 * cols] with gate first.
 struct SiluMulArgs {

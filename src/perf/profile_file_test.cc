@@ -82,7 +82,7 @@ TEST_F(ProfileFileTest, ReadsWhatItWrote) {
 
 TEST_F(ProfileFileTest, NameIsReadableAndDiffersWithTheKey) {
   const std::string name = std::filesystem::path(path_).filename().string();
-  EXPECT_EQ(name.find("profile1-32x4096-bf16-cuda-NVIDIA-H200-16sm-15threads-"), 0U) << name;
+  EXPECT_EQ(name.find("profile2-32x4096-bf16-cuda-NVIDIA-H200-16sm-15threads-"), 0U) << name;
   ProfileKey other = Key();
   other.intermediate_size = 14336;
   EXPECT_NE(ProfilePath("x", other), ProfilePath("x", Key()));
@@ -136,10 +136,10 @@ TEST_F(ProfileFileTest, ServesAtMostTwiceItsCoverage) {
 TEST_F(ProfileFileTest, AnotherVersion) {
   Write();
   nlohmann::ordered_json root = nlohmann::ordered_json::parse(Text());
-  root["version"] = 2;
+  root["version"] = 1;
   const Error error = ErrorOf(root);
   EXPECT_EQ(error.code, ErrorCode::kMalformedFile);
-  EXPECT_NE(error.message.find("version 2"), std::string::npos) << error.message;
+  EXPECT_NE(error.message.find("version 1"), std::string::npos) << error.message;
 }
 
 TEST_F(ProfileFileTest, ImpossibleContent) {

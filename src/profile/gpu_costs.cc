@@ -169,8 +169,8 @@ Result<std::vector<CostPoint>> MeasureLinear(const ProfileParts& parts, double s
     const auto pass = [&] {
       for (int64_t i = 0; i < layers_per_run; ++i) {
         const int64_t layer = next_layer++ % num_layers;
-        parts.decoder->PreProjection(*parts.compute, layer, parts.cache->LayerView(Tier::kGpu, layer),
-                                     &batch);
+        const KvRows all = {.num_rows = count, .kv = parts.cache->LayerView(Tier::kGpu, layer)};
+        parts.decoder->PreProjection(*parts.compute, layer, {all}, &batch);
         parts.decoder->PostProjection(*parts.compute, layer, &batch);
       }
     };

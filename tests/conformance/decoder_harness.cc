@@ -123,7 +123,7 @@ std::vector<float> DecoderHarness::LastLogits(const std::vector<int32_t>& prompt
     decoder_->Embed(*stream, &rows);
     for (int64_t layer = 0; layer < num_layers; ++layer) {
       const KvLayerView kv = cache_->LayerView(Tier::kGpu, layer);
-      decoder_->PreProjection(*stream, layer, kv, &rows);
+      decoder_->PreProjection(*stream, layer, {KvRows{.num_rows = num_rows, .kv = kv}}, &rows);
       decoder_->Attend(*stream, *plan, kv, 0, num_rows, rows);
       decoder_->PostProjection(*stream, layer, &rows);
     }

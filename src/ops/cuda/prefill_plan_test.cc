@@ -145,6 +145,21 @@ TEST(PrefillPlanTest, SplitsOnlyWhatLeavesSmsIdle) {
   EXPECT_FALSE(PlanOf(Llama(132), {{1, 200}}).split);
 }
 
+// A short chunk of a prompt behind many keys: few tiles, each with a long way.
+TEST(PrefillPlanTest, SplitsTheKeysOfShortChunks) {
+  const auto chunks_of_a_row = [](const PrefillPlan& plan) {
+    return plan.split ? plan.num_partial_rows / plan.num_rows : 1;
+  };
+  EXPECT_EQ(chunks_of_a_row(PlanOf(Llama(132), {{16, 1024}})), 8);
+  EXPECT_EQ(chunks_of_a_row(PlanOf(Llama(132), {{128, 1024}})), 4);
+  EXPECT_EQ(chunks_of_a_row(PlanOf(Llama(132), {{256, 1024}})), 2);
+  // More would put two thread blocks on each SM and take longer.
+  EXPECT_EQ(chunks_of_a_row(PlanOf(Llama(132), {{64, 4096}})), 8);
+  EXPECT_FALSE(PlanOf(Llama(132), {{512, 1024}}).split);
+  EXPECT_EQ(chunks_of_a_row(PlanOf(Llama(16), {{16, 1024}})), 4);
+  EXPECT_FALSE(PlanOf(Llama(16), {{128, 1024}}).split);
+}
+
 TEST(PrefillPlanTest, LongestTilesFirst) {
   const auto sequences = MakeSequences({{200, 200}, {1000, 1000}}, 0);
   std::vector<int32_t> ints(

@@ -10,6 +10,12 @@ namespace {
 constexpr int kThreads = 128;
 constexpr int kMaxHeadDim = 256;
 
+struct KernelAppend {
+  int row_begin;
+  int row_end;
+  void* kv;
+};
+
 struct QkvPrepareKernelArgs {
   void* qkv;
   int64_t qkv_stride;
@@ -22,9 +28,18 @@ struct QkvPrepareKernelArgs {
   const float* rope_table;
   const int32_t* positions;
   const int32_t* slots;
-  void* kv;  // nullptr: nothing is appended
+  int num_append_rows;  // in all
+  KernelAppend appends[2];
   int block_size;
 };
+
+// The cache that K and V of a row are appended to; nullptr: none.
+__device__ __forceinline__ void* CacheOf(const QkvPrepareKernelArgs& args, int row) {
+  for (const KernelAppend& append : args.appends) {
+    if (row >= append.row_begin && row < append.row_end) return append.kv;
+  }
+  return nullptr;
+}
 
 // A group of lanes has one head of one row at a time and goes from head to head, so that the row's cosines
 // and sines are read once. A lane holds kRuns runs of the head's first half and the same of its second half,
@@ -40,8 +55,9 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 6)
   const int groups = kThreads >> log_group_lanes;
   const int half = args.head_dim / 2;
   const int num_rotated = args.num_heads + args.num_kv_heads;
-  const int num_heads = args.kv != nullptr ? num_rotated + args.num_kv_heads : num_rotated;
   const int64_t row = blockIdx.x;
+  void* const kv = CacheOf(args, static_cast<int>(row));
+  const int num_heads = kv != nullptr ? num_rotated + args.num_kv_heads : num_rotated;
   T* qkv = static_cast<T*>(args.qkv) + row * args.qkv_stride;
   const int first_head = static_cast<int>(blockIdx.y) * groups;  // of the CTA
   int head = first_head + (static_cast<int>(threadIdx.x) >> log_group_lanes);
@@ -64,7 +80,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 6)
   // cosines' place, is still awaited.
   WaitForPredecessors();
   const int position = args.positions[row];
-  const int slot = args.kv != nullptr ? args.slots[row] : -1;
+  const int slot = kv != nullptr ? args.slots[row] : -1;
   load_next(head);
   float cos[kRuns][kWidth];
   float sin[kRuns][kWidth];
@@ -123,7 +139,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 4 ? 4 : 6)
     if (!exists) continue;
     // [block][kv head][K or V][offset][element]
     const int kv_head = is_value ? head - num_rotated : head - args.num_heads;
-    Cache* cache = static_cast<Cache*>(args.kv) + cache_row +
+    Cache* cache = static_cast<Cache*>(kv) + cache_row +
                    static_cast<int64_t>(2 * kv_head + (is_value ? 1 : 0)) * args.block_size * args.head_dim;
     const bool append = slot >= 0 && (is_key || is_value);
 #pragma unroll
@@ -178,7 +194,7 @@ void LaunchQkvPrepare(CudaStream& stream, const QkvPrepareKernelArgs& args, int6
     while ((8 << log_group_lanes) < half) ++log_group_lanes;
   }
   const int groups = kThreads >> log_group_lanes;
-  const int num_heads = args.num_heads + (args.kv != nullptr ? 2 : 1) * args.num_kv_heads;
+  const int num_heads = args.num_heads + (args.num_append_rows > 0 ? 2 : 1) * args.num_kv_heads;
   // Few rows: a head for each group; many: each group takes several heads of the row.
   const int64_t max_parts = (num_heads + groups - 1) / groups;
   const int64_t wanted_parts = 8 * static_cast<int64_t>(stream.target().num_sms) / rows + 1;
@@ -200,15 +216,17 @@ void CheckQkvPrepare(const QkvPrepareArgs& args) {
                "qkv_prepare: qkv [{}, {}] {}, {} heads, {} kv heads of {}", args.qkv.rows, args.qkv.cols,
                DTypeName(args.qkv.dtype), args.num_heads, args.num_kv_heads, args.head_dim);
   TANDEM_CHECK(args.rope_table != nullptr && args.positions != nullptr, "qkv_prepare: no positions");
-  if (args.kv.data == nullptr) return;
-  const KvShape& shape = args.kv.shape;
-  TANDEM_CHECK(args.slots != nullptr && shape.num_kv_heads == args.num_kv_heads &&
-                   shape.head_dim == args.head_dim && shape.block_size > 0 &&
-                   (args.kv.heads_per_part == 0 || args.kv.heads_per_part == shape.num_kv_heads),
-               "qkv_prepare: {} kv heads of {}, cache of {} heads of {}, {} a part", args.num_kv_heads,
-               args.head_dim, shape.num_kv_heads, shape.head_dim, args.kv.heads_per_part);
-  TANDEM_CHECK(IsFloatType(shape.dtype) && (args.qkv.dtype == DType::kF32 || args.qkv.dtype == shape.dtype),
-               "qkv_prepare: qkv {}, cache {}", DTypeName(args.qkv.dtype), DTypeName(shape.dtype));
+  CheckAppends(args);
+  for (const KvRows& append : args.appends) {
+    if (append.num_rows == 0) continue;
+    const KvShape& shape = append.kv.shape;
+    TANDEM_CHECK(shape.block_size > 0 &&
+                     (append.kv.heads_per_part == 0 || append.kv.heads_per_part == shape.num_kv_heads),
+                 "qkv_prepare: blocks of {}, {} of {} heads a part", shape.block_size,
+                 append.kv.heads_per_part, shape.num_kv_heads);
+    TANDEM_CHECK(IsFloatType(shape.dtype) && (args.qkv.dtype == DType::kF32 || args.qkv.dtype == shape.dtype),
+                 "qkv_prepare: qkv {}, cache {}", DTypeName(args.qkv.dtype), DTypeName(shape.dtype));
+  }
 }
 
 }  // namespace
@@ -216,8 +234,7 @@ void CheckQkvPrepare(const QkvPrepareArgs& args) {
 void CudaOps::QkvPrepare(Stream& stream, const QkvPrepareArgs& args) {
   CheckQkvPrepare(args);
   if (args.qkv.rows == 0) return;
-  const bool has_cache = args.kv.data != nullptr;
-  const QkvPrepareKernelArgs kernel_args = {
+  QkvPrepareKernelArgs kernel_args = {
       .qkv = args.qkv.data,
       .qkv_stride = args.qkv.row_stride,
       .num_heads = static_cast<int>(args.num_heads),
@@ -229,14 +246,27 @@ void CudaOps::QkvPrepare(Stream& stream, const QkvPrepareArgs& args) {
       .rope_table = args.rope_table,
       .positions = args.positions,
       .slots = args.slots,
-      .kv = args.kv.data,
-      .block_size = static_cast<int>(args.kv.shape.block_size),
+      .num_append_rows = 0,
+      .appends = {},
+      .block_size = 0,
   };
+  DType cache_dtype = args.qkv.dtype;
+  bool caches_aligned = true;
+  for (size_t i = 0; i < args.appends.size(); ++i) {
+    const KvRows& append = args.appends[i];
+    if (append.num_rows == 0) continue;
+    kernel_args.appends[i] = {.row_begin = static_cast<int>(append.row_begin),
+                              .row_end = static_cast<int>(append.row_begin + append.num_rows),
+                              .kv = append.kv.data};
+    kernel_args.num_append_rows += static_cast<int>(append.num_rows);
+    kernel_args.block_size = static_cast<int>(append.kv.shape.block_size);
+    cache_dtype = append.kv.shape.dtype;
+    caches_aligned = caches_aligned && IsAligned16(append.kv.data);
+  }
   const bool wide = args.head_dim % 16 == 0 && RowsAligned16(args.qkv) && IsAligned16(args.rope_table) &&
-                    IsAligned16(args.kv.data) && IsAligned16(args.q_norm_weight) &&
-                    IsAligned16(args.k_norm_weight);
+                    caches_aligned && IsAligned16(args.q_norm_weight) && IsAligned16(args.k_norm_weight);
   WithElementTypes</*kFromF32=*/true, /*kToF32=*/false>(
-      args.qkv.dtype, has_cache ? args.kv.shape.dtype : args.qkv.dtype, [&](auto type, auto cache_type) {
+      args.qkv.dtype, cache_dtype, [&](auto type, auto cache_type) {
         LaunchQkvPrepare<typename decltype(type)::Type, typename decltype(cache_type)::Type>(
             AsCudaStream(stream), kernel_args, args.qkv.rows, wide);
       });

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <numeric>
@@ -60,15 +61,29 @@ std::vector<double> PreparedHead(const float* x, int64_t head_dim, const float* 
   return out;
 }
 
+// Rows of which K and V are appended.
+enum class Appends { kNone, kAll, kTwoCaches };  // kTwoCaches: a part here, a part there, the rest nowhere
+
+std::array<KvRows, 2> RowsOf(Appends appends, int64_t rows) {
+  std::array<KvRows, 2> parts;
+  if (appends == Appends::kAll) parts[0].num_rows = rows;
+  if (appends == Appends::kTwoCaches) {
+    parts[0].num_rows = (rows + 1) / 3;
+    parts[1] = {.row_begin = parts[0].num_rows, .num_rows = (rows + 2) / 3, .kv = {}};
+  }
+  return parts;
+}
+
 class CudaQkvPrepareTest : public CudaElementwiseTest {
  protected:
   // q_norm, k_norm: which of the norms are there.
   void Check(const QkvShape& shape, DType dtype, DType cache_dtype, bool q_norm, bool k_norm,
-             bool has_cache) {
+             Appends appends) {
     SCOPED_TRACE(testing::Message() << DTypeName(dtype) << ", cache " << DTypeName(cache_dtype) << ", "
                                     << shape.num_heads << " heads, " << shape.num_kv_heads << " kv heads of "
                                     << shape.head_dim << ", " << shape.rows << " rows, gap " << shape.gap
-                                    << ", norms " << q_norm << k_norm << ", cache " << has_cache);
+                                    << ", norms " << q_norm << k_norm << ", appends "
+                                    << static_cast<int>(appends));
     const int64_t head_dim = shape.head_dim;
     const int64_t cols = (shape.num_heads + 2 * shape.num_kv_heads) * head_dim;
     CudaMatrix qkv(device(), dtype, shape.rows, cols, shape.gap);
@@ -94,7 +109,9 @@ class CudaQkvPrepareTest : public CudaElementwiseTest {
       slots.push_back(r % 3 == 2 ? -1 : all_slots[r]);
     slots[0] = std::count(slots.begin(), slots.end(), 31) > 0 ? slots[0] : 31;
     const CudaArray<int32_t> device_slots(device(), slots);
-    CudaMatrix cache(device(), cache_dtype, num_blocks * shape.num_kv_heads * 2 * kBlockSize, head_dim);
+    const int64_t cache_rows = num_blocks * shape.num_kv_heads * 2 * kBlockSize;
+    std::array<CudaMatrix, 2> caches = {CudaMatrix(device(), cache_dtype, cache_rows, head_dim),
+                                        CudaMatrix(device(), cache_dtype, cache_rows, head_dim)};
 
     QkvPrepareArgs args;
     args.qkv = qkv.view();
@@ -105,19 +122,22 @@ class CudaQkvPrepareTest : public CudaElementwiseTest {
     if (k_norm) args.k_norm_weight = static_cast<const float*>(norms.view().RowData(1));
     args.rope_table = device_table.data();
     args.positions = device_positions.data();
-    if (has_cache) {
-      args.slots = device_slots.data();
-      args.kv.data = cache.view().data;
-      args.kv.shape = {cache_dtype, kBlockSize, shape.num_kv_heads, head_dim};
-      args.kv.num_blocks = num_blocks;
+    if (appends != Appends::kNone) args.slots = device_slots.data();
+    args.appends = RowsOf(appends, shape.rows);
+    for (size_t i = 0; i < caches.size(); ++i) {
+      if (args.appends[i].num_rows == 0) continue;
+      args.appends[i].kv.data = caches[i].view().data;
+      args.appends[i].kv.shape = {cache_dtype, kBlockSize, shape.num_kv_heads, head_dim};
+      args.appends[i].kv.num_blocks = num_blocks;
     }
     ops().QkvPrepare(stream(), args);
     stream().Synchronize();
     qkv.Download();
-    cache.Download();
+    for (CudaMatrix& cache : caches) cache.Download();
 
     const int64_t num_rotated = shape.num_heads + shape.num_kv_heads;
-    std::vector<bool> written(static_cast<size_t>(cache.rows()));
+    std::array<std::vector<bool>, 2> written;
+    for (std::vector<bool>& rows : written) rows.resize(static_cast<size_t>(cache_rows));
     for (int64_t r = 0; r < shape.rows; ++r) {
       const float* cos_sin = table.data() + positions[static_cast<size_t>(r)] * head_dim;
       const float* before = original.data() + r * cols;
@@ -136,28 +156,35 @@ class CudaQkvPrepareTest : public CudaElementwiseTest {
         ASSERT_EQ(qkv.At(r, c), before[c]) << "V was changed: row " << r << " col " << c;
       }
       const int32_t slot = slots[static_cast<size_t>(r)];
-      if (!has_cache || slot < 0) continue;
+      const auto* append = std::find_if(args.appends.begin(), args.appends.end(), [&](const KvRows& rows) {
+        return r >= rows.row_begin && r < rows.row_begin + rows.num_rows;
+      });
+      if (append == args.appends.end() || slot < 0) continue;
+      const auto which = static_cast<size_t>(append - args.appends.begin());
       for (int64_t h = 0; h < shape.num_kv_heads; ++h) {
         for (const bool is_value : {false, true}) {
           const int64_t cache_row =
               ((slot / kBlockSize * shape.num_kv_heads + h) * 2 + (is_value ? 1 : 0)) * kBlockSize +
               slot % kBlockSize;
-          written[static_cast<size_t>(cache_row)] = true;
+          written[which][static_cast<size_t>(cache_row)] = true;
           const int64_t col = (num_rotated + (is_value ? h : h - shape.num_kv_heads)) * head_dim;
           for (int64_t d = 0; d < head_dim; ++d) {
             const float in_row = qkv.At(r, col + d);
             const double slack = dtype == cache_dtype || is_value ? 0.0 : Tolerance(cache_dtype, in_row);
-            ASSERT_NEAR(cache.At(cache_row, d), Rounded(cache_dtype, in_row), slack)
+            ASSERT_NEAR(caches[which].At(cache_row, d), Rounded(cache_dtype, in_row), slack)
                 << (is_value ? "V" : "K") << " of row " << r << " kv head " << h << " slot " << slot
                 << " element " << d;
           }
         }
       }
     }
-    for (int64_t r = 0; r < cache.rows(); ++r) {
-      if (written[static_cast<size_t>(r)]) continue;
-      for (int64_t d = 0; d < head_dim; ++d) {
-        ASSERT_TRUE(std::isnan(cache.At(r, d))) << "cache row " << r << " element " << d << " was written";
+    for (size_t i = 0; i < caches.size(); ++i) {
+      for (int64_t r = 0; r < cache_rows; ++r) {
+        if (written[i][static_cast<size_t>(r)]) continue;
+        for (int64_t d = 0; d < head_dim; ++d) {
+          ASSERT_TRUE(std::isnan(caches[i].At(r, d)))
+              << "cache " << i << " row " << r << " element " << d << " was written";
+        }
       }
     }
   }
@@ -169,30 +196,40 @@ TEST_F(CudaQkvPrepareTest, MatchesReference) {
                              {7, 7, 96, 33, 0},  {9, 3, 64, 40, 2}, {8, 1, 32, 64, 0}};
   for (const QkvShape& shape : shapes) {
     for (const TypePair& types : kEngineTypes) {
-      Check(shape, types.in, types.out, false, false, true);
-      Check(shape, types.in, types.out, true, true, true);
+      Check(shape, types.in, types.out, false, false, Appends::kAll);
+      Check(shape, types.in, types.out, true, true, Appends::kAll);
     }
   }
 }
 
 TEST_F(CudaQkvPrepareTest, NormsOfQueriesOrKeysAlone) {
-  Check({4, 2, 64, 10, 0}, DType::kBF16, DType::kBF16, true, false, true);
-  Check({4, 2, 64, 10, 0}, DType::kBF16, DType::kBF16, false, true, true);
-  Check({4, 2, 64, 10, 0}, DType::kBF16, DType::kBF16, true, true, false);
+  Check({4, 2, 64, 10, 0}, DType::kBF16, DType::kBF16, true, false, Appends::kAll);
+  Check({4, 2, 64, 10, 0}, DType::kBF16, DType::kBF16, false, true, Appends::kAll);
+  Check({4, 2, 64, 10, 0}, DType::kBF16, DType::kBF16, true, true, Appends::kNone);
 }
 
 TEST_F(CudaQkvPrepareTest, ManyRows) {
-  Check({32, 8, 128, 2500, 0}, DType::kBF16, DType::kBF16, false, false, true);
-  Check({14, 2, 64, 4000, 0}, DType::kF16, DType::kF16, true, true, true);
+  Check({32, 8, 128, 2500, 0}, DType::kBF16, DType::kBF16, false, false, Appends::kAll);
+  Check({14, 2, 64, 4000, 0}, DType::kF16, DType::kF16, true, true, Appends::kAll);
+}
+
+TEST_F(CudaQkvPrepareTest, TwoCaches) {
+  for (const int64_t rows : {1, 2, 3, 40, 700}) {
+    for (const TypePair& types : kEngineTypes) {
+      Check({9, 3, 64, rows, 2}, types.in, types.out, false, false, Appends::kTwoCaches);
+      Check({32, 8, 128, rows, 0}, types.in, types.out, true, true, Appends::kTwoCaches);
+      Check({3, 3, 6, rows, 1}, types.in, types.out, false, true, Appends::kTwoCaches);
+    }
+  }
 }
 
 // One head a group of lanes, some with two, and all heads of a row in one CTA.
 TEST_F(CudaQkvPrepareTest, RowsAtWhichTheHeadsAreSharedOutAnew) {
   const int64_t num_sms = AsCudaStream(stream()).target().num_sms;
   for (const int64_t rows : {4 * num_sms, 4 * num_sms + 1, 8 * num_sms, 8 * num_sms + 1}) {
-    Check({20, 4, 128, rows, 0}, DType::kBF16, DType::kBF16, false, false, true);
-    Check({10, 3, 80, rows, 8}, DType::kF16, DType::kF16, true, true, true);
-    Check({3, 2, 42, rows, 1}, DType::kF32, DType::kBF16, true, false, true);
+    Check({20, 4, 128, rows, 0}, DType::kBF16, DType::kBF16, false, false, Appends::kAll);
+    Check({10, 3, 80, rows, 8}, DType::kF16, DType::kF16, true, true, Appends::kAll);
+    Check({3, 2, 42, rows, 1}, DType::kF32, DType::kBF16, true, false, Appends::kAll);
   }
 }
 

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 
 #include "cpu_attention/append_token.h"
 #include "ops/host/op_test_bench.h"
@@ -245,12 +247,66 @@ TEST_P(ElementwiseTest, QkvPrepareAppendsWhatAppendTokenDoes) {
     args.qkv = fused.view();
     args.slots = slots.data();
     kv.data = first.data();
-    args.kv = kv;
+    args.appends[0] = {.row_begin = 0, .num_rows = kRows, .kv = kv};
     bench.ops().QkvPrepare(bench.stream(), args);
     bench.Synchronize();
     EXPECT_EQ(first, second);
     const auto untouched = static_cast<size_t>(std::count(first.begin(), first.end(), std::byte{0xff}));
     EXPECT_GE(untouched, bytes / 48 * 41);  // 7 of 48 slots were written
+  }
+}
+
+// Rows of two caches and rows of none: as three calls would do.
+TEST_P(ElementwiseTest, QkvPrepareAppendsToTwoCaches) {
+  std::mt19937 random(27);
+  OpTestBench bench(GetParam());
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    constexpr int64_t kRows = 12;
+    constexpr int64_t kHeadDim = 32;
+    TestMatrix together(dtype, kRows, 4 * kHeadDim);
+    together.Fill(random);
+    TestMatrix apart(dtype, kRows, 4 * kHeadDim);
+    const size_t matrix_bytes = kRows * 4 * kHeadDim * DTypeSize(dtype);
+    std::memcpy(apart.view().data, together.view().data, matrix_bytes);
+    const std::vector<float> table = RopeTable(kRows, kHeadDim);
+    const std::vector<int32_t> positions = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+    const std::vector<int32_t> slots = {47, 0, -1, 16, 31, 33, 1, -1, 20, 3, 5, 6};
+    KvLayerView kv;
+    kv.shape = {dtype, 16, 1, kHeadDim};
+    kv.num_blocks = 3;
+    const size_t bytes = static_cast<size_t>(kv.num_blocks) * kv.shape.BlockBytes();
+    std::array<std::vector<std::byte>, 2> fused;
+    fused.fill(std::vector<std::byte>(bytes, std::byte{0xff}));
+    std::array<std::vector<std::byte>, 2> expected = fused;
+    QkvPrepareArgs args;
+    args.num_heads = 2;
+    args.num_kv_heads = 1;
+    args.head_dim = kHeadDim;
+    args.rope_table = table.data();
+    args.qkv = together.view();
+    args.positions = positions.data();
+    args.slots = slots.data();
+    const std::array<int64_t, 4> begins = {0, 5, 9, kRows};
+    for (size_t i = 0; i < 2; ++i) {
+      kv.data = fused[i].data();
+      args.appends[i] = {.row_begin = begins[i], .num_rows = begins[i + 1] - begins[i], .kv = kv};
+    }
+    bench.ops().QkvPrepare(bench.stream(), args);
+    for (size_t i = 0; i < 3; ++i) {
+      args.qkv = apart.view().Rows(begins[i], begins[i + 1] - begins[i]);
+      args.positions = positions.data() + begins[i];
+      args.slots = slots.data() + begins[i];
+      args.appends = {};
+      if (i < 2) {
+        kv.data = expected[i].data();
+        args.appends[0] = {.row_begin = 0, .num_rows = args.qkv.rows, .kv = kv};
+      }
+      bench.ops().QkvPrepare(bench.stream(), args);
+    }
+    bench.Synchronize();
+    EXPECT_EQ(fused, expected);
+    EXPECT_NE(fused[0], fused[1]);
+    EXPECT_EQ(std::memcmp(together.view().data, apart.view().data, matrix_bytes), 0);
   }
 }
 

@@ -15,12 +15,18 @@ void CheckQkvPrepare(const QkvPrepareArgs& args) {
                "qkv_prepare: qkv [{}, {}] {}, {} heads, {} kv heads of {}", args.qkv.rows, args.qkv.cols,
                DTypeName(args.qkv.dtype), args.num_heads, args.num_kv_heads, args.head_dim);
   TANDEM_CHECK(args.rope_table != nullptr && args.positions != nullptr, "qkv_prepare: no positions");
-  if (args.kv.data == nullptr) return;
-  CheckKvShape(args.kv);
-  TANDEM_CHECK(args.slots != nullptr && args.kv.shape.num_kv_heads == args.num_kv_heads &&
-                   args.kv.shape.head_dim == args.head_dim,
-               "qkv_prepare: {} kv heads of {}, cache of {} heads of {}", args.num_kv_heads, args.head_dim,
-               args.kv.shape.num_kv_heads, args.kv.shape.head_dim);
+  CheckAppends(args);
+  for (const KvRows& append : args.appends) {
+    if (append.num_rows > 0) CheckKvShape(append.kv);
+  }
+}
+
+// nullptr: nothing of the row is appended.
+const KvRows* AppendOf(const QkvPrepareArgs& args, int64_t row) {
+  for (const KvRows& append : args.appends) {
+    if (row >= append.row_begin && row < append.row_begin + append.num_rows) return &append;
+  }
+  return nullptr;
 }
 
 void PrepareRow(const QkvPrepareArgs& args, const RowKernels& kernels, int64_t row) {
@@ -31,9 +37,10 @@ void PrepareRow(const QkvPrepareArgs& args, const RowKernels& kernels, int64_t r
     kernels.norm_rope(args.qkv.Columns(head * args.head_dim, args.head_dim).RowData(row), args.qkv.dtype,
                       args.head_dim, norm_weight, args.norm_eps, cos_sin);
   }
-  if (args.kv.data == nullptr) return;
+  const KvRows* append = AppendOf(args, row);
+  if (append == nullptr) return;
   const int64_t kv_width = args.num_kv_heads * args.head_dim;
-  AppendToken(args.kv, args.slots[row], 0, args.num_kv_heads,
+  AppendToken(append->kv, args.slots[row], 0, args.num_kv_heads,
               args.qkv.Columns(args.num_heads * args.head_dim, kv_width).RowData(row),
               args.qkv.Columns(args.num_heads * args.head_dim + kv_width, kv_width).RowData(row),
               args.qkv.dtype);
