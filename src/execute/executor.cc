@@ -29,12 +29,16 @@ void Executor::PrepareMain(const IterationPlan& plan, const FindRequest& find_re
   if (plan.main.empty()) return;
   running_->main = PrepareMainRows(plan.main, GraphShapeFor(plan), *cache_, find_request, main_buffers_,
                                    &main_inputs_, transit_.get(), riding_.get());
-  const MainRows& main = running_->main;
+  if (transit_) transit_->Start(*copy_stream_);
   main_inputs_.Upload(*compute_stream_);
+  if (running_->main.num_cpu_rows > 0) main_cpu_rows_->Begin(plan.main.cpu_decodes);
+}
+
+void Executor::PlanMainAttention() {
+  const MainRows& main = running_->main;
   if (main.num_gpu_rows > 0) ops_->PlanAttention(*compute_stream_, main.gpu_attention, gpu_plan_.get());
   if (main.num_transit_rows > 0)
     ops_->PlanAttention(*compute_stream_, main.transit_attention, transit_plan_.get());
-  if (main.num_cpu_rows > 0) main_cpu_rows_->Begin(plan.main.cpu_decodes);
 }
 
 GraphShape Executor::GraphShapeFor(const IterationPlan& plan) const {
@@ -78,13 +82,13 @@ Status Executor::Start(const IterationPlan& plan, const FindRequest& find_reques
   BeginStamps();
   MainRows& main = running_->main;
   if (!main.graph.empty()) {
+    PlanMainAttention();
     graphs_->Launch(*compute_stream_, main.graph);
-    if (riding_) riding_->SubmitAttention();
+    if (riding_) riding_->SubmitAttention(decoder_->config().num_layers - 1);
     logits_stage_->SampleFrom(*compute_stream_, main.graph.total_rows(), &main.logits);
     stamps_.Mark(*compute_stream_, "sampling");
   } else {
-    PrepareVisits(plan, find_request);
-    WalkLayers(plan);
+    WalkLayers(plan, find_request);
     stamps_.Mark(*compute_stream_, "end");
   }
   if (riding_ && !riding_->riders().empty()) riding_->End();

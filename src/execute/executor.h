@@ -150,7 +150,8 @@ class Executor {
   GraphShape GraphShapeFor(const IterationPlan& plan) const;
   void PrepareMain(const IterationPlan& plan, const FindRequest& find_request);
   void BeginStamps();
-  void WalkLayers(const IterationPlan& plan);
+  void PlanMainAttention();
+  void WalkLayers(const IterationPlan& plan, const FindRequest& find_request);
   int64_t RidersAt(int64_t boundary) const;
   void PassBoundary(int64_t boundary);
   void ExchangeRiders(int64_t boundary);

@@ -87,12 +87,14 @@ void KvTransit::CopyIn(int64_t layer, Stream& copy_stream) {
   copy_stream.Record(*in_[SlotOf(layer)]);
 }
 
-void KvTransit::AwaitSlot(int64_t layer, Stream& compute_stream, Stream& copy_stream) {
+void KvTransit::Start(Stream& copy_stream) {
+  if (!any_in_) return;
+  CopyIn(0, copy_stream);
+  CopyIn(1, copy_stream);
+}
+
+void KvTransit::AwaitSlot(int64_t layer, Stream& compute_stream) {
   if (chunks_.empty()) return;
-  if (any_in_ && layer == 0) {
-    CopyIn(0, copy_stream);
-    CopyIn(1, copy_stream);
-  }
   if (any_in_) compute_stream.Wait(*in_[SlotOf(layer)]);
   if (layer >= 2) compute_stream.Wait(*out_[SlotOf(layer)]);
 }

@@ -42,10 +42,12 @@ class KvTransit {
   // of its blocks in the slots, from the start of the context.
   const std::vector<int32_t>& Add(const PrefillChunk& chunk);
   bool empty() const { return chunks_.empty(); }
+  // All chunks are there: brings what earlier chunks have left in the cpu tier, of the first layers.
+  void Start(Stream& copy_stream);
 
   // In this order for every layer, the first layer being 0:
   // before K and V of the chunks are appended,
-  void AwaitSlot(int64_t layer, Stream& compute_stream, Stream& copy_stream);
+  void AwaitSlot(int64_t layer, Stream& compute_stream);
   // after they are,
   // stamps: of the copy stream.
   void CopyOut(int64_t layer, Stream& compute_stream, Stream& copy_stream, IterationStamps* stamps);

@@ -11,7 +11,7 @@ namespace tandem {
 // Pre-projection of a layer: K and V go to the gpu tier or to the transit, or with Q to the host.
 void Executor::AppendAndProject(int64_t layer) {
   MainRows& main = running_->main;
-  if (transit_) transit_->AwaitSlot(layer, *compute_stream_, *copy_stream_);
+  if (transit_) transit_->AwaitSlot(layer, *compute_stream_);
   // Of cpu decodes, and of riders behind them, nothing is appended here.
   const std::array<KvRows, 2> appends = {{
       {.row_begin = 0, .num_rows = main.num_gpu_rows, .kv = cache_->LayerView(Tier::kGpu, layer)},
@@ -112,13 +112,18 @@ void Executor::VisitCohort(const Visit& visit, Cohort* cohort, LogitsWork* work)
   stamps_.Detail(*compute_stream_, "visit of a cohort", visit.layer);
 }
 
-void Executor::WalkLayers(const IterationPlan& plan) {
+void Executor::WalkLayers(const IterationPlan& plan, const FindRequest& find_request) {
   MainRows& main = running_->main;
   const int64_t num_layers = decoder_->config().num_layers;
   std::vector<size_t> next_visit(plan.cohorts.size(), 0);
   for (int64_t boundary = kEntry; boundary < num_layers; ++boundary) {
     if (boundary + 1 < num_layers) moves_->AwaitLayer(boundary + 1, *compute_stream_);
     if (main.batch) PassBoundary(boundary);
+    if (boundary == kEntry) {
+      // The device is at work meanwhile.
+      PlanMainAttention();
+      PrepareVisits(plan, find_request);
+    }
     for (size_t i = 0; i < plan.cohorts.size(); ++i) {
       const CohortStep& step = plan.cohorts[i];
       if (step.rides || next_visit[i] == step.visits.size() ||
@@ -128,8 +133,8 @@ void Executor::WalkLayers(const IterationPlan& plan) {
                   &running_->cohort_logits.at(step.cohort));
     }
     if (main.batch && boundary + 1 < num_layers) AttendMain(boundary + 1);
-    // The device has a layer to do meanwhile.
-    if (riding_ && boundary == kEntry) riding_->SubmitAttention();
+    // Between the layers: all cohorts at once take longer than the device takes for its first layer.
+    if (riding_) riding_->SubmitAttention(boundary);
   }
 }
 

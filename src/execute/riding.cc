@@ -34,6 +34,7 @@ Result<std::unique_ptr<Riding>> Riding::Create(const Parts& parts, int64_t max_r
 
 void Riding::Clear() {
   riders_.clear();
+  num_submitted_ = 0;
   num_rows_.assign(static_cast<size_t>(num_layers_ + 1), 0);
 }
 
@@ -82,14 +83,16 @@ void Riding::Begin(std::vector<Rider> riders) {
   parts_.ops->PlanRiders(*parts_.compute_stream, groups, first_pass, plan_.get());
 }
 
-void Riding::SubmitAttention() {
+void Riding::SubmitAttention(int64_t boundary) {
   const int64_t period = num_layers_ + 1;
-  for (const Rider& rider : riders_) {
+  for (; num_submitted_ < riders_.size(); ++num_submitted_) {
+    Cohort& cohort = *riders_[num_submitted_].cohort;
+    if (cohort.cursor > boundary) return;
     // Boundary b is pass b + 1 of an iteration; the layer is wanted at the boundary of its number, in the
     // iteration that follows this one.
-    const int64_t next_layer = rider.cohort->cursor + 1;
+    const int64_t next_layer = cohort.cursor + 1;
     if (next_layer < num_layers_)
-      rider.cohort->cpu_rows->Submit(next_layer, num_iterations_ * period + next_layer + 1, period);
+      cohort.cpu_rows->Submit(next_layer, num_iterations_ * period + next_layer + 1, period);
   }
 }
 

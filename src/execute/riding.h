@@ -57,9 +57,9 @@ class Riding {
   // A new iteration, what ran before has ended. Makes the plan known to the compute stream. riders: each with
   // an upload of its inputs enqueued already.
   void Begin(std::vector<Rider> riders);
-  // Of the layers that the riders may get to. Once an iteration; it may already run, so that it need not wait
-  // for this.
-  void SubmitAttention();
+  // Of the layers that riders at this boundary may get to, and at boundaries before it: boundary by boundary,
+  // or once for the last. After the visits are enqueued, so that the device need not wait for this.
+  void SubmitAttention(int64_t boundary);
   // The riders in the order of their rows at each boundary; empty: nobody rides in this iteration.
   std::span<const Rider> riders() const { return riders_; }
   int64_t RowsAt(int64_t boundary) const { return num_rows_[static_cast<size_t>(boundary + 1)]; }
@@ -99,6 +99,7 @@ class Riding {
   std::unique_ptr<RiderPlan> plan_;
   std::vector<Rider> riders_;      // sorted by boundary
   std::vector<int64_t> num_rows_;  // of boundaries -1, 0, ...
+  size_t num_submitted_ = 0;       // riders, from the first on
   int64_t num_iterations_ = 0;     // with riders, so far: passes are counted over them
 };
 
