@@ -73,6 +73,7 @@ void EngineLoop::CountEnd(const Request& request, int64_t num_output) {
   shape_.CountEnd(static_cast<int64_t>(request.prompt_tokens.size()) - num_made, num_output + num_made);
   state_.prompt_tokens_per_output = shape_.prompt_tokens_per_output();
   state_.mean_output_tokens = shape_.mean_output_tokens();
+  state_.mean_context = shape_.mean_context();
 }
 
 bool EngineLoop::EndsByLength(const Request& request, int64_t num_output) const {

@@ -90,7 +90,11 @@ SteadyWork NeoPlanner::WorkOfTheState() const {
 
   SteadyWork work;
   work.prompt_tokens_per_output = state_.prompt_tokens_per_output;
-  work.mean_context = num_decodes == 0 ? mean_tokens : decode_tokens / static_cast<double>(num_decodes);
+  // Not of the decodes that there are, if it is known otherwise: wherever prompts are held back the long ones
+  // remain, would make the machine look slower, and more prompts be held back.
+  const double present_context =
+      num_decodes == 0 ? mean_tokens : decode_tokens / static_cast<double>(num_decodes);
+  work.mean_context = state_.mean_context > 0 ? state_.mean_context : present_context;
   work.mean_prompt = num_waiting == 0 ? mean_tokens : waiting_tokens / static_cast<double>(num_waiting);
   work.max_rows = static_cast<double>(state_.limits.max_num_batched_tokens);
   work.max_iteration_us = max_iteration_us_;
@@ -102,6 +106,7 @@ SteadyWork NeoPlanner::WorkOfTheState() const {
   work.max_cpu_rows =
       state_.cpu_tier_usable ? std::min(rows_of(Tier::kCpu), max_num_seqs - work.gpu_rows) : 0;
   work.num_cohorts = static_cast<double>(state_.limits.num_riding_cohorts());
+  work.present_cpu_rows = static_cast<double>(books_.num_decodes(Tier::kCpu));
   return work;
 }
 

@@ -159,8 +159,9 @@ OperatingPoint FindOperatingPoint(const SteadyWork& work, Overlap overlap, const
       std::find_if(points.begin(), points.begin() + static_cast<std::ptrdiff_t>(num_points),
                    [best](const SteadyState::Point& point) { return point.rate >= kNearlyBest * best; });
   const bool gpu_tier_decodes = num_points > 0 && points[0].cpu_rows == 0;
-  if (overlap == Overlap::kAsymmetric && gpu_tier_decodes && chosen->rate < kWorthSplitting * points[0].rate)
-    chosen = points.begin();
+  const bool must_be_worth_it =
+      overlap == Overlap::kAsymmetric && gpu_tier_decodes && 2 * work.present_cpu_rows < chosen->cpu_rows;
+  if (must_be_worth_it && chosen->rate < kWorthSplitting * points[0].rate) chosen = points.begin();
 
   OperatingPoint result;
   result.prefilled_token_us =

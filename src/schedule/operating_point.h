@@ -37,12 +37,15 @@ struct SteadyWork {
   double max_rows = 0;          // of an iteration
   double max_iteration_us = 0;  // 0: no limit
   double num_cohorts = 1;       // asynchronous: over which the cpu tier's rows are spread at most
+  double present_cpu_rows = 0;  // decodes that the cpu tier has already
 };
 
 // Times c: so many rows are admitted with asynchronous overlap, which do what others of them are late for.
 inline constexpr double kRidingSpare = 1.25;
 // What the fewest cpu rows with nearly the best X must be worth over none, with two sub-batches: rows that
-// wait for one another, and fewer iterations to spread prefill over, cost what the model does not see.
+// wait for one another, and fewer iterations to spread prefill over, cost what the model does not see. Where
+// half of these rows are there already it need not: with requests of many lengths X comes and goes, and a cpu
+// tier that is emptied and filled again costs more.
 inline constexpr double kWorthSplitting = 1.03;
 // What asynchronous overlap must be worth over the other kind: filling the cpu tier for it takes long, and
 // predictions are no better than this.

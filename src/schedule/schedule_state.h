@@ -60,6 +60,7 @@ struct ScheduleState {
   // What the work to come will be like (schedule/work_shape.h).
   double prompt_tokens_per_output = WorkShape::kUnknown;
   double mean_output_tokens = 0;  // 0: not known
+  double mean_context = 0;        // tokens that a decode reads; 0: not known
   // False once CPU attention has failed: nothing more may enter the cpu tier or decode there.
   bool cpu_tier_usable = true;
 

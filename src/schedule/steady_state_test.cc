@@ -182,13 +182,18 @@ TEST(SteadyStateTest, TheCpuTierHoldsWhatTheStrategyTendsTo) {
   EXPECT_EQ(SteadyCpuRows("apex", long_outputs, costs), SteadyCpuRows("async", long_outputs, costs));
   EXPECT_EQ(SteadyCpuRows("auto", much_prefill, costs), SteadyCpuRows("asymmetric", much_prefill, costs));
   EXPECT_EQ(SteadyCpuRows("auto", long_outputs, costs), SteadyCpuRows("async", long_outputs, costs));
-  const SteadyWork little_to_gain = WorkOf({.output_len = 50});
+  SteadyWork little_to_gain = WorkOf({.output_len = 50});
   const double gain = SteadyRate(little_to_gain, 60, Overlap::kAsymmetric, costs) /
                       SteadyRate(little_to_gain, 0, Overlap::kAsymmetric, costs);
   EXPECT_GT(gain, 1.01);
   EXPECT_LT(gain, 1.05);
   EXPECT_EQ(SteadyCpuRows("asymmetric", little_to_gain, costs), 0);
   EXPECT_EQ(SteadyCpuRows("auto", little_to_gain, costs), 0);
+  // A few that are there for want of room do not make it worth while; a tier that is in use is not emptied.
+  little_to_gain.present_cpu_rows = 5;
+  EXPECT_EQ(FindOperatingPoint(little_to_gain, Overlap::kAsymmetric, costs).cpu_rows, 0);
+  little_to_gain.present_cpu_rows = 60;
+  EXPECT_GT(FindOperatingPoint(little_to_gain, Overlap::kAsymmetric, costs).cpu_rows, 20);
   const int64_t all = SteadyCpuRows("full-offload", much_prefill, costs);
   EXPECT_GT(all, 20);
   much_prefill.gpu_rows = 1;

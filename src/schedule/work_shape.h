@@ -1,5 +1,5 @@
-// What kind of work the requests of late are: how long their outputs, how many prompt tokens go with an
-// output token.
+// What kind of work the requests of late are: how long their outputs and contexts, how many prompt tokens go
+// with an output token.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,10 @@ class WorkShape {
     constexpr double kKeep = 0.99;
     prompt_tokens_ = kKeep * prompt_tokens_ + static_cast<double>(prompt_len);
     output_tokens_ = kKeep * output_tokens_ + static_cast<double>(num_output);
+    // An output token on average reads the prompt and half of the output.
+    context_tokens_ =
+        kKeep * context_tokens_ + static_cast<double>(num_output) *
+                                      (static_cast<double>(prompt_len) + static_cast<double>(num_output) / 2);
     num_ended_ = kKeep * num_ended_ + 1;
   }
   // kUnknown before the first output.
@@ -23,11 +27,15 @@ class WorkShape {
   // 0 before the first end.
   double mean_output_tokens() const { return num_ended_ > 0 ? output_tokens_ / num_ended_ : 0; }
 
+  // Tokens that a decode reads. 0 before the first output.
+  double mean_context() const { return output_tokens_ > 0 ? context_tokens_ / output_tokens_ : 0; }
+
   static constexpr double kUnknown = 4;
 
  private:
   double prompt_tokens_ = 0;
   double output_tokens_ = 0;
+  double context_tokens_ = 0;  // that all decodes have read
   double num_ended_ = 0;
 };
 

@@ -9,15 +9,18 @@ TEST(WorkShapeTest, IsUnknownUntilARequestEnds) {
   WorkShape shape;
   EXPECT_EQ(shape.prompt_tokens_per_output(), WorkShape::kUnknown);
   EXPECT_EQ(shape.mean_output_tokens(), 0);
+  EXPECT_EQ(shape.mean_context(), 0);
   shape.CountEnd(100, 50);
   EXPECT_DOUBLE_EQ(shape.prompt_tokens_per_output(), 2);
   EXPECT_DOUBLE_EQ(shape.mean_output_tokens(), 50);
+  EXPECT_DOUBLE_EQ(shape.mean_context(), 125);
 }
 
 TEST(WorkShapeTest, ARequestWithoutOutputDoesNotDivideByZero) {
   WorkShape shape;
   shape.CountEnd(100, 0);
   EXPECT_EQ(shape.prompt_tokens_per_output(), WorkShape::kUnknown);
+  EXPECT_EQ(shape.mean_context(), 0);
 }
 
 // Tokens count, not requests: a few long prompts are most of the work.
@@ -28,6 +31,17 @@ TEST(WorkShapeTest, WeighsByTokens) {
     shape.CountEnd(1990, 100);
   }
   EXPECT_NEAR(shape.prompt_tokens_per_output(), 10, 0.2);
+  EXPECT_NEAR(shape.mean_context(), 1050, 10);
+}
+
+// Most tokens are read by long outputs.
+TEST(WorkShapeTest, ContextsAreThoseOfTokens) {
+  WorkShape shape;
+  for (int i = 0; i < 1000; ++i) {
+    shape.CountEnd(100, 100);
+    shape.CountEnd(100, 900);
+  }
+  EXPECT_NEAR(shape.mean_context(), 0.1 * 150 + 0.9 * 550, 5);
 }
 
 TEST(WorkShapeTest, FollowsTheWork) {
@@ -37,6 +51,7 @@ TEST(WorkShapeTest, FollowsTheWork) {
   for (int i = 0; i < 500; ++i) shape.CountEnd(1000, 1000);
   EXPECT_NEAR(shape.prompt_tokens_per_output(), 1, 0.1);
   EXPECT_NEAR(shape.mean_output_tokens(), 1000, 10);
+  EXPECT_NEAR(shape.mean_context(), 1500, 10);
 }
 
 }  // namespace
