@@ -71,9 +71,7 @@ void EngineLoop::CountIteration() {
 void EngineLoop::CountEnd(const Request& request, int64_t num_output) {
   const int64_t num_made = request.num_made_tokens;
   shape_.CountEnd(static_cast<int64_t>(request.prompt_tokens.size()) - num_made, num_output + num_made);
-  state_.prompt_tokens_per_output = shape_.prompt_tokens_per_output();
-  state_.mean_output_tokens = shape_.mean_output_tokens();
-  state_.mean_context = shape_.mean_context();
+  state_.SetWorkToCome(shape_);
 }
 
 bool EngineLoop::EndsByLength(const Request& request, int64_t num_output) const {

@@ -32,6 +32,8 @@ struct KvRows {
   int64_t row_begin = 0;
   int64_t num_rows = 0;
   KvLayerView kv;
+
+  bool contains(int64_t row) const { return row >= row_begin && row < row_begin + num_rows; }
 };
 
 // In place on qkv [rows, (num_heads + 2 * num_kv_heads) * head_dim]: optional RMS norm of every q and k head

@@ -81,9 +81,7 @@ bool ScheduleSimulation::AddRunning(SequenceId id, Tier tier, int64_t num_tokens
 
 void ScheduleSimulation::CountEnd(const Lengths& lengths) {
   shape_.CountEnd(lengths.prompt, lengths.final_tokens - lengths.prompt);
-  state_.prompt_tokens_per_output = shape_.prompt_tokens_per_output();
-  state_.mean_output_tokens = shape_.mean_output_tokens();
-  state_.mean_context = shape_.mean_context();
+  state_.SetWorkToCome(shape_);
 }
 
 bool ScheduleSimulation::AddInFlight(const InFlightCohort& cohort) {

@@ -156,9 +156,8 @@ class CudaQkvPrepareTest : public CudaElementwiseTest {
         ASSERT_EQ(qkv.At(r, c), before[c]) << "V was changed: row " << r << " col " << c;
       }
       const int32_t slot = slots[static_cast<size_t>(r)];
-      const auto* append = std::find_if(args.appends.begin(), args.appends.end(), [&](const KvRows& rows) {
-        return r >= rows.row_begin && r < rows.row_begin + rows.num_rows;
-      });
+      const auto* append = std::find_if(args.appends.begin(), args.appends.end(),
+                                        [&](const KvRows& rows) { return rows.contains(r); });
       if (append == args.appends.end() || slot < 0) continue;
       const auto which = static_cast<size_t>(append - args.appends.begin());
       for (int64_t h = 0; h < shape.num_kv_heads; ++h) {

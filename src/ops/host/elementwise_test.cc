@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <numeric>
+#include <utility>
 
 #include "cpu_attention/append_token.h"
 #include "ops/host/op_test_bench.h"
@@ -208,105 +210,112 @@ TEST_P(ElementwiseTest, QkvPrepareMatchesReference) {
   }
 }
 
-// QkvPrepare with a cache writes the same bytes as QkvPrepare without one and AppendToken; negative slots
-// nothing.
-TEST_P(ElementwiseTest, QkvPrepareAppendsWhatAppendTokenDoes) {
-  std::mt19937 random(26);
-  OpTestBench bench(GetParam());
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    constexpr int64_t kRows = 9;
-    constexpr int64_t kHeadDim = 32;
-    TestMatrix fused(dtype, kRows, 4 * kHeadDim);
+// Random rows of two heads and one kv head, the same twice; positions; and caches that the slots fit.
+struct AppendCase {
+  static constexpr int64_t kHeadDim = 32;
+
+  AppendCase(DType dtype, std::vector<int32_t> slots_of_rows, uint32_t seed)
+      : num_rows(static_cast<int64_t>(slots_of_rows.size())),
+        fused(dtype, num_rows, 4 * kHeadDim),
+        apart(dtype, num_rows, 4 * kHeadDim),
+        table(RopeTable(num_rows, kHeadDim)),
+        positions(slots_of_rows.size()),
+        slots(std::move(slots_of_rows)) {
+    std::mt19937 random(seed);
     fused.Fill(random);
-    TestMatrix apart(dtype, kRows, 4 * kHeadDim);
-    std::memcpy(apart.view().data, fused.view().data, kRows * 4 * kHeadDim * DTypeSize(dtype));
-    const std::vector<float> table = RopeTable(kRows, kHeadDim);
-    const std::vector<int32_t> positions = {0, 1, 2, 3, 4, 5, 6, 7, 8};
-    const std::vector<int32_t> slots = {47, 0, -1, 16, 31, 33, 1, -1, 20};
-    KvLayerView kv;
+    matrix_bytes = static_cast<size_t>(num_rows * 4 * kHeadDim) * DTypeSize(dtype);
+    std::memcpy(apart.view().data, fused.view().data, matrix_bytes);
+    std::iota(positions.begin(), positions.end(), 0);
     kv.shape = {dtype, 16, 1, kHeadDim};
     kv.num_blocks = 3;
-    const size_t bytes = static_cast<size_t>(kv.num_blocks) * kv.shape.BlockBytes();
-    std::vector<std::byte> first(bytes, std::byte{0xff});
-    std::vector<std::byte> second = first;
+    untouched.assign(static_cast<size_t>(kv.num_blocks) * kv.shape.BlockBytes(), std::byte{0xff});
+  }
+
+  // Of `fused`, without appends.
+  QkvPrepareArgs Args() {
     QkvPrepareArgs args;
+    args.qkv = fused.view();
     args.num_heads = 2;
     args.num_kv_heads = 1;
     args.head_dim = kHeadDim;
     args.rope_table = table.data();
     args.positions = positions.data();
-    args.qkv = apart.view();
-    bench.ops().QkvPrepare(bench.stream(), args);
-    kv.data = second.data();
-    bench.Synchronize();
-    for (int64_t row = 0; row < kRows; ++row) {
-      AppendToken(kv, slots[static_cast<size_t>(row)], 0, 1,
-                  apart.view().Columns(2 * kHeadDim, kHeadDim).RowData(row),
-                  apart.view().Columns(3 * kHeadDim, kHeadDim).RowData(row), dtype);
-    }
-    args.qkv = fused.view();
     args.slots = slots.data();
-    kv.data = first.data();
-    args.appends[0] = {.row_begin = 0, .num_rows = kRows, .kv = kv};
+    return args;
+  }
+  KvLayerView Cache(std::vector<std::byte>* bytes) const {
+    KvLayerView cache = kv;
+    cache.data = bytes->data();
+    return cache;
+  }
+
+  int64_t num_rows;
+  TestMatrix fused;
+  TestMatrix apart;
+  size_t matrix_bytes = 0;
+  std::vector<float> table;
+  std::vector<int32_t> positions;
+  std::vector<int32_t> slots;
+  KvLayerView kv;
+  std::vector<std::byte> untouched;  // a cache that nothing was appended to
+};
+
+// QkvPrepare with a cache writes the same bytes as QkvPrepare without one and AppendToken; negative slots
+// nothing.
+TEST_P(ElementwiseTest, QkvPrepareAppendsWhatAppendTokenDoes) {
+  OpTestBench bench(GetParam());
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    AppendCase rows(dtype, {47, 0, -1, 16, 31, 33, 1, -1, 20}, 26);
+    constexpr int64_t kHeadDim = AppendCase::kHeadDim;
+    std::vector<std::byte> first = rows.untouched;
+    std::vector<std::byte> second = rows.untouched;
+    QkvPrepareArgs args = rows.Args();
+    args.qkv = rows.apart.view();
+    args.slots = nullptr;
+    bench.ops().QkvPrepare(bench.stream(), args);
+    bench.Synchronize();
+    for (int64_t row = 0; row < rows.num_rows; ++row) {
+      AppendToken(rows.Cache(&second), rows.slots[static_cast<size_t>(row)], 0, 1,
+                  rows.apart.view().Columns(2 * kHeadDim, kHeadDim).RowData(row),
+                  rows.apart.view().Columns(3 * kHeadDim, kHeadDim).RowData(row), dtype);
+    }
+    args = rows.Args();
+    args.appends[0] = {.row_begin = 0, .num_rows = rows.num_rows, .kv = rows.Cache(&first)};
     bench.ops().QkvPrepare(bench.stream(), args);
     bench.Synchronize();
     EXPECT_EQ(first, second);
     const auto untouched = static_cast<size_t>(std::count(first.begin(), first.end(), std::byte{0xff}));
-    EXPECT_GE(untouched, bytes / 48 * 41);  // 7 of 48 slots were written
+    EXPECT_GE(untouched, first.size() / 48 * 41);  // 7 of 48 slots were written
   }
 }
 
 // Rows of two caches and rows of none: as three calls would do.
 TEST_P(ElementwiseTest, QkvPrepareAppendsToTwoCaches) {
-  std::mt19937 random(27);
   OpTestBench bench(GetParam());
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    constexpr int64_t kRows = 12;
-    constexpr int64_t kHeadDim = 32;
-    TestMatrix together(dtype, kRows, 4 * kHeadDim);
-    together.Fill(random);
-    TestMatrix apart(dtype, kRows, 4 * kHeadDim);
-    const size_t matrix_bytes = kRows * 4 * kHeadDim * DTypeSize(dtype);
-    std::memcpy(apart.view().data, together.view().data, matrix_bytes);
-    const std::vector<float> table = RopeTable(kRows, kHeadDim);
-    const std::vector<int32_t> positions = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
-    const std::vector<int32_t> slots = {47, 0, -1, 16, 31, 33, 1, -1, 20, 3, 5, 6};
-    KvLayerView kv;
-    kv.shape = {dtype, 16, 1, kHeadDim};
-    kv.num_blocks = 3;
-    const size_t bytes = static_cast<size_t>(kv.num_blocks) * kv.shape.BlockBytes();
-    std::array<std::vector<std::byte>, 2> fused;
-    fused.fill(std::vector<std::byte>(bytes, std::byte{0xff}));
+    AppendCase rows(dtype, {47, 0, -1, 16, 31, 33, 1, -1, 20, 3, 5, 6}, 27);
+    std::array<std::vector<std::byte>, 2> fused = {rows.untouched, rows.untouched};
     std::array<std::vector<std::byte>, 2> expected = fused;
-    QkvPrepareArgs args;
-    args.num_heads = 2;
-    args.num_kv_heads = 1;
-    args.head_dim = kHeadDim;
-    args.rope_table = table.data();
-    args.qkv = together.view();
-    args.positions = positions.data();
-    args.slots = slots.data();
-    const std::array<int64_t, 4> begins = {0, 5, 9, kRows};
+    const std::array<int64_t, 4> begins = {0, 5, 9, rows.num_rows};
+    QkvPrepareArgs args = rows.Args();
     for (size_t i = 0; i < 2; ++i) {
-      kv.data = fused[i].data();
-      args.appends[i] = {.row_begin = begins[i], .num_rows = begins[i + 1] - begins[i], .kv = kv};
+      args.appends[i] = {
+          .row_begin = begins[i], .num_rows = begins[i + 1] - begins[i], .kv = rows.Cache(&fused[i])};
     }
     bench.ops().QkvPrepare(bench.stream(), args);
     for (size_t i = 0; i < 3; ++i) {
-      args.qkv = apart.view().Rows(begins[i], begins[i + 1] - begins[i]);
-      args.positions = positions.data() + begins[i];
-      args.slots = slots.data() + begins[i];
-      args.appends = {};
-      if (i < 2) {
-        kv.data = expected[i].data();
-        args.appends[0] = {.row_begin = 0, .num_rows = args.qkv.rows, .kv = kv};
-      }
+      args = rows.Args();
+      args.qkv = rows.apart.view().Rows(begins[i], begins[i + 1] - begins[i]);
+      args.positions += begins[i];
+      args.slots += begins[i];
+      if (i < 2)
+        args.appends[0] = {.row_begin = 0, .num_rows = args.qkv.rows, .kv = rows.Cache(&expected[i])};
       bench.ops().QkvPrepare(bench.stream(), args);
     }
     bench.Synchronize();
     EXPECT_EQ(fused, expected);
     EXPECT_NE(fused[0], fused[1]);
-    EXPECT_EQ(std::memcmp(together.view().data, apart.view().data, matrix_bytes), 0);
+    EXPECT_EQ(std::memcmp(rows.fused.view().data, rows.apart.view().data, rows.matrix_bytes), 0);
   }
 }
 

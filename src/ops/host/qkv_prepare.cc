@@ -24,7 +24,7 @@ void CheckQkvPrepare(const QkvPrepareArgs& args) {
 // nullptr: nothing of the row is appended.
 const KvRows* AppendOf(const QkvPrepareArgs& args, int64_t row) {
   for (const KvRows& append : args.appends) {
-    if (row >= append.row_begin && row < append.row_begin + append.num_rows) return &append;
+    if (append.contains(row)) return &append;
   }
   return nullptr;
 }
