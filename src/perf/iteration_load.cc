@@ -16,7 +16,7 @@ void AddCohorts(const IterationPlan& plan, const LayerCosts& costs, IterationLoa
   std::map<int64_t, int64_t> riders;  // by boundary
   for (const CohortStep& step : plan.cohorts) {
     if (step.visits.empty()) continue;
-    const auto num_rows = static_cast<int64_t>(step.rows.size());
+    const int64_t num_rows = NumRowsOf(step.rows);
     if (step.visits.back().layer == num_layers - 1) load->num_sampled += num_rows;
     if (!step.rides) {
       // Parts of a layer are means over all of them.
@@ -36,17 +36,26 @@ void AddCohorts(const IterationPlan& plan, const LayerCosts& costs, IterationLoa
     load->rider_linear_us += costs.LinearUs(load->main_rows() + num_rows) - costs.LinearUs(load->main_rows());
 }
 
-}  // namespace
-
-int64_t KvTokensOf(const std::vector<DecodeRow>& rows) {
-  int64_t kv_tokens = 0;
-  for (const DecodeRow& row : rows) kv_tokens += row.position + 1;
-  return kv_tokens;
+void AddSpan(const RowSpan& span, const LayerCosts& costs, IterationLoad* load) {
+  load->num_sampled += span.num_sampled();
+  if (span.attention == Tier::kCpu) {
+    load->main_cpu_rows += span.num_tokens;
+    load->main_cpu_kv_tokens += KvTokensOf(span);
+  } else if (span.is_decode()) {
+    ++load->gpu_decode_rows;
+    load->gpu_kv_tokens += KvTokensOf(span);
+  } else {
+    load->prefill_tokens += span.num_tokens;
+    load->prefill_attention_us += costs.PrefillAttentionUs(span.num_tokens, span.end());
+    if (span.in_transit()) load->swapped_tokens += span.num_tokens;
+  }
 }
+
+}  // namespace
 
 RiderWork RiderWorkOf(const CohortStep& step, const LayerCosts& costs) {
   if (step.cursor >= costs.num_layers() - 1) return {};
-  const auto num_rows = static_cast<int64_t>(step.rows.size());
+  const int64_t num_rows = NumRowsOf(step.rows);
   const int64_t kv_tokens = KvTokensOf(step.rows);
   return {.kv_tokens = kv_tokens,
           .attention_us = costs.CpuAttentionUs(num_rows, kv_tokens),
@@ -55,19 +64,7 @@ RiderWork RiderWorkOf(const CohortStep& step, const LayerCosts& costs) {
 
 IterationLoad LoadOf(const IterationPlan& plan, const LayerCosts& costs) {
   IterationLoad load;
-  for (const PrefillChunk& chunk : plan.main.prefills) {
-    load.prefill_tokens += chunk.num_tokens;
-    load.prefill_attention_us += costs.PrefillAttentionUs(chunk.num_tokens, chunk.start + chunk.num_tokens);
-    if (chunk.samples) ++load.num_sampled;
-    if (chunk.tier == Tier::kCpu) load.swapped_tokens += chunk.num_tokens;
-  }
-  const auto add = [](const std::vector<DecodeRow>& rows, int64_t* num_rows, int64_t* kv_tokens) {
-    *num_rows += static_cast<int64_t>(rows.size());
-    *kv_tokens += KvTokensOf(rows);
-  };
-  add(plan.main.gpu_decodes, &load.gpu_decode_rows, &load.gpu_kv_tokens);
-  add(plan.main.cpu_decodes, &load.main_cpu_rows, &load.main_cpu_kv_tokens);
-  load.num_sampled += load.gpu_decode_rows + load.main_cpu_rows;
+  for (const RowSpan& span : plan.main.spans) AddSpan(span, costs, &load);
   AddCohorts(plan, costs, &load);
   return load;
 }

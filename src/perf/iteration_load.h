@@ -7,7 +7,6 @@
 #pragma once
 
 #include <cstdint>
-#include <vector>
 
 #include "perf/layer_costs.h"
 #include "plan/iteration_plan.h"
@@ -37,8 +36,6 @@ struct IterationLoad {
   int64_t decode_rows() const { return gpu_decode_rows + main_cpu_rows + cohort_rows; }
 };
 
-// Tokens that rows read: a row at position p reads p + 1.
-int64_t KvTokensOf(const std::vector<DecodeRow>& rows);
 // The load of a plan.
 IterationLoad LoadOf(const IterationPlan& plan, const LayerCosts& costs);
 

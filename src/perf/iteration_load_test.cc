@@ -6,8 +6,15 @@
 #include <utility>
 #include <vector>
 
+#include "plan/plan_testing.h"
+
 namespace tandem {
 namespace {
+
+using testing::Chunk;
+using testing::CpuDecode;
+using testing::CpuDecodes;
+using testing::GpuDecode;
 
 // Every cost another power of ten, so that a sum shows what it is made of.
 class PlainCosts : public LayerCosts {
@@ -32,12 +39,11 @@ class PlainCosts : public LayerCosts {
 
 TEST(IterationLoad, CountsAPlan) {
   IterationPlan plan;
-  plan.main.prefills = {{.sequence = 1, .start = 10, .num_tokens = 5, .samples = true},
-                        {.sequence = 2, .start = 0, .num_tokens = 7, .samples = false, .tier = Tier::kCpu}};
-  plan.main.gpu_decodes = {{3, 99}, {4, 199}};
-  plan.main.cpu_decodes = {{5, 9}};
-  plan.cohorts.push_back(
-      {.cohort = 0, .rows = {{6, 19}, {7, 29}}, .visits = {{-1, -1}, {0, 0}, {1, 1}, {2, 2}, {3, 3}}});
+  plan.main.spans = {Chunk(1, 10, 5, true), Chunk(2, 0, 7, false, Tier::kCpu), GpuDecode(3, 99),
+                     GpuDecode(4, 199), CpuDecode(5, 9)};
+  plan.cohorts.push_back({.cohort = 0,
+                          .rows = CpuDecodes({{6, 19}, {7, 29}}),
+                          .visits = {{-1, -1}, {0, 0}, {1, 1}, {2, 2}, {3, 3}}});
   const IterationLoad load = LoadOf(plan, PlainCosts());
   EXPECT_EQ(load.prefill_tokens, 12);
   EXPECT_DOUBLE_EQ(load.prefill_attention_us, 0.1 * (5 * 15 + 7 * 7));
@@ -54,16 +60,16 @@ TEST(IterationLoad, CountsAPlan) {
 }
 
 TEST(IterationLoad, RidersCountWhereTheyRide) {
-  const auto ride = [](CohortId id, std::vector<DecodeRow> rows, int64_t cursor) {
+  const auto ride = [](CohortId id, std::vector<RowSpan> rows, int64_t cursor) {
     return CohortStep{
         .cohort = id, .rows = std::move(rows), .cursor = cursor, .visits = {{cursor, cursor}}, .rides = true};
   };
   IterationPlan plan;
-  plan.main.gpu_decodes = {{1, 99}, {2, 199}};
-  plan.cohorts = {ride(0, {{3, 9}, {4, 19}}, kEntry), ride(1, {{5, 29}}, 1), ride(2, {{6, 39}}, 1),
-                  ride(3, {{7, 49}, {8, 59}, {9, 69}}, 3)};
+  plan.main.spans = {GpuDecode(1, 99), GpuDecode(2, 199)};
+  plan.cohorts = {ride(0, CpuDecodes({{3, 9}, {4, 19}}), kEntry), ride(1, {CpuDecode(5, 29)}, 1),
+                  ride(2, {CpuDecode(6, 39)}, 1), ride(3, CpuDecodes({{7, 49}, {8, 59}, {9, 69}}), 3)};
   // Left where it is: no work.
-  plan.cohorts.push_back({.cohort = 4, .rows = {{10, 1000}}, .cursor = 2});
+  plan.cohorts.push_back({.cohort = 4, .rows = {CpuDecode(10, 1000)}, .cursor = 2});
   // Free up to three rows.
   class SteppedCosts : public PlainCosts {
     double LinearUs(int64_t num_tokens) const override {
@@ -89,10 +95,12 @@ TEST(IterationLoad, RidersCountWhereTheyRide) {
 
 TEST(IterationLoad, ACohortAmidATokenCountsItsShare) {
   IterationPlan plan;
-  plan.main.gpu_decodes = {{1, 99}};
+  plan.main.spans = {GpuDecode(1, 99)};
   // Two of five visits.
-  plan.cohorts.push_back(
-      {.cohort = 0, .rows = {{2, 9}, {3, 9}, {4, 9}, {5, 9}}, .cursor = 1, .visits = {{1, 1}, {2, 2}}});
+  plan.cohorts.push_back({.cohort = 0,
+                          .rows = CpuDecodes({{2, 9}, {3, 9}, {4, 9}, {5, 9}}),
+                          .cursor = 1,
+                          .visits = {{1, 1}, {2, 2}}});
   EXPECT_EQ(LoadOf(plan, PlainCosts()).cohort_rows, 2);
   EXPECT_EQ(LoadOf(plan, PlainCosts()).cohort_kv_tokens, 16);
   EXPECT_EQ(LoadOf(plan, PlainCosts()).num_sampled, 1);

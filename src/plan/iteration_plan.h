@@ -15,6 +15,7 @@
 //   CPU          |--- attention 0 ---| |---- attention 1 ----|
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -31,35 +32,63 @@ constexpr std::string_view TierName(Tier tier) {
   return tier == Tier::kGpu ? "gpu" : "cpu";
 }
 
-// Consecutive tokens of one sequence whose K and V are computed together, on the device.
-struct PrefillChunk {
+// Consecutive tokens of one sequence that pass the layers together. All spans of a plan are in this form:
+//
+//                        num_tokens  sampled_from   tier   attention
+//   decode                        1             0    its   the tier
+//   draft of k tokens         k + 1             0    its   the tier
+//   chunk of a prompt             n             n    its   gpu (the cpu tier's through the transit)
+//   last chunk of a prompt        n         n - 1    its   gpu
+//   chunk with echo               n   first asked    its   gpu
+struct RowSpan {
   SequenceId sequence = 0;
-  int64_t start = 0;       // position of the first token; equals the sequence's tokens in the cache
-  int64_t num_tokens = 0;  // >= 1
-  bool samples = false;    // the chunk ends the prompt: its last row gives a token
-  // Where the sequence lives. kCpu: its KV passes through the device layer by layer (what is there already on
-  // the way in, the chunk's on the way out) and takes no room in the gpu tier.
-  Tier tier = Tier::kGpu;
-  bool operator==(const PrefillChunk&) const = default;
-};
+  int64_t start = 0;         // position of the first token; equals the sequence's tokens in the cache
+  int64_t num_tokens = 1;    // >= 1
+  int64_t sampled_from = 0;  // rows of the span from here on give logits; num_tokens: none
+  Tier tier = Tier::kGpu;    // where its KV lives
+  // kGpu for a sequence of the cpu tier: its KV passes through the device layer by layer (what is there
+  // already on the way in, the span's on the way out) and takes no room in the gpu tier.
+  Tier attention = Tier::kGpu;
 
-// One token of a sequence whose earlier tokens are all in the cache of its tier.
-struct DecodeRow {
-  SequenceId sequence = 0;
-  int64_t position = 0;
-  bool operator==(const DecodeRow&) const = default;
-};
-
-struct MainSubBatch {
-  std::vector<PrefillChunk> prefills;
-  std::vector<DecodeRow> gpu_decodes;
-  std::vector<DecodeRow> cpu_decodes;  // attention on the CPU, awaited at every layer (NEO's batch-0)
-  bool empty() const { return prefills.empty() && gpu_decodes.empty() && cpu_decodes.empty(); }
-  int64_t num_rows() const {
-    int64_t rows = static_cast<int64_t>(gpu_decodes.size() + cpu_decodes.size());
-    for (const PrefillChunk& chunk : prefills) rows += chunk.num_tokens;
-    return rows;
+  static constexpr RowSpan Decode(SequenceId sequence, int64_t position, Tier tier) {
+    return {.sequence = sequence, .start = position, .tier = tier, .attention = tier};
   }
+  // first_logits: position of the first row of the sequence that is to give logits.
+  static constexpr RowSpan Chunk(SequenceId sequence, int64_t start, int64_t num_tokens, int64_t first_logits,
+                                 Tier tier) {
+    return {.sequence = sequence,
+            .start = start,
+            .num_tokens = num_tokens,
+            .sampled_from = std::clamp<int64_t>(first_logits - start, 0, num_tokens),
+            .tier = tier};
+  }
+
+  constexpr int64_t end() const { return start + num_tokens; }
+  constexpr int64_t num_sampled() const { return num_tokens - sampled_from; }
+  // One row on top of what is in the cache, attended where it lies. A prompt of one token is a chunk: there
+  // is nothing in the cache.
+  constexpr bool is_decode() const {
+    return num_tokens == 1 && sampled_from == 0 && start > 0 && attention == tier;
+  }
+  constexpr bool in_transit() const { return attention != tier; }
+  bool operator==(const RowSpan&) const = default;
+};
+
+// Tokens that the rows of a span read, itself included: a row at position p reads p + 1.
+constexpr int64_t KvTokensOf(const RowSpan& span) {
+  return span.num_tokens * (span.start + span.end() + 1) / 2;
+}
+int64_t KvTokensOf(const std::vector<RowSpan>& spans);
+int64_t NumRowsOf(const std::vector<RowSpan>& spans);
+
+// Rows that pass all layers together. Prompts in the order in which they are admitted, then decodes; the
+// executor puts rows of a kind together.
+struct MainSubBatch {
+  std::vector<RowSpan> spans;
+  bool empty() const { return spans.empty(); }
+  int64_t num_rows() const { return NumRowsOf(spans); }
+  // Awaited at every layer (NEO's batch-0).
+  bool attends_on_cpu() const;
   bool operator==(const MainSubBatch&) const = default;
 };
 
@@ -79,7 +108,7 @@ struct Visit {
 // What a cohort does in this iteration. Its rows stay the same from the visit of kEntry to that of L-1.
 struct CohortStep {
   CohortId cohort = 0;
-  std::vector<DecodeRow> rows;
+  std::vector<RowSpan> rows;  // of the cpu tier, attended there
   int64_t cursor = kEntry;    // layer of its next visit when the iteration starts
   std::vector<Visit> visits;  // layers cursor, cursor + 1, ...; boundaries strictly ascending
   // Asynchronous overlap (APEX section 3.3): the one visit, of layer `cursor` at boundary `cursor`, is made
@@ -94,7 +123,7 @@ struct CohortStep {
 // it where it is; its attention goes on.
 struct InFlightCohort {
   CohortId cohort = 0;
-  std::vector<DecodeRow> rows;
+  std::vector<RowSpan> rows;
   int64_t cursor = 0;  // layer of its next visit
   bool operator==(const InFlightCohort&) const = default;
 };

@@ -4,14 +4,43 @@
 
 #include <iterator>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace tandem {
 namespace {
 
-void PrintRows(const std::vector<DecodeRow>& rows, std::string* text) {
-  for (const DecodeRow& row : rows)
-    fmt::format_to(std::back_inserter(*text), " {}@{}", row.sequence, row.position);
+void PrintRow(const RowSpan& span, std::string* text) {
+  auto out = std::back_inserter(*text);
+  fmt::format_to(out, " {}@{}", span.sequence, span.start);
+  if (span.num_tokens > 1) fmt::format_to(out, "+{}", span.num_tokens - 1);
+}
+
+void PrintChunk(const RowSpan& span, std::string* text) {
+  auto out = std::back_inserter(*text);
+  fmt::format_to(out, "prefill {} [{}, {}){}", span.sequence, span.start, span.end(),
+                 span.tier == Tier::kCpu ? " to cpu" : "");
+  if (span.num_sampled() == 1) *text += " samples";
+  if (span.num_sampled() > 1) fmt::format_to(out, " logits from {}", span.start + span.sampled_from);
+  *text += '\n';
+}
+
+bool IsChunk(const RowSpan& span) {
+  return span.attention == Tier::kGpu && !span.is_decode();
+}
+
+void PrintDecodes(std::string_view name, const std::vector<RowSpan>& spans, Tier tier, std::string* text) {
+  const size_t length = text->size();
+  *text += name;
+  const size_t without_rows = text->size();
+  for (const RowSpan& span : spans) {
+    if (!IsChunk(span) && span.tier == tier) PrintRow(span, text);
+  }
+  if (text->size() == without_rows) {
+    text->resize(length);
+  } else {
+    *text += '\n';
+  }
 }
 
 }  // namespace
@@ -31,24 +60,14 @@ std::string PrintPlan(const IterationPlan& plan) {
   }
   for (const Move& move : plan.moves)
     fmt::format_to(out, "move {} to {}\n", move.sequence, TierName(move.to));
-  for (const PrefillChunk& chunk : plan.main.prefills) {
-    fmt::format_to(out, "prefill {} [{}, {}){}{}\n", chunk.sequence, chunk.start,
-                   chunk.start + chunk.num_tokens, chunk.tier == Tier::kCpu ? " to cpu" : "",
-                   chunk.samples ? " samples" : "");
+  for (const RowSpan& span : plan.main.spans) {
+    if (IsChunk(span)) PrintChunk(span, &text);
   }
-  if (!plan.main.gpu_decodes.empty()) {
-    text += "gpu-decode";
-    PrintRows(plan.main.gpu_decodes, &text);
-    text += '\n';
-  }
-  if (!plan.main.cpu_decodes.empty()) {
-    text += "cpu-decode";
-    PrintRows(plan.main.cpu_decodes, &text);
-    text += '\n';
-  }
+  PrintDecodes("gpu-decode", plan.main.spans, Tier::kGpu, &text);
+  PrintDecodes("cpu-decode", plan.main.spans, Tier::kCpu, &text);
   for (const CohortStep& step : plan.cohorts) {
     fmt::format_to(out, "cohort {} cursor {} rows", step.cohort, step.cursor);
-    PrintRows(step.rows, &text);
+    for (const RowSpan& row : step.rows) PrintRow(row, &text);
     text += step.rides ? " rides" : " visits";
     for (const Visit& visit : step.visits) fmt::format_to(out, " {}@{}", visit.layer, visit.boundary);
     text += '\n';

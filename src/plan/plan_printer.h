@@ -17,6 +17,8 @@ namespace tandem {
 //   cpu-decode 5@90
 //   cohort 1 cursor -1 rows 6@8 visits -1@-1 0@0
 //   cohort 3 cursor 4 rows 9@12 rides 4@4
+// A span that gives more logits than those of its last row says "logits from POSITION" in place of "samples";
+// one of several rows that attends in the cpu tier is 5@90+3.
 std::string PrintPlan(const IterationPlan& plan);
 
 }  // namespace tandem

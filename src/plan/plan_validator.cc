@@ -19,9 +19,7 @@ class Validator {
   Status Validate() {
     TANDEM_RETURN_IF_ERROR(CheckDropped());
     TANDEM_RETURN_IF_ERROR(CheckPreemptedAndMoved());
-    for (const PrefillChunk& chunk : plan_.main.prefills) TANDEM_RETURN_IF_ERROR(CheckPrefill(chunk));
-    for (const DecodeRow& row : plan_.main.gpu_decodes) TANDEM_RETURN_IF_ERROR(CheckDecode(row, Tier::kGpu));
-    for (const DecodeRow& row : plan_.main.cpu_decodes) TANDEM_RETURN_IF_ERROR(CheckDecode(row, Tier::kCpu));
+    for (const RowSpan& span : plan_.main.spans) TANDEM_RETURN_IF_ERROR(CheckSpan(span));
     std::unordered_set<CohortId> cohorts;
     for (const CohortStep& step : plan_.cohorts) {
       if (!cohorts.insert(step.cohort).second) return Broken("cohort {} appears twice", step.cohort);
@@ -46,7 +44,7 @@ class Validator {
     for (const InFlightCohort& cohort : *rules_.in_flight) {
       if (dropped.contains(cohort.cohort)) continue;
       in_flight_.emplace(cohort.cohort, &cohort);
-      for (const DecodeRow& row : cohort.rows) rows_in_flight_.push_back(row.sequence);
+      for (const RowSpan& row : cohort.rows) rows_in_flight_.push_back(row.sequence);
     }
     std::sort(rows_in_flight_.begin(), rows_in_flight_.end());
     return {};
@@ -56,8 +54,8 @@ class Validator {
   Status CheckNotInFlight(SequenceId id) const {
     if (!std::binary_search(rows_in_flight_.begin(), rows_in_flight_.end(), id)) return {};
     const auto has_it = [id](const auto& entry) {
-      const std::vector<DecodeRow>& rows = entry.second->rows;
-      return std::any_of(rows.begin(), rows.end(), [id](const DecodeRow& row) { return row.sequence == id; });
+      const std::vector<RowSpan>& rows = entry.second->rows;
+      return std::any_of(rows.begin(), rows.end(), [id](const RowSpan& row) { return row.sequence == id; });
     };
     const auto found = std::find_if(in_flight_.begin(), in_flight_.end(), has_it);
     return Broken("sequence {} is in flight with cohort {}", id, found->first);
@@ -95,48 +93,40 @@ class Validator {
     return moved == moved_.end() ? sequence.tier : moved->second;
   }
 
-  Status CheckPrefill(const PrefillChunk& chunk) {
-    TANDEM_RETURN_IF_ERROR(CheckNotInFlight(chunk.sequence));
-    TANDEM_RETURN_IF_ERROR(Use(chunk.sequence));
-    const auto sequence = rules_.find_sequence(chunk.sequence);
-    if (!sequence) return Broken("prefilled sequence {} is unknown", chunk.sequence);
-    if (chunk.num_tokens < 1)
-      return Broken("sequence {}: chunk of {} tokens", chunk.sequence, chunk.num_tokens);
-    if (chunk.start != sequence->num_computed) {
-      return Broken("sequence {}: chunk starts at {}, {} tokens are computed", chunk.sequence, chunk.start,
+  Status CheckSpan(const RowSpan& span) {
+    const SequenceId id = span.sequence;
+    TANDEM_RETURN_IF_ERROR(CheckNotInFlight(id));
+    TANDEM_RETURN_IF_ERROR(Use(id));
+    const auto sequence = rules_.find_sequence(id);
+    if (!sequence) return Broken("sequence {} is unknown", id);
+    if (span.num_tokens < 1) return Broken("sequence {}: span of {} tokens", id, span.num_tokens);
+    if (span.start != sequence->num_computed)
+      return Broken("sequence {}: span starts at {}, {} tokens are computed", id, span.start,
                     sequence->num_computed);
-    }
-    const int64_t end = chunk.start + chunk.num_tokens;
-    if (end > sequence->num_tokens) {
-      return Broken("sequence {}: chunk ends at {}, it has {} tokens", chunk.sequence, end,
-                    sequence->num_tokens);
-    }
-    if (chunk.samples != (end == sequence->num_tokens)) {
-      return Broken("sequence {}: a chunk samples if and only if it ends the prompt", chunk.sequence);
-    }
-    const auto tier = TierOf(chunk.sequence, *sequence);
-    if (tier && *tier != chunk.tier) {
-      return Broken("sequence {}: prefill to the {} tier, its blocks are in the {} tier", chunk.sequence,
-                    TierName(chunk.tier), TierName(*tier));
-    }
-    return {};
+    if (span.end() > sequence->num_tokens + sequence->num_drafted)
+      return Broken("sequence {}: span ends at {}, it has {} tokens and {} drafted", id, span.end(),
+                    sequence->num_tokens, sequence->num_drafted);
+    const int64_t first_logits = sequence->first_logits.value_or(sequence->num_tokens - 1);
+    const int64_t sampled_from = std::clamp<int64_t>(first_logits - span.start, 0, span.num_tokens);
+    if (span.sampled_from != sampled_from)
+      return Broken("sequence {}: rows from {} of its span give logits, those from {} are wanted", id,
+                    span.sampled_from, sampled_from);
+    return CheckPlace(span, *sequence);
   }
 
-  Status CheckDecode(const DecodeRow& row, Tier tier) {
-    TANDEM_RETURN_IF_ERROR(CheckNotInFlight(row.sequence));
-    TANDEM_RETURN_IF_ERROR(Use(row.sequence));
-    return CheckRow(row, tier);
-  }
-
-  Status CheckRow(const DecodeRow& row, Tier tier) const {
-    const auto sequence = rules_.find_sequence(row.sequence);
-    if (!sequence) return Broken("decoded sequence {} is unknown", row.sequence);
-    if (TierOf(row.sequence, *sequence) != tier) {
-      return Broken("decoded sequence {} is not in the {} tier", row.sequence, TierName(tier));
+  // Where its KV lives, and where it attends.
+  Status CheckPlace(const RowSpan& span, const PlannedSequence& sequence) const {
+    const auto tier = TierOf(span.sequence, sequence);
+    if (tier && *tier != span.tier) {
+      return Broken("sequence {}: span for the {} tier, its blocks are in the {} tier", span.sequence,
+                    TierName(span.tier), TierName(*tier));
     }
-    if (row.position != sequence->num_tokens - 1 || sequence->num_computed != row.position) {
-      return Broken("sequence {}: decode at {}, it has {} tokens and {} are computed", row.sequence,
-                    row.position, sequence->num_tokens, sequence->num_computed);
+    if (span.attention == Tier::kGpu) return {};
+    if (span.tier == Tier::kGpu)
+      return Broken("sequence {} attends on the CPU, its KV is in the gpu tier", span.sequence);
+    if (!tier || span.start < sequence.num_tokens - 1) {
+      return Broken("sequence {} attends on the CPU, {} of its {} tokens are computed", span.sequence,
+                    sequence.num_computed, sequence.num_tokens);
     }
     return {};
   }
@@ -153,7 +143,11 @@ class Validator {
     if (known == in_flight_.end()) {
       if (step.cursor != kEntry)
         return Broken("cohort {} enters at layer {}, it is not in flight", step.cohort, step.cursor);
-      for (const DecodeRow& row : step.rows) TANDEM_RETURN_IF_ERROR(CheckDecode(row, Tier::kCpu));
+      for (const RowSpan& row : step.rows) {
+        if (row.attention != Tier::kCpu)
+          return Broken("cohort {}: sequence {} attends on the GPU", step.cohort, row.sequence);
+        TANDEM_RETURN_IF_ERROR(CheckSpan(row));
+      }
       return {};
     }
     const InFlightCohort& cohort = *known->second;
@@ -204,7 +198,7 @@ class Validator {
     std::unordered_map<int64_t, int64_t> riders;  // by boundary
     for (const CohortStep& step : plan_.cohorts) {
       if (step.visits.empty()) continue;
-      const auto rows = static_cast<int64_t>(step.rows.size());
+      const int64_t rows = NumRowsOf(step.rows);
       if (!step.rides) {
         num_rows += rows;
         continue;

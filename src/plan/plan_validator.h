@@ -16,6 +16,9 @@ struct PlannedSequence {
   int64_t num_tokens = 0;    // prompt and generated tokens
   int64_t num_computed = 0;  // of which in the cache
   std::optional<Tier> tier;  // absent: holds no blocks
+  // Position of the first row that is to give logits: absent: that of the last token.
+  std::optional<int64_t> first_logits = std::nullopt;
+  int64_t num_drafted = 0;  // tokens proposed behind num_tokens
 };
 
 struct PlanRules {

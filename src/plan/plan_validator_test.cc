@@ -3,14 +3,22 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <initializer_list>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "plan/plan_printer.h"
+#include "plan/plan_testing.h"
 
 namespace tandem {
 namespace {
+
+using testing::Chunk;
+using testing::CpuDecode;
+using testing::CpuDecodes;
+using testing::GpuDecode;
+using testing::RowAt;
 
 class PlanValidatorTest : public ::testing::Test {
  protected:
@@ -36,11 +44,9 @@ class PlanValidatorTest : public ::testing::Test {
 
   static IterationPlan ValidPlan() {
     IterationPlan plan;
-    plan.main.prefills.push_back({.sequence = 2, .start = 0, .num_tokens = 64, .samples = false});
-    plan.main.gpu_decodes.push_back({.sequence = 1, .position = 40});
-    plan.main.cpu_decodes.push_back({.sequence = 4, .position = 20});
+    plan.main.spans = {Chunk(2, 0, 64, false), GpuDecode(1, 40), CpuDecode(4, 20)};
     plan.cohorts.push_back({.cohort = 1,
-                            .rows = {{.sequence = 3, .position = 8}},
+                            .rows = {CpuDecode(3, 8)},
                             .cursor = kEntry,
                             .visits = {{kEntry, kEntry}, {0, 0}, {1, 1}, {2, 2}, {3, 3}}});
     return plan;
@@ -57,17 +63,21 @@ class RidingTest : public PlanValidatorTest {
   RidingTest() {
     for (SequenceId id = 10; id < 16; ++id)
       sequences_[id] = {.num_tokens = 21, .num_computed = 20, .tier = Tier::kCpu};
-    in_flight_ = {{5, {{10, 20}, {11, 20}}, 2}, {6, {{12, 20}}, 3}, {7, {{13, 20}}, 0}};
+    in_flight_ = {
+        {5, CpuDecodes({{10, 20}, {11, 20}}), 2}, {6, {CpuDecode(12, 20)}, 3}, {7, {CpuDecode(13, 20)}, 0}};
   }
 
-  static CohortStep Ride(CohortId id, std::vector<DecodeRow> rows, int64_t cursor) {
+  static CohortStep Ride(CohortId id, std::vector<RowSpan> rows, int64_t cursor) {
     return {
         .cohort = id, .rows = std::move(rows), .cursor = cursor, .visits = {{cursor, cursor}}, .rides = true};
+  }
+  static CohortStep Ride(CohortId id, std::initializer_list<RowAt> rows, int64_t cursor) {
+    return Ride(id, CpuDecodes(rows), cursor);
   }
 
   static IterationPlan ValidRide() {
     IterationPlan plan;
-    plan.main.gpu_decodes = {{1, 40}};
+    plan.main.spans = {GpuDecode(1, 40)};
     plan.cohorts = {Ride(5, {{10, 20}, {11, 20}}, 2), Ride(6, {{12, 20}}, 3), Ride(8, {{14, 20}}, kEntry)};
     return plan;
   }
@@ -85,10 +95,10 @@ TEST_F(PlanValidatorTest, AcceptsASlowCohortAndAMove) {
   IterationPlan plan = ValidPlan();
   plan.cohorts[0].cursor = 1;
   plan.cohorts[0].visits = {{3, 1}};  // a layer other than the boundary's
-  in_flight_ = {{1, {{3, 8}}, 1}};
-  plan.main.cpu_decodes.clear();
+  in_flight_ = {{1, {CpuDecode(3, 8)}, 1}};
+  plan.main.spans.pop_back();
   plan.moves.push_back({.sequence = 4, .to = Tier::kGpu});
-  plan.main.gpu_decodes.push_back({.sequence = 4, .position = 20});
+  plan.main.spans.push_back(GpuDecode(4, 20));
   EXPECT_EQ(Check(plan), "ok");
 }
 
@@ -98,20 +108,17 @@ TEST_F(PlanValidatorTest, NamesTheBrokenRule) {
     const char* message;
   };
   const Case cases[] = {
-      {[](IterationPlan* p) { p->main.prefills[0].start = 1; }, "chunk starts at 1"},
-      {[](IterationPlan* p) { p->main.prefills[0].num_tokens = 0; }, "chunk of 0 tokens"},
-      {[](IterationPlan* p) { p->main.prefills[0].num_tokens = 101; }, "chunk ends at 101"},
-      {[](IterationPlan* p) { p->main.prefills[0].samples = true; }, "samples if and only if"},
-      {[](IterationPlan* p) { p->main.prefills[0].sequence = 77; }, "unknown"},
-      {[](IterationPlan* p) { p->main.gpu_decodes[0].position = 39; }, "decode at 39"},
-      {[](IterationPlan* p) {
-         p->main.gpu_decodes.push_back({3, 8});
-       },
-       "not in the gpu tier"},
-      {[](IterationPlan* p) {
-         p->main.cpu_decodes.push_back({3, 8});
-       },
-       "appears twice"},
+      {[](IterationPlan* p) { p->main.spans[0].start = 1; }, "span starts at 1"},
+      {[](IterationPlan* p) { p->main.spans[0].num_tokens = 0; }, "span of 0 tokens"},
+      {[](IterationPlan* p) { p->main.spans[0].num_tokens = 101; }, "span ends at 101"},
+      {[](IterationPlan* p) { p->main.spans[0].sampled_from = 63; },
+       "rows from 63 of its span give logits, those from 64 are wanted"},
+      {[](IterationPlan* p) { p->main.spans[1].sampled_from = 1; }, "those from 0 are wanted"},
+      {[](IterationPlan* p) { p->main.spans[0].sequence = 77; }, "unknown"},
+      {[](IterationPlan* p) { p->main.spans[1].start = 39; }, "span starts at 39, 40 tokens are computed"},
+      {[](IterationPlan* p) { p->main.spans.push_back(GpuDecode(3, 8)); },
+       "span for the gpu tier, its blocks are in the cpu tier"},
+      {[](IterationPlan* p) { p->main.spans.push_back(CpuDecode(3, 8)); }, "appears twice"},
       {[](IterationPlan* p) { p->cohorts.push_back(p->cohorts[0]); }, "cohort 1 appears twice"},
       {[](IterationPlan* p) { p->cohorts[0].visits[1].layer = 2; }, "its cursor is at 0"},
       {[](IterationPlan* p) { p->cohorts[0].visits[1].boundary = -1; }, "out of order"},
@@ -126,12 +133,21 @@ TEST_F(PlanValidatorTest, NamesTheBrokenRule) {
       {[](IterationPlan* p) {
          p->moves = {{1, Tier::kCpu}};
        },
-       "not in the gpu tier"},
+       "span for the gpu tier, its blocks are in the cpu tier"},
       {[](IterationPlan* p) {
          p->moves = {{2, Tier::kCpu}};
        },
        "holds no blocks"},
       {[](IterationPlan* p) { p->cohorts[0].cursor = 1; }, "cohort 1 enters at layer 1, it is not in flight"},
+      {[](IterationPlan* p) { p->main.spans[1].attention = Tier::kCpu; },
+       "sequence 1 attends on the CPU, its KV is in the gpu tier"},
+      {[](IterationPlan* p) {
+         p->main.spans[0].tier = Tier::kCpu;
+         p->main.spans[0].attention = Tier::kCpu;
+       },
+       "sequence 2 attends on the CPU, 0 of its 100 tokens are computed"},
+      {[](IterationPlan* p) { p->cohorts[0].rows[0].attention = Tier::kGpu; },
+       "cohort 1: sequence 3 attends on the GPU"},
   };
   for (const Case& test_case : cases) {
     IterationPlan plan = ValidPlan();
@@ -141,8 +157,41 @@ TEST_F(PlanValidatorTest, NamesTheBrokenRule) {
   }
   IterationPlan plan = ValidPlan();
   sequences_[2].num_tokens = 1000;
-  plan.main.prefills[0].num_tokens = 126;
+  plan.main.spans[0] = Chunk(2, 0, 126, false);
   EXPECT_NE(Check(plan).find("129 rows"), std::string::npos) << Check(plan);
+}
+
+// Later than the last row of a prompt, or earlier: what gives logits is said by the sequence.
+TEST_F(PlanValidatorTest, EchoAsksForRowsOfAPrompt) {
+  sequences_[2].first_logits = 10;
+  IterationPlan plan;
+  plan.main.spans = {RowSpan::Chunk(2, 0, 64, 10, Tier::kGpu)};
+  EXPECT_EQ(plan.main.spans[0].num_sampled(), 54);
+  EXPECT_EQ(Check(plan), "ok");
+  EXPECT_EQ(PrintPlan(plan), "prefill 2 [0, 64) logits from 10\n");
+  plan.main.spans[0].sampled_from = 64;
+  EXPECT_NE(Check(plan).find("those from 10 are wanted"), std::string::npos) << Check(plan);
+  plan.main.spans = {RowSpan::Chunk(2, 0, 8, 10, Tier::kGpu)};
+  EXPECT_EQ(Check(plan), "ok");
+  EXPECT_EQ(PrintPlan(plan), "prefill 2 [0, 8)\n");
+}
+
+// Every row of a draft is sampled, in either tier, and in a cohort.
+TEST_F(PlanValidatorTest, ADraftIsASpanOfSeveralSampledRows) {
+  for (const SequenceId id : {1, 3, 4}) sequences_[id].num_drafted = 3;
+  IterationPlan plan = ValidPlan();
+  plan.main.spans[1].num_tokens = 4;
+  plan.main.spans[2].num_tokens = 3;
+  plan.cohorts[0].rows[0].num_tokens = 2;
+  EXPECT_EQ(plan.main.spans[1].num_sampled(), 4);
+  EXPECT_EQ(plan.main.num_rows(), 64 + 4 + 3);
+  EXPECT_EQ(Check(plan), "ok");
+  EXPECT_EQ(PrintPlan(plan),
+            "prefill 2 [0, 64)\nprefill 1 [40, 44) logits from 40\ncpu-decode 4@20+2\n"
+            "cohort 1 cursor -1 rows 3@8+1 visits -1@-1 0@0 1@1 2@2 3@3\n");
+  plan.main.spans[1].num_tokens = 5;
+  EXPECT_NE(Check(plan).find("span ends at 45, it has 41 tokens and 3 drafted"), std::string::npos)
+      << Check(plan);
 }
 
 TEST_F(RidingTest, AcceptsAndPrintsRiders) {
@@ -156,7 +205,7 @@ TEST_F(RidingTest, AcceptsAndPrintsRiders) {
   // Dropped, its rows are free, and so is its name.
   plan.dropped = {7, 6};
   plan.cohorts[1] = Ride(6, {{13, 20}}, kEntry);
-  plan.main.cpu_decodes = {{12, 20}};
+  plan.main.spans.push_back(CpuDecode(12, 20));
   EXPECT_EQ(Check(plan), "ok");
   EXPECT_EQ(PrintPlan(plan).substr(0, 9), "drop 7 6\n");
 }
@@ -168,7 +217,7 @@ TEST_F(RidingTest, ACohortAmidATokenMayVisitByItself) {
   EXPECT_EQ(Check(plan), "ok");
   plan.cohorts[0].visits = {};  // named, but left where it is
   EXPECT_EQ(Check(plan), "ok");
-  plan.main.gpu_decodes.clear();
+  plan.main.spans.clear();
   plan.cohorts = {plan.cohorts[0]};
   plan.cohorts[0].visits = {{-1, 2}};
   EXPECT_EQ(Check(plan), "ok");
@@ -202,21 +251,13 @@ TEST_F(RidingTest, NamesTheBrokenRule) {
          p->moves = {{10, Tier::kGpu}};
        },
        "sequence 10 is in flight with cohort 5"},
-      {[](IterationPlan* p) {
-         p->main.prefills = {{13, 20, 1, true, Tier::kCpu}};
-       },
+      {[](IterationPlan* p) { p->main.spans = {Chunk(13, 20, 1, true, Tier::kCpu)}; },
        "sequence 13 is in flight with cohort 7"},
-      {[](IterationPlan* p) {
-         p->main.cpu_decodes = {{13, 20}};
-       },
+      {[](IterationPlan* p) { p->main.spans = {CpuDecode(13, 20)}; },
        "sequence 13 is in flight with cohort 7"},
-      {[](IterationPlan* p) {
-         p->main.cpu_decodes = {{10, 20}};
-       },
+      {[](IterationPlan* p) { p->main.spans = {CpuDecode(10, 20)}; },
        "sequence 10 is in flight with cohort 5"},
-      {[](IterationPlan* p) {
-         p->cohorts[2].rows = {{13, 20}};
-       },
+      {[](IterationPlan* p) { p->cohorts[2].rows = {CpuDecode(13, 20)}; },
        "sequence 13 is in flight with cohort 7"},
       {[](IterationPlan* p) {
          p->cohorts[0].visits.push_back({3, 3});
@@ -227,9 +268,9 @@ TEST_F(RidingTest, NamesTheBrokenRule) {
          p->cohorts[0].visits = {{3, 2}};
        },
        "cohort 5 rides: it makes one visit"},
-      {[](IterationPlan* p) { p->main.gpu_decodes.clear(); }, "rides without a main sub-batch"},
+      {[](IterationPlan* p) { p->main.spans.clear(); }, "rides without a main sub-batch"},
       {[](IterationPlan* p) {
-         p->cohorts[2].rows = {{14, 20}, {15, 20}, {4, 20}, {3, 8}};
+         p->cohorts[2].rows = CpuDecodes({{14, 20}, {15, 20}, {4, 20}, {3, 8}});
        },
        "4 rows ride at boundary -1"},
   };
@@ -245,10 +286,10 @@ TEST_F(RidingTest, RidersAreBesideTheRowsOfTheIteration) {
   IterationPlan plan = ValidRide();
   sequences_[2].num_tokens = 1000;
   // 127 of the main sub-batch, 1 with visits of its own, and those that ride.
-  plan.main.prefills = {{2, 0, 126, false}};
-  plan.cohorts.push_back({.cohort = 9, .rows = {{15, 20}}, .visits = {{-1, -1}, {0, 0}}});
+  plan.main.spans.push_back(Chunk(2, 0, 126, false));
+  plan.cohorts.push_back({.cohort = 9, .rows = {CpuDecode(15, 20)}, .visits = {{-1, -1}, {0, 0}}});
   EXPECT_EQ(Check(plan), "ok");
-  plan.main.prefills[0].num_tokens = 127;
+  plan.main.spans.back() = Chunk(2, 0, 127, false);
   EXPECT_NE(Check(plan).find("129 rows"), std::string::npos) << Check(plan);
   // One that is left where it is has no rows in it.
   plan.cohorts.back().visits.clear();
@@ -260,8 +301,8 @@ TEST_F(RidingTest, TwoCohortsAtOneBoundary) {
   IterationPlan plan = ValidRide();
   plan.cohorts[1] = Ride(6, {{12, 20}}, 2);
   EXPECT_EQ(Check(plan), "ok");
-  in_flight_[1].rows.push_back({15, 20});
-  plan.cohorts[1].rows.push_back({15, 20});
+  in_flight_[1].rows.push_back(CpuDecode(15, 20));
+  plan.cohorts[1].rows.push_back(CpuDecode(15, 20));
   EXPECT_NE(Check(plan).find("cohort 6 is one too many: 4 rows ride at boundary 2"), std::string::npos)
       << Check(plan);
 }

@@ -12,18 +12,21 @@ IterationPlan ApexStrategy::Plan(const ScheduleState& state, const CapacityView&
   NeoPlanner pipelined("asymmetric", CpuUse::kHidden, state, capacity, costs_);
   pipelined.AdmitForRiding();
   IterationPlan asymmetric = pipelined.Plan();
-  int64_t num_scheduled_cpu = static_cast<int64_t>(asymmetric.main.cpu_decodes.size());
+  const IterationLoad load = LoadOf(asymmetric, costs_);
+  int64_t num_scheduled_cpu = load.main_cpu_rows;
   for (const CohortStep& step : asymmetric.cohorts) {
-    if (!step.rides) num_scheduled_cpu += static_cast<int64_t>(step.rows.size());
+    if (!step.rides) num_scheduled_cpu += NumRowsOf(step.rows);
   }
   const bool any_cpu_decodes =
       std::any_of(state.running.begin(), state.running.end(), [&](const ScheduledSequence& each) {
         return each.decoding() && capacity.tier_of(each.id) == Tier::kCpu;
       });
-  const ApexTimes times = TimesFrom(LoadOf(asymmetric, costs_), costs_);
-  const auto num_prefills = static_cast<int64_t>(asymmetric.main.prefills.size());
+  const ApexTimes times = TimesFrom(load, costs_);
+  const auto is_chunk = [](const RowSpan& span) { return span.attention == Tier::kGpu && !span.is_decode(); };
+  const auto num_prefills = static_cast<int64_t>(
+      std::count_if(asymmetric.main.spans.begin(), asymmetric.main.spans.end(), is_chunk));
   // Nobody can ride where nobody passes by.
-  const bool can_ride = state.can_ride() && (num_prefills > 0 || !asymmetric.main.gpu_decodes.empty());
+  const bool can_ride = state.can_ride() && (num_prefills > 0 || load.gpu_decode_rows > 0);
   if (!can_ride ||
       ChooseStrategy(any_cpu_decodes, num_prefills, num_scheduled_cpu, times) != ApexChoice::kAsynchronous)
     return asymmetric;

@@ -164,7 +164,7 @@ void WriteRows(const CpuRows& rows, const CpuFill& fill, int64_t num_layers, Coh
   CohortStep cohort{.cohort = id};
   for (size_t i = 0; i < fill.num_runs; ++i) {
     const CpuFill::Run& run = fill.runs[i];
-    std::vector<DecodeRow>& to = run.in_cohort ? cohort.rows : plan->main.cpu_decodes;
+    std::vector<RowSpan>& to = run.in_cohort ? cohort.rows : plan->main.spans;
     to.insert(to.end(), rows.rows().begin() + run.begin, rows.rows().begin() + run.end);
   }
   if (cohort.rows.empty()) return;

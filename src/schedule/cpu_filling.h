@@ -21,9 +21,9 @@ namespace tandem {
 // The cpu tier's decodes, oldest first.
 class CpuRows {
  public:
-  void Add(const DecodeRow& row) {
+  void Add(const RowSpan& row) {
     rows_.push_back(row);
-    kv_sums_.push_back(kv_sums_.back() + row.position + 1);
+    kv_sums_.push_back(kv_sums_.back() + KvTokensOf(row));
   }
   int64_t size() const { return static_cast<int64_t>(rows_.size()); }
   bool empty() const { return rows_.empty(); }
@@ -31,10 +31,10 @@ class CpuRows {
   int64_t KvTokens(int64_t begin, int64_t end) const {
     return kv_sums_[static_cast<size_t>(end)] - kv_sums_[static_cast<size_t>(begin)];
   }
-  const std::vector<DecodeRow>& rows() const { return rows_; }
+  const std::vector<RowSpan>& rows() const { return rows_; }
 
  private:
-  std::vector<DecodeRow> rows_;
+  std::vector<RowSpan> rows_;
   std::vector<int64_t> kv_sums_{0};  // of the first i rows
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <optional>
+#include <vector>
 
 #include "schedule/neo_planner.h"
 
@@ -25,6 +26,7 @@ class GpuOnlyPlanner {
     PlanBegunPrefills();
     // After a preemption blocks are scarce: whoever waits would only push out the next one.
     if (plan_.preempted.empty()) AdmitWaiting();
+    plan_.main.spans.insert(plan_.main.spans.end(), decodes_.begin(), decodes_.end());
     return std::move(plan_);
   }
 
@@ -51,15 +53,15 @@ class GpuOnlyPlanner {
       if (num_running_ <= i) break;
       free_blocks_ -= missing;
       --rows_left_;
-      plan_.main.gpu_decodes.push_back({sequence.id, sequence.num_tokens - 1});
+      decodes_.push_back(RowSpan::Decode(sequence.id, sequence.num_tokens - 1, Tier::kGpu));
     }
   }
 
   void AddChunk(const ScheduledSequence& sequence) {
     const int64_t num_tokens = std::min(rows_left_, sequence.num_tokens - sequence.num_computed);
-    const bool samples = sequence.num_computed + num_tokens == sequence.num_tokens;
     rows_left_ -= num_tokens;
-    plan_.main.prefills.push_back({sequence.id, sequence.num_computed, num_tokens, samples});
+    plan_.main.spans.push_back(
+        RowSpan::Chunk(sequence.id, sequence.num_computed, num_tokens, sequence.first_logits(), Tier::kGpu));
   }
 
   void PlanBegunPrefills() {
@@ -91,6 +93,7 @@ class GpuOnlyPlanner {
   int64_t free_blocks_;
   int64_t rows_left_;
   size_t num_running_;
+  std::vector<RowSpan> decodes_;
   IterationPlan plan_;
 };
 

@@ -96,9 +96,8 @@ TEST(GpuOnlyTest, RandomWorkloadsFinishWithValidPlans) {
           state.running.erase(found);
         }
       };
-      for (const PrefillChunk& chunk : plan.main.prefills)
-        advance(chunk.sequence, chunk.num_tokens, chunk.samples);
-      for (const DecodeRow& row : plan.main.gpu_decodes) advance(row.sequence, 1, true);
+      for (const RowSpan& span : plan.main.spans)
+        advance(span.sequence, span.num_tokens, span.num_sampled() > 0);
       ASSERT_GE(books.free_blocks(Tier::kGpu), 0) << PrintPlan(plan);
     }
     EXPECT_EQ(books.free_blocks(Tier::kGpu), books.total_);

@@ -303,16 +303,15 @@ IterationPlan NeoPlanner::Write() const {
   plan.dropped = books_.dropped();
   plan.preempted = books_.preempted();
   plan.moves = books_.moves();
-  plan.main.prefills = prefills_.Chunks(best_.prefill_tokens);
-  plan.main.gpu_decodes = gpu_rows_;
+  plan.main.spans = prefills_.Chunks(best_.prefill_tokens);
+  const bool prefills_cpu_tier = std::any_of(plan.main.spans.begin(), plan.main.spans.end(),
+                                             [](const RowSpan& chunk) { return chunk.tier == Tier::kCpu; });
+  plan.main.spans.insert(plan.main.spans.end(), gpu_rows_.begin(), gpu_rows_.end());
   WriteRows(best_.alone ? free_cpu_rows_ : cpu_rows_, best_.fill, state_.limits.num_layers, riders_.FreshId(),
             &plan);
   riders_.WriteOwn(best_.own_begin, best_.own_end, state_.limits.num_layers, &plan);
-  const bool waits_for_cpu = !plan.main.cpu_decodes.empty() || !plan.cohorts.empty();
+  const bool waits_for_cpu = plan.main.attends_on_cpu() || !plan.cohorts.empty();
   if (!best_.alone && !plan.main.empty()) riders_.WriteRiding(best_.own_begin, best_.own_end, &plan);
-  const bool prefills_cpu_tier =
-      std::any_of(plan.main.prefills.begin(), plan.main.prefills.end(),
-                  [](const PrefillChunk& chunk) { return chunk.tier == Tier::kCpu; });
   plan.strategy = NameOf(waits_for_cpu, !plan.cohorts.empty() || prefills_cpu_tier);
   return plan;
 }

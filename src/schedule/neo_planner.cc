@@ -227,7 +227,7 @@ void NeoPlanner::SwapOutAll() {
 
 void NeoPlanner::CollectDecodes() {
   for (const RunningSequence& each : books_.sequences()) {
-    const DecodeRow row{each.id, each.num_tokens - 1};
+    const RowSpan row = RowSpan::Decode(each.id, each.num_tokens - 1, each.tier);
     if (each.decodes_in(Tier::kGpu) &&
         static_cast<int64_t>(gpu_rows_.size()) < state_.limits.max_num_batched_tokens) {
       gpu_rows_.push_back(row);
@@ -251,7 +251,7 @@ void NeoPlanner::CollectRiders() {
     for (const RunningSequence& each : books_.sequences()) {
       if (!each.decodes_in(Tier::kCpu) || !may_ride(each)) continue;
       cpu_kv_tokens += each.num_tokens;
-      if (!each.in_flight) free.Add({each.id, each.num_tokens - 1});
+      if (!each.in_flight) free.Add(RowSpan::Decode(each.id, each.num_tokens - 1, each.tier));
     }
     riders_.Enter(free, cpu_kv_tokens, state_.limits);
   }

@@ -138,7 +138,7 @@ class NeoPlanner {
   bool targets_riding_ = false;  // target_ is riding_
   OperatingPoint target_;        // of the cpu tier
   OperatingPoint riding_;        // with asynchronous overlap, where that may be used
-  std::vector<DecodeRow> gpu_rows_;
+  std::vector<RowSpan> gpu_rows_;
   CpuRows cpu_rows_;       // that do not ride
   CpuRows free_cpu_rows_;  // all that are not amid a token
   Riders riders_;

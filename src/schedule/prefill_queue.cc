@@ -37,18 +37,18 @@ PrefillQueue::PrefillQueue(const ScheduleState& state, const LayerCosts& costs, 
   Sum(costs);
 }
 
-bool PrefillQueue::Add(SequenceId id, int64_t start, int64_t end, Tier tier, const ScheduleState& state,
-                       int64_t block_size) {
-  int64_t num_tokens = std::min(rows_left_, end - start);
-  if (tier == Tier::kCpu) {
-    num_tokens = std::min(num_tokens, TransitRoom(start, block_size));
+bool PrefillQueue::Add(const Item& prompt, const ScheduleState& state, int64_t block_size) {
+  int64_t num_tokens = std::min(rows_left_, prompt.end - prompt.start);
+  if (prompt.tier == Tier::kCpu) {
+    num_tokens = std::min(num_tokens, TransitRoom(prompt.start, block_size));
     if (!state.cpu_tier_usable) num_tokens = 0;
   }
   if (num_tokens <= 0) return false;
   rows_left_ -= num_tokens;
   // All of the context is in the transit buffer, not the chunk alone.
-  if (tier == Tier::kCpu) transit_left_ -= RoundUp(start + num_tokens, block_size);
-  items_.push_back({id, start, num_tokens, end, tier});
+  if (prompt.tier == Tier::kCpu) transit_left_ -= RoundUp(prompt.start + num_tokens, block_size);
+  items_.push_back(prompt);
+  items_.back().num_tokens = num_tokens;
   return true;
 }
 
@@ -57,7 +57,12 @@ void PrefillQueue::AddBegun(const ScheduleState& state, const TierBooks& books) 
     if (rows_left_ <= 0) return;
     // A prompt that has just been moved goes on in the next iteration.
     if (each.preempted || each.decoding || each.moved) continue;
-    Add(each.id, each.num_computed, each.num_tokens, each.tier, state, books.block_size());
+    Add({.id = each.id,
+         .start = each.num_computed,
+         .end = each.num_tokens,
+         .first_logits = each.first_logits,
+         .tier = each.tier},
+        state, books.block_size());
   }
 }
 
@@ -75,7 +80,12 @@ void PrefillQueue::AddWaiting(const ScheduleState& state, const AdmissionRules& 
       if (!cpu_wanted || !cpu_possible || !FitsCpuTier(state, *books, num_blocks)) return;
       tier = Tier::kCpu;
     }
-    if (!Add(waiting.id, 0, waiting.num_tokens, tier, state, books->block_size())) return;
+    const Item prompt = {.id = waiting.id,
+                         .start = 0,
+                         .end = waiting.num_tokens,
+                         .first_logits = waiting.first_logits(),
+                         .tier = tier};
+    if (!Add(prompt, state, books->block_size())) return;
     books->Admit(tier, num_blocks);
   }
 }
@@ -85,7 +95,7 @@ void PrefillQueue::Sum(const LayerCosts& costs) {
     const int64_t end = item.start + item.num_tokens;
     token_sums_.push_back(token_sums_.back() + item.num_tokens);
     swapped_sums_.push_back(swapped_sums_.back() + (item.tier == Tier::kCpu ? item.num_tokens : 0));
-    sampled_sums_.push_back(sampled_sums_.back() + (end == item.end ? 1 : 0));
+    sampled_sums_.push_back(sampled_sums_.back() + item.Span(item.num_tokens).num_sampled());
     attention_sums_.push_back(attention_sums_.back() + costs.PrefillAttentionUs(item.num_tokens, end));
     if (item.tier != Tier::kGpu) continue;
     tokens_to_last_gpu_chunk_ = token_sums_.back();
@@ -100,13 +110,13 @@ double PrefillQueue::mean_prompt() const {
   return static_cast<double>(sum) / static_cast<double>(items_.size());
 }
 
-std::vector<PrefillChunk> PrefillQueue::Chunks(int64_t num_tokens) const {
-  std::vector<PrefillChunk> chunks;
+std::vector<RowSpan> PrefillQueue::Chunks(int64_t num_tokens) const {
+  std::vector<RowSpan> chunks;
   for (const Item& item : items_) {
     if (num_tokens <= 0) break;
     const int64_t taken = std::min(num_tokens, item.num_tokens);
     num_tokens -= taken;
-    chunks.push_back({item.id, item.start, taken, item.start + taken == item.end, item.tier});
+    chunks.push_back(item.Span(taken));
   }
   return chunks;
 }
@@ -122,6 +132,7 @@ void PrefillQueue::AddTo(int64_t num_tokens, const LayerCosts& costs, IterationL
   if (rest == 0) return;
   const Item& item = items_[whole];
   load->prefill_attention_us += costs.PrefillAttentionUs(rest, item.start + rest);
+  load->num_sampled += item.Span(rest).num_sampled();
   if (item.tier == Tier::kCpu) load->swapped_tokens += rest;
 }
 

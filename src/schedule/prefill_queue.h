@@ -47,7 +47,7 @@ class PrefillQueue {
   double mean_prompt() const;
 
   // The chunks of the first num_tokens tokens.
-  std::vector<PrefillChunk> Chunks(int64_t num_tokens) const;
+  std::vector<RowSpan> Chunks(int64_t num_tokens) const;
   // Adds them to an otherwise empty prefill part of a load.
   void AddTo(int64_t num_tokens, const LayerCosts& costs, IterationLoad* load) const;
 
@@ -55,16 +55,17 @@ class PrefillQueue {
   struct Item {
     SequenceId id;
     int64_t start;
-    int64_t num_tokens;  // of the chunk at most
-    int64_t end;         // of the prompt
+    int64_t num_tokens = 0;  // of the chunk at most
+    int64_t end;             // of the prompt
+    int64_t first_logits;
     Tier tier;
+    RowSpan Span(int64_t num_taken) const { return RowSpan::Chunk(id, start, num_taken, first_logits, tier); }
   };
 
   void AddBegun(const ScheduleState& state, const TierBooks& books);
   void AddWaiting(const ScheduleState& state, const AdmissionRules& rules, TierBooks* books);
   // False if a limit leaves it no token.
-  bool Add(SequenceId id, int64_t start, int64_t end, Tier tier, const ScheduleState& state,
-           int64_t block_size);
+  bool Add(const Item& prompt, const ScheduleState& state, int64_t block_size);
   // Tokens that may be appended to `start` in the cpu tier.
   int64_t TransitRoom(int64_t start, int64_t block_size) const {
     return transit_left_ / block_size * block_size - start;

@@ -105,7 +105,7 @@ void PutInFlight(Random* random, World* world) {
   const std::vector<ScheduledSequence> running = simulation.state().running;
   for (const ScheduledSequence& each : running) {
     if (!each.decoding() || simulation.books().tier_of(each.id) != Tier::kCpu || random->OneIn(3)) continue;
-    cohort.rows.push_back({each.id, each.num_tokens - 1});
+    cohort.rows.push_back(RowSpan::Decode(each.id, each.num_tokens - 1, Tier::kCpu));
     // No strategy makes larger ones: each can make visits of its own.
     const ScheduleLimits& limits = simulation.state().limits;
     const int64_t most = std::min(limits.max_cohort_rows, limits.max_num_batched_tokens);

@@ -18,9 +18,8 @@ Riders::Riders(const ScheduleState& state, const TierBooks& books) : all_(&state
   const std::vector<CohortId>& dropped = books.dropped();
   for (const InFlightCohort& cohort : state.cohorts) {
     if (std::find(dropped.begin(), dropped.end(), cohort.cohort) != dropped.end()) continue;
-    cohorts_.push_back({.in_flight = &cohort,
-                        .num_rows = static_cast<int64_t>(cohort.rows.size()),
-                        .kv_tokens = KvTokensOf(cohort.rows)});
+    cohorts_.push_back(
+        {.in_flight = &cohort, .num_rows = NumRowsOf(cohort.rows), .kv_tokens = KvTokensOf(cohort.rows)});
   }
   std::stable_sort(cohorts_.begin(), cohorts_.end(),
                    [](const Cohort& a, const Cohort& b) { return a.cursor() > b.cursor(); });
@@ -119,7 +118,7 @@ void Riders::WriteOwn(size_t own_begin, size_t own_end, int64_t num_layers, Iter
 }
 
 void Riders::WriteRiding(size_t own_begin, size_t own_end, IterationPlan* plan) const {
-  const auto ride = [&](CohortId id, const std::vector<DecodeRow>& rows, int64_t cursor) {
+  const auto ride = [&](CohortId id, const std::vector<RowSpan>& rows, int64_t cursor) {
     plan->cohorts.push_back(
         {.cohort = id, .rows = rows, .cursor = cursor, .visits = {{cursor, cursor}}, .rides = true});
   };

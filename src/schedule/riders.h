@@ -45,7 +45,7 @@ class Riders {
   // Of `free` rows, oldest first, enough for a cohort that enters now, if one should. cpu_kv_tokens: that all
   // rows which may ride read.
   void Enter(const CpuRows& free, int64_t cpu_kv_tokens, const ScheduleLimits& limits);
-  const std::vector<DecodeRow>& entering() const { return entering_; }
+  const std::vector<RowSpan>& entering() const { return entering_; }
 
   // Rows of all cohorts, those that enter included.
   int64_t num_rows() const;
@@ -66,7 +66,7 @@ class Riders {
  private:
   std::vector<InFlightCohort> const* all_ = nullptr;
   std::vector<Cohort> cohorts_;
-  std::vector<DecodeRow> entering_;
+  std::vector<RowSpan> entering_;
   int64_t entering_kv_tokens_ = 0;
 };
 

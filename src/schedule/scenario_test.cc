@@ -144,9 +144,11 @@ InFlightCohort ReadCohort(std::istringstream* line) {
   InFlightCohort cohort;
   std::string word;
   *line >> cohort.cohort >> word >> cohort.cursor >> word;
-  DecodeRow row;
+  SequenceId sequence = 0;
+  int64_t position = 0;
   char at = 0;
-  while (*line >> row.sequence >> at >> row.position) cohort.rows.push_back(row);
+  while (*line >> sequence >> at >> position)
+    cohort.rows.push_back(RowSpan::Decode(sequence, position, Tier::kCpu));
   EXPECT_EQ(word, "rows") << "cohort " << cohort.cohort;
   EXPECT_FALSE(cohort.rows.empty()) << "cohort " << cohort.cohort;
   return cohort;

@@ -85,13 +85,13 @@ void ScheduleSimulation::CountEnd(const Lengths& lengths) {
 }
 
 bool ScheduleSimulation::AddInFlight(const InFlightCohort& cohort) {
-  for (const DecodeRow& row : cohort.rows) {
+  for (const RowSpan& row : cohort.rows) {
     const ScheduledSequence* sequence = Running(row.sequence);
-    if (sequence == nullptr || !sequence->decoding() || row.position != sequence->num_computed ||
+    if (sequence == nullptr || !sequence->decoding() || row.start != sequence->num_computed ||
         next_layer_.contains(row.sequence) || !Reserve(row.sequence, Tier::kCpu).ok())
       return false;
   }
-  for (const DecodeRow& row : cohort.rows) next_layer_[row.sequence] = cohort.cursor;
+  for (const RowSpan& row : cohort.rows) next_layer_[row.sequence] = cohort.cursor;
   state_.cohorts.push_back(cohort);
   return true;
 }
@@ -112,13 +112,13 @@ std::optional<PlannedSequence> ScheduleSimulation::FindWaiting(SequenceId id) co
   const auto found = std::find_if(state_.waiting.begin(), state_.waiting.end(),
                                   [id](const ScheduledSequence& sequence) { return sequence.id == id; });
   if (found == state_.waiting.end()) return std::nullopt;
-  return PlannedSequence{found->num_tokens, 0, std::nullopt};
+  return PlannedSequence{found->num_tokens, 0, std::nullopt, found->first_logits()};
 }
 
 Status ScheduleSimulation::CheckLimits(const IterationPlan& plan) const {
   std::unordered_map<SequenceId, PlannedSequence> known;
   for (const ScheduledSequence& each : state_.running)
-    known[each.id] = {each.num_tokens, each.num_computed, books_.tier_of(each.id)};
+    known[each.id] = {each.num_tokens, each.num_computed, books_.tier_of(each.id), each.first_logits()};
   const PlanRules rules{.num_layers = state_.limits.num_layers,
                         .max_rows = state_.limits.max_num_batched_tokens,
                         .max_rider_rows = state_.limits.max_rider_rows,
@@ -129,11 +129,10 @@ Status ScheduleSimulation::CheckLimits(const IterationPlan& plan) const {
                         }};
   TANDEM_RETURN_IF_ERROR(ValidatePlan(plan, rules));
   int64_t transit_tokens = 0;
-  bool uses_cpu_tier = !plan.main.cpu_decodes.empty() || !plan.cohorts.empty();
-  for (const PrefillChunk& chunk : plan.main.prefills) {
-    if (chunk.tier != Tier::kCpu) continue;
-    transit_tokens += books_.BlocksFor(chunk.start + chunk.num_tokens) * books_.block_size();
-    uses_cpu_tier = true;
+  bool uses_cpu_tier = !plan.cohorts.empty();
+  for (const RowSpan& span : plan.main.spans) {
+    uses_cpu_tier = uses_cpu_tier || span.tier == Tier::kCpu;
+    if (span.in_transit()) transit_tokens += books_.BlocksFor(span.end()) * books_.block_size();
   }
   if (transit_tokens > state_.limits.max_transit_tokens)
     return Broken("{} tokens in transit", transit_tokens);
@@ -141,7 +140,7 @@ Status ScheduleSimulation::CheckLimits(const IterationPlan& plan) const {
   if (uses_cpu_tier && !state_.cpu_tier_usable) return Broken("uses a cpu tier that is not usable");
   int64_t cohort_rows = 0;
   for (const CohortStep& step : plan.cohorts) {
-    if (!step.rides && !step.visits.empty()) cohort_rows += static_cast<int64_t>(step.rows.size());
+    if (!step.rides && !step.visits.empty()) cohort_rows += NumRowsOf(step.rows);
   }
   if (cohort_rows > state_.limits.max_cohort_rows)
     return Broken("{} rows of cohorts with visits of their own", cohort_rows);
@@ -181,7 +180,7 @@ Status ScheduleSimulation::DropCohorts(const std::vector<CohortId>& dropped) {
     const auto found = std::find_if(state_.cohorts.begin(), state_.cohorts.end(),
                                     [id](const InFlightCohort& cohort) { return cohort.cohort == id; });
     if (found == state_.cohorts.end()) return Broken("dropped cohort {} is not in flight", id);
-    for (const DecodeRow& row : found->rows) next_layer_.erase(row.sequence);
+    for (const RowSpan& row : found->rows) next_layer_.erase(row.sequence);
     state_.cohorts.erase(found);
     cpu_.Forget(id);
     ++counts_.dropped_cohorts;
@@ -201,7 +200,7 @@ bool ScheduleSimulation::Joins(const CohortStep& step) {
 }
 
 Status ScheduleSimulation::Visit(const CohortStep& step, int64_t layer, std::vector<SequenceId>* ended) {
-  for (const DecodeRow& row : step.rows) {
+  for (const RowSpan& row : step.rows) {
     const auto found = next_layer_.try_emplace(row.sequence, kEntry).first;
     if (found->second != layer)
       return Broken("sequence {} visits layer {}, its next is {}", row.sequence, layer, found->second);
@@ -217,12 +216,12 @@ Status ScheduleSimulation::Visit(const CohortStep& step, int64_t layer, std::vec
     }
     return {};
   }
-  for (const DecodeRow& row : step.rows) {
+  for (const RowSpan& row : step.rows) {
     next_layer_.erase(row.sequence);
     ended->push_back(row.sequence);
   }
   if (cohort != state_.cohorts.end()) state_.cohorts.erase(cohort);
-  if (step.rides) counts_.rider_tokens += static_cast<int64_t>(step.rows.size());
+  if (step.rides) counts_.rider_tokens += NumRowsOf(step.rows);
   return {};
 }
 
@@ -270,7 +269,7 @@ Status ScheduleSimulation::CheckRowsInFlight() const {
   size_t num_rows = 0;
   for (const InFlightCohort& cohort : state_.cohorts) {
     num_rows += cohort.rows.size();
-    for (const DecodeRow& row : cohort.rows) {
+    for (const RowSpan& row : cohort.rows) {
       const auto found = next_layer_.find(row.sequence);
       if (found == next_layer_.end() || found->second != cohort.cursor)
         return Broken("sequence {} is not where cohort {} is", row.sequence, cohort.cohort);
@@ -298,33 +297,24 @@ Status ScheduleSimulation::Apply(const IterationPlan& plan) {
     TANDEM_RETURN_IF_ERROR(CheckNotInFlight(move.sequence));
     if (!books_.MoveTo(move.sequence, move.to)) return Broken("no room to move sequence {}", move.sequence);
   }
-  for (const PrefillChunk& chunk : plan.main.prefills) {
-    TANDEM_RETURN_IF_ERROR(Admit(chunk.sequence));
-    TANDEM_RETURN_IF_ERROR(Reserve(chunk.sequence, chunk.tier));
+  for (const RowSpan& span : plan.main.spans) {
+    TANDEM_RETURN_IF_ERROR(CheckNotInFlight(span.sequence));
+    TANDEM_RETURN_IF_ERROR(Admit(span.sequence));
+    TANDEM_RETURN_IF_ERROR(Reserve(span.sequence, span.tier));
   }
-  if (static_cast<int64_t>(state_.running.size()) > state_.limits.max_num_seqs &&
-      !plan.main.prefills.empty() && state_.running.back().num_computed == 0)
+  if (static_cast<int64_t>(state_.running.size()) > state_.limits.max_num_seqs && !plan.main.empty() &&
+      state_.running.back().num_computed == 0)
     return Broken("{} sequences hold blocks", state_.running.size());
-  std::vector<SequenceId> decoded;
-  const auto decode = [&](const std::vector<DecodeRow>& rows, Tier tier) -> Status {
-    for (const DecodeRow& row : rows) {
-      TANDEM_RETURN_IF_ERROR(CheckNotInFlight(row.sequence));
-      TANDEM_RETURN_IF_ERROR(Reserve(row.sequence, tier));
-      decoded.push_back(row.sequence);
-    }
-    return {};
-  };
-  TANDEM_RETURN_IF_ERROR(decode(plan.main.gpu_decodes, Tier::kGpu));
-  TANDEM_RETURN_IF_ERROR(decode(plan.main.cpu_decodes, Tier::kCpu));
   for (const CohortStep& step : plan.cohorts) {
     if (step.visits.empty()) continue;
-    for (const DecodeRow& row : step.rows) TANDEM_RETURN_IF_ERROR(Reserve(row.sequence, Tier::kCpu));
+    for (const RowSpan& row : step.rows) TANDEM_RETURN_IF_ERROR(Reserve(row.sequence, Tier::kCpu));
   }
-  TANDEM_RETURN_IF_ERROR(VisitBoundaries(plan, counts_.us - us_before, &decoded));
+  std::vector<SequenceId> ended;
+  TANDEM_RETURN_IF_ERROR(VisitBoundaries(plan, counts_.us - us_before, &ended));
   TANDEM_RETURN_IF_ERROR(CheckRowsInFlight());
-  for (const PrefillChunk& chunk : plan.main.prefills)
-    Advance(chunk.sequence, chunk.num_tokens, chunk.samples);
-  for (const SequenceId id : decoded) Advance(id, 1, true);
+  for (const RowSpan& span : plan.main.spans)
+    Advance(span.sequence, span.num_tokens, span.end() == Running(span.sequence)->num_tokens);
+  for (const SequenceId id : ended) Advance(id, 1, true);
   return {};
 }
 
@@ -337,10 +327,11 @@ void ScheduleSimulation::Count(const IterationPlan& plan) {
     load.swapped_tokens += Running(move.sequence)->num_tokens;
   }
   std::string shape = plan.moves.empty() ? "" : "moves+";
-  for (const PrefillChunk& chunk : plan.main.prefills) {
-    (chunk.tier == Tier::kCpu ? counts_.prefilled_to_cpu : counts_.prefilled_to_gpu) += chunk.num_tokens;
+  for (const RowSpan& span : plan.main.spans) {
+    if (span.is_decode()) continue;
+    (span.tier == Tier::kCpu ? counts_.prefilled_to_cpu : counts_.prefilled_to_gpu) += span.num_tokens;
     // Earlier chunks pass through the device again.
-    if (chunk.tier == Tier::kCpu) load.swapped_tokens += chunk.start;
+    if (span.in_transit()) load.swapped_tokens += span.start;
   }
   counts_.gpu_rows += load.gpu_decode_rows;
   counts_.main_cpu_rows += load.main_cpu_rows;

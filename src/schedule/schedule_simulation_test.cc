@@ -8,10 +8,15 @@
 #include <utility>
 #include <vector>
 
+#include "plan/plan_testing.h"
 #include "schedule/analytic_costs.h"
 
 namespace tandem {
 namespace {
+
+using testing::CpuDecode;
+using testing::CpuDecodes;
+using testing::GpuDecode;
 
 constexpr int64_t kLayers = 3;
 
@@ -26,7 +31,7 @@ AnalyticCosts Costs() {
   return costs;
 }
 
-CohortStep Ride(CohortId id, std::vector<DecodeRow> rows, int64_t cursor) {
+CohortStep Ride(CohortId id, std::vector<RowSpan> rows, int64_t cursor) {
   return {
       .cohort = id, .rows = std::move(rows), .cursor = cursor, .visits = {{cursor, cursor}}, .rides = true};
 }
@@ -44,7 +49,7 @@ class RidingSimulationTest : public ::testing::Test {
   std::string Apply(std::vector<CohortStep> cohorts, std::vector<CohortId> dropped = {}) {
     IterationPlan plan;
     plan.dropped = std::move(dropped);
-    plan.main.gpu_decodes = {{1, simulation_.state().running[0].num_computed}};
+    plan.main.spans = {GpuDecode(1, simulation_.state().running[0].num_computed)};
     plan.cohorts = std::move(cohorts);
     const Status status = simulation_.Apply(plan);
     return status.ok() ? "ok" : status.error().message;
@@ -70,7 +75,7 @@ class RidingSimulationTest : public ::testing::Test {
 };
 
 TEST_F(RidingSimulationTest, ACohortMakesAVisitAnIteration) {
-  const std::vector<DecodeRow> rows = {{2, 49}, {3, 49}};
+  const std::vector<RowSpan> rows = CpuDecodes({{2, 49}, {3, 49}});
   for (int64_t cursor = kEntry; cursor < kLayers; ++cursor) {
     EXPECT_EQ(TokensOf(2), 50);
     ASSERT_EQ(Apply({Ride(7, rows, cursor)}), "ok") << cursor;
@@ -90,15 +95,15 @@ TEST_F(RidingSimulationTest, ACohortMakesAVisitAnIteration) {
 }
 
 TEST_F(RidingSimulationTest, TheNextTokenIsAnotherCohort) {
-  ASSERT_EQ(Apply({Ride(7, {{2, 49}}, kEntry)}), "ok");
-  EXPECT_NE(Apply({Ride(7, {{2, 49}}, kEntry)}), "ok");
-  EXPECT_NE(Apply({Ride(7, {{3, 49}}, 0)}), "ok");
-  EXPECT_NE(Apply({Ride(8, {{2, 49}}, kEntry)}), "ok");
-  EXPECT_NE(Apply({Ride(8, {{3, 49}}, 0)}), "ok");
+  ASSERT_EQ(Apply({Ride(7, CpuDecodes({{2, 49}}), kEntry)}), "ok");
+  EXPECT_NE(Apply({Ride(7, CpuDecodes({{2, 49}}), kEntry)}), "ok");
+  EXPECT_NE(Apply({Ride(7, CpuDecodes({{3, 49}}), 0)}), "ok");
+  EXPECT_NE(Apply({Ride(8, CpuDecodes({{2, 49}}), kEntry)}), "ok");
+  EXPECT_NE(Apply({Ride(8, CpuDecodes({{3, 49}}), 0)}), "ok");
 }
 
 TEST_F(RidingSimulationTest, OwnVisitsAmidAToken) {
-  const std::vector<DecodeRow> rows = {{2, 49}};
+  const std::vector<RowSpan> rows = CpuDecodes({{2, 49}});
   ASSERT_EQ(Apply({Ride(7, rows, kEntry)}), "ok");
   CohortStep own = {.cohort = 7, .rows = rows, .cursor = 0, .visits = {{0, 0}, {1, 1}}};
   ASSERT_EQ(Apply({own}), "ok");
@@ -116,7 +121,7 @@ TEST_F(RidingSimulationTest, OwnVisitsAmidAToken) {
 }
 
 TEST_F(RidingSimulationTest, ADroppedCohortBeginsItsTokenAgain) {
-  const std::vector<DecodeRow> rows = {{2, 49}};
+  const std::vector<RowSpan> rows = CpuDecodes({{2, 49}});
   ASSERT_EQ(Apply({Ride(7, rows, kEntry)}), "ok");
   ASSERT_EQ(Apply({Ride(7, rows, 0)}), "ok");
   EXPECT_NE(Apply({}, {8}), "ok");
@@ -126,7 +131,7 @@ TEST_F(RidingSimulationTest, ADroppedCohortBeginsItsTokenAgain) {
   EXPECT_EQ(counts().dropped_cohorts, 1);
   // To be preempted or to decode elsewhere it has to be dropped.
   IterationPlan plan;
-  plan.main.cpu_decodes = rows;
+  plan.main.spans = rows;
   EXPECT_FALSE(simulation_.Apply(plan).ok());
   plan.dropped = {7};
   EXPECT_TRUE(simulation_.Apply(plan).ok());
@@ -134,14 +139,17 @@ TEST_F(RidingSimulationTest, ADroppedCohortBeginsItsTokenAgain) {
 }
 
 TEST_F(RidingSimulationTest, RowsAreLimited) {
-  EXPECT_NE(Apply({Ride(7, {{2, 49}, {3, 49}, {4, 49}}, kEntry)}).find("3 rows ride"), std::string::npos);
-  EXPECT_NE(Apply({Ride(7, {{2, 49}, {3, 49}}, kEntry), Ride(8, {{4, 49}}, kEntry)}).find("3 rows ride"),
+  EXPECT_NE(Apply({Ride(7, CpuDecodes({{2, 49}, {3, 49}, {4, 49}}), kEntry)}).find("3 rows ride"),
+            std::string::npos);
+  EXPECT_NE(Apply({Ride(7, CpuDecodes({{2, 49}, {3, 49}}), kEntry), Ride(8, CpuDecodes({{4, 49}}), kEntry)})
+                .find("3 rows ride"),
             std::string::npos);
   const std::vector<Visit> all = {{-1, -1}, {0, 0}, {1, 1}, {2, 2}};
-  EXPECT_NE(
-      Apply({{.cohort = 7, .rows = {{2, 49}, {3, 49}, {4, 49}}, .visits = all}}).find("visits of their own"),
-      std::string::npos);
-  EXPECT_EQ(Apply({{.cohort = 7, .rows = {{2, 49}, {3, 49}}, .visits = all}, Ride(8, {{4, 49}}, kEntry)}),
+  EXPECT_NE(Apply({{.cohort = 7, .rows = CpuDecodes({{2, 49}, {3, 49}, {4, 49}}), .visits = all}})
+                .find("visits of their own"),
+            std::string::npos);
+  EXPECT_EQ(Apply({{.cohort = 7, .rows = CpuDecodes({{2, 49}, {3, 49}}), .visits = all},
+                   Ride(8, CpuDecodes({{4, 49}}), kEntry)}),
             "ok");
 }
 
@@ -154,8 +162,9 @@ TEST_F(RidingSimulationTest, AtRandomSomeSkipAndNoneIsLost) {
     if (cohorts.empty()) {
       ++id;
       for (SequenceId sequence = 2; sequence < 5; ++sequence)
-        cohorts.push_back(
-            {10 * id + static_cast<CohortId>(sequence), {{sequence, TokensOf(sequence) - 1}}, kEntry});
+        cohorts.push_back({10 * id + static_cast<CohortId>(sequence),
+                           {CpuDecode(sequence, TokensOf(sequence) - 1)},
+                           kEntry});
       cohorts.pop_back();
     }
     steps.reserve(cohorts.size());
@@ -174,7 +183,7 @@ class SlowCpuTest : public RidingSimulationTest {
 };
 
 TEST_F(SlowCpuTest, WhoseAttentionIsNotDoneSkips) {
-  const std::vector<DecodeRow> rows = {{2, 549}};
+  const std::vector<RowSpan> rows = CpuDecodes({{2, 549}});
   ASSERT_EQ(Apply({Ride(7, rows, kEntry)}), "ok");
   ASSERT_EQ(Apply({Ride(7, rows, 0)}), "ok");
   EXPECT_EQ(in_flight()[0].cursor, 0);
@@ -188,8 +197,8 @@ TEST_F(SlowCpuTest, WhoseAttentionIsNotDoneSkips) {
 }
 
 TEST_F(SlowCpuTest, TasksThatCanEndInTimeGoFirst) {
-  const std::vector<DecodeRow> slow = {{2, 549}};
-  const std::vector<DecodeRow> fast = {{3, 49}};
+  const std::vector<RowSpan> slow = CpuDecodes({{2, 549}});
+  const std::vector<RowSpan> fast = CpuDecodes({{3, 49}});
   ASSERT_EQ(Apply({Ride(7, slow, kEntry), Ride(8, fast, kEntry)}), "ok");
   ASSERT_EQ(Apply({Ride(7, slow, 0), Ride(8, fast, 0)}), "ok");
   ASSERT_EQ(in_flight().size(), 2U);
@@ -204,13 +213,13 @@ TEST_F(SlowCpuTest, RowsThatAreWaitedForLeaveItLess) {
   // An iteration takes 550 us, of which 150 may be waited for by another row, and a boundary a quarter.
   costs_.gpu_kv_ns = 5000;
   ASSERT_TRUE(simulation_.AddRunning(5, Tier::kCpu, 600, 599, 1000));
-  const std::vector<DecodeRow> rows = {{5, 599}};
+  const std::vector<RowSpan> rows = CpuDecodes({{5, 599}});
   const auto skips = [&](bool another) {
     ScheduleSimulation simulation = simulation_;
     for (int64_t i = 0; i < 2; ++i) {
       IterationPlan plan;
-      plan.main.gpu_decodes = {{1, 9 + i}};
-      if (another) plan.main.cpu_decodes = {{3, 49 + i}};
+      plan.main.spans = {GpuDecode(1, 9 + i)};
+      if (another) plan.main.spans.push_back(CpuDecode(3, 49 + i));
       plan.cohorts = {Ride(7, rows, kEntry + i)};
       EXPECT_TRUE(simulation.Apply(plan).ok());
     }
@@ -221,13 +230,13 @@ TEST_F(SlowCpuTest, RowsThatAreWaitedForLeaveItLess) {
 }
 
 TEST_F(RidingSimulationTest, InFlightFromTheStart) {
-  EXPECT_FALSE(simulation_.AddInFlight({3, {{1, 9}}, 1}));   // in the gpu tier
-  EXPECT_FALSE(simulation_.AddInFlight({3, {{2, 48}}, 1}));  // computed already
-  EXPECT_FALSE(simulation_.AddInFlight({3, {{9, 48}}, 1}));  // unknown
-  ASSERT_TRUE(simulation_.AddInFlight({3, {{2, 49}}, 1}));
-  EXPECT_FALSE(simulation_.AddInFlight({4, {{2, 49}}, 1}));
-  EXPECT_NE(Apply({Ride(3, {{2, 49}}, 0)}), "ok");
-  EXPECT_EQ(Apply({Ride(3, {{2, 49}}, 1)}), "ok");
+  EXPECT_FALSE(simulation_.AddInFlight({3, CpuDecodes({{1, 9}}), 1}));   // in the gpu tier
+  EXPECT_FALSE(simulation_.AddInFlight({3, CpuDecodes({{2, 48}}), 1}));  // computed already
+  EXPECT_FALSE(simulation_.AddInFlight({3, CpuDecodes({{9, 48}}), 1}));  // unknown
+  ASSERT_TRUE(simulation_.AddInFlight({3, CpuDecodes({{2, 49}}), 1}));
+  EXPECT_FALSE(simulation_.AddInFlight({4, CpuDecodes({{2, 49}}), 1}));
+  EXPECT_NE(Apply({Ride(3, CpuDecodes({{2, 49}}), 0)}), "ok");
+  EXPECT_EQ(Apply({Ride(3, CpuDecodes({{2, 49}}), 1)}), "ok");
   EXPECT_EQ(in_flight()[0].cursor, 2);
 }
 

@@ -235,7 +235,7 @@ TEST(SteadyStateTest, NobodyInAHurryRides) {
     for (int i = 0; i < 60; ++i) {
       const IterationPlan plan = strategy->Plan(simulation.state(), simulation.books());
       for (const CohortStep& step : plan.cohorts) {
-        for (const DecodeRow& row : step.rows) {
+        for (const RowSpan& row : step.rows) {
           if (!step.rides) continue;
           EXPECT_EQ(row.sequence % 2, 0U) << name;
           ++flexible_rows;
@@ -306,9 +306,13 @@ TEST(SteadyStateTest, ChunksFillTilesBesideCpuRows) {
       const bool staggered = 2 * num_boundaries > costs.layers + 2;
       const int64_t num_rows =
           plan.main.num_rows() + (staggered ? (riders + num_boundaries - 1) / num_boundaries : 0);
-      if (!plan.main.prefills.empty() && num_rows > 64 && (riders == 0 || staggered)) {
+      const auto is_chunk = [](const RowSpan& span) {
+        return span.attention == Tier::kGpu && !span.is_decode();
+      };
+      const bool prefills = std::any_of(plan.main.spans.begin(), plan.main.spans.end(), is_chunk);
+      if (prefills && num_rows > 64 && (riders == 0 || staggered)) {
         EXPECT_EQ(num_rows % TileOf(num_rows), 0) << num_rows;
-        num_with_both += riders > 0 || !plan.main.cpu_decodes.empty() ? 1 : 0;
+        num_with_both += riders > 0 || plan.main.attends_on_cpu() ? 1 : 0;
       }
       ASSERT_TRUE(simulation.Apply(plan).ok());
     }

@@ -19,13 +19,14 @@ TierBooks::TierBooks(const ScheduleState& state, const CapacityView& capacity)
   }
   std::unordered_map<SequenceId, CohortId> cohorts;
   for (const InFlightCohort& cohort : state.cohorts) {
-    for (const DecodeRow& row : cohort.rows) cohorts.emplace(row.sequence, cohort.cohort);
+    for (const RowSpan& row : cohort.rows) cohorts.emplace(row.sequence, cohort.cohort);
   }
   sequences_.reserve(state.running.size());
   for (const ScheduledSequence& scheduled : state.running) {
     RunningSequence sequence{.id = scheduled.id,
                              .num_tokens = scheduled.num_tokens,
                              .num_computed = scheduled.num_computed,
+                             .first_logits = scheduled.first_logits(),
                              .held_blocks = capacity.held_blocks(scheduled.id),
                              .needed_blocks = BlocksFor(scheduled.num_tokens),
                              .tier = capacity.tier_of(scheduled.id).value_or(Tier::kGpu),

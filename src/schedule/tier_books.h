@@ -18,6 +18,7 @@ struct RunningSequence {
   SequenceId id = 0;
   int64_t num_tokens = 0;
   int64_t num_computed = 0;
+  int64_t first_logits = 0;  // ScheduledSequence::first_logits
   int64_t held_blocks = 0;
   int64_t needed_blocks = 0;  // for num_tokens
   int64_t growth_blocks = 0;  // its part of the growth of its tier
