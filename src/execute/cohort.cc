@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "base/check.h"
+
 namespace tandem {
 namespace {
 
@@ -20,28 +22,45 @@ int64_t RowsLimit(int64_t max_rows, int64_t max_cohorts) {
 
 }  // namespace
 
-void Cohort::Begin(std::vector<DecodeRow> new_rows, const std::vector<int32_t>& token_id_values) {
+void Cohort::Begin(std::vector<RowSpan> new_rows, std::span<SpanInput> row_inputs) {
+  TANDEM_CHECK(new_rows.size() == row_inputs.size(), "a cohort of {} rows enters with the inputs of {}",
+               new_rows.size(), row_inputs.size());
   rows = std::move(new_rows);
   cursor = kEntry;
   residual =
       MatrixView::Dense(residual_memory.data(), DType::kF32, static_cast<int64_t>(rows.size()), hidden_size);
+  std::vector<int32_t> token_id_values;
   std::vector<int32_t> position_values;
+  std::vector<DecodeSequence> sequences;
+  token_id_values.reserve(rows.size());
   position_values.reserve(rows.size());
-  for (const DecodeRow& row : rows) position_values.push_back(static_cast<int32_t>(row.position));
+  sequences.reserve(rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    sequences.push_back(AttendedSequence(rows[i], &row_inputs[i]));
+    token_id_values.push_back(row_inputs[i].token_ids.front());
+    position_values.push_back(static_cast<int32_t>(rows[i].start));
+  }
   inputs.Clear();
   token_ids = inputs.Add(token_id_values);
   positions = inputs.Add(position_values);
-  cpu_rows->Begin(rows);
+  cpu_rows->Begin(std::move(sequences));
 }
 
 void Cohort::BorrowActivations(const RowBuffers& activations, int64_t row_begin) {
-  batch = std::make_unique<RowBatch>(activations, row_begin, static_cast<int64_t>(rows.size()));
+  batch.emplace(activations, row_begin, static_cast<int64_t>(rows.size()));
   batch->residual = residual;
   batch->token_ids = token_ids;
   batch->positions = positions;
 }
 
-CohortPool::CohortPool(const CpuRowsParts& parts, int64_t max_rows, int64_t max_cohorts)
+DecodeSequence AttendedSequence(const RowSpan& row, SpanInput* input) {
+  TANDEM_CHECK(row.num_tokens == 1 && input->token_ids.size() == 1,
+               "sequence {}: {} rows with {} tokens, and CPU attention attends one token of a sequence",
+               row.sequence, row.num_tokens, input->token_ids.size());
+  return {.context_len = row.end(), .block_table = std::move(input->block_table)};
+}
+
+CohortPool::CohortPool(const SharedParts& parts, int64_t max_rows, int64_t max_cohorts)
     : parts_(parts), max_rows_(max_rows), rows_limit_(RowsLimit(max_rows, max_cohorts)) {}
 
 size_t CohortPool::BytesFor(const Decoder& decoder, int64_t max_rows, int64_t max_cohorts) {

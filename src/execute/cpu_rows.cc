@@ -16,13 +16,7 @@ size_t Bytes(const MatrixView& dense) {
 
 }  // namespace
 
-std::vector<int32_t> BlocksOf(const TieredCache& cache, const DecodeRow& row) {
-  const std::vector<int32_t>& table = cache.block_table(row.sequence);
-  const auto num_blocks = static_cast<std::ptrdiff_t>(cache.BlocksFor(row.position + 1));
-  return {table.begin(), table.begin() + num_blocks};
-}
-
-CpuTierRows::CpuTierRows(const CpuRowsParts& parts, std::string_view name)
+CpuTierRows::CpuTierRows(const SharedParts& parts, std::string_view name)
     : parts_(parts),
       name_(name),
       projected_(parts.device->CreateEvent()),
@@ -30,7 +24,7 @@ CpuTierRows::CpuTierRows(const CpuRowsParts& parts, std::string_view name)
       ready_(parts.device->CreateFlag()),
       done_(parts.device->CreateFlag()) {}
 
-Result<std::unique_ptr<CpuTierRows>> CpuTierRows::Create(const CpuRowsParts& parts, int64_t max_rows,
+Result<std::unique_ptr<CpuTierRows>> CpuTierRows::Create(const SharedParts& parts, int64_t max_rows,
                                                          std::string_view name) {
   auto rows = std::unique_ptr<CpuTierRows>(new CpuTierRows(parts, name));
   const ModelConfig& config = parts.decoder->config();
@@ -43,27 +37,25 @@ Result<std::unique_ptr<CpuTierRows>> CpuTierRows::Create(const CpuRowsParts& par
   return rows;
 }
 
-void CpuTierRows::Begin(const std::vector<DecodeRow>& rows) {
+void CpuTierRows::Begin(std::vector<DecodeSequence> rows) {
   base_ = ValueOf(num_submitted_ - 1);
   num_submitted_ = 0;
   if (base_ > kLastValue) Reset();
-  rows_ = rows;
+  num_rows_ = static_cast<int64_t>(rows.size());
+  unplanned_ = std::move(rows);
   plan_.reset();
   TANDEM_CHECK(Bytes(qkv()) <= qkv_memory_.size_bytes(), "{} cpu rows", num_rows());
 }
 
 void CpuTierRows::PlanAttention() {
-  std::vector<DecodeSequence> sequences;
-  sequences.reserve(rows_.size());
-  for (const DecodeRow& row : rows_)
-    sequences.push_back({.context_len = row.position + 1, .block_table = BlocksOf(*parts_.cache, row)});
-  const KvLayerView kv = parts_.cache->LayerView(Tier::kCpu, 0);
+  const KvLayerView kv = parts_.kv->LayerView(Tier::kCpu, 0);
   const ModelConfig& config = parts_.decoder->config();
   const DecodeShape shape = {.kv = kv.shape,
                              .num_heads = config.num_heads,
                              .sliding_window = config.sliding_window,
                              .heads_per_part = kv.heads_per_part};
-  plan_ = std::make_unique<DecodePlan>(std::move(sequences), shape, parts_.cpu_attention->num_threads());
+  plan_ = std::make_unique<DecodePlan>(std::move(unplanned_), shape, parts_.cpu_attention->num_threads());
+  unplanned_.clear();
 }
 
 MatrixView CpuTierRows::qkv() const {
@@ -87,7 +79,7 @@ void CpuTierRows::Submit(int64_t layer, int64_t wanted_at, int64_t period) {
   const int64_t kv_width = config.kv_width();
   const MatrixView rows = qkv();
   parts_.cpu_attention->Submit({.plan = plan_.get(),
-                                .layer = {.kv = parts_.cache->LayerView(Tier::kCpu, layer),
+                                .layer = {.kv = parts_.kv->LayerView(Tier::kCpu, layer),
                                           .q = rows.Columns(0, q_width),
                                           .k = rows.Columns(q_width, kv_width),
                                           .v = rows.Columns(q_width + kv_width, kv_width),
@@ -106,28 +98,30 @@ void CpuTierRows::Submit(int64_t layer, int64_t wanted_at, int64_t period) {
 
 void CpuTierRows::Attend(int64_t layer, const RowBatch& batch, int64_t row_begin) {
   Submit(layer, -1, 0);
-  parts_.compute_stream->Record(*projected_);
-  Stream& out_stream = *parts_.out_stream;
+  parts_.compute_stream().Record(*projected_);
+  Lane& out = parts_.lanes->rows_out();
+  Stream& out_stream = *out.stream;
   out_stream.Wait(*projected_);
-  parts_.out_stamps->Detail(out_stream, {});
+  out.stamps.Detail(out_stream, {});
   out_stream.Copy(qkv_memory_.data(), batch.qkv.RowData(row_begin), Bytes(qkv()));
   out_stream.SetFlag(*ready_, ValueOf(layer));
-  parts_.out_stamps->Detail(out_stream, name_, layer);
+  out.stamps.Detail(out_stream, name_, layer);
 }
 
 void CpuTierRows::AwaitOutput(int64_t layer, const RowBatch& batch, int64_t row_begin) {
   // It was submitted for a ride, and now the device waits.
   if (nobody_waits_) parts_.cpu_attention->Hurry(ready_.get());
   nobody_waits_ = false;
-  Stream& in_stream = *parts_.in_stream;
+  Lane& in = parts_.lanes->rows_in();
+  Stream& in_stream = *in.stream;
   // Implied by the flag, unless it is aborted: the layer before is still to read its own O then.
   in_stream.Wait(*projected_);
   in_stream.WaitFlag(*done_, ValueOf(layer));
-  parts_.in_stamps->Detail(in_stream, {});
+  in.stamps.Detail(in_stream, {});
   in_stream.Copy(batch.attention_out.RowData(row_begin), out_memory_.data(), Bytes(attention_out()));
-  parts_.in_stamps->Detail(in_stream, name_, layer);
+  in.stamps.Detail(in_stream, name_, layer);
   in_stream.Record(*arrived_);
-  parts_.compute_stream->Wait(*arrived_);
+  parts_.compute_stream().Wait(*arrived_);
 }
 
 void CpuTierRows::Withdraw() {

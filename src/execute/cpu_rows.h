@@ -6,8 +6,8 @@
 //   in stream                                                          [done] O to the device
 //
 // [..] are waits: for events between streams, for flags between streams and CPU attention. No host thread
-// takes part once the layer is enqueued. Riding cohorts (execute/riding.h) exchange the same memory and flags
-// with their own stream: a cohort may change from the one way to the other between two layers.
+// takes part once the layer is enqueued. Riding cohorts (execute/riding_pass.h) exchange the same memory and
+// flags with their own stream: a cohort may change from the one way to the other between two layers.
 #pragma once
 
 #include <cstdint>
@@ -15,41 +15,25 @@
 #include <string_view>
 #include <vector>
 
+#include "base/matrix_view.h"
 #include "base/result.h"
-#include "cpu_attention/cpu_attention.h"
 #include "cpu_attention/decode_plan.h"
 #include "device/device.h"
-#include "execute/iteration_stamps.h"
-#include "kv/tiered_cache.h"
-#include "model/decoder.h"
+#include "execute/shared_parts.h"
 #include "model/row_batch.h"
-#include "plan/iteration_plan.h"
 
 namespace tandem {
-
-// What the cpu rows of all sub-batches share. Everything outlives them.
-struct CpuRowsParts {
-  Device* device = nullptr;
-  const Decoder* decoder = nullptr;
-  const TieredCache* cache = nullptr;
-  CpuAttention* cpu_attention = nullptr;
-  Stream* compute_stream = nullptr;
-  Stream* out_stream = nullptr;
-  Stream* in_stream = nullptr;
-  IterationStamps* out_stamps = nullptr;
-  IterationStamps* in_stamps = nullptr;
-};
 
 // Engine thread only.
 class CpuTierRows {
  public:
   // name: of the sub-batch, for timelines; static storage. Errors: kResourceExhausted.
-  static Result<std::unique_ptr<CpuTierRows>> Create(const CpuRowsParts& parts, int64_t max_rows,
+  static Result<std::unique_ptr<CpuTierRows>> Create(const SharedParts& parts, int64_t max_rows,
                                                      std::string_view name);
 
   // A new token of every row: layers 0, 1, ... follow. What was under way has ended.
-  void Begin(const std::vector<DecodeRow>& rows);
-  int64_t num_rows() const { return static_cast<int64_t>(rows_.size()); }
+  void Begin(std::vector<DecodeSequence> rows);
+  int64_t num_rows() const { return num_rows_; }
 
   // Has CPU attention wait for Q/K/V of the layer; once a layer, the next call for the same one does nothing.
   // wanted_at, period: as AttentionTask has them.
@@ -84,11 +68,11 @@ class CpuTierRows {
   void Reset();
 
  private:
-  explicit CpuTierRows(const CpuRowsParts& parts, std::string_view name);
+  explicit CpuTierRows(const SharedParts& parts, std::string_view name);
   // Of the token that has begun. With its first layer, when the device has something to do meanwhile.
   void PlanAttention();
 
-  CpuRowsParts parts_;
+  SharedParts parts_;
   std::string_view name_;
   Buffer qkv_memory_;  // pinned
   Buffer out_memory_;
@@ -100,11 +84,9 @@ class CpuTierRows {
   int64_t num_submitted_ = 0;  // layers of the token
   bool nobody_waits_ = false;  // for the one submitted last
   bool withdrawing_ = false;
-  std::vector<DecodeRow> rows_;
-  std::unique_ptr<DecodePlan> plan_;  // of rows_; null before the first layer
+  int64_t num_rows_ = 0;
+  std::vector<DecodeSequence> unplanned_;  // the rows, before the first layer
+  std::unique_ptr<DecodePlan> plan_;       // of the rows, from then on
 };
-
-// Blocks of the tokens up to a row's.
-std::vector<int32_t> BlocksOf(const TieredCache& cache, const DecodeRow& row);
 
 }  // namespace tandem

@@ -16,7 +16,21 @@ constexpr int64_t kMostPadding = 24;
 
 }  // namespace
 
-void DecodeGraphs::Enqueue(Stream& stream, const GraphShape& shape) const {
+std::vector<GraphShape> GraphShapesOf(const ExecutorOptions& options) {
+  const std::vector<int64_t>& sizes = options.graph_batch_sizes;
+  std::vector<GraphShape> shapes;
+  for (const int64_t size : sizes) {
+    shapes.push_back({.num_rows = size});
+    if (options.max_rider_rows == 0) continue;
+    for (const int64_t rider_rows : options.graph_rider_rows) {
+      const bool known = std::find(sizes.begin(), sizes.end(), size + rider_rows) != sizes.end();
+      if (known || size == sizes.back()) shapes.push_back({.num_rows = size, .num_rider_rows = rider_rows});
+    }
+  }
+  return shapes;
+}
+
+void DecodeGraphs::Enqueue(Stream& stream, const AttentionPlan& plan, const GraphShape& shape) const {
   const std::vector<int32_t> zeros(static_cast<size_t>(shape.total_rows()), 0);
   RowBatch rows(*parts_.buffers, shape.total_rows());
   // The same order as in an iteration, so that the addresses are the same.
@@ -25,9 +39,9 @@ void DecodeGraphs::Enqueue(Stream& stream, const GraphShape& shape) const {
   int32_t* positions = parts_.inputs->Add(zeros);
   rows.positions = positions;
   rows.slots = parts_.inputs->Add(zeros);
-  const Decoder& decoder = *parts_.decoder;
+  const Decoder& decoder = *parts_.shared.decoder;
   const int64_t num_layers = decoder.config().num_layers;
-  IterationStamps& stamps = *parts_.stamps;
+  IterationStamps& at = stamps();
   const int64_t num_riders = shape.num_rider_rows;
   const auto exchange = [&](int64_t boundary) {
     if (num_riders == 0) return;
@@ -40,38 +54,38 @@ void DecodeGraphs::Enqueue(Stream& stream, const GraphShape& shape) const {
     if (num_riders > 0) parts_.riding->Await();
   };
   decoder.Embed(stream, &rows);
-  stamps.Detail(stream, "embedding");
+  at.Detail(stream, "embedding");
   for (int64_t layer = 0; layer < num_layers; ++layer) {
-    const KvLayerView kv = parts_.cache->LayerView(Tier::kGpu, layer);
+    const KvLayerView kv = parts_.shared.kv->LayerView(Tier::kGpu, layer);
     decoder.PreProjection(stream, layer, {{{.row_begin = 0, .num_rows = shape.num_rows, .kv = kv}, {}}},
                           &rows);
-    stamps.Detail(stream, "pre-projection", layer);
+    at.Detail(stream, "pre-projection", layer);
     exchange(layer - 1);
-    decoder.Attend(stream, *parts_.plan, kv, 0, shape.num_rows, rows);
-    stamps.Detail(stream, "gpu attention", layer);
+    decoder.Attend(stream, plan, kv, 0, shape.num_rows, rows);
+    at.Detail(stream, "gpu attention", layer);
     await_riders();
     decoder.PostProjection(stream, layer, &rows);
-    stamps.Detail(stream, "post-projection", layer);
+    at.Detail(stream, "post-projection", layer);
   }
-  parts_.logits_stage->RunProducts(stream, &rows);
-  stamps.Detail(stream, "logits");
+  parts_.shared.logits_stage->RunProducts(stream, &rows);
+  at.Detail(stream, "logits");
   exchange(num_layers - 1);
   await_riders();
 }
 
-void DecodeGraphs::Capture(Stream& stream, std::vector<GraphShape> shapes) {
+void DecodeGraphs::Capture(Stream& stream, const AttentionPlan& plan, std::vector<GraphShape> shapes) {
   std::sort(shapes.begin(), shapes.end(),
             [](const GraphShape& a, const GraphShape& b) { return a.total_rows() > b.total_rows(); });
   for (const GraphShape& shape : shapes) {
     if (graphs_.contains(shape)) continue;
-    parts_.stamps->BeginRecording();
-    if (parts_.rider_stamps != nullptr) parts_.rider_stamps->BeginRecording();
+    stamps().BeginRecording();
+    if (parts_.riding != nullptr) rider_stamps().BeginRecording();
     stream.BeginCapture();
-    Enqueue(stream, shape);
+    Enqueue(stream, plan, shape);
     Recorded& recorded = graphs_[shape];
     recorded.graph = stream.EndCapture();
-    recorded.labels = parts_.stamps->labels();
-    if (parts_.rider_stamps != nullptr) recorded.rider_labels = parts_.rider_stamps->labels();
+    recorded.labels = stamps().labels();
+    if (parts_.riding != nullptr) recorded.rider_labels = rider_stamps().labels();
   }
   stream.Synchronize();
 }
@@ -90,8 +104,8 @@ GraphShape DecodeGraphs::ShapeFor(int64_t num_rows, int64_t most_rider_rows, int
 
 void DecodeGraphs::Launch(Stream& stream, const GraphShape& shape) {
   const Recorded& recorded = graphs_.at(shape);
-  parts_.stamps->Replay(recorded.labels);
-  if (parts_.rider_stamps != nullptr) parts_.rider_stamps->Replay(recorded.rider_labels);
+  stamps().Replay(recorded.labels);
+  if (parts_.riding != nullptr) rider_stamps().Replay(recorded.rider_labels);
   stream.Launch(*recorded.graph);
 }
 

@@ -1,14 +1,14 @@
 // Iterations that only decode, recorded once a batch size and replayed: no launch of the host stands between
 // two layers.
 //
-//   replay of size 8   embed | pre0 ga0 post0 | pre1 ga1 post1 | ... | norm, lm_head      then sampling,
-//   eagerly
+//   replay of size 8   embed | pre0 ga0 post0 | pre1 ga1 post1 | ... | norm, lm_head
+//   then, eagerly      sampling
 //
 // A batch runs in the smallest size that holds it. The rows beyond it are computed for nothing: token 0,
-// appended nowhere, without attention and never sampled. With riders (execute/riding.h) there are graphs that
-// have the same number of rows for them at every boundary, behind those; whoever rides is read anew in every
-// replay. Where one cohort is much larger than the others, most of these rows would be padding: then the
-// iteration is enqueued op by op.
+// appended nowhere, without attention and never sampled. With riders (execute/riding_pass.h) there are graphs
+// that have the same number of rows for them at every boundary, behind those; whoever rides is read anew in
+// every replay. Where one cohort is much larger than the others, most of these rows would be padding: then
+// the iteration is enqueued op by op.
 #pragma once
 
 #include <cstdint>
@@ -18,14 +18,13 @@
 #include <vector>
 
 #include "device/device.h"
+#include "execute/executor_options.h"
 #include "execute/int_inputs.h"
 #include "execute/iteration_stamps.h"
-#include "execute/logits_stage.h"
-#include "execute/riding.h"
-#include "kv/tiered_cache.h"
-#include "model/decoder.h"
+#include "execute/riding_pass.h"
+#include "execute/shared_parts.h"
 #include "model/row_batch.h"
-#include "ops/ops.h"
+#include "ops/attention.h"
 
 namespace tandem {
 
@@ -39,24 +38,25 @@ struct GraphShape {
   }
 };
 
+// Of an executor with these complete options, in no order. With riders only where the rows together are a
+// size that there is without: products of another size would have to be tuned, and a few rows more or less
+// cost next to nothing. Of the sizes beyond there is the largest.
+std::vector<GraphShape> GraphShapesOf(const ExecutorOptions& options);
+
 // Engine thread only. Everything outlives the graphs and stays where it is.
 class DecodeGraphs {
  public:
   struct Parts {
-    const Decoder* decoder = nullptr;
-    const TieredCache* cache = nullptr;
+    SharedParts shared;
     const RowBuffers* buffers = nullptr;
-    IntInputs* inputs = nullptr;  // token ids, positions and gpu slots of all rows
-    const AttentionPlan* plan = nullptr;
-    const LogitsStage* logits_stage = nullptr;
-    IterationStamps* stamps = nullptr;
-    Riding* riding = nullptr;  // null: no riders
-    IterationStamps* rider_stamps = nullptr;
+    IntInputs* inputs = nullptr;   // token ids, positions and gpu slots of all rows
+    RidingPass* riding = nullptr;  // null: no riders
   };
   explicit DecodeGraphs(const Parts& parts) : parts_(parts) {}
 
-  // Records the shapes, largest first (they share memory that grows with the size). Blocks.
-  void Capture(Stream& stream, std::vector<GraphShape> shapes);
+  // Records the shapes, largest first (they share memory that grows with the size). Blocks. plan: of
+  // attention, which holds the batch of each replay.
+  void Capture(Stream& stream, const AttentionPlan& plan, std::vector<GraphShape> shapes);
   // The smallest shape that holds num_rows, and as many riders as at the boundary with most of them, if there
   // are any; empty if there is none, or if beside mean_rider_rows, of all boundaries, it is too much padding.
   GraphShape ShapeFor(int64_t num_rows, int64_t most_rider_rows, int64_t mean_rider_rows) const;
@@ -64,7 +64,9 @@ class DecodeGraphs {
   void Launch(Stream& stream, const GraphShape& shape);
 
  private:
-  void Enqueue(Stream& stream, const GraphShape& shape) const;
+  void Enqueue(Stream& stream, const AttentionPlan& plan, const GraphShape& shape) const;
+  IterationStamps& stamps() const { return parts_.shared.lanes->compute().stamps; }
+  IterationStamps& rider_stamps() const { return parts_.shared.lanes->riders().stamps; }
 
   struct Recorded {
     std::unique_ptr<Graph> graph;

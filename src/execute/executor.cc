@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "execute/running_iteration.h"
 
 namespace tandem {
 namespace {
@@ -16,133 +15,270 @@ CpuAttentionStats Since(const CpuAttentionStats& now, const CpuAttentionStats& b
           .task_us = now.task_us - before.task_us};
 }
 
+int64_t LogitsSliceRows(const ExecutorOptions& options) {
+  int64_t rows = options.logits_slice_rows;
+  for (const GraphShape& shape : GraphShapesOf(options)) rows = std::max(rows, shape.total_rows());
+  return rows;
+}
+
 }  // namespace
 
-void Executor::BeginMoves(const std::vector<Move>& moves) {
-  if (timeline_ != nullptr) copy_stamps_.Begin(*copy_stream_);
-  moves_->Begin(moves, *copy_stream_);
-  if (timeline_ != nullptr && moves_->any()) copy_stamps_.Mark(*copy_stream_, "moves between tiers");
-}
+Executor::Executor(const SharedParts& parts, const ExecutorOptions& options)
+    : parts_(parts),
+      moves_(parts.device, parts.ops, parts.kv, parts.num_layers()),
+      iteration_end_(parts.device->CreateEvent()),
+      cohort_watch_(options.stall_timeout) {}
 
-void Executor::PrepareMain(const IterationPlan& plan, const FindRequest& find_request) {
-  if (transit_) transit_->Begin();
-  if (plan.main.empty()) return;
-  running_->main = PrepareMainRows(plan.main, GraphShapeFor(plan), *cache_, find_request, main_buffers_,
-                                   &main_inputs_, transit_.get(), riding_.get());
-  if (transit_) transit_->Start(*copy_stream_);
-  main_inputs_.Upload(*compute_stream_);
-  if (running_->main.num_cpu_rows > 0) main_cpu_rows_->Begin(plan.main.cpu_decodes);
-}
-
-void Executor::PlanMainAttention() {
-  const MainRows& main = running_->main;
-  if (main.num_gpu_rows > 0) ops_->PlanAttention(*compute_stream_, main.gpu_attention, gpu_plan_.get());
-  if (main.num_transit_rows > 0)
-    ops_->PlanAttention(*compute_stream_, main.transit_attention, transit_plan_.get());
-}
-
-GraphShape Executor::GraphShapeFor(const IterationPlan& plan) const {
-  const MainSubBatch& main = plan.main;
-  const bool own_visits = std::any_of(plan.cohorts.begin(), plan.cohorts.end(), [](const CohortStep& step) {
-    return !step.rides && !step.visits.empty();
-  });
-  const bool only_decodes = !main.gpu_decodes.empty() && main.prefills.empty() && main.cpu_decodes.empty() &&
-                            !own_visits && !moves_->any();
-  if (!only_decodes) return {};
-  const auto num_rows = static_cast<int64_t>(main.gpu_decodes.size());
-  if (riding_ == nullptr) return graphs_->ShapeFor(num_rows, 0, 0);
-  return graphs_->ShapeFor(num_rows, riding_->MostRows(), riding_->MeanRows());
-}
-
-void Executor::BeginStamps() {
-  stamps_.Begin(*compute_stream_);
-  if (timeline_ == nullptr) return;
-  if (!cpu_attention_) return;
-  out_stamps_.Begin(*out_stream_);
-  in_stamps_.Begin(*in_stream_);
-  if (riding_) rider_stamps_.Begin(riding_->stream());
-}
-
-Status Executor::Start(const IterationPlan& plan, const FindRequest& find_request) {
-  TANDEM_CHECK(running_ == nullptr, "an iteration is running already");
-  TANDEM_CHECK(!stalled_ || (plan.main.cpu_decodes.empty() && plan.cohorts.empty()),
-               "a plan for the cpu tier while CPU attention is stalled");
-  const StreamRange range(*compute_stream_, "iteration");
-  if (Status entered = EnterCohorts(plan, find_request); !entered.ok()) {
-    // Of those before it the uploads may still run.
-    compute_stream_->Synchronize();
-    return entered;
+Executor::~Executor() {
+  // Where Create failed there is nothing that runs.
+  if (lanes_ == nullptr) return;
+  parts_.compute_stream().Synchronize();
+  if (cpu_attention_) {
+    // What riders have submitted may never get its Q/K/V.
+    if (flight_) flight_->Abort();
+    cpu_attention_->WaitIdle();
   }
-  running_ = std::make_unique<Running>();
-  running_->plan = plan;
-  running_->find_request = find_request;
-  if (cpu_attention_) running_->cpu_attention_before = cpu_attention_->stats();
-  PrepareRiders(plan);
-  PrepareMain(plan, find_request);
-  BeginStamps();
-  MainRows& main = running_->main;
-  if (!main.graph.empty()) {
-    PlanMainAttention();
-    graphs_->Launch(*compute_stream_, main.graph);
-    if (riding_) riding_->SubmitAttention(decoder_->config().num_layers - 1);
-    logits_stage_->SampleFrom(*compute_stream_, main.graph.total_rows(), &main.logits);
-    stamps_.Mark(*compute_stream_, "sampling");
-  } else {
-    WalkLayers(plan, find_request);
-    stamps_.Mark(*compute_stream_, "end");
+  parts_.copy_stream().Synchronize();
+}
+
+Result<std::unique_ptr<Executor>> Executor::Create(Device* device, Ops* ops, const Decoder* decoder,
+                                                   const TieredCache* kv, const ExecutorOptions& options) {
+  const ExecutorOptions complete = options.Complete(kv->layout(Tier::kCpu).num_blocks > 0);
+  auto executor = std::unique_ptr<Executor>(
+      new Executor({.device = device, .ops = ops, .decoder = decoder, .kv = kv}, complete));
+  TANDEM_RETURN_IF_ERROR(executor->CreateParts(complete));
+  return executor;
+}
+
+Status Executor::CreateParts(const ExecutorOptions& options) {
+  const bool cpu_tier = parts_.kv->layout(Tier::kCpu).num_blocks > 0;
+  const bool riders = options.max_rider_rows > 0;
+  TANDEM_ASSIGN_OR_RETURN(lanes_, Lanes::Create(parts_.device, parts_.num_layers(),
+                                                {.cpu_tier = cpu_tier, .riders = riders}, options.timeline));
+  parts_.lanes = lanes_.get();
+  const int64_t max_sampled = options.max_rows + options.max_cpu_rows + options.max_rider_rows;
+  TANDEM_ASSIGN_OR_RETURN(logits_stage_, LogitsStage::Create(parts_.device, parts_.decoder, parts_.ops,
+                                                             max_sampled, LogitsSliceRows(options)));
+  parts_.logits_stage = logits_stage_.get();
+  if (cpu_tier) {
+    CpuAttentionOptions cpu_options = options.cpu_attention;
+    cpu_options.timeline = options.timeline;
+    cpu_attention_ = std::make_unique<CpuAttention>(cpu_options);
+    parts_.cpu_attention = cpu_attention_.get();
+    TANDEM_ASSIGN_OR_RETURN(flight_, CohortFlight::Create(parts_, options));
   }
-  if (riding_ && !riding_->riders().empty()) riding_->End();
-  moves_->End();
-  compute_stream_->Record(*iteration_end_);
+  if (riders) {
+    TANDEM_ASSIGN_OR_RETURN(riding_,
+                            RidingPass::Create(parts_, options.max_rider_rows, options.max_flight_rows));
+    cpu_attention_->WatchProgress(riding_->progress());
+  }
+  TANDEM_ASSIGN_OR_RETURN(main_, MainPass::Create(parts_, options, riding_.get()));
   return {};
 }
 
-void Executor::AddToTimeline() {
-  if (timeline_ == nullptr || timeline_->full()) return;
-  stamps_.AddTo(timeline_, "gpu", clock_offset_ns_);
-  copy_stamps_.AddTo(timeline_, "copy: KV", clock_offset_ns_);
-  if (!cpu_attention_) return;
-  out_stamps_.AddTo(timeline_, "copy: rows out", clock_offset_ns_);
-  in_stamps_.AddTo(timeline_, "copy: rows in", clock_offset_ns_);
-  if (riding_) rider_stamps_.AddTo(timeline_, "riders", clock_offset_ns_);
+size_t Executor::BytesFor(const Decoder& decoder, const ExecutorOptions& options, const KvShape* cpu_tier) {
+  const ExecutorOptions complete = options.Complete(cpu_tier != nullptr);
+  return MainPass::BytesFor(decoder, complete, cpu_tier) +
+         LogitsStage::BytesFor(decoder, LogitsSliceRows(complete)) +
+         (cpu_tier != nullptr ? CohortFlight::BytesFor(decoder, complete) : 0);
+}
+
+void Executor::WarmUp() {
+  main_->WarmUp();
+}
+
+MeasurementParts Executor::measurement_parts() {
+  return {.compute = &parts_.compute_stream(),
+          .copy = &parts_.copy_stream(),
+          .rows = &main_->row_buffers(),
+          .plan = main_->attention_plan(),
+          .logits = logits_stage_.get()};
+}
+
+void Executor::BeginMoves(const IterationInput& input) {
+  lanes_->BeginMoves();
+  Lane& copy = lanes_->copy();
+  moves_.Begin(input.moves, *copy.stream);
+  if (moves_.any()) copy.stamps.Detail(*copy.stream, "moves between tiers");
+}
+
+bool Executor::MayReplay(const IterationPlan& plan) const {
+  const bool own_visits = std::any_of(plan.cohorts.begin(), plan.cohorts.end(), [](const CohortStep& step) {
+    return !step.rides && !step.visits.empty();
+  });
+  return !own_visits && !moves_.any();
+}
+
+Status Executor::Start(IterationInput input) {
+  TANDEM_CHECK(running_ == nullptr, "an iteration is running already");
+  TANDEM_CHECK(!stalled_ || (!input.plan.main.attends_on_cpu() && input.plan.cohorts.empty()),
+               "a plan for the cpu tier while CPU attention is stalled");
+  TANDEM_CHECK(flight_ != nullptr || input.plan.cohorts.empty(), "a cohort without a cpu tier");
+  BeginMoves(input);
+  Stream& stream = parts_.compute_stream();
+  const StreamRange range(stream, "iteration");
+  if (flight_) {
+    if (Status entered = flight_->Enter(&input); !entered.ok()) {
+      // Of those before it the uploads may still run.
+      stream.Synchronize();
+      return entered;
+    }
+  }
+  running_ = std::make_unique<RunningIteration>();
+  running_->input = std::move(input);
+  if (cpu_attention_) running_->cpu_attention_before = cpu_attention_->stats();
+  const IterationPlan& plan = running_->input.plan;
+  if (flight_) {
+    std::vector<Rider> riders = flight_->RidersOf(plan);
+    TANDEM_CHECK(riding_ != nullptr || riders.empty(), "{} cohorts ride without room for riders",
+                 riders.size());
+    if (riding_) riding_->Begin(std::move(riders));
+  }
+  running_->main = main_->Prepare(&running_->input, MayReplay(plan));
+  lanes_->Begin();
+  if (running_->main.graph.empty()) {
+    WalkLayers(running_.get());
+  } else {
+    Replay(running_.get());
+  }
+  if (riding_) riding_->End();
+  moves_.End();
+  stream.Record(*iteration_end_);
+  ended_.reset();
+  return {};
+}
+
+void Executor::Replay(RunningIteration* running) {
+  Lane& compute = lanes_->compute();
+  MainRows& main = running->main;
+  main_->PlanAttention(main);
+  main_->Replay(main);
+  if (riding_) riding_->SubmitAttention(parts_.num_layers() - 1);
+  logits_stage_->SampleFrom(*compute.stream, main.graph.total_rows(), &main.logits);
+  compute.stamps.Mark(*compute.stream, "sampling");
+}
+
+void Executor::PrepareLogits(RunningIteration* running) {
+  logits_stage_->BeginIteration();
+  logits_stage_->Prepare(&running->main.logits);
+  if (flight_) running->visits = flight_->PrepareVisits(running->input);
+  logits_stage_->Upload(parts_.compute_stream());
+}
+
+void Executor::WalkLayers(RunningIteration* running) {
+  Lane& compute = lanes_->compute();
+  const int64_t num_layers = parts_.num_layers();
+  for (int64_t boundary = kEntry; boundary < num_layers; ++boundary) {
+    const int64_t next_layer = boundary + 1;
+    if (next_layer < num_layers) moves_.AwaitLayer(next_layer, *compute.stream);
+    main_->PassBoundary(boundary, &running->main);
+    if (boundary == kEntry) {
+      // The device is at work meanwhile.
+      main_->PlanAttention(running->main);
+      PrepareLogits(running);
+    }
+    if (flight_) flight_->VisitAt(boundary, running->input.plan, &running->visits);
+    if (next_layer < num_layers) main_->Attend(next_layer, running->main);
+    // Between the layers: all cohorts at once take longer than the device takes for its first layer.
+    if (riding_) riding_->SubmitAttention(boundary);
+  }
+  compute.stamps.Mark(*compute.stream, "end");
+}
+
+bool Executor::AwaitIteration(const RunningIteration& running) {
+  const bool main_waits = running.main.num_cpu_rows > 0;
+  if (!main_waits && running.visits.empty()) return true;
+  const auto ended = [this](std::chrono::microseconds time) { return iteration_end_->SynchronizeFor(time); };
+  const auto look = [&] {
+    const bool owes_output =
+        (main_waits && main_->OwesOutput()) ||
+        std::any_of(running.visits.begin(), running.visits.end(),
+                    [](const OwnVisits& visits) { return visits.cohort->cpu_rows->OwesOutput(); });
+    return StallWatch::Look{.num_tasks = cpu_attention_->stats().num_tasks, .owes_output = owes_output};
+  };
+  const std::chrono::microseconds pace = cohort_watch_.longest_look();
+  return cohort_watch_.Await({.first = pace, .slowest = pace}, ended, look);
+}
+
+bool Executor::CohortsStalled(std::chrono::nanoseconds iteration) {
+  return flight_ != nullptr &&
+         cohort_watch_.Stalled(iteration, {.num_tasks = cpu_attention_->stats().num_tasks,
+                                           .owes_output = flight_->OwesOutput()});
 }
 
 IterationResult Executor::Finish() {
   TANDEM_CHECK(running_ != nullptr, "no iteration is running");
-  const IterationPlan& plan = running_->plan;
   IterationResult result;
-  result.stalled = !AwaitIteration(plan);
-  if (result.stalled) AbortCpuRows(!plan.main.cpu_decodes.empty());
-  compute_stream_->Synchronize();
-  copy_stream_->Synchronize();
-  if (cpu_attention_) {
-    out_stream_->Synchronize();
-    in_stream_->Synchronize();
-    if (riding_) riding_->stream().Synchronize();
-    result.cpu_attention = Since(cpu_attention_->stats(), running_->cpu_attention_before);
-  }
-  AddToTimeline();
-  result.device_begin_ns = stamps_.begin_ns();
-  result.device_end_ns = stamps_.end_ns();
+  result.stalled = !AwaitIteration(*running_);
+  if (result.stalled) AbortCpuRows(running_->main.num_cpu_rows > 0);
+  lanes_->Synchronize();
+  if (cpu_attention_) result.cpu_attention = Since(cpu_attention_->stats(), running_->cpu_attention_before);
+  lanes_->AddToTimeline();
+  const IterationStamps& stamps = lanes_->compute().stamps;
+  result.device_begin_ns = stamps.begin_ns();
+  result.device_end_ns = stamps.end_ns();
   result.as_graph = !running_->main.graph.empty();
   if (!result.stalled &&
       CohortsStalled(std::chrono::nanoseconds(result.device_end_ns - result.device_begin_ns))) {
     result.stalled = true;
     AbortCpuRows(false);
   }
-  CollectResults(plan.main, running_->find_request, &running_->main, &result.sequences);
-  if (result.stalled) {
-    const size_t num_failed = plan.main.cpu_decodes.size();
-    for (size_t i = result.sequences.size() - num_failed; i < result.sequences.size(); ++i)
-      result.sequences[i].failed = true;
-  }
-  CollectCohorts(&result);
-  running_.reset();
+  CollectResults(running_->input, result.stalled, &running_->main, &result.sequences);
+  CollectCohorts(running_.get(), &result);
+  ended_ = std::move(running_);
   return result;
 }
 
-Result<IterationResult> Executor::Run(const IterationPlan& plan, const FindRequest& find_request) {
-  TANDEM_RETURN_IF_ERROR(Start(plan, find_request));
+void Executor::CollectCohorts(RunningIteration* running, IterationResult* result) {
+  const IterationPlan& plan = running->input.plan;
+  if (result->stalled) {
+    for (const CohortStep& step : plan.cohorts) result->cohorts.push_back({.cohort = step.cohort});
+    std::vector<SequenceResult> failed = AbandonCohorts();
+    result->sequences.insert(result->sequences.end(), failed.begin(), failed.end());
+    return;
+  }
+  if (!flight_) return;
+  std::vector<CohortOutcome> outcomes(plan.cohorts.size());
+  if (riding_) {
+    riding_->Collect(std::span(running->main.logits.results).subspan(running->main.first_rider_result),
+                     &outcomes);
+  }
+  CohortFlight::CollectVisits(plan, &running->visits, &outcomes);
+  flight_->Collect(plan, outcomes, result);
+}
+
+void Executor::AbortCpuRows(bool main) {
+  stalled_ = true;
+  if (main) main_->AbortCpuRows();
+  flight_->Abort();
+}
+
+std::vector<SequenceResult> Executor::AbandonCohorts() {
+  std::vector<SequenceResult> failed = flight_->Abandon();
+  if (riding_) riding_->Clear();
+  cohort_watch_.Forgive();
+  return failed;
+}
+
+bool Executor::DropCohort(CohortId id) {
+  TANDEM_CHECK(running_ == nullptr, "cohort {} dropped amid an iteration", id);
+  if (!flight_ || flight_->Drop(id, cohort_watch_)) return true;
+  AbortCpuRows(false);
+  AbandonCohorts();
+  return false;
+}
+
+bool Executor::CpuTierUsable() {
+  if (!stalled_) return true;
+  if (!cpu_attention_->idle()) return false;
+  main_->ResetCpuRows();
+  flight_->Restore();
+  stalled_ = false;
+  return true;
+}
+
+Result<IterationResult> Executor::Run(IterationInput input) {
+  TANDEM_RETURN_IF_ERROR(Start(std::move(input)));
   return Finish();
 }
 

@@ -1,8 +1,8 @@
 // Prefill of sequences that live in the cpu tier: their KV passes through the device layer by layer and takes
 // no room in the gpu tier (NEO section 3.1, layer-wise swapping).
 //
-//   compute stream   [in 0] pre 0 | attention 0 | ... [in 1, free 1] pre 1 | attention 1 | [in 2, out 0] pre
-//   2 ... copy stream      in 0, in 1 .... out 0 | in 2 ....... out 1 | in 3 ...
+//   compute stream   [in 0] pre 0 | attention 0 | [in 1] pre 1 | attention 1 | [in 2, out 0] pre 2 ...
+//   copy stream      in 0, in 1 .... out 0 | in 2 ....... out 1 | in 3 ...
 //
 // Two slots hold one layer each, layer i in slot i % 2. "in" brings what earlier chunks of a prompt have left
 // in the cpu tier, "out" takes the blocks of this chunk there.
@@ -27,7 +27,7 @@ class KvTransit {
  public:
   // Room for the contexts of all chunks of an iteration: max_tokens, each context rounded up to blocks. All
   // arguments outlive it. Errors: kResourceExhausted.
-  static Result<std::unique_ptr<KvTransit>> Create(Device* device, Ops* ops, const TieredCache* cache,
+  static Result<std::unique_ptr<KvTransit>> Create(Device* device, Ops* ops, const TieredCache* kv,
                                                    int64_t max_tokens);
   static size_t BytesFor(const KvShape& shape, int64_t max_tokens);
 
@@ -38,9 +38,9 @@ class KvTransit {
 
   // A new iteration: no chunks.
   void Begin();
-  // Takes room for a chunk, whose blocks are reserved in the cpu tier. CHECKs the room. Returns the numbers
-  // of its blocks in the slots, from the start of the context.
-  const std::vector<int32_t>& Add(const PrefillChunk& chunk);
+  // Takes room for a chunk, with the blocks of its context in the cpu tier. CHECKs the room. Returns the
+  // numbers of its blocks in the slots, from the start of the context; valid until the next call.
+  const std::vector<int32_t>& Add(const RowSpan& chunk, std::vector<int32_t> block_table);
   bool empty() const { return chunks_.empty(); }
   // All chunks are there: brings what earlier chunks have left in the cpu tier, of the first layers.
   void Start(Stream& copy_stream);
@@ -62,11 +62,11 @@ class KvTransit {
     int64_t first_block_out = 0;  // that holds a token of this one
   };
 
-  KvTransit(Device* device, Ops* ops, const TieredCache* cache);
+  KvTransit(Device* device, Ops* ops, const TieredCache* kv);
   void CopyIn(int64_t layer, Stream& copy_stream);
 
   Ops* ops_;
-  const TieredCache* cache_;
+  const TieredCache* kv_;
   KvShape shape_;
   int64_t max_blocks_ = 0;
   std::array<Buffer, 2> slots_;

@@ -7,34 +7,51 @@
 #include "base/check.h"
 
 namespace tandem {
-void LogitsWork::AddSample(int32_t row, const Request& request) {
-  const SamplingParams& params = request.sampling;
-  SampleRow sample;
-  sample.temperature = params.temperature;
-  sample.top_p = params.top_p;
-  sample.top_k = std::max(0, params.top_k);
-  sample.min_p = params.min_p;
-  sample.presence_penalty = params.presence_penalty;
-  sample.frequency_penalty = params.frequency_penalty;
-  sample.repetition_penalty = params.repetition_penalty;
-  sample.seed = request.seed;
-  sample.position = static_cast<uint64_t>(request.num_tokens());
-  sample.num_top_logprobs = params.num_top_logprobs;
-  sample.prompt_tokens = request.prompt_tokens;
-  sample.output_tokens = request.output_tokens;
-  sample.logit_bias = params.logit_bias;
-  if (static_cast<int64_t>(request.output_tokens.size()) < params.min_tokens)
-    sample.banned_tokens = request.end_tokens;
-  row_indices.push_back(row);
-  sample_rows.push_back(sample);
+namespace {
+
+SampleRow GivenRow(const SamplingInput& sampling, int32_t token) {
+  SampleRow row;
+  row.forced_token = token;
+  row.num_top_logprobs = sampling.num_given_top_logprobs;
+  return row;
 }
 
-void LogitsWork::AddPromptLogprob(int32_t row, const Request& request, int64_t position) {
-  SampleRow sample;
-  sample.forced_token = request.TokenAt(position);
-  sample.num_top_logprobs = request.sampling.num_prompt_top_logprobs;
-  row_indices.push_back(row);
-  sample_rows.push_back(sample);
+// position: of the token that is drawn. num_rows_behind: of the span, behind the row that draws it.
+SampleRow DrawnRow(const SamplingInput& sampling, int64_t position, int64_t num_rows_behind) {
+  SampleRow row;
+  row.temperature = sampling.temperature;
+  row.top_p = sampling.top_p;
+  row.top_k = std::max(0, sampling.top_k);
+  row.min_p = sampling.min_p;
+  row.presence_penalty = sampling.presence_penalty;
+  row.frequency_penalty = sampling.frequency_penalty;
+  row.repetition_penalty = sampling.repetition_penalty;
+  row.seed = sampling.seed;
+  row.position = static_cast<uint64_t>(position);
+  row.num_top_logprobs = sampling.num_top_logprobs;
+  row.prompt_tokens = sampling.prompt_tokens;
+  const auto num_output = static_cast<int64_t>(sampling.output_tokens.size());
+  row.output_tokens = std::span(sampling.output_tokens)
+                          .first(static_cast<size_t>(std::max<int64_t>(0, num_output - num_rows_behind)));
+  row.logit_bias = sampling.logit_bias;
+  row.banned_tokens = sampling.banned_tokens;
+  return row;
+}
+
+}  // namespace
+
+void LogitsWork::AddSpan(int32_t first_row, const RowSpan& span, const SpanInput& input) {
+  const auto num_given = static_cast<int64_t>(input.given_tokens.size());
+  TANDEM_CHECK(input.sampling.has_value() == (span.num_sampled() > 0) && num_given <= span.num_sampled(),
+               "sequence {}: {} rows give logits, {} tokens behind them are given, and sampling is {}",
+               span.sequence, span.num_sampled(), num_given, input.sampling ? "there" : "absent");
+  for (int64_t i = 0; i < span.num_sampled(); ++i) {
+    const int64_t offset = span.sampled_from + i;
+    row_indices.push_back(first_row + static_cast<int32_t>(offset));
+    sample_rows.push_back(
+        i < num_given ? GivenRow(*input.sampling, input.given_tokens[static_cast<size_t>(i)])
+                      : DrawnRow(*input.sampling, span.start + offset + 1, span.num_tokens - 1 - offset));
+  }
 }
 
 size_t LogitsStage::BytesFor(const Decoder& decoder, int64_t slice_rows) {

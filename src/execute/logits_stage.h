@@ -11,7 +11,8 @@
 #include "execute/int_inputs.h"
 #include "model/decoder.h"
 #include "ops/ops.h"
-#include "request/request.h"
+#include "plan/iteration_input.h"
+#include "plan/iteration_plan.h"
 
 namespace tandem {
 
@@ -23,10 +24,8 @@ struct LogitsWork {
   std::vector<SampledToken> results;
   const int32_t* device_indices = nullptr;
 
-  // The next token of a request.
-  void AddSample(int32_t row, const Request& request);
-  // The log-probability of a token that is known: token `position` of the prompt.
-  void AddPromptLogprob(int32_t row, const Request& request, int64_t position);
+  // The rows of a span that give logits; first_row: that of its first token. input outlives the work.
+  void AddSpan(int32_t first_row, const RowSpan& span, const SpanInput& input);
 };
 
 class LogitsStage {

@@ -1,184 +1,163 @@
 #include "execute/main_rows.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/check.h"
-#include "execute/cpu_rows.h"
+#include "base/round_up.h"
 
 namespace tandem {
 namespace {
 
+// Adds spans one after the other.
 class RowLayout {
  public:
-  RowLayout(const TieredCache& cache, const FindRequest& find_request, KvTransit* transit, MainRows* rows)
-      : cache_(cache), find_request_(find_request), transit_(transit), rows_(rows) {}
-
-  void AddGpuRows(const MainSubBatch& main) {
-    for (const PrefillChunk& chunk : main.prefills) {
-      if (chunk.tier != Tier::kGpu) continue;
-      const int64_t end = chunk.start + chunk.num_tokens;
-      rows_->gpu_attention.sequences.push_back({.row_begin = num_rows(),
-                                                .num_rows = chunk.num_tokens,
-                                                .context_len = end,
-                                                .block_table = BlocksOf(cache_, {chunk.sequence, end - 1})});
-      AddChunk(chunk, [&](int64_t position) { return cache_.SlotOf(chunk.sequence, position); });
-    }
-    for (const DecodeRow& decode : main.gpu_decodes) {
-      rows_->gpu_attention.sequences.push_back({.row_begin = num_rows(),
-                                                .num_rows = 1,
-                                                .context_len = decode.position + 1,
-                                                .block_table = BlocksOf(cache_, decode)});
-      AddDecode(decode, cache_.SlotOf(decode.sequence, decode.position));
-    }
-    rows_->num_gpu_rows = num_rows();
-    rows_->gpu_attention.num_rows = num_rows();
+  RowLayout(IterationInput* input, int64_t block_size, KvTransit* transit, MainRows* rows)
+      : spans_(input->plan.main.spans),
+        inputs_(input->main),
+        block_size_(block_size),
+        transit_(transit),
+        rows_(rows) {
+    TANDEM_CHECK(spans_.size() == inputs_.size(), "{} spans with the inputs of {}", spans_.size(),
+                 inputs_.size());
+    const auto num_rows = static_cast<size_t>(input->plan.main.num_rows());
+    for (std::vector<int32_t>* values : {&rows_->token_ids, &rows_->positions, &rows_->slots})
+      values->reserve(num_rows);
+    rows_->span_order.reserve(spans_.size());
   }
 
-  void AddTransitRows(const MainSubBatch& main) {
-    for (const PrefillChunk& chunk : main.prefills) {
-      if (chunk.tier != Tier::kCpu) continue;
-      const std::vector<int32_t>& blocks = transit_->Add(chunk);
-      rows_->transit_attention.sequences.push_back({.row_begin = num_rows() - rows_->transit_begin(),
-                                                    .num_rows = chunk.num_tokens,
-                                                    .context_len = chunk.start + chunk.num_tokens,
-                                                    .block_table = blocks});
-      const int64_t block_size = cache_.block_size();
-      AddChunk(chunk, [&](int64_t position) {
-        return static_cast<int32_t>(blocks[static_cast<size_t>(position / block_size)] * block_size +
-                                    position % block_size);
-      });
-    }
-    rows_->num_transit_rows = num_rows() - rows_->num_gpu_rows;
-    rows_->transit_attention.num_rows = rows_->num_transit_rows;
-  }
-
-  void AddCpuRows(const MainSubBatch& main) {
-    for (const DecodeRow& decode : main.cpu_decodes) AddDecode(decode, -1);
-    rows_->num_cpu_rows = static_cast<int64_t>(main.cpu_decodes.size());
-  }
-
-  // Those of the first boundary bring their inputs, those of the last one are sampled. All other riders find
-  // positions where GatherRiders leaves them.
-  void AddRiders(const Riding& riding, int64_t last_boundary) {
-    rows_->first_rider_result = rows_->logits.sample_rows.size();
-    auto leaving = static_cast<int32_t>(num_rows());
-    for (const Rider& rider : riding.riders()) {
-      const Cohort& cohort = *rider.cohort;
-      if (cohort.cursor != kEntry && cohort.cursor != last_boundary) continue;
-      for (const DecodeRow& row : cohort.rows) {
-        const Request& request = find_request_(row.sequence);
-        if (cohort.cursor == kEntry) AddRow(request, row.position, -1);
-        if (cohort.cursor == last_boundary) rows_->logits.AddSample(leaving++, request);
-      }
+  void AddKind(RowKind kind) {
+    for (size_t i = 0; i < spans_.size(); ++i) {
+      if (RowKindOf(spans_[i]) != kind) continue;
+      rows_->span_order.push_back(i);
+      AddSpan(kind, spans_[i], &inputs_[i]);
     }
   }
-
-  // Rows that are computed for nothing, or by others, with values that harm nothing.
-  void FillUpTo(int64_t num_filled) {
-    TANDEM_CHECK(num_rows() <= num_filled, "{} rows where {} are laid out", num_rows(), num_filled);
-    const auto size = static_cast<size_t>(num_filled);
-    token_ids.resize(size, 0);
-    positions.resize(size, 0);
-    slots.resize(size, -1);
-  }
-
-  int64_t num_rows() const { return static_cast<int64_t>(token_ids.size()); }
-
-  std::vector<int32_t> token_ids;
-  std::vector<int32_t> positions;
-  std::vector<int32_t> slots;
 
  private:
-  int32_t AddRow(const Request& request, int64_t position, int32_t slot) {
-    token_ids.push_back(request.TokenAt(position));
-    positions.push_back(static_cast<int32_t>(position));
-    slots.push_back(slot);
-    return static_cast<int32_t>(num_rows() - 1);
-  }
-
-  void AddDecode(const DecodeRow& decode, int32_t slot) {
-    const Request& request = find_request_(decode.sequence);
-    rows_->logits.AddSample(AddRow(request, decode.position, slot), request);
-  }
-
-  template <typename SlotOf>
-  void AddChunk(const PrefillChunk& chunk, const SlotOf& slot_of) {
-    const Request& request = find_request_(chunk.sequence);
-    const auto prompt_len = static_cast<int64_t>(request.prompt_tokens.size());
-    for (int64_t position = chunk.start; position < chunk.start + chunk.num_tokens; ++position) {
-      const int32_t row = AddRow(request, position, slot_of(position));
-      const bool wants_logprob = request.sampling.num_prompt_top_logprobs >= 0 && position + 1 < prompt_len &&
-                                 position >= request.num_reported_prompt_logprobs;
-      if (wants_logprob) rows_->logits.AddPromptLogprob(row, request, position + 1);
+  void AddSpan(RowKind kind, const RowSpan& span, SpanInput* input) {
+    rows_->logits.AddSpan(static_cast<int32_t>(rows_->num_rows()), span, *input);
+    if (kind == RowKind::kCpu) {
+      AddTokens(span, *input, {});
+      rows_->cpu_sequences.push_back(AttendedSequence(span, input));
+      return;
     }
-    if (chunk.samples) rows_->logits.AddSample(static_cast<int32_t>(num_rows() - 1), request);
+    const auto num_blocks = static_cast<size_t>(DivideUp(span.end(), block_size_));
+    TANDEM_CHECK(input->block_table.size() >= num_blocks, "sequence {}: {} blocks for {} tokens",
+                 span.sequence, input->block_table.size(), span.end());
+    std::vector<int32_t> blocks = std::move(input->block_table);
+    blocks.resize(num_blocks);
+    if (kind == RowKind::kTransit) blocks = transit_->Add(span, std::move(blocks));
+    AttentionBatch& attention = kind == RowKind::kTransit ? rows_->transit_attention : rows_->gpu_attention;
+    const int64_t row_begin = rows_->num_rows() - (kind == RowKind::kTransit ? rows_->transit_begin() : 0);
+    AddTokens(span, *input, blocks);
+    attention.sequences.push_back({.row_begin = row_begin,
+                                   .num_rows = span.num_tokens,
+                                   .context_len = span.end(),
+                                   .block_table = std::move(blocks)});
   }
 
-  const TieredCache& cache_;
-  const FindRequest& find_request_;
+  // blocks: empty: appended elsewhere.
+  void AddTokens(const RowSpan& span, const SpanInput& input, std::span<const int32_t> blocks) {
+    TANDEM_CHECK(static_cast<int64_t>(input.token_ids.size()) == span.num_tokens,
+                 "sequence {}: {} rows with {} tokens", span.sequence, span.num_tokens,
+                 input.token_ids.size());
+    for (int64_t i = 0; i < span.num_tokens; ++i) {
+      const int64_t position = span.start + i;
+      rows_->token_ids.push_back(input.token_ids[static_cast<size_t>(i)]);
+      rows_->positions.push_back(static_cast<int32_t>(position));
+      rows_->slots.push_back(
+          blocks.empty()
+              ? -1
+              : static_cast<int32_t>(blocks[static_cast<size_t>(position / block_size_)] * block_size_ +
+                                     position % block_size_));
+    }
+  }
+
+  const std::vector<RowSpan>& spans_;
+  std::vector<SpanInput>& inputs_;
+  int64_t block_size_;
   KvTransit* transit_;
   MainRows* rows_;
 };
 
+// Rows that are computed for nothing, or by others, with values that harm nothing.
+void FillUpTo(int64_t num_filled, MainRows* rows) {
+  TANDEM_CHECK(rows->num_rows() <= num_filled, "{} rows where {} are laid out", rows->num_rows(), num_filled);
+  const auto size = static_cast<size_t>(num_filled);
+  rows->token_ids.resize(size, 0);
+  rows->positions.resize(size, 0);
+  rows->slots.resize(size, -1);
+}
+
 }  // namespace
 
-MainRows PrepareMainRows(const MainSubBatch& main, const GraphShape& graph, const TieredCache& cache,
-                         const FindRequest& find_request, const RowBuffers& buffers, IntInputs* inputs,
-                         KvTransit* transit, const Riding* riding) {
+RowKind RowKindOf(const RowSpan& span) {
+  if (span.attention == Tier::kCpu) return RowKind::kCpu;
+  if (span.in_transit()) return RowKind::kTransit;
+  return span.is_decode() ? RowKind::kGpuDecode : RowKind::kGpuSpan;
+}
+
+MainRows LayOutMainRows(IterationInput* input, int64_t block_size, KvTransit* transit, int64_t num_filled) {
   MainRows rows;
-  rows.graph = graph;
-  RowLayout layout(cache, find_request, transit, &rows);
-  layout.AddGpuRows(main);
-  layout.AddTransitRows(main);
-  layout.AddCpuRows(main);
-  if (!graph.empty()) layout.FillUpTo(graph.num_rows);
-  rows.rider_begin = layout.num_rows();
+  RowLayout layout(input, block_size, transit, &rows);
+  layout.AddKind(RowKind::kGpuSpan);
+  layout.AddKind(RowKind::kGpuDecode);
+  rows.num_gpu_rows = rows.num_rows();
+  rows.gpu_attention.num_rows = rows.num_gpu_rows;
+  layout.AddKind(RowKind::kTransit);
+  rows.num_transit_rows = rows.num_rows() - rows.num_gpu_rows;
+  rows.transit_attention.num_rows = rows.num_transit_rows;
+  layout.AddKind(RowKind::kCpu);
+  rows.num_cpu_rows = rows.num_rows() - rows.cpu_begin();
+  FillUpTo(std::max(num_filled, rows.num_rows()), &rows);
+  rows.rider_begin = rows.num_rows();
   rows.first_rider_result = rows.logits.sample_rows.size();
-  if (riding != nullptr && !riding->riders().empty()) {
-    layout.AddRiders(*riding, cache.layout(Tier::kGpu).num_layers - 1);
-    rows.num_rider_rows = graph.empty() ? riding->MostRows() : graph.num_rider_rows;
-    layout.FillUpTo(rows.rider_begin + rows.num_rider_rows);
-  }
-  inputs->Clear();
-  rows.batch = std::make_unique<RowBatch>(buffers, static_cast<int64_t>(layout.token_ids.size()));
-  rows.batch->token_ids = inputs->Add(layout.token_ids);
-  rows.positions = inputs->Add(layout.positions);
-  rows.batch->positions = rows.positions;
-  rows.batch->slots = inputs->Add(layout.slots);
   return rows;
 }
 
-void CollectResults(const MainSubBatch& main, const FindRequest& find_request, MainRows* rows,
-                    std::vector<SequenceResult>* results) {
-  auto next_sampled = rows->logits.results.begin();
-  const auto add_chunks = [&](Tier tier) {
-    for (const PrefillChunk& chunk : main.prefills) {
-      if (chunk.tier != tier) continue;
-      SequenceResult& result = results->emplace_back();
-      result.sequence = chunk.sequence;
-      result.num_computed = chunk.start + chunk.num_tokens;
-      const Request& request = find_request(chunk.sequence);
-      const auto prompt_len = static_cast<int64_t>(request.prompt_tokens.size());
-      if (request.sampling.num_prompt_top_logprobs >= 0) {
-        const int64_t begin = std::max(chunk.start, request.num_reported_prompt_logprobs);
-        const int64_t end = std::min(result.num_computed, prompt_len - 1);
-        for (int64_t position = begin; position < end; ++position)
-          result.prompt_logprobs.push_back(std::move(*next_sampled++));
+void AddRiderRows(const IterationInput& input, std::span<const Rider> riders, int64_t num_layers,
+                  int64_t num_rider_rows, MainRows* rows) {
+  // Riders of other boundaries than the first find positions where GatherRiders leaves them.
+  auto leaving = static_cast<int32_t>(rows->rider_begin);
+  for (const Rider& rider : riders) {
+    const Cohort& cohort = *rider.cohort;
+    const bool ends = cohort.ends_next(num_layers);
+    if (cohort.cursor != kEntry && !ends) continue;
+    const std::vector<SpanInput>& inputs = input.cohorts[rider.step];
+    TANDEM_CHECK(inputs.size() == cohort.rows.size(), "a cohort of {} rows rides with the inputs of {}",
+                 cohort.rows.size(), inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (ends) {
+        rows->logits.AddSpan(leaving++, cohort.rows[i], inputs[i]);
+        continue;
       }
-      if (chunk.samples) result.token = std::move(*next_sampled++);
+      rows->token_ids.push_back(inputs[i].token_ids.front());
+      rows->positions.push_back(static_cast<int32_t>(cohort.rows[i].start));
+      rows->slots.push_back(-1);
     }
-  };
-  const auto add_decodes = [&](const std::vector<DecodeRow>& decodes) {
-    for (const DecodeRow& row : decodes) {
-      results->push_back(
-          {.sequence = row.sequence, .num_computed = row.position + 1, .token = std::move(*next_sampled++)});
-    }
-  };
-  add_chunks(Tier::kGpu);
-  add_decodes(main.gpu_decodes);
-  add_chunks(Tier::kCpu);
-  add_decodes(main.cpu_decodes);
+  }
+  rows->num_rider_rows = num_rider_rows;
+  FillUpTo(rows->rider_begin + num_rider_rows, rows);
+}
+
+void CollectResults(const IterationInput& input, bool cpu_failed, MainRows* rows,
+                    std::vector<SequenceResult>* results) {
+  results->reserve(results->size() + rows->span_order.size());
+  auto next = rows->logits.results.begin();
+  for (const size_t i : rows->span_order) {
+    const RowSpan& span = input.plan.main.spans[i];
+    SequenceResult& result = results->emplace_back();
+    result.sequence = span.sequence;
+    result.num_computed = span.end();
+    result.failed = cpu_failed && RowKindOf(span) == RowKind::kCpu;
+    const auto drawn = next + static_cast<std::ptrdiff_t>(input.main[i].given_tokens.size());
+    const auto end = next + span.num_sampled();
+    result.prompt_logprobs.assign(std::make_move_iterator(next), std::make_move_iterator(drawn));
+    result.tokens.assign(std::make_move_iterator(drawn), std::make_move_iterator(end));
+    next = end;
+  }
 }
 
 }  // namespace tandem

@@ -1,31 +1,29 @@
-// What Executor keeps between Start and Finish.
+// What an iteration keeps between its start and its end.
 #pragma once
 
-#include <span>
-#include <unordered_map>
+#include <cstddef>
 #include <vector>
 
-#include "base/sampled_token.h"
 #include "cpu_attention/cpu_attention.h"
-#include "execute/executor.h"
+#include "execute/cohort.h"
 #include "execute/logits_stage.h"
 #include "execute/main_rows.h"
-#include "plan/iteration_plan.h"
+#include "plan/iteration_input.h"
 
 namespace tandem {
 
-struct Executor::Running {
-  // What became of a cohort that rides.
-  struct Ridden {
-    bool joined = false;
-    std::span<SampledToken> results;  // of its rows, at the last layer; nothing unless it joined
-  };
+// A cohort of the plan that makes visits with products of its own.
+struct OwnVisits {
+  size_t step = 0;  // of the plan's cohorts
+  Cohort* cohort = nullptr;
+  size_t num_made = 0;  // of the step's visits
+  LogitsWork logits;    // at the last layer
+};
 
-  IterationPlan plan;
-  FindRequest find_request;
+struct RunningIteration {
+  IterationInput input;
   MainRows main;
-  std::unordered_map<CohortId, LogitsWork> cohort_logits;  // of those that make visits of their own
-  std::vector<Ridden> ridden;                              // of the plan's cohorts
+  std::vector<OwnVisits> visits;  // in the order of the plan
   CpuAttentionStats cpu_attention_before;
 };
 

@@ -8,14 +8,14 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "device/device.h"
 #include "kv/tiered_cache.h"
 #include "ops/ops.h"
-#include "plan/iteration_plan.h"
+#include "plan/block_move.h"
 
 namespace tandem {
 
@@ -23,11 +23,11 @@ namespace tandem {
 class TierMoves {
  public:
   // All outlive it.
-  TierMoves(Device* device, Ops* ops, TieredCache* cache, int64_t num_layers);
+  TierMoves(Device* device, Ops* ops, const TieredCache* kv, int64_t num_layers);
 
-  // Switches the tables and enqueues the copies, in each direction in the order given, out of the gpu tier
-  // first as far as there is room. CHECKs that all find room once others have left: the plan promised it.
-  void Begin(const std::vector<Move>& moves, Stream& copy_stream);
+  // Enqueues the copies, in the order given: neighbours of one direction go together, layer by layer, so that
+  // the next ones may write the blocks that these have left.
+  void Begin(std::span<const BlockMove> moves, Stream& copy_stream);
   // Whether Begin has had anything to do since the last End.
   bool any() const { return any_; }
   // What is enqueued on compute_stream from now on finds the layer as it is after the moves.
@@ -35,11 +35,10 @@ class TierMoves {
   void End() { any_ = false; }
 
  private:
-  // The first of the sequences that the tier has room for; takes them out. False: there is none.
-  bool BeginFirst(std::deque<SequenceId>* sequences, Tier to, Stream& copy_stream);
+  void CopyLayer(int64_t layer, const BlockMove& move, Stream& copy_stream);
 
   Ops* ops_;
-  TieredCache* cache_;
+  const TieredCache* kv_;
   std::vector<std::unique_ptr<Event>> moved_;  // one a layer
   bool any_ = false;
 };

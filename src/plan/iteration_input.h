@@ -25,7 +25,8 @@ struct SamplingInput {
   uint64_t seed = 0;
   int32_t num_top_logprobs = -1;        // of drawn tokens; -1: none wanted
   int32_t num_given_top_logprobs = -1;  // of given ones (echo)
-  // Empty where no penalty asks for them.
+  // Empty where no penalty asks for them. output_tokens: up to the last token of the span, drafts included; a
+  // row sees those up to its own.
   std::vector<int32_t> prompt_tokens;
   std::vector<int32_t> output_tokens;
   std::vector<std::pair<int32_t, float>> logit_bias;
@@ -36,7 +37,7 @@ struct SamplingInput {
 struct SpanInput {
   std::vector<int32_t> token_ids;    // num_tokens of the span
   std::vector<int32_t> block_table;  // of all tokens up to the span's end, in its tier
-  // Absent: no row of the span gives logits.
+  // Absent exactly if no row of the span gives logits.
   std::optional<SamplingInput> sampling;
   // Of the first rows that give logits, the tokens that are known to follow: these are not drawn, their
   // log-probabilities are wanted (echo). All rows behind them are drawn.
@@ -49,8 +50,8 @@ struct IterationInput {
   // one goes.
   std::vector<BlockMove> moves;
   std::vector<SpanInput> main;  // of plan.main.spans
-  // Of plan.cohorts: of the rows of those that enter or may end their token in this iteration; of others
-  // nothing.
+  // Of plan.cohorts: the rows of those that enter or may end their token in this iteration, none of others.
+  // Tokens and tables are used where they enter, sampling where they end.
   std::vector<std::vector<SpanInput>> cohorts;
 };
 

@@ -1,4 +1,4 @@
-#include "execute/riding.h"
+#include "execute/riding_pass.h"
 
 #include <algorithm>
 #include <numeric>
@@ -8,17 +8,17 @@
 
 namespace tandem {
 
-Riding::Riding(const Parts& parts)
+RidingPass::RidingPass(const SharedParts& parts)
     : parts_(parts),
-      num_layers_(parts.decoder->config().num_layers),
-      stream_(parts.device->CreateStream(StreamKind::kCompute, "riders")),
+      num_layers_(parts.num_layers()),
       passed_(parts.device->CreateEvent()),
       exchanged_(parts.device->CreateEvent()) {
   Clear();
 }
 
-Result<std::unique_ptr<Riding>> Riding::Create(const Parts& parts, int64_t max_rows, int64_t max_cohorts) {
-  auto riding = std::unique_ptr<Riding>(new Riding(parts));
+Result<std::unique_ptr<RidingPass>> RidingPass::Create(const SharedParts& parts, int64_t max_rows,
+                                                       int64_t max_cohorts) {
+  auto riding = std::unique_ptr<RidingPass>(new RidingPass(parts));
   const ModelConfig& config = parts.decoder->config();
   TANDEM_ASSIGN_OR_RETURN(riding->plan_,
                           parts.ops->CreateRiderPlan({.num_boundaries = config.num_layers + 1,
@@ -32,21 +32,21 @@ Result<std::unique_ptr<Riding>> Riding::Create(const Parts& parts, int64_t max_r
   return riding;
 }
 
-void Riding::Clear() {
+void RidingPass::Clear() {
   riders_.clear();
   num_submitted_ = 0;
   num_rows_.assign(static_cast<size_t>(num_layers_ + 1), 0);
 }
 
-int64_t Riding::MostRows() const {
+int64_t RidingPass::MostRows() const {
   return *std::max_element(num_rows_.begin(), num_rows_.end());
 }
 
-int64_t Riding::MeanRows() const {
+int64_t RidingPass::MeanRows() const {
   return DivideUp(std::accumulate(num_rows_.begin(), num_rows_.end(), int64_t{0}), num_layers_ + 1);
 }
 
-RiderGroup Riding::GroupOf(const Cohort& cohort) const {
+RiderGroup RidingPass::GroupOf(const Cohort& cohort) const {
   const CpuTierRows& rows = *cohort.cpu_rows;
   RiderGroup group;
   group.boundary = cohort.cursor;
@@ -66,7 +66,7 @@ RiderGroup Riding::GroupOf(const Cohort& cohort) const {
   return group;
 }
 
-void Riding::Begin(std::vector<Rider> riders) {
+void RidingPass::Begin(std::vector<Rider> riders) {
   Clear();
   if (riders.empty()) return;
   riders_ = std::move(riders);
@@ -80,10 +80,10 @@ void Riding::Begin(std::vector<Rider> riders) {
     num_rows_[static_cast<size_t>(cohort.cursor + 1)] += static_cast<int64_t>(cohort.rows.size());
     groups.push_back(GroupOf(cohort));
   }
-  parts_.ops->PlanRiders(*parts_.compute_stream, groups, first_pass, plan_.get());
+  parts_.ops->PlanRiders(parts_.compute_stream(), groups, first_pass, plan_.get());
 }
 
-void Riding::SubmitAttention(int64_t boundary) {
+void RidingPass::SubmitAttention(int64_t boundary) {
   const int64_t period = num_layers_ + 1;
   for (; num_submitted_ < riders_.size(); ++num_submitted_) {
     Cohort& cohort = *riders_[num_submitted_].cohort;
@@ -96,15 +96,16 @@ void Riding::SubmitAttention(int64_t boundary) {
   }
 }
 
-void Riding::Exchange(int64_t boundary, const Rows& rows, const RowBatch& batch) {
+void RidingPass::Exchange(int64_t boundary, const Rows& rows, const RowBatch& batch) {
   // With several cohorts CPU attention goes by how far the device is, also where none of them joins.
   const bool tells = rows.here > 0 || riders_.size() > 1;
   const bool gathers = rows.next > 0 && boundary + 1 < num_layers_;
   if (!tells && !gathers) return;
-  const StreamRange range(*stream_, "riders");
-  parts_.compute_stream->Record(*passed_);
-  stream_->Wait(*passed_);
-  parts_.stamps->Detail(*stream_, {});
+  const StreamRange range(stream(), "riders");
+  IterationStamps& stamps = parts_.lanes->riders().stamps;
+  parts_.compute_stream().Record(*passed_);
+  stream().Wait(*passed_);
+  stamps.Detail(stream(), {});
   RiderArgs args = {.boundary = boundary,
                     .row_begin = rows.row_begin,
                     .num_rows = rows.here,
@@ -113,8 +114,8 @@ void Riding::Exchange(int64_t boundary, const Rows& rows, const RowBatch& batch)
                     .qkv = batch.qkv,
                     .positions = rows.positions};
   if (tells) {
-    parts_.ops->ScatterRiders(*stream_, *plan_, args);
-    parts_.stamps->Detail(*stream_, "riders leave", boundary);
+    parts_.ops->ScatterRiders(stream(), *plan_, args);
+    stamps.Detail(stream(), "riders leave", boundary);
   }
   if (!gathers) return;
   const int64_t num_rows = rows.row_begin + rows.next;
@@ -124,18 +125,32 @@ void Riding::Exchange(int64_t boundary, const Rows& rows, const RowBatch& batch)
   args.attention_out = batch.attention_out;
   args.attention_out.rows = num_rows;
   args.qkv = {};
-  parts_.ops->GatherRiders(*stream_, *plan_, args);
-  parts_.stamps->Detail(*stream_, "riders join", boundary + 1);
+  parts_.ops->GatherRiders(stream(), *plan_, args);
+  stamps.Detail(stream(), "riders join", boundary + 1);
 }
 
-void Riding::Await() {
-  stream_->Record(*exchanged_);
-  parts_.compute_stream->Wait(*exchanged_);
+void RidingPass::Await() {
+  stream().Record(*exchanged_);
+  parts_.compute_stream().Wait(*exchanged_);
 }
 
-void Riding::End() {
+void RidingPass::End() {
+  if (riders_.empty()) return;
   Await();
-  parts_.ops->CollectRiders(*parts_.compute_stream, plan_.get());
+  parts_.ops->CollectRiders(parts_.compute_stream(), plan_.get());
+}
+
+void RidingPass::Collect(std::span<SampledToken> results, std::vector<CohortOutcome>* outcomes) {
+  for (size_t i = 0; i < riders_.size(); ++i) {
+    Cohort& cohort = *riders_[i].cohort;
+    const size_t num_results = cohort.ends_next(num_layers_) ? cohort.rows.size() : 0;
+    if (plan_->joined(static_cast<int64_t>(i))) {
+      (*outcomes)[riders_[i].step] = {.num_visits = 1, .tokens = results.first(num_results)};
+      cohort.Advance(num_layers_);
+    }
+    results = results.subspan(num_results);
+  }
+  Clear();
 }
 
 }  // namespace tandem

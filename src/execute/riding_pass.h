@@ -1,11 +1,10 @@
 // Asynchronous overlap (APEX section 3.3): riding cohorts join the rows of the main sub-batch for one visit
 // an iteration.
 //
-//   compute stream   post 0, pre 1 (main + riders 0) | ga 1 (main) ........ [+] post 1, pre 2 (main + riders
-//   1) riders stream                               [+] scatter 0, gather 1 |                              [+]
-//   ... CPU attention                                 [ready] attention 1 of riders 0, until they ride at 1
-//   in
-//                                                 the next iteration
+//   compute stream   post 0, pre 1 (all rows) | ga 1 (main) ......... [+] post 1, pre 2 (all rows)
+//   riders stream                             [+] scatter 0, gather 1 |                           [+] ...
+//   CPU attention                                 [ready] attention 1 of riders 0, who ride at 1 in the
+//                                                 next iteration
 //
 // [+] are waits on events. Scatter and gather read and write the riders' rows only, which lie behind those of
 // the main sub-batch, so they run beside its attention. Who rides decides the device (ops/riders.h): no
@@ -20,37 +19,23 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/sampled_token.h"
 #include "device/device.h"
 #include "execute/cohort.h"
-#include "execute/iteration_stamps.h"
-#include "model/decoder.h"
+#include "execute/shared_parts.h"
 #include "model/row_batch.h"
 #include "ops/ops.h"
 #include "plan/iteration_plan.h"
 
 namespace tandem {
 
-// A cohort of the plan that rides.
-struct Rider {
-  size_t step = 0;  // of the plan's cohorts
-  Cohort* cohort = nullptr;
-};
-
 // Engine thread only.
-class Riding {
+class RidingPass {
  public:
-  // Everything outlives it.
-  struct Parts {
-    Device* device = nullptr;
-    Ops* ops = nullptr;
-    const Decoder* decoder = nullptr;
-    Stream* compute_stream = nullptr;
-    IterationStamps* stamps = nullptr;  // of the riders stream
-  };
   // max_rows: at one boundary. max_cohorts: of an iteration. Errors: kResourceExhausted.
-  static Result<std::unique_ptr<Riding>> Create(const Parts& parts, int64_t max_rows, int64_t max_cohorts);
+  static Result<std::unique_ptr<RidingPass>> Create(const SharedParts& parts, int64_t max_rows,
+                                                    int64_t max_cohorts);
 
-  Stream& stream() { return *stream_; }
   // AttentionTask::wanted_at refers to it. Lives as long as this.
   const std::atomic<int64_t>* progress() const { return plan_->progress(); }
 
@@ -81,19 +66,20 @@ class Riding {
   void Await();
   // The iteration is enqueued: brings the decisions to the host.
   void End();
-  // Whether riders()[rider] has made its visit. Once the compute stream has run.
-  bool Joined(size_t rider) const { return plan_->joined(static_cast<int64_t>(rider)); }
+  // Once the compute stream has run: who has made its visit goes on to its next layer. outcomes: of the
+  // plan's cohorts. results: of the rows of the riders at the last boundary, in order. No riders any more.
+  void Collect(std::span<SampledToken> results, std::vector<CohortOutcome>* outcomes);
   // No riders any more.
   void Clear();
 
  private:
-  explicit Riding(const Parts& parts);
+  explicit RidingPass(const SharedParts& parts);
 
+  Stream& stream() const { return *parts_.lanes->riders().stream; }
   RiderGroup GroupOf(const Cohort& cohort) const;
 
-  Parts parts_;
+  SharedParts parts_;
   int64_t num_layers_ = 0;
-  std::unique_ptr<Stream> stream_;
   std::unique_ptr<Event> passed_;
   std::unique_ptr<Event> exchanged_;
   std::unique_ptr<RiderPlan> plan_;

@@ -1,0 +1,50 @@
+#include "execute/lanes.h"
+
+namespace tandem {
+
+Result<std::unique_ptr<Lanes>> Lanes::Create(Device* device, int64_t num_layers, const Which& which,
+                                             Timeline* timeline) {
+  auto lanes = std::unique_ptr<Lanes>(new Lanes());
+  lanes->timeline_ = timeline;
+  const auto open = [&](Lane* lane, StreamKind kind, std::string_view stream_name) -> Status {
+    TANDEM_ASSIGN_OR_RETURN(lane->stamps, IterationStamps::Allocate(device, num_layers, timeline != nullptr));
+    lane->stream = device->CreateStream(kind, stream_name);
+    return {};
+  };
+  TANDEM_RETURN_IF_ERROR(open(&lanes->compute_, StreamKind::kCompute, "compute"));
+  TANDEM_RETURN_IF_ERROR(open(&lanes->copy_, StreamKind::kCopy, "copy"));
+  if (which.cpu_tier) {
+    TANDEM_RETURN_IF_ERROR(open(&lanes->rows_out_, StreamKind::kCopy, "rows to the host"));
+    TANDEM_RETURN_IF_ERROR(open(&lanes->rows_in_, StreamKind::kCopy, "rows from the host"));
+  }
+  if (which.riders) TANDEM_RETURN_IF_ERROR(open(&lanes->riders_, StreamKind::kCompute, "riders"));
+  if (timeline != nullptr) lanes->clock_offset_ns_ = device->ClockOffsetNs();
+  return lanes;
+}
+
+void Lanes::BeginMoves() {
+  if (timeline_ != nullptr) copy_.stamps.Begin(*copy_.stream);
+}
+
+void Lanes::Begin() {
+  compute_.stamps.Begin(*compute_.stream);
+  if (timeline_ == nullptr) return;
+  for (Lane* lane : {&rows_out_, &rows_in_, &riders_}) {
+    if (lane->stream) lane->stamps.Begin(*lane->stream);
+  }
+}
+
+void Lanes::Synchronize() {
+  for (Lane* lane : {&compute_, &copy_, &rows_out_, &rows_in_, &riders_}) {
+    if (lane->stream) lane->stream->Synchronize();
+  }
+}
+
+void Lanes::AddToTimeline() {
+  if (timeline_ == nullptr || timeline_->full()) return;
+  for (const Lane* lane : {&compute_, &copy_, &rows_out_, &rows_in_, &riders_}) {
+    if (lane->stream) lane->stamps.AddTo(timeline_, lane->timeline_name, clock_offset_ns_);
+  }
+}
+
+}  // namespace tandem

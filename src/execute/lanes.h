@@ -1,0 +1,65 @@
+// The streams that an iteration runs on, each with the times at which it reached which point.
+//
+//   compute    the model
+//   copy       moves between the tiers, KV in transit
+//   rows_out   Q/K/V of cpu rows to the host
+//   rows_in    their O back
+//   riders     rows of riding cohorts join and leave
+//
+// The last three are there with a cpu tier only, riders if cohorts can ride.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "base/result.h"
+#include "base/timeline.h"
+#include "device/device.h"
+#include "execute/iteration_stamps.h"
+
+namespace tandem {
+
+struct Lane {
+  std::string_view timeline_name;
+  IterationStamps stamps;
+  std::unique_ptr<Stream> stream;  // null: there is none. Last, because its work writes the stamps
+};
+
+// Engine thread only.
+class Lanes {
+ public:
+  struct Which {
+    bool cpu_tier = false;
+    bool riders = false;
+  };
+  // timeline: null, or outlives the lanes. Errors: kResourceExhausted.
+  static Result<std::unique_ptr<Lanes>> Create(Device* device, int64_t num_layers, const Which& which,
+                                               Timeline* timeline);
+
+  Lane& compute() { return compute_; }
+  Lane& copy() { return copy_; }
+  Lane& rows_out() { return rows_out_; }
+  Lane& rows_in() { return rows_in_; }
+  Lane& riders() { return riders_; }
+
+  // The stamps of a new iteration: those of the copy lane before its moves, all others before its rows.
+  void BeginMoves();
+  void Begin();
+  // Blocks until all lanes have run what is enqueued. Then AddToTimeline.
+  void Synchronize();
+  void AddToTimeline();
+
+ private:
+  Lanes() = default;
+
+  Timeline* timeline_ = nullptr;
+  int64_t clock_offset_ns_ = 0;
+  Lane compute_{.timeline_name = "gpu"};
+  Lane copy_{.timeline_name = "copy: KV"};
+  Lane rows_out_{.timeline_name = "copy: rows out"};
+  Lane rows_in_{.timeline_name = "copy: rows in"};
+  Lane riders_{.timeline_name = "riders"};
+};
+
+}  // namespace tandem
