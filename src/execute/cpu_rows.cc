@@ -16,9 +16,9 @@ size_t Bytes(const MatrixView& dense) {
 
 }  // namespace
 
-std::vector<int32_t> BlocksOf(const TieredCache& cache, const DecodeRow& row) {
-  const std::vector<int32_t>& table = cache.block_table(row.sequence);
-  const auto num_blocks = static_cast<std::ptrdiff_t>(cache.BlocksFor(row.position + 1));
+std::vector<int32_t> BlocksOf(const KvBooks& books, const DecodeRow& row) {
+  const std::vector<int32_t>& table = books.block_table(row.sequence);
+  const auto num_blocks = static_cast<std::ptrdiff_t>(books.BlocksFor(row.position + 1));
   return {table.begin(), table.begin() + num_blocks};
 }
 
@@ -55,9 +55,12 @@ void CpuTierRows::Begin(const std::vector<DecodeRow>& rows) {
 void CpuTierRows::PlanAttention() {
   std::vector<DecodeSequence> sequences;
   sequences.reserve(rows_.size());
-  for (const DecodeRow& row : rows_)
-    sequences.push_back({.context_len = row.position + 1, .block_table = BlocksOf(*parts_.cache, row)});
-  const KvLayerView kv = parts_.cache->LayerView(Tier::kCpu, 0);
+  for (const DecodeRow& row : rows_) {
+    // Attention appends the token.
+    parts_.books->CheckWritable(row.sequence, row.position, row.position + 1);
+    sequences.push_back({.context_len = row.position + 1, .block_table = BlocksOf(*parts_.books, row)});
+  }
+  const KvLayerView kv = parts_.memory->LayerView(Tier::kCpu, 0);
   const ModelConfig& config = parts_.decoder->config();
   const DecodeShape shape = {.kv = kv.shape,
                              .num_heads = config.num_heads,
@@ -87,7 +90,7 @@ void CpuTierRows::Submit(int64_t layer, int64_t wanted_at, int64_t period) {
   const int64_t kv_width = config.kv_width();
   const MatrixView rows = qkv();
   parts_.cpu_attention->Submit({.plan = plan_.get(),
-                                .layer = {.kv = parts_.cache->LayerView(Tier::kCpu, layer),
+                                .layer = {.kv = parts_.memory->LayerView(Tier::kCpu, layer),
                                           .q = rows.Columns(0, q_width),
                                           .k = rows.Columns(q_width, kv_width),
                                           .v = rows.Columns(q_width + kv_width, kv_width),

@@ -20,7 +20,8 @@
 #include "cpu_attention/decode_plan.h"
 #include "device/device.h"
 #include "execute/iteration_stamps.h"
-#include "kv/tiered_cache.h"
+#include "kv/kv_books.h"
+#include "kv/kv_memory.h"
 #include "model/decoder.h"
 #include "model/row_batch.h"
 #include "plan/iteration_plan.h"
@@ -31,7 +32,8 @@ namespace tandem {
 struct CpuRowsParts {
   Device* device = nullptr;
   const Decoder* decoder = nullptr;
-  const TieredCache* cache = nullptr;
+  const KvBooks* books = nullptr;
+  KvMemory* memory = nullptr;
   CpuAttention* cpu_attention = nullptr;
   Stream* compute_stream = nullptr;
   Stream* out_stream = nullptr;
@@ -105,6 +107,6 @@ class CpuTierRows {
 };
 
 // Blocks of the tokens up to a row's.
-std::vector<int32_t> BlocksOf(const TieredCache& cache, const DecodeRow& row);
+std::vector<int32_t> BlocksOf(const KvBooks& books, const DecodeRow& row);
 
 }  // namespace tandem

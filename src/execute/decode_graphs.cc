@@ -42,7 +42,7 @@ void DecodeGraphs::Enqueue(Stream& stream, const GraphShape& shape) const {
   decoder.Embed(stream, &rows);
   stamps.Detail(stream, "embedding");
   for (int64_t layer = 0; layer < num_layers; ++layer) {
-    const KvLayerView kv = parts_.cache->LayerView(Tier::kGpu, layer);
+    const KvLayerView kv = parts_.memory->LayerView(Tier::kGpu, layer);
     decoder.PreProjection(stream, layer, {{{.row_begin = 0, .num_rows = shape.num_rows, .kv = kv}, {}}},
                           &rows);
     stamps.Detail(stream, "pre-projection", layer);

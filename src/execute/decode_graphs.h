@@ -22,7 +22,7 @@
 #include "execute/iteration_stamps.h"
 #include "execute/logits_stage.h"
 #include "execute/riding.h"
-#include "kv/tiered_cache.h"
+#include "kv/kv_memory.h"
 #include "model/decoder.h"
 #include "model/row_batch.h"
 #include "ops/ops.h"
@@ -44,7 +44,7 @@ class DecodeGraphs {
  public:
   struct Parts {
     const Decoder* decoder = nullptr;
-    const TieredCache* cache = nullptr;
+    KvMemory* memory = nullptr;
     const RowBuffers* buffers = nullptr;
     IntInputs* inputs = nullptr;  // token ids, positions and gpu slots of all rows
     const AttentionPlan* plan = nullptr;

@@ -18,7 +18,7 @@ CpuAttentionStats Since(const CpuAttentionStats& now, const CpuAttentionStats& b
 
 }  // namespace
 
-void Executor::BeginMoves(const std::vector<Move>& moves) {
+void Executor::BeginMoves(const std::vector<BlockMove>& moves) {
   if (timeline_ != nullptr) copy_stamps_.Begin(*copy_stream_);
   moves_->Begin(moves, *copy_stream_);
   if (timeline_ != nullptr && moves_->any()) copy_stamps_.Mark(*copy_stream_, "moves between tiers");
@@ -27,7 +27,7 @@ void Executor::BeginMoves(const std::vector<Move>& moves) {
 void Executor::PrepareMain(const IterationPlan& plan, const FindRequest& find_request) {
   if (transit_) transit_->Begin();
   if (plan.main.empty()) return;
-  running_->main = PrepareMainRows(plan.main, GraphShapeFor(plan), *cache_, find_request, main_buffers_,
+  running_->main = PrepareMainRows(plan.main, GraphShapeFor(plan), *books_, find_request, main_buffers_,
                                    &main_inputs_, transit_.get(), riding_.get());
   if (transit_) transit_->Start(*copy_stream_);
   main_inputs_.Upload(*compute_stream_);

@@ -33,9 +33,11 @@
 #include "execute/main_rows.h"
 #include "execute/riding.h"
 #include "execute/tier_moves.h"
-#include "kv/tiered_cache.h"
+#include "kv/kv_books.h"
+#include "kv/kv_memory.h"
 #include "model/decoder.h"
 #include "ops/ops.h"
+#include "plan/block_move.h"
 #include "plan/iteration_plan.h"
 #include "request/request.h"
 
@@ -67,7 +69,7 @@ struct IterationResult {
 
 struct ExecutorOptions {
   int64_t max_rows = 0;  // of the main sub-batch
-  // The rest is used if the cache has a cpu tier.
+  // The rest is used if there is a cpu tier.
   CpuAttentionOptions cpu_attention;
   // Cpu decodes of the main sub-batch; and rows of all cohorts of an iteration together that do not ride. 0:
   // max_rows.
@@ -91,7 +93,8 @@ class Executor {
  public:
   // All arguments outlive the executor. Errors: kResourceExhausted.
   static Result<std::unique_ptr<Executor>> Create(Device* device, Ops* ops, const Decoder* decoder,
-                                                  TieredCache* cache, const ExecutorOptions& options);
+                                                  const KvBooks* books, KvMemory* memory,
+                                                  const ExecutorOptions& options);
   ~Executor();
 
   // Forgets a cohort in flight and the token that it is at (the plan drops it, or one of its requests was
@@ -101,10 +104,9 @@ class Executor {
   // have failed, and no plan may use the cpu tier before CpuTierUsable.
   bool DropCohort(CohortId id);
 
-  // Starts the moves of a plan: the block tables name the new tier at once, the copies run beside the
-  // iteration started next, each layer's before that layer. CHECKs that the other tier has room: the plan
-  // promised it.
-  void BeginMoves(const std::vector<Move>& moves);
+  // Starts the moves of a plan, which the books name already: the copies run beside the iteration started
+  // next, each layer's before that layer. moves: as ApplyMoves returns them.
+  void BeginMoves(const std::vector<BlockMove>& moves);
 
   // Finds the fastest products for the sizes of batches to come, and records the graphs. Blocks for some
   // seconds on a GPU that it has not seen before. Without it everything works as well, more slowly.
@@ -119,9 +121,9 @@ class Executor {
   // Start and Finish.
   Result<IterationResult> Run(const IterationPlan& plan, const FindRequest& find_request);
 
-  // Device memory that Create takes, without what the ops take for themselves. cpu_tier: of what form, or
-  // null without one.
-  static size_t BytesFor(const Decoder& decoder, const ExecutorOptions& options, const KvShape* cpu_tier);
+  // Device memory that Create takes, without what the ops take for themselves. transit: the form of the gpu
+  // tier, or null without a cpu tier.
+  static size_t BytesFor(const Decoder& decoder, const ExecutorOptions& options, const KvShape* transit);
 
   // False after a stall until CPU attention has ended what it was at. Until then it may write to the blocks
   // of the sequences that failed.
@@ -138,7 +140,7 @@ class Executor {
  private:
   struct Running;
 
-  Executor(Device* device, Ops* ops, const Decoder* decoder, TieredCache* cache);
+  Executor(Device* device, Ops* ops, const Decoder* decoder, const KvBooks* books, KvMemory* memory);
 
   Status CreateCpuSide(const ExecutorOptions& options);
   void CreateGraphs(const ExecutorOptions& options);
@@ -176,7 +178,8 @@ class Executor {
   Device* device_;
   Ops* ops_;
   const Decoder* decoder_;
-  TieredCache* cache_;
+  const KvBooks* books_;
+  KvMemory* memory_;
   int64_t max_rows_ = 0;
   std::vector<GraphShape> graph_shapes_;
   std::chrono::milliseconds stall_timeout_{0};

@@ -54,12 +54,13 @@ std::vector<int64_t> Distinct(std::vector<int64_t> values) {
 
 }  // namespace
 
-Executor::Executor(Device* device, Ops* ops, const Decoder* decoder, TieredCache* cache)
+Executor::Executor(Device* device, Ops* ops, const Decoder* decoder, const KvBooks* books, KvMemory* memory)
     : device_(device),
       ops_(ops),
       decoder_(decoder),
-      cache_(cache),
-      moves_(std::make_unique<TierMoves>(device, ops, cache, decoder->config().num_layers)),
+      books_(books),
+      memory_(memory),
+      moves_(std::make_unique<TierMoves>(device, ops, memory, decoder->config().num_layers)),
       iteration_end_(device->CreateEvent()),
       compute_stream_(device->CreateStream(StreamKind::kCompute, "compute")),
       copy_stream_(device->CreateStream(StreamKind::kCopy, "copy")) {}
@@ -80,15 +81,16 @@ AttentionCapacity Executor::CapacityFor(int64_t max_rows, int64_t max_blocks) co
           .max_sequences = max_rows,
           // The block of a token that is being computed is reserved already.
           .max_blocks = max_blocks,
-          .kv = cache_->LayerView(Tier::kGpu, 0).shape,
+          .kv = memory_->layout(Tier::kGpu).shape,
           .num_heads = config.num_heads,
           .sliding_window = config.sliding_window};
 }
 
 Result<std::unique_ptr<Executor>> Executor::Create(Device* device, Ops* ops, const Decoder* decoder,
-                                                   TieredCache* cache, const ExecutorOptions& options) {
-  auto executor = std::unique_ptr<Executor>(new Executor(device, ops, decoder, cache));
-  const bool cpu_tier = cache->total_blocks(Tier::kCpu) > 0;
+                                                   const KvBooks* books, KvMemory* memory,
+                                                   const ExecutorOptions& options) {
+  auto executor = std::unique_ptr<Executor>(new Executor(device, ops, decoder, books, memory));
+  const bool cpu_tier = books->total_blocks(Tier::kCpu) > 0;
   const int64_t rider_rows = cpu_tier ? options.max_rider_rows : 0;
   TANDEM_ASSIGN_OR_RETURN(executor->main_buffers_,
                           RowBuffers::Allocate(device, *decoder, options.max_rows + rider_rows));
@@ -102,7 +104,7 @@ Result<std::unique_ptr<Executor>> Executor::Create(Device* device, Ops* ops, con
       executor->logits_stage_,
       LogitsStage::Create(device, decoder, ops, max_sampled, LogitsSliceRows(options, rider_rows > 0)));
   TANDEM_ASSIGN_OR_RETURN(executor->gpu_plan_, ops->CreateAttentionPlan(executor->CapacityFor(
-                                                   options.max_rows, cache->total_blocks(Tier::kGpu))));
+                                                   options.max_rows, books->total_blocks(Tier::kGpu))));
   executor->timeline_ = options.timeline;
   for (IterationStamps* stamps : {&executor->stamps_, &executor->copy_stamps_, &executor->out_stamps_,
                                   &executor->in_stamps_, &executor->rider_stamps_}) {
@@ -125,7 +127,7 @@ void Executor::CreateGraphs(const ExecutorOptions& options) {
   }
   graphs_ = std::make_unique<DecodeGraphs>(
       DecodeGraphs::Parts{.decoder = decoder_,
-                          .cache = cache_,
+                          .memory = memory_,
                           .buffers = &main_buffers_,
                           .inputs = &main_inputs_,
                           .plan = gpu_plan_.get(),
@@ -143,7 +145,8 @@ Status Executor::CreateCpuSide(const ExecutorOptions& options) {
   cpu_attention_ = std::make_unique<CpuAttention>(cpu_options);
   const CpuRowsParts parts = {.device = device_,
                               .decoder = decoder_,
-                              .cache = cache_,
+                              .books = books_,
+                              .memory = memory_,
                               .cpu_attention = cpu_attention_.get(),
                               .compute_stream = compute_stream_.get(),
                               .out_stream = out_stream_.get(),
@@ -165,21 +168,22 @@ Status Executor::CreateCpuSide(const ExecutorOptions& options) {
                                                     options.max_rider_rows, MaxFlightRows(options)));
     cpu_attention_->WatchProgress(riding_->progress());
   }
-  TANDEM_ASSIGN_OR_RETURN(transit_, KvTransit::Create(device_, ops_, cache_, options.max_transit_tokens));
+  TANDEM_ASSIGN_OR_RETURN(transit_,
+                          KvTransit::Create(device_, ops_, books_, memory_, options.max_transit_tokens));
   TANDEM_ASSIGN_OR_RETURN(transit_plan_,
                           ops_->CreateAttentionPlan(CapacityFor(options.max_rows, transit_->max_blocks())));
   return {};
 }
 
-size_t Executor::BytesFor(const Decoder& decoder, const ExecutorOptions& options, const KvShape* cpu_tier) {
-  const int64_t rider_rows = cpu_tier != nullptr ? options.max_rider_rows : 0;
+size_t Executor::BytesFor(const Decoder& decoder, const ExecutorOptions& options, const KvShape* transit) {
+  const int64_t rider_rows = transit != nullptr ? options.max_rider_rows : 0;
   size_t bytes = RowBuffers::BytesFor(decoder, options.max_rows + rider_rows) +
                  LogitsStage::BytesFor(decoder, LogitsSliceRows(options, rider_rows > 0));
-  if (cpu_tier != nullptr) {
+  if (transit != nullptr) {
     bytes += RowBuffers::BytesFor(decoder, MaxCpuRows(options)) +
              CohortPool::BytesFor(decoder, MaxFlightRows(options),
                                   UsualCohorts(options, decoder.config().num_layers)) +
-             KvTransit::BytesFor(*cpu_tier, options.max_transit_tokens);
+             KvTransit::BytesFor(*transit, options.max_transit_tokens);
   }
   return bytes;
 }

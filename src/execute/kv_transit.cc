@@ -19,8 +19,12 @@ size_t SlotOf(int64_t layer) {
 
 }  // namespace
 
-KvTransit::KvTransit(Device* device, Ops* ops, const TieredCache* cache)
-    : ops_(ops), cache_(cache), shape_(cache->layout(Tier::kGpu).shape), appended_(device->CreateEvent()) {
+KvTransit::KvTransit(Device* device, Ops* ops, const KvBooks* books, KvMemory* memory)
+    : ops_(ops),
+      books_(books),
+      memory_(memory),
+      shape_(memory->layout(Tier::kGpu).shape),
+      appended_(device->CreateEvent()) {
   for (size_t slot = 0; slot < 2; ++slot) {
     in_[slot] = device->CreateEvent();
     out_[slot] = device->CreateEvent();
@@ -32,9 +36,9 @@ size_t KvTransit::BytesFor(const KvShape& shape, int64_t max_tokens) {
   return 2 * static_cast<size_t>(BlocksWithin(shape, max_tokens)) * shape.BlockBytes();
 }
 
-Result<std::unique_ptr<KvTransit>> KvTransit::Create(Device* device, Ops* ops, const TieredCache* cache,
-                                                     int64_t max_tokens) {
-  auto transit = std::unique_ptr<KvTransit>(new KvTransit(device, ops, cache));
+Result<std::unique_ptr<KvTransit>> KvTransit::Create(Device* device, Ops* ops, const KvBooks* books,
+                                                     KvMemory* memory, int64_t max_tokens) {
+  auto transit = std::unique_ptr<KvTransit>(new KvTransit(device, ops, books, memory));
   transit->max_blocks_ = BlocksWithin(transit->shape_, max_tokens);
   for (Buffer& slot : transit->slots_) {
     TANDEM_ASSIGN_OR_RETURN(slot,
@@ -55,7 +59,7 @@ void KvTransit::Begin() {
 }
 
 const std::vector<int32_t>& KvTransit::Add(const PrefillChunk& chunk) {
-  const int64_t num_blocks = cache_->BlocksFor(chunk.start + chunk.num_tokens);
+  const int64_t num_blocks = books_->BlocksFor(chunk.start + chunk.num_tokens);
   TANDEM_CHECK(num_blocks_used_ + num_blocks <= max_blocks_,
                "sequence {}: {} blocks in transit beside {}, room for {}", chunk.sequence, num_blocks,
                num_blocks_used_, max_blocks_);
@@ -63,23 +67,24 @@ const std::vector<int32_t>& KvTransit::Add(const PrefillChunk& chunk) {
   added.slot_blocks.resize(static_cast<size_t>(num_blocks));
   std::iota(added.slot_blocks.begin(), added.slot_blocks.end(), static_cast<int32_t>(num_blocks_used_));
   num_blocks_used_ += num_blocks;
-  const std::vector<int32_t>& table = cache_->block_table(chunk.sequence);
+  books_->CheckWritable(chunk.sequence, chunk.start, chunk.start + chunk.num_tokens);
+  const std::vector<int32_t>& table = books_->block_table(chunk.sequence);
   added.cpu_blocks.assign(table.begin(), table.begin() + static_cast<std::ptrdiff_t>(num_blocks));
-  added.num_blocks_in = cache_->BlocksFor(chunk.start);
+  added.num_blocks_in = books_->BlocksFor(chunk.start);
   added.first_block_out = chunk.start / shape_.block_size;
   any_in_ = any_in_ || added.num_blocks_in > 0;
   return added.slot_blocks;
 }
 
 void KvTransit::CopyIn(int64_t layer, Stream& copy_stream) {
-  if (layer >= cache_->layout(Tier::kCpu).num_layers) return;
+  if (layer >= memory_->layout(Tier::kCpu).num_layers) return;
   // The slot is free once layer - 2 has been attended; its copy out is earlier in this stream.
   if (layer >= 2) copy_stream.Wait(*attended_[SlotOf(layer)]);
   for (const Chunk& chunk : chunks_) {
     const auto count = static_cast<size_t>(chunk.num_blocks_in);
     if (count == 0) continue;
     ops_->CopyKv(copy_stream, {.gpu = LayerView(layer),
-                               .cpu = cache_->LayerView(Tier::kCpu, layer),
+                               .cpu = memory_->LayerView(Tier::kCpu, layer),
                                .gpu_blocks = std::span(chunk.slot_blocks).first(count),
                                .cpu_blocks = std::span(chunk.cpu_blocks).first(count),
                                .to_cpu = false});
@@ -107,7 +112,7 @@ void KvTransit::CopyOut(int64_t layer, Stream& compute_stream, Stream& copy_stre
   for (const Chunk& chunk : chunks_) {
     const auto first = static_cast<size_t>(chunk.first_block_out);
     ops_->CopyKv(copy_stream, {.gpu = LayerView(layer),
-                               .cpu = cache_->LayerView(Tier::kCpu, layer),
+                               .cpu = memory_->LayerView(Tier::kCpu, layer),
                                .gpu_blocks = std::span(chunk.slot_blocks).subspan(first),
                                .cpu_blocks = std::span(chunk.cpu_blocks).subspan(first),
                                .to_cpu = true});

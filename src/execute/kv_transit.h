@@ -16,7 +16,8 @@
 #include "base/result.h"
 #include "device/device.h"
 #include "execute/iteration_stamps.h"
-#include "kv/tiered_cache.h"
+#include "kv/kv_books.h"
+#include "kv/kv_memory.h"
 #include "ops/ops.h"
 #include "plan/iteration_plan.h"
 
@@ -27,8 +28,9 @@ class KvTransit {
  public:
   // Room for the contexts of all chunks of an iteration: max_tokens, each context rounded up to blocks. All
   // arguments outlive it. Errors: kResourceExhausted.
-  static Result<std::unique_ptr<KvTransit>> Create(Device* device, Ops* ops, const TieredCache* cache,
-                                                   int64_t max_tokens);
+  static Result<std::unique_ptr<KvTransit>> Create(Device* device, Ops* ops, const KvBooks* books,
+                                                   KvMemory* memory, int64_t max_tokens);
+  // shape: the gpu tier's, which the slots have.
   static size_t BytesFor(const KvShape& shape, int64_t max_tokens);
 
   int64_t max_blocks() const { return max_blocks_; }
@@ -62,11 +64,12 @@ class KvTransit {
     int64_t first_block_out = 0;  // that holds a token of this one
   };
 
-  KvTransit(Device* device, Ops* ops, const TieredCache* cache);
+  KvTransit(Device* device, Ops* ops, const KvBooks* books, KvMemory* memory);
   void CopyIn(int64_t layer, Stream& copy_stream);
 
   Ops* ops_;
-  const TieredCache* cache_;
+  const KvBooks* books_;
+  KvMemory* memory_;
   KvShape shape_;
   int64_t max_blocks_ = 0;
   std::array<Buffer, 2> slots_;

@@ -14,7 +14,7 @@ void Executor::AppendAndProject(int64_t layer) {
   if (transit_) transit_->AwaitSlot(layer, *compute_stream_);
   // Of cpu decodes, and of riders behind them, nothing is appended here.
   const std::array<KvRows, 2> appends = {{
-      {.row_begin = 0, .num_rows = main.num_gpu_rows, .kv = cache_->LayerView(Tier::kGpu, layer)},
+      {.row_begin = 0, .num_rows = main.num_gpu_rows, .kv = memory_->LayerView(Tier::kGpu, layer)},
       {.row_begin = main.transit_begin(),
        .num_rows = main.num_transit_rows,
        .kv = transit_ ? transit_->LayerView(layer) : KvLayerView{}},
@@ -73,8 +73,8 @@ void Executor::AttendMain(int64_t layer) {
   const MainRows& main = running_->main;
   const StreamRange range(*compute_stream_, "attention");
   if (main.num_gpu_rows > 0) {
-    decoder_->Attend(*compute_stream_, *gpu_plan_, cache_->LayerView(Tier::kGpu, layer), 0, main.num_gpu_rows,
-                     *main.batch);
+    decoder_->Attend(*compute_stream_, *gpu_plan_, memory_->LayerView(Tier::kGpu, layer), 0,
+                     main.num_gpu_rows, *main.batch);
   }
   if (main.num_transit_rows > 0) {
     decoder_->Attend(*compute_stream_, *transit_plan_, transit_->LayerView(layer), main.transit_begin(),

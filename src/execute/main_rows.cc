@@ -11,8 +11,8 @@ namespace {
 
 class RowLayout {
  public:
-  RowLayout(const TieredCache& cache, const FindRequest& find_request, KvTransit* transit, MainRows* rows)
-      : cache_(cache), find_request_(find_request), transit_(transit), rows_(rows) {}
+  RowLayout(const KvBooks& books, const FindRequest& find_request, KvTransit* transit, MainRows* rows)
+      : books_(books), find_request_(find_request), transit_(transit), rows_(rows) {}
 
   void AddGpuRows(const MainSubBatch& main) {
     for (const PrefillChunk& chunk : main.prefills) {
@@ -21,15 +21,15 @@ class RowLayout {
       rows_->gpu_attention.sequences.push_back({.row_begin = num_rows(),
                                                 .num_rows = chunk.num_tokens,
                                                 .context_len = end,
-                                                .block_table = BlocksOf(cache_, {chunk.sequence, end - 1})});
-      AddChunk(chunk, [&](int64_t position) { return cache_.SlotOf(chunk.sequence, position); });
+                                                .block_table = BlocksOf(books_, {chunk.sequence, end - 1})});
+      AddChunk(chunk, [&](int64_t position) { return books_.SlotToWrite(chunk.sequence, position); });
     }
     for (const DecodeRow& decode : main.gpu_decodes) {
       rows_->gpu_attention.sequences.push_back({.row_begin = num_rows(),
                                                 .num_rows = 1,
                                                 .context_len = decode.position + 1,
-                                                .block_table = BlocksOf(cache_, decode)});
-      AddDecode(decode, cache_.SlotOf(decode.sequence, decode.position));
+                                                .block_table = BlocksOf(books_, decode)});
+      AddDecode(decode, books_.SlotToWrite(decode.sequence, decode.position));
     }
     rows_->num_gpu_rows = num_rows();
     rows_->gpu_attention.num_rows = num_rows();
@@ -43,7 +43,7 @@ class RowLayout {
                                                     .num_rows = chunk.num_tokens,
                                                     .context_len = chunk.start + chunk.num_tokens,
                                                     .block_table = blocks});
-      const int64_t block_size = cache_.block_size();
+      const int64_t block_size = books_.block_size();
       AddChunk(chunk, [&](int64_t position) {
         return static_cast<int32_t>(blocks[static_cast<size_t>(position / block_size)] * block_size +
                                     position % block_size);
@@ -60,7 +60,8 @@ class RowLayout {
 
   // Those of the first boundary bring their inputs, those of the last one are sampled. All other riders find
   // positions where GatherRiders leaves them.
-  void AddRiders(const Riding& riding, int64_t last_boundary) {
+  void AddRiders(const Riding& riding) {
+    const int64_t last_boundary = riding.last_boundary();
     rows_->first_rider_result = rows_->logits.sample_rows.size();
     auto leaving = static_cast<int32_t>(num_rows());
     for (const Rider& rider : riding.riders()) {
@@ -115,7 +116,7 @@ class RowLayout {
     if (chunk.samples) rows_->logits.AddSample(static_cast<int32_t>(num_rows() - 1), request);
   }
 
-  const TieredCache& cache_;
+  const KvBooks& books_;
   const FindRequest& find_request_;
   KvTransit* transit_;
   MainRows* rows_;
@@ -123,12 +124,12 @@ class RowLayout {
 
 }  // namespace
 
-MainRows PrepareMainRows(const MainSubBatch& main, const GraphShape& graph, const TieredCache& cache,
+MainRows PrepareMainRows(const MainSubBatch& main, const GraphShape& graph, const KvBooks& books,
                          const FindRequest& find_request, const RowBuffers& buffers, IntInputs* inputs,
                          KvTransit* transit, const Riding* riding) {
   MainRows rows;
   rows.graph = graph;
-  RowLayout layout(cache, find_request, transit, &rows);
+  RowLayout layout(books, find_request, transit, &rows);
   layout.AddGpuRows(main);
   layout.AddTransitRows(main);
   layout.AddCpuRows(main);
@@ -136,7 +137,7 @@ MainRows PrepareMainRows(const MainSubBatch& main, const GraphShape& graph, cons
   rows.rider_begin = layout.num_rows();
   rows.first_rider_result = rows.logits.sample_rows.size();
   if (riding != nullptr && !riding->riders().empty()) {
-    layout.AddRiders(*riding, cache.layout(Tier::kGpu).num_layers - 1);
+    layout.AddRiders(*riding);
     rows.num_rider_rows = graph.empty() ? riding->MostRows() : graph.num_rider_rows;
     layout.FillUpTo(rows.rider_begin + rows.num_rider_rows);
   }

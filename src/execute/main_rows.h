@@ -14,7 +14,7 @@
 #include "execute/kv_transit.h"
 #include "execute/logits_stage.h"
 #include "execute/riding.h"
-#include "kv/tiered_cache.h"
+#include "kv/kv_books.h"
 #include "model/row_batch.h"
 #include "ops/attention.h"
 #include "plan/iteration_plan.h"
@@ -62,7 +62,7 @@ struct MainRows {
 // Lays out the rows of main, and of riders behind them. The blocks of main are reserved; transit has begun.
 // graph: that it is laid out for, or an empty one. Fills inputs, which the caller uploads. riding: null
 // without a cpu tier.
-MainRows PrepareMainRows(const MainSubBatch& main, const GraphShape& graph, const TieredCache& cache,
+MainRows PrepareMainRows(const MainSubBatch& main, const GraphShape& graph, const KvBooks& books,
                          const FindRequest& find_request, const RowBuffers& buffers, IntInputs* inputs,
                          KvTransit* transit, const Riding* riding);
 
