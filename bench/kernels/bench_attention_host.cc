@@ -19,7 +19,7 @@ void RunAttention(benchmark::State& state, const HeadShape& heads, DType dtype, 
                   int64_t rows_each, int64_t context_len) {
   HostBench bench;
   KvLayerView kv;
-  kv.shape = {dtype, 32, heads.num_kv_heads, heads.head_dim};
+  kv.shape = {KvFormat::Plain(dtype), 32, heads.num_kv_heads, heads.head_dim};
   const int64_t blocks_each = (context_len + 31) / 32;
   kv.num_blocks = blocks_each * num_sequences;
   std::vector<std::byte> cache =

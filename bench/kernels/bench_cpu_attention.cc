@@ -45,7 +45,7 @@ struct Case {
   int64_t batch = 0;
 
   int64_t num_kv_heads() const { return gqa == 1 ? 32 : gqa == 16 ? 4 : 8; }
-  KvShape shape() const { return {dtype, 32, num_kv_heads(), head_dim}; }
+  KvShape shape() const { return {KvFormat::Plain(dtype), 32, num_kv_heads(), head_dim}; }
   int64_t blocks_each() const { return (context + 31) / 32; }
   int64_t layer_bytes() const { return batch * blocks_each() * static_cast<int64_t>(shape().BlockBytes()); }
 };

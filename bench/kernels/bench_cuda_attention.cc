@@ -37,7 +37,7 @@ struct Case {
   int64_t batch = 1;
   bool mixed = false;  // lengths from near 0 to near twice the context, which is their mean
 
-  KvShape kv() const { return {DType::kBF16, 32, num_kv_heads, head_dim}; }
+  KvShape kv() const { return {KvFormat::Plain(DType::kBF16), 32, num_kv_heads, head_dim}; }
   int64_t length(int64_t i) const { return mixed ? context * (2 * i + 1) / batch : context; }
   int64_t num_blocks_of(int64_t i) const { return (length(i) + 31) / 32; }
   int64_t num_blocks() const {

@@ -175,7 +175,7 @@ class Bench {
     args.slots = Indices(slots);
     KvRows& append = args.appends[0];
     append.num_rows = rows;
-    append.kv.shape = {DType::kBF16, kBlockSize, kNumKvHeads, kHeadDim};
+    append.kv.shape = {KvFormat::Plain(DType::kBF16), kBlockSize, kNumKvHeads, kHeadDim};
     append.kv.num_blocks = num_blocks;
     append.kv.data = arena_->Take(num_blocks * static_cast<int64_t>(append.kv.shape.BlockBytes()));
     return [this, args] { ops_->QkvPrepare(*stream_, args); };

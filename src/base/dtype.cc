@@ -3,7 +3,13 @@
 #include <bit>
 #include <cstdint>
 
+#include "base/check.h"
+
 namespace tandem {
+
+void FailBytesOfElement(DType dtype) {
+  TANDEM_CHECK(false, "an element of {} has no whole bytes", DTypeName(dtype));
+}
 
 float F16ToF32(fp16_t value) {
   const uint32_t sign = static_cast<uint32_t>(value & 0x8000U) << 16;

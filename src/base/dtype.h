@@ -8,10 +8,44 @@
 
 namespace tandem {
 
-enum class DType : uint8_t { kF32, kF16, kBF16, kI32 };
+// kI8, kU8, kI4: quantized numbers, whose scales lie elsewhere. kF8E4M3, kF8E5M2: bits of exponent and
+// mantissa.
+enum class DType : uint8_t { kF32, kF16, kBF16, kI32, kI8, kU8, kF8E4M3, kF8E5M2, kI4 };
 
+// The one place that says how wide an element is.
+constexpr int DTypeBits(DType dtype) {
+  switch (dtype) {
+    case DType::kF32:
+    case DType::kI32:
+      return 32;
+    case DType::kF16:
+    case DType::kBF16:
+      return 16;
+    case DType::kI8:
+    case DType::kU8:
+    case DType::kF8E4M3:
+    case DType::kF8E5M2:
+      return 8;
+    case DType::kI4:
+      return 4;
+  }
+  return 0;
+}
+
+// Aborts: an element of this type is less than a byte.
+[[noreturn]] void FailBytesOfElement(DType dtype);
+
+// Bytes of one element. CHECKs that they are whole.
 constexpr size_t DTypeSize(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kI32 ? 4 : 2;
+  const int bits = DTypeBits(dtype);
+  if (bits % 8 != 0) [[unlikely]]
+    FailBytesOfElement(dtype);
+  return static_cast<size_t>(bits / 8);
+}
+
+// Bytes of a row of count elements, which starts at a whole byte.
+constexpr size_t BytesFor(DType dtype, int64_t count) {
+  return (static_cast<size_t>(count) * static_cast<size_t>(DTypeBits(dtype)) + 7) / 8;
 }
 
 constexpr std::string_view DTypeName(DType dtype) {
@@ -24,8 +58,23 @@ constexpr std::string_view DTypeName(DType dtype) {
       return "bf16";
     case DType::kI32:
       return "int32";
+    case DType::kI8:
+      return "int8";
+    case DType::kU8:
+      return "uint8";
+    case DType::kF8E4M3:
+      return "fp8_e4m3";
+    case DType::kF8E5M2:
+      return "fp8_e5m2";
+    case DType::kI4:
+      return "int4";
   }
   return "?";
+}
+
+// What weights and activations consist of: fp32, fp16 or bf16.
+constexpr bool IsFloatType(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
 }
 
 // Raw bfloat16 bits. Round to nearest even; NaN stays NaN.

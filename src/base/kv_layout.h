@@ -5,19 +5,51 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "base/dtype.h"
 
 namespace tandem {
 
+// What elements narrower than the numbers they stand for are multiplied with.
+enum class ScaleKind : uint8_t {
+  kNone,
+  kPerToken,  // one fp16 scale for each token and head, K and V apart
+};
+
+// How the elements of K and V are stored; the tiers may differ.
+struct KvFormat {
+  DType k_type = DType::kF32;
+  DType v_type = DType::kF32;
+  ScaleKind scales = ScaleKind::kNone;
+
+  // K and V of one type, no scales.
+  static constexpr KvFormat Plain(DType dtype) { return {.k_type = dtype, .v_type = dtype}; }
+  bool operator==(const KvFormat&) const = default;
+};
+
+// Text for messages: "bf16", or "K int8, V int4, a scale for each token".
+std::string KvFormatName(const KvFormat& format);
+
 struct KvShape {
-  DType dtype = DType::kF32;
+  KvFormat format;
   int64_t block_size = 32;  // tokens a block
   int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
 
-  // K and V of one head of one block of one layer.
-  size_t HeadBytes() const { return 2 * static_cast<size_t>(block_size * head_dim) * DTypeSize(dtype); }
+  bool operator==(const KvShape&) const = default;
+
+  // The type of K and V, for whoever knows plain elements only. CHECKs that it is one, without scales.
+  DType plain_dtype() const;
+
+  // Of one head of one block of one layer: {K, V, scales of K, scales of V}.
+  size_t KeyBytes() const { return BytesFor(format.k_type, block_size * head_dim); }
+  size_t ValueBytes() const { return BytesFor(format.v_type, block_size * head_dim); }
+  // Those of K or those of V.
+  size_t ScaleBytes() const {
+    return format.scales == ScaleKind::kNone ? 0 : BytesFor(DType::kF16, block_size);
+  }
+  size_t HeadBytes() const { return KeyBytes() + ValueBytes() + 2 * ScaleBytes(); }
   // All heads of one block of one layer.
   size_t BlockBytes() const { return static_cast<size_t>(num_kv_heads) * HeadBytes(); }
 };
@@ -35,7 +67,7 @@ constexpr KvParts SplitHeads(int64_t num_kv_heads, int64_t wanted_parts) {
   return {(num_kv_heads + heads_per_part - 1) / heads_per_part, heads_per_part};
 }
 
-// One layer of one tier. Within a part, block b is [kv head]{K, V}; blocks follow each other.
+// One layer of one tier. Within a part, block b is [kv head]{K, V, scales}; blocks follow each other.
 struct KvLayerView {
   void* data = nullptr;
   KvShape shape;
@@ -43,7 +75,7 @@ struct KvLayerView {
   int64_t heads_per_part = 0;  // 0: all heads are in one part
   size_t part_stride_bytes = 0;
 
-  // {K, V} of head kv_head of a block. Heads of one part follow each other.
+  // What head kv_head of a block holds. Heads of one part follow each other.
   std::byte* Head(int64_t block, int64_t kv_head) const {
     auto* base = static_cast<std::byte*>(data);
     int64_t heads = shape.num_kv_heads;

@@ -97,7 +97,7 @@ void AppendToken(const KvLayerView& kv, int32_t slot, int64_t first_head, int64_
                  const void* values, DType dtype) {
   if (slot < 0) return;
   CheckSlot(kv, slot);
-  const DType cache = kv.shape.dtype;
+  const DType cache = kv.shape.plain_dtype();
   TANDEM_CHECK(dtype == DType::kF32 || dtype == cache, "{} appended to a cache of {}", DTypeName(dtype),
                DTypeName(cache));
   if (cache == DType::kF32) {
@@ -115,9 +115,10 @@ void AppendToken(const KvLayerView& kv, int32_t slot, int64_t first_head, int64_
 
 void ReadToken(const KvLayerView& kv, int32_t slot, int64_t kv_head, float* key, float* value) {
   CheckSlot(kv, slot);
-  if (kv.shape.dtype == DType::kF32) {
+  const DType cache = kv.shape.plain_dtype();
+  if (cache == DType::kF32) {
     ReadTyped<F32Element>(kv, slot, kv_head, key, value);
-  } else if (kv.shape.dtype == DType::kBF16) {
+  } else if (cache == DType::kBF16) {
     ReadTyped<BF16Element>(kv, slot, kv_head, key, value);
   } else {
     ReadTyped<F16Element>(kv, slot, kv_head, key, value);

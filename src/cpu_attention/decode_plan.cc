@@ -131,20 +131,18 @@ void DecodePlan::CutPart(const std::vector<int32_t>& order, int64_t first_head, 
 void DecodePlan::CheckLayer(const DecodeLayer& layer) const {
   CheckKvShape(layer.kv);
   const KvShape& kv = shape_.kv;
-  const KvShape& other = layer.kv.shape;
   const auto rows = static_cast<int64_t>(sequences_.size());
-  TANDEM_CHECK(other.dtype == kv.dtype && other.block_size == kv.block_size &&
-                   other.num_kv_heads == kv.num_kv_heads && other.head_dim == kv.head_dim &&
-                   layer.kv.heads_per_part == shape_.heads_per_part,
+  TANDEM_CHECK(layer.kv.shape == kv && layer.kv.heads_per_part == shape_.heads_per_part,
                "decode layer: cache of another shape than the plan's");
   const int64_t width = shape_.num_heads * kv.head_dim;
   TANDEM_CHECK(
       layer.q.cols == width && layer.out.cols == width && layer.q.rows >= rows && layer.out.rows >= rows,
       "decode layer: q [{}, {}], out [{}, {}], {} rows of {}", layer.q.rows, layer.q.cols, layer.out.rows,
       layer.out.cols, rows, width);
-  const auto fits = [&](DType dtype) { return dtype == DType::kF32 || dtype == kv.dtype; };
+  const DType cache = kv.plain_dtype();
+  const auto fits = [&](DType dtype) { return dtype == DType::kF32 || dtype == cache; };
   TANDEM_CHECK(fits(layer.q.dtype) && fits(layer.out.dtype), "decode layer: q {}, out {}, cache {}",
-               DTypeName(layer.q.dtype), DTypeName(layer.out.dtype), DTypeName(kv.dtype));
+               DTypeName(layer.q.dtype), DTypeName(layer.out.dtype), DTypeName(cache));
   if (layer.k.data != nullptr) {
     const int64_t kv_width = kv.num_kv_heads * kv.head_dim;
     TANDEM_CHECK(layer.k.cols == kv_width && layer.v.cols == kv_width && layer.k.rows >= rows &&

@@ -19,7 +19,7 @@ std::vector<DecodeSequence> Sequences(const std::vector<int64_t>& contexts, int6
 }
 
 DecodeShape Llama8B() {
-  return {.kv = {DType::kBF16, 32, 8, 128}, .num_heads = 32};
+  return {.kv = {KvFormat::Plain(DType::kBF16), 32, 8, 128}, .num_heads = 32};
 }
 
 // Bytes of each item, in order.
@@ -32,7 +32,8 @@ std::vector<int64_t> ItemBytes(const DecodePlan& plan, int64_t part) {
 TEST(DecodePlanTest, ItemsAddUpToAllBytes) {
   std::mt19937 random(3);
   for (int round = 0; round < 200; ++round) {
-    DecodeShape shape = {.kv = {DType::kF32, 32, static_cast<int64_t>(1 + random() % 9), 64}};
+    DecodeShape shape = {
+        .kv = {KvFormat::Plain(DType::kF32), 32, static_cast<int64_t>(1 + random() % 9), 64}};
     shape.num_heads = shape.kv.num_kv_heads * static_cast<int64_t>(1 + random() % 4);
     shape.sliding_window = random() % 3 == 0 ? static_cast<int64_t>(1 + random() % 1000) : 0;
     const KvParts parts = SplitHeads(shape.kv.num_kv_heads, static_cast<int64_t>(1 + random() % 3));

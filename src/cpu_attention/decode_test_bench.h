@@ -58,7 +58,7 @@ struct DecodeCase {
 class DecodeBatch {
  public:
   DecodeBatch(const DecodeCase& c, std::mt19937& random) : case_(c) {
-    shape_.kv = {c.dtype, c.block_size, c.num_kv_heads, c.head_dim};
+    shape_.kv = {KvFormat::Plain(c.dtype), c.block_size, c.num_kv_heads, c.head_dim};
     shape_.num_heads = c.group_size * c.num_kv_heads;
     shape_.sliding_window = c.window;
     const KvParts parts = SplitHeads(c.num_kv_heads, c.num_parts);

@@ -6,8 +6,7 @@ namespace tandem {
 
 void CheckKvShape(const KvLayerView& kv) {
   const KvShape& shape = kv.shape;
-  TANDEM_CHECK(shape.dtype == DType::kF32 || shape.dtype == DType::kBF16 || shape.dtype == DType::kF16,
-               "kv cache of {}", DTypeName(shape.dtype));
+  TANDEM_CHECK(IsFloatType(shape.plain_dtype()), "kv cache of {}", KvFormatName(shape.format));
   TANDEM_CHECK(shape.block_size > 0 && shape.block_size % 16 == 0 && shape.head_dim > 0 &&
                    shape.head_dim % 16 == 0 && shape.num_kv_heads > 0,
                "kv blocks of {} tokens, {} heads of {}", shape.block_size, shape.num_kv_heads,

@@ -29,23 +29,23 @@ bool EngineLoop::AssumeComputed(Request* request) {
   if (!request->assume_computed || num_tokens < 2 ||
       static_cast<int64_t>(state_.running.size()) >= options_.limits.max_num_seqs)
     return false;
-  const int64_t blocks = cache_->BlocksFor(num_tokens);
+  const int64_t blocks = books_->BlocksFor(num_tokens);
   const auto leaves_free = [&](Tier tier, int64_t num_blocks) {
-    return cache_->free_blocks(tier) - blocks >= num_blocks;
+    return books_->free_blocks(tier) - blocks >= num_blocks;
   };
   // Every sequence there may soon want another block.
   const int64_t num_gpu_sequences =
       std::count_if(state_.running.begin(), state_.running.end(),
-                    [this](const ScheduledSequence& each) { return cache_->tier_of(each.id) == Tier::kGpu; });
+                    [this](const ScheduledSequence& each) { return books_->tier_of(each.id) == Tier::kGpu; });
   constexpr int64_t kFreeShareOfCpuTier = 100;
   Tier tier = Tier::kGpu;
   if (!leaves_free(Tier::kGpu, options_.limits.reserve_blocks + num_gpu_sequences)) {
     tier = Tier::kCpu;
     if (!StrategyUsesCpuTier(strategy_->name()) || !state_.cpu_tier_usable ||
-        !leaves_free(Tier::kCpu, cache_->total_blocks(Tier::kCpu) / kFreeShareOfCpuTier + 1))
+        !leaves_free(Tier::kCpu, books_->total_blocks(Tier::kCpu) / kFreeShareOfCpuTier + 1))
       return false;
   }
-  if (!cache_->Reserve(request->id, tier, num_tokens)) return false;
+  if (!books_->Reserve(request->id, tier, num_tokens)) return false;
   request->num_computed_tokens = num_tokens - 1;
   state_.running.push_back(SequenceOf(*request));
   // Others like it have ended before, where work is amid.

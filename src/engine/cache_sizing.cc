@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "base/param_error.h"
+#include "kv/tier_flag.h"
 
 namespace tandem {
 namespace {
@@ -65,19 +66,21 @@ Status CheckRoom(const TierWish& wish, int64_t available_bytes) {
 
 }  // namespace
 
-Result<TieredCacheOptions> SizeCache(const EngineOptions& options, const ModelConfig& config, DType dtype,
-                                     const Device& device, size_t reserved_bytes) {
-  TieredCacheOptions cache;
+Result<KvCacheOptions> SizeCache(const EngineOptions& options, const ModelConfig& config, DType dtype,
+                                 const Device& device, size_t reserved_bytes) {
+  KvCacheOptions cache;
   cache.num_layers = config.num_layers;
-  cache.shape = {.dtype = dtype, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
+  cache.gpu.shape = {
+      .format = KvFormat::Plain(dtype), .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
+  cache.cpu.shape = cache.gpu.shape;
   const int64_t device_bytes = std::max<int64_t>(
       0, static_cast<int64_t>(device.FreeBytes(MemoryKind::kDevice)) - static_cast<int64_t>(reserved_bytes));
   const auto pinned_bytes = static_cast<int64_t>(device.FreeBytes(MemoryKind::kPinned));
 
-  TierWish gpu{.tier = Tier::kGpu, .flag = "gpu-kv-cache"};
-  TierWish cpu{.tier = Tier::kCpu, .flag = "cpu-kv-cache"};
+  TierWish gpu{.tier = Tier::kGpu, .flag = TierFlag(Tier::kGpu)};
+  TierWish cpu{.tier = Tier::kCpu, .flag = TierFlag(Tier::kCpu)};
   if (options.cpu_kv_cache && options.cpu_kv_cache->amount > 0) {
-    TANDEM_ASSIGN_OR_RETURN(cache.cpu_blocks,
+    TANDEM_ASSIGN_OR_RETURN(cache.cpu.num_blocks,
                             BlocksOf(*options.cpu_kv_cache, cache.LayoutOf(Tier::kCpu), cpu.flag));
     TANDEM_ASSIGN_OR_RETURN(cpu.bytes, BytesOf(cache.LayoutOf(Tier::kCpu), cpu.flag));
     TANDEM_RETURN_IF_ERROR(CheckRoom(cpu, pinned_bytes));
@@ -92,13 +95,13 @@ Result<TieredCacheOptions> SizeCache(const EngineOptions& options, const ModelCo
         ErrorCode::kResourceExhausted, gpu.flag,
         "not enough memory for the KV cache of the gpu tier: one block of {} tokens takes {}, {} MiB "
         "are available{}",
-        cache.shape.block_size, MiB(static_cast<int64_t>(cache.LayoutOf(Tier::kGpu).BytesPerBlock())),
+        cache.gpu.shape.block_size, MiB(static_cast<int64_t>(cache.LayoutOf(Tier::kGpu).BytesPerBlock())),
         std::max<int64_t>(0, left_bytes) / kBytesPerMiB,
         device.KindsShareMemory()
             ? fmt::format(" and a quarter of them is used unless --{} says otherwise", gpu.flag)
             : "");
   }
-  TANDEM_ASSIGN_OR_RETURN(cache.gpu_blocks, std::move(gpu_blocks));
+  TANDEM_ASSIGN_OR_RETURN(cache.gpu.num_blocks, std::move(gpu_blocks));
   TANDEM_ASSIGN_OR_RETURN(gpu.bytes, BytesOf(cache.LayoutOf(Tier::kGpu), gpu.flag));
   TANDEM_RETURN_IF_ERROR(CheckRoom(gpu, device_bytes));
   if (gpu.bytes > left_bytes) {

@@ -54,15 +54,15 @@ CacheSize Tokens(int64_t amount) {
   return {.unit = CacheSize::Unit::kTokens, .amount = amount};
 }
 
-Result<TieredCacheOptions> Size(const Device& device, std::optional<CacheSize> gpu,
-                                std::optional<CacheSize> cpu = std::nullopt, size_t reserved_bytes = 0) {
+Result<KvCacheOptions> Size(const Device& device, std::optional<CacheSize> gpu,
+                            std::optional<CacheSize> cpu = std::nullopt, size_t reserved_bytes = 0) {
   EngineOptions options;
   options.gpu_kv_cache = gpu;
   options.cpu_kv_cache = cpu;
   return SizeCache(options, SmallModel(), DType::kBF16, device, reserved_bytes);
 }
 
-void ExpectError(const Result<TieredCacheOptions>& result, ErrorCode code, std::string_view param,
+void ExpectError(const Result<KvCacheOptions>& result, ErrorCode code, std::string_view param,
                  std::string_view text) {
   ASSERT_FALSE(result.ok());
   EXPECT_EQ(result.error().code, code);
@@ -74,27 +74,27 @@ TEST(CacheSizingTest, FlagsDecide) {
   const SizedDevice device(8 * kGiB, 8 * kGiB, true);
   const auto bytes = Size(device, Bytes(10 * kBlockBytes + 1), Bytes(20 * kBlockBytes - 1));
   ASSERT_TRUE(bytes.ok()) << bytes.error().message;
-  EXPECT_EQ(bytes->gpu_blocks, 10);
-  EXPECT_LE(bytes->cpu_blocks, 19);
+  EXPECT_EQ(bytes->gpu.num_blocks, 10);
+  EXPECT_LE(bytes->cpu.num_blocks, 19);
   // With several NUMA nodes every part is rounded up to pages.
-  EXPECT_GE(bytes->cpu_blocks, 19 - bytes->LayoutOf(Tier::kCpu).parts.num_parts);
-  EXPECT_EQ(bytes->shape.block_size, KvShape{}.block_size);
+  EXPECT_GE(bytes->cpu.num_blocks, 19 - bytes->LayoutOf(Tier::kCpu).parts.num_parts);
+  EXPECT_EQ(bytes->gpu.shape.block_size, KvShape{}.block_size);
   EXPECT_EQ(bytes->num_layers, 4);
 
   const auto tokens = Size(device, Tokens(26'400), Tokens(33));
   ASSERT_TRUE(tokens.ok()) << tokens.error().message;
-  EXPECT_EQ(tokens->gpu_blocks, 825);
-  EXPECT_EQ(tokens->cpu_blocks, 2);
+  EXPECT_EQ(tokens->gpu.num_blocks, 825);
+  EXPECT_EQ(tokens->cpu.num_blocks, 2);
 }
 
 TEST(CacheSizingTest, MemoryOfItsOwnIsUsedUpBesideWhatIsReserved) {
   const SizedDevice device(10 * kGiB, 8 * kGiB, false);
   const auto all = Size(device, std::nullopt);
   ASSERT_TRUE(all.ok()) << all.error().message;
-  EXPECT_EQ(all->gpu_blocks, 10 * kGiB / kBlockBytes);
+  EXPECT_EQ(all->gpu.num_blocks, 10 * kGiB / kBlockBytes);
   const auto rest = Size(device, std::nullopt, std::nullopt, size_t{4} << 30);
   ASSERT_TRUE(rest.ok()) << rest.error().message;
-  EXPECT_EQ(rest->gpu_blocks, 6 * kGiB / kBlockBytes);
+  EXPECT_EQ(rest->gpu.num_blocks, 6 * kGiB / kBlockBytes);
   ExpectError(Size(device, std::nullopt, std::nullopt, size_t{11} << 30), ErrorCode::kResourceExhausted,
               "gpu-kv-cache", "not enough memory");
   ExpectError(Size(device, Bytes(7 * kGiB), std::nullopt, size_t{4} << 30), ErrorCode::kResourceExhausted,
@@ -105,20 +105,20 @@ TEST(CacheSizingTest, DefaultsComeFromTheMachine) {
   const SizedDevice device(8 * kGiB, 8 * kGiB, true);
   const auto quarter = Size(device, std::nullopt);
   ASSERT_TRUE(quarter.ok());
-  EXPECT_EQ(quarter->gpu_blocks, 2 * kGiB / kBlockBytes);
-  EXPECT_EQ(quarter->cpu_blocks, 0);
+  EXPECT_EQ(quarter->gpu.num_blocks, 2 * kGiB / kBlockBytes);
+  EXPECT_EQ(quarter->cpu.num_blocks, 0);
   const auto ceiling = Size(SizedDevice(800 * kGiB, 800 * kGiB, true), std::nullopt);
   ASSERT_TRUE(ceiling.ok());
-  EXPECT_EQ(ceiling->gpu_blocks, 4 * kGiB / kBlockBytes);
+  EXPECT_EQ(ceiling->gpu.num_blocks, 4 * kGiB / kBlockBytes);
   // What a flag gives to the cpu tier is not there for the default of the gpu tier.
   const auto beside = Size(device, std::nullopt, Bytes(4 * kGiB));
   ASSERT_TRUE(beside.ok());
-  EXPECT_EQ(beside->gpu_blocks, kGiB / kBlockBytes);
+  EXPECT_EQ(beside->gpu.num_blocks, kGiB / kBlockBytes);
   const auto apart = Size(SizedDevice(8 * kGiB, 8 * kGiB, false), std::nullopt, Bytes(4 * kGiB));
   ASSERT_TRUE(apart.ok());
-  EXPECT_EQ(apart->gpu_blocks, 8 * kGiB / kBlockBytes);
+  EXPECT_EQ(apart->gpu.num_blocks, 8 * kGiB / kBlockBytes);
   // A cpu tier of nothing is none.
-  EXPECT_EQ(Size(device, std::nullopt, Bytes(0))->cpu_blocks, 0);
+  EXPECT_EQ(Size(device, std::nullopt, Bytes(0))->cpu.num_blocks, 0);
 }
 
 TEST(CacheSizingTest, DefaultCpuTier) {

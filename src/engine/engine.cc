@@ -15,7 +15,8 @@
 #include "engine/engine_loop.h"
 #include "engine/loaded_model.h"
 #include "execute/executor.h"
-#include "kv/tiered_cache.h"
+#include "kv/kv_books.h"
+#include "kv/kv_memory.h"
 #include "perf/corrected_costs.h"
 #include "profile/profiler.h"
 #include "schedule/strategy.h"
@@ -129,8 +130,9 @@ class EngineWithLoop : public Engine {
                          .graph_batch_sizes = model_.backend.graph_batch_sizes,
                          .graph_rider_rows = GraphRiderRows(),
                          .timeline = timeline_.get()};
-    const KvShape kv_shape = {
-        .dtype = model_.decoder->dtype(), .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
+    const KvShape kv_shape = {.format = KvFormat::Plain(model_.decoder->dtype()),
+                              .num_kv_heads = config.num_kv_heads,
+                              .head_dim = config.head_dim};
     const bool cpu_tier = uses_cpu_tier() || options_.cpu_kv_cache.has_value();
     const size_t reserved_bytes =
         Executor::BytesFor(*model_.decoder, executor_options_, cpu_tier ? &kv_shape : nullptr) +
@@ -139,8 +141,8 @@ class EngineWithLoop : public Engine {
     wanted_model_len_ = options_.max_model_len;
     LimitContext();
     TANDEM_ASSIGN_OR_RETURN(
-        executor_, Executor::Create(device, model_.backend.ops.get(), model_.decoder.get(), cache_.get(),
-                                    executor_options_));
+        executor_, Executor::Create(device, model_.backend.ops.get(), model_.decoder.get(), kv_books_.get(),
+                                    kv_memory_.get(), executor_options_));
     executor_->WarmUp();
     return {};
   }
@@ -148,7 +150,7 @@ class EngineWithLoop : public Engine {
   // Whether a strategy finds what it needs. One that there is not needs nothing.
   Status CheckServes(std::string_view name) const {
     std::string_view lacks;
-    if (StrategyUsesCpuTier(name) && (cache_->total_blocks(Tier::kCpu) == 0 || !costs_)) {
+    if (StrategyUsesCpuTier(name) && (kv_books_->total_blocks(Tier::kCpu) == 0 || !costs_)) {
       lacks = "needs a cpu tier, which the engine was started without";
     } else if (StrategyRides(name) && executor_options_.max_rider_rows == 0) {
       lacks = "needs room for riders, which the engine was started without";
@@ -176,7 +178,7 @@ class EngineWithLoop : public Engine {
     const auto size = [&] {
       return SizeCache(options_, model_.decoder->config(), model_.decoder->dtype(), *device, reserved_bytes);
     };
-    TANDEM_ASSIGN_OR_RETURN(TieredCacheOptions cache_options, size());
+    TANDEM_ASSIGN_OR_RETURN(KvCacheOptions cache_options, size());
     if (uses_cpu_tier() && !options_.cpu_kv_cache) {
       const auto gpu_bytes =
           static_cast<int64_t>(cache_options.LayoutOf(Tier::kGpu).TotalBytes().value_or(0));
@@ -184,7 +186,10 @@ class EngineWithLoop : public Engine {
           CacheSize{.unit = CacheSize::Unit::kBytes, .amount = DefaultCpuCacheBytes(*device, gpu_bytes)};
       TANDEM_ASSIGN_OR_RETURN(cache_options, size());
     }
-    TANDEM_ASSIGN_OR_RETURN(cache_, TieredCache::Create(device, cache_options));
+    TANDEM_ASSIGN_OR_RETURN(kv_memory_, KvMemory::Create(device, cache_options.Layouts()));
+    TANDEM_ASSIGN_OR_RETURN(kv_books_,
+                            KvBooks::Create(cache_options.gpu.shape.block_size,
+                                            {cache_options.gpu.num_blocks, cache_options.cpu.num_blocks}));
     return {};
   }
 
@@ -194,7 +199,7 @@ class EngineWithLoop : public Engine {
     return std::max(2 * options_.max_num_batched_tokens, std::min(options_.max_model_len, kLongPrompt));
   }
 
-  int64_t TokensOf(Tier tier) const { return cache_->total_blocks(tier) * cache_->block_size(); }
+  int64_t TokensOf(Tier tier) const { return kv_books_->total_blocks(tier) * kv_books_->block_size(); }
 
   // Any single request must be able to run alone: in the gpu tier, or through the transit in the cpu tier.
   void LimitContext() {
@@ -213,7 +218,8 @@ class EngineWithLoop : public Engine {
       const ProfileParts parts = {.device = model_.backend.device.get(),
                                   .ops = model_.backend.ops.get(),
                                   .decoder = model_.decoder.get(),
-                                  .cache = cache_.get(),
+                                  .books = kv_books_.get(),
+                                  .memory = kv_memory_.get(),
                                   .cpu_attention = executor_->cpu_attention(),
                                   .compute = &executor_->compute_stream(),
                                   .copy = &executor_->copy_stream(),
@@ -248,7 +254,7 @@ class EngineWithLoop : public Engine {
     EngineLoopOptions loop_options;
     loop_options.limits = {.max_num_seqs = options_.max_num_seqs,
                            .max_num_batched_tokens = options_.max_num_batched_tokens,
-                           .reserve_blocks = std::max<int64_t>(1, cache_->total_blocks(Tier::kGpu) / 100),
+                           .reserve_blocks = std::max<int64_t>(1, kv_books_->total_blocks(Tier::kGpu) / 100),
                            .num_layers = config.num_layers,
                            .max_transit_tokens = executor_options_.max_transit_tokens,
                            .max_cohort_rows = executor_options_.max_cpu_rows,
@@ -263,7 +269,7 @@ class EngineWithLoop : public Engine {
     loop_options.eos_token_ids = model_.generation_defaults.eos_token_ids;
     loop_options.seed = options_.seed;
     loop_options.timeline = timeline_.get();
-    loop_ = std::make_unique<EngineLoop>(loop_options, strategy_.get(), cache_.get(), executor_.get(),
+    loop_ = std::make_unique<EngineLoop>(loop_options, strategy_.get(), kv_books_.get(), executor_.get(),
                                          costs_.get());
     LogInfo("{}: {} layers, {}, {} MiB of weights, gpu tier {} tokens, cpu tier {} tokens, strategy {}, {}{}",
             options_.served_model_name, config.num_layers, DTypeName(model_.decoder->dtype()),
@@ -280,7 +286,8 @@ class EngineWithLoop : public Engine {
   std::unique_ptr<Timeline> timeline_;  // null: none is wanted
   LoadedModel model_;
   ExecutorOptions executor_options_;
-  std::unique_ptr<TieredCache> cache_;
+  std::unique_ptr<KvMemory> kv_memory_;
+  std::unique_ptr<KvBooks> kv_books_;
   std::unique_ptr<Executor> executor_;
   std::optional<CostTable> cost_table_;
   std::unique_ptr<CorrectedCosts> costs_;  // null: the strategy needs none

@@ -22,11 +22,11 @@ double SecondsSince(Clock::time_point start) {
 
 }  // namespace
 
-EngineLoop::EngineLoop(const EngineLoopOptions& options, Strategy* strategy, TieredCache* cache,
+EngineLoop::EngineLoop(const EngineLoopOptions& options, Strategy* strategy, KvBooks* books,
                        Executor* executor, CorrectedCosts* costs)
     : options_(options),
       strategy_(strategy),
-      cache_(cache),
+      books_(books),
       executor_(executor),
       costs_(costs),
       seeds_(options.seed) {
@@ -199,10 +199,10 @@ void EngineLoop::ApplyCancellations(const std::vector<RequestId>& cancelled) {
 void EngineLoop::Forget(RequestId id) {
   // Before its blocks are anyone else's.
   DropCohortOf(id);
-  if (!state_.cpu_tier_usable && cache_->tier_of(id) == Tier::kCpu) {
+  if (!state_.cpu_tier_usable && books_->tier_of(id) == Tier::kCpu) {
     stalled_.push_back(id);
   } else {
-    cache_->Release(id);
+    books_->Release(id);
   }
   const auto same = [id](const ScheduledSequence& sequence) { return sequence.id == id; };
   if (std::erase_if(state_.running, same) == 0) std::erase_if(state_.waiting, same);
@@ -231,7 +231,7 @@ ScheduledSequence& EngineLoop::Running(SequenceId id) {
 }
 
 void EngineLoop::Preempt(SequenceId id) {
-  cache_->Release(id);
+  books_->Release(id);
   Request& request = *requests_.at(id);
   request.num_computed_tokens = 0;
   ++request.num_preemptions;
@@ -253,7 +253,7 @@ bool EngineLoop::ApplyPlan(const IterationPlan& plan) {
     const auto found = requests_.find(id);
     if (found == requests_.end()) return std::nullopt;
     return PlannedSequence{found->second->num_tokens(), found->second->num_computed_tokens,
-                           cache_->tier_of(id)};
+                           books_->tier_of(id)};
   };
   const Status valid = ValidatePlan(plan, {.num_layers = options_.num_layers,
                                            .max_rows = options_.limits.max_num_batched_tokens,
@@ -269,12 +269,12 @@ bool EngineLoop::ApplyPlan(const IterationPlan& plan) {
     return false;
   }
   for (const SequenceId id : plan.preempted) Preempt(id);
-  executor_->BeginMoves(plan.moves);
+  executor_->BeginMoves(ApplyMoves(plan.moves, books_));
   for (const Move& move : plan.moves)
     counters_.swapped_tokens += static_cast<uint64_t>(requests_.at(move.sequence)->num_computed_tokens);
   const auto reserve = [this](SequenceId id, Tier tier) {
     const int64_t num_tokens = requests_.at(id)->num_tokens();
-    TANDEM_CHECK(cache_->Reserve(id, tier, num_tokens), "the plan needs more blocks than the {} tier has",
+    TANDEM_CHECK(books_->Reserve(id, tier, num_tokens), "the plan needs more blocks than the {} tier has",
                  TierName(tier));
   };
   for (const PrefillChunk& chunk : plan.main.prefills) {
@@ -304,7 +304,7 @@ IterationPlan EngineLoop::NextPlan() {
   }
   const TimelineScope scope(options_.timeline, "engine", "plan");
   const Clock::time_point start = Clock::now();
-  IterationPlan plan = strategy_->Plan(state_, *cache_);
+  IterationPlan plan = strategy_->Plan(state_, *books_);
   CountSchedule(start);
   return plan;
 }
@@ -318,7 +318,7 @@ void EngineLoop::PlanAhead(const IterationPlan& running) {
   });
   ended_since_plan_ = false;
   if (!ahead.state.running.empty() || !ahead.state.waiting.empty())
-    planned_ahead_ = strategy_->Plan(ahead.state, CapacityAhead(*cache_, ahead.ended));
+    planned_ahead_ = strategy_->Plan(ahead.state, CapacityAhead(*books_, ahead.ended));
   CountSchedule(start);
 }
 

@@ -26,7 +26,7 @@
 #include "engine/engine.h"
 #include "engine/plan_ahead.h"
 #include "execute/executor.h"
-#include "kv/tiered_cache.h"
+#include "kv/kv_books.h"
 #include "perf/corrected_costs.h"
 #include "request/request.h"
 #include "schedule/strategy.h"
@@ -49,7 +49,7 @@ struct EngineLoopOptions {
 class EngineLoop {
  public:
   // All outlive the loop. costs: learn from every iteration; may be null.
-  EngineLoop(const EngineLoopOptions& options, Strategy* strategy, TieredCache* cache, Executor* executor,
+  EngineLoop(const EngineLoopOptions& options, Strategy* strategy, KvBooks* books, Executor* executor,
              CorrectedCosts* costs);
   // Cancels what is in flight and joins the thread. After a stall blocks that CPU attention may still write
   // to stay taken.
@@ -123,7 +123,7 @@ class EngineLoop {
 
   const EngineLoopOptions options_;
   Strategy* strategy_;
-  TieredCache* cache_;
+  KvBooks* books_;
   Executor* executor_;
   CorrectedCosts* costs_;
 

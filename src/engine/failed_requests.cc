@@ -31,7 +31,7 @@ void EngineLoop::FailCpuTier() {
   DeliverOutputs();
   std::vector<RequestId> concerned;
   for (const ScheduledSequence& sequence : state_.running) {
-    if (cache_->tier_of(sequence.id) == Tier::kCpu) concerned.push_back(sequence.id);
+    if (books_->tier_of(sequence.id) == Tier::kCpu) concerned.push_back(sequence.id);
   }
   for (const RequestId id : concerned) FailRequest(id, error);
 }
@@ -39,7 +39,7 @@ void EngineLoop::FailCpuTier() {
 void EngineLoop::RecoverCpuTier() {
   if (state_.cpu_tier_usable || !executor_->CpuTierUsable()) return;
   LogInfo("CPU attention is back");
-  for (const SequenceId id : stalled_) cache_->Release(id);
+  for (const SequenceId id : stalled_) books_->Release(id);
   stalled_.clear();
   state_.cpu_tier_usable = true;
   planned_ahead_.reset();

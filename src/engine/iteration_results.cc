@@ -108,7 +108,7 @@ void EngineLoop::ApplyResult(SequenceResult result) {
     request.output_tokens.push_back(token);
     scheduled.num_tokens = request.num_tokens();
     ++counters_.generation_tokens;
-    output.cpu_tier = cache_->tier_of(request.id) == Tier::kCpu;
+    output.cpu_tier = books_->tier_of(request.id) == Tier::kCpu;
     if (output.cpu_tier) ++counters_.cpu_tier_tokens;
     output.tokens.push_back(std::move(*result.token));
     output.finish_reason = ReasonToFinish(request, token);
@@ -142,11 +142,11 @@ void EngineLoop::DeliverOutputs() {
 void EngineLoop::UpdateGauges(EngineStats* stats) {
   stats->num_running = static_cast<int64_t>(state_.running.size());
   stats->num_waiting = static_cast<int64_t>(state_.waiting.size());
-  stats->gpu_blocks_total = cache_->total_blocks(Tier::kGpu);
-  stats->gpu_blocks_free = cache_->free_blocks(Tier::kGpu);
-  stats->cpu_blocks_total = cache_->total_blocks(Tier::kCpu);
-  stats->cpu_blocks_free = cache_->free_blocks(Tier::kCpu);
-  stats->block_size = cache_->block_size();
+  stats->gpu_blocks_total = books_->total_blocks(Tier::kGpu);
+  stats->gpu_blocks_free = books_->free_blocks(Tier::kGpu);
+  stats->cpu_blocks_total = books_->total_blocks(Tier::kCpu);
+  stats->cpu_blocks_free = books_->free_blocks(Tier::kCpu);
+  stats->block_size = books_->block_size();
   const int64_t cpu_blocks = stats->cpu_blocks_total - stats->cpu_blocks_free;
   max_cpu_blocks_ = std::max(max_cpu_blocks_, cpu_blocks);
   stats->cpu_kv_tokens = cpu_blocks * stats->block_size;

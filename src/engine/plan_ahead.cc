@@ -96,7 +96,7 @@ CapacityAhead::CapacityAhead(const CapacityView& now, const std::unordered_set<S
     : now_(now), ended_(ended) {
   for (const SequenceId id : ended) {
     if (const std::optional<Tier> tier = now.tier_of(id))
-      freed_blocks_[static_cast<size_t>(*tier)] += now.held_blocks(id);
+      freed_blocks_[static_cast<size_t>(*tier)] += now.blocks_freed_by(id);
   }
 }
 

@@ -42,6 +42,9 @@ class CapacityAhead : public CapacityView {
   int64_t held_blocks(SequenceId sequence) const override {
     return ended_.contains(sequence) ? 0 : now_.held_blocks(sequence);
   }
+  int64_t blocks_freed_by(SequenceId sequence) const override {
+    return ended_.contains(sequence) ? 0 : now_.blocks_freed_by(sequence);
+  }
   std::optional<Tier> tier_of(SequenceId sequence) const override {
     return ended_.contains(sequence) ? std::nullopt : now_.tier_of(sequence);
   }

@@ -42,7 +42,7 @@ Executor::~Executor() {
 }
 
 Result<std::unique_ptr<Executor>> Executor::Create(Device* device, Ops* ops, const Decoder* decoder,
-                                                   const TieredCache* kv, const ExecutorOptions& options) {
+                                                   const KvMemory* kv, const ExecutorOptions& options) {
   const ExecutorOptions complete = options.Complete(kv->layout(Tier::kCpu).num_blocks > 0);
   auto executor = std::unique_ptr<Executor>(
       new Executor({.device = device, .ops = ops, .decoder = decoder, .kv = kv}, complete));

@@ -35,7 +35,7 @@
 #include "execute/shared_parts.h"
 #include "execute/stall_watch.h"
 #include "execute/tier_moves.h"
-#include "kv/tiered_cache.h"
+#include "kv/kv_memory.h"
 #include "model/decoder.h"
 #include "ops/ops.h"
 #include "plan/iteration_input.h"
@@ -57,7 +57,7 @@ class Executor {
  public:
   // All arguments outlive the executor. Errors: kResourceExhausted.
   static Result<std::unique_ptr<Executor>> Create(Device* device, Ops* ops, const Decoder* decoder,
-                                                  const TieredCache* kv, const ExecutorOptions& options);
+                                                  const KvMemory* kv, const ExecutorOptions& options);
   ~Executor();
 
   // Forgets a cohort in flight and the token that it is at (the plan drops it, or one of its requests was

@@ -20,7 +20,7 @@ size_t SlotOf(int64_t layer) {
 
 }  // namespace
 
-KvTransit::KvTransit(Device* device, Ops* ops, const TieredCache* kv)
+KvTransit::KvTransit(Device* device, Ops* ops, const KvMemory* kv)
     : ops_(ops), kv_(kv), shape_(kv->layout(Tier::kGpu).shape), appended_(device->CreateEvent()) {
   for (size_t slot = 0; slot < 2; ++slot) {
     in_[slot] = device->CreateEvent();
@@ -33,7 +33,7 @@ size_t KvTransit::BytesFor(const KvShape& shape, int64_t max_tokens) {
   return 2 * static_cast<size_t>(BlocksWithin(shape, max_tokens)) * shape.BlockBytes();
 }
 
-Result<std::unique_ptr<KvTransit>> KvTransit::Create(Device* device, Ops* ops, const TieredCache* kv,
+Result<std::unique_ptr<KvTransit>> KvTransit::Create(Device* device, Ops* ops, const KvMemory* kv,
                                                      int64_t max_tokens) {
   auto transit = std::unique_ptr<KvTransit>(new KvTransit(device, ops, kv));
   transit->max_blocks_ = BlocksWithin(transit->shape_, max_tokens);

@@ -16,7 +16,7 @@
 #include "base/result.h"
 #include "device/device.h"
 #include "execute/iteration_stamps.h"
-#include "kv/tiered_cache.h"
+#include "kv/kv_memory.h"
 #include "ops/ops.h"
 #include "plan/iteration_plan.h"
 
@@ -27,7 +27,7 @@ class KvTransit {
  public:
   // Room for the contexts of all chunks of an iteration: max_tokens, each context rounded up to blocks. All
   // arguments outlive it. Errors: kResourceExhausted.
-  static Result<std::unique_ptr<KvTransit>> Create(Device* device, Ops* ops, const TieredCache* kv,
+  static Result<std::unique_ptr<KvTransit>> Create(Device* device, Ops* ops, const KvMemory* kv,
                                                    int64_t max_tokens);
   static size_t BytesFor(const KvShape& shape, int64_t max_tokens);
 
@@ -62,11 +62,11 @@ class KvTransit {
     int64_t first_block_out = 0;  // that holds a token of this one
   };
 
-  KvTransit(Device* device, Ops* ops, const TieredCache* kv);
+  KvTransit(Device* device, Ops* ops, const KvMemory* kv);
   void CopyIn(int64_t layer, Stream& copy_stream);
 
   Ops* ops_;
-  const TieredCache* kv_;
+  const KvMemory* kv_;
   KvShape shape_;
   int64_t max_blocks_ = 0;
   std::array<Buffer, 2> slots_;

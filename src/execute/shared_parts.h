@@ -5,7 +5,7 @@
 #include "device/device.h"
 #include "execute/lanes.h"
 #include "execute/logits_stage.h"
-#include "kv/tiered_cache.h"
+#include "kv/kv_memory.h"
 #include "model/decoder.h"
 #include "ops/ops.h"
 
@@ -16,7 +16,7 @@ struct SharedParts {
   Device* device = nullptr;
   Ops* ops = nullptr;
   const Decoder* decoder = nullptr;
-  const TieredCache* kv = nullptr;
+  const KvMemory* kv = nullptr;
   Lanes* lanes = nullptr;
   LogitsStage* logits_stage = nullptr;
   CpuAttention* cpu_attention = nullptr;  // null without a cpu tier

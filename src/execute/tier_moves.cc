@@ -1,36 +1,23 @@
 #include "execute/tier_moves.h"
 
-#include <algorithm>
+#include "kv/kv_move_copy.h"
 
 namespace tandem {
 
-TierMoves::TierMoves(Device* device, Ops* ops, const TieredCache* kv, int64_t num_layers)
-    : ops_(ops), kv_(kv) {
+TierMoves::TierMoves(Device* device, Ops* ops, const KvMemory* kv, int64_t num_layers) : ops_(ops), kv_(kv) {
   for (int64_t layer = 0; layer < num_layers; ++layer) moved_.push_back(device->CreateEvent());
-}
-
-void TierMoves::CopyLayer(int64_t layer, const BlockMove& move, Stream& copy_stream) {
-  const bool to_cpu = move.to == Tier::kCpu;
-  ops_->CopyKv(copy_stream, {.gpu = kv_->LayerView(Tier::kGpu, layer),
-                             .cpu = kv_->LayerView(Tier::kCpu, layer),
-                             .gpu_blocks = to_cpu ? move.source_blocks : move.destination_blocks,
-                             .cpu_blocks = to_cpu ? move.destination_blocks : move.source_blocks,
-                             .to_cpu = to_cpu});
 }
 
 void TierMoves::Begin(std::span<const BlockMove> moves, Stream& copy_stream) {
   if (moves.empty()) return;
   const StreamRange range(copy_stream, "moves between tiers");
   any_ = true;
-  for (auto first = moves.begin(); first != moves.end();) {
-    const auto turn =
-        std::find_if(first, moves.end(), [&](const BlockMove& move) { return move.to != first->to; });
-    for (size_t layer = 0; layer < moved_.size(); ++layer) {
-      for (auto move = first; move != turn; ++move)
-        CopyLayer(static_cast<int64_t>(layer), *move, copy_stream);
-      copy_stream.Record(*moved_[layer]);
-    }
-    first = turn;
+  std::vector<KvMoveCopy> copies;
+  copies.reserve(moves.size());
+  for (const BlockMove& move : moves) copies.emplace_back(kv_, move);
+  for (size_t layer = 0; layer < moved_.size(); ++layer) {
+    for (KvMoveCopy& copy : copies) copy.CopyLayer(static_cast<int64_t>(layer), *ops_, copy_stream);
+    copy_stream.Record(*moved_[layer]);
   }
 }
 

@@ -1,7 +1,7 @@
 // Moves of whole sequences between the tiers, layer by layer, beside the iteration that they belong to.
 //
-//   copy stream      out 0 | out 1 | ... | in 0 | in 1 | ...
-//   compute stream   ..........[0] layer 0 .........[1] layer 1
+//   copy stream      moves of 0 | moves of 1 | ...
+//   compute stream   ...........[0] layer 0 ..[1] layer 1
 //
 // [i]: the compute stream goes on to layer i once its copies are done. So a moved sequence may decode in its
 // new tier, and the blocks that it left may be written by others, in the same iteration.
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "device/device.h"
-#include "kv/tiered_cache.h"
+#include "kv/kv_memory.h"
 #include "ops/ops.h"
 #include "plan/block_move.h"
 
@@ -23,10 +23,10 @@ namespace tandem {
 class TierMoves {
  public:
   // All outlive it.
-  TierMoves(Device* device, Ops* ops, const TieredCache* kv, int64_t num_layers);
+  TierMoves(Device* device, Ops* ops, const KvMemory* kv, int64_t num_layers);
 
-  // Enqueues the copies, in the order given: neighbours of one direction go together, layer by layer, so that
-  // the next ones may write the blocks that these have left.
+  // Enqueues the copies, layer by layer, and of each layer in the order given: a move may write the blocks
+  // that one before it has left.
   void Begin(std::span<const BlockMove> moves, Stream& copy_stream);
   // Whether Begin has had anything to do since the last End.
   bool any() const { return any_; }
@@ -35,10 +35,8 @@ class TierMoves {
   void End() { any_ = false; }
 
  private:
-  void CopyLayer(int64_t layer, const BlockMove& move, Stream& copy_stream);
-
   Ops* ops_;
-  const TieredCache* kv_;
+  const KvMemory* kv_;
   std::vector<std::unique_ptr<Event>> moved_;  // one a layer
   bool any_ = false;
 };

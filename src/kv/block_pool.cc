@@ -17,7 +17,7 @@ constexpr int64_t kPlentyPercent = 10;
 }  // namespace
 
 BlockPool::BlockPool(int64_t num_blocks)
-    : in_use_(static_cast<size_t>(num_blocks), false),
+    : references_(static_cast<size_t>(num_blocks), 0),
       num_free_(num_blocks),
       run_length_(static_cast<size_t>(num_blocks)),
       next_(static_cast<size_t>(num_blocks)),
@@ -89,7 +89,7 @@ void BlockPool::Take(int32_t run, int32_t skip, int32_t count, std::vector<int32
   if (skip > 0) AddRun(run, skip);
   const int32_t first = run + skip;
   for (int32_t block = first; block < first + count; ++block) {
-    in_use_[static_cast<size_t>(block)] = true;
+    references_[static_cast<size_t>(block)] = 1;
     blocks->push_back(block);
   }
   if (skip + count < length) AddRun(first + count, length - skip - count);
@@ -117,34 +117,49 @@ bool BlockPool::Allocate(int64_t count, std::vector<int32_t>* blocks) {
   return true;
 }
 
+void BlockPool::Share(std::span<const int32_t> blocks) {
+  for (const int32_t block : blocks) {
+    TANDEM_CHECK(block >= 0 && block < num_blocks() && !IsFree(block), "block {} is shared but not in use",
+                 block);
+    ++references_[static_cast<size_t>(block)];
+  }
+}
+
+bool BlockPool::DropReference(int32_t block) {
+  TANDEM_CHECK(block >= 0 && block < num_blocks() && !IsFree(block), "block {} is freed but not in use",
+               block);
+  return --references_[static_cast<size_t>(block)] == 0;
+}
+
 void BlockPool::Free(const std::vector<int32_t>& blocks) {
   for (size_t begin = 0; begin < blocks.size();) {
+    // Neighbours that become free together go back as one run.
     size_t end = begin;
+    bool freed = false;
     do {
-      const int32_t block = blocks[end];
-      TANDEM_CHECK(block >= 0 && block < num_blocks() && in_use_[static_cast<size_t>(block)],
-                   "block {} is freed but not in use", block);
-      in_use_[static_cast<size_t>(block)] = false;
+      freed = DropReference(blocks[end]);
       ++end;
-    } while (end < blocks.size() && blocks[end] == blocks[end - 1] + 1);
-
-    int32_t run = blocks[begin];
-    auto length = static_cast<int32_t>(end - begin);
-    num_free_ += length;
-    if (IsFree(int64_t{run} + length)) {
-      const int32_t behind = run + length;
-      length += length_at(behind);
-      RemoveRun(behind);
-    }
-    if (IsFree(int64_t{run} - 1)) {
-      const int32_t before = length_at(run - 1);
-      run -= before;
-      length += before;
-      RemoveRun(run);
-    }
-    AddRun(run, length);
+    } while (freed && end < blocks.size() && blocks[end] == blocks[end - 1] + 1);
+    const size_t length = end - begin - (freed ? 0 : 1);
+    if (length > 0) AddFreed(blocks[begin], static_cast<int32_t>(length));
     begin = end;
   }
+}
+
+void BlockPool::AddFreed(int32_t run, int32_t length) {
+  num_free_ += length;
+  if (IsFree(int64_t{run} + length)) {
+    const int32_t behind = run + length;
+    length += length_at(behind);
+    RemoveRun(behind);
+  }
+  if (IsFree(int64_t{run} - 1)) {
+    const int32_t before = length_at(run - 1);
+    run -= before;
+    length += before;
+    RemoveRun(run);
+  }
+  AddRun(run, length);
 }
 
 }  // namespace tandem

@@ -1,9 +1,10 @@
-// The books of one tier: which blocks are free.
+// The books of one tier: which blocks are free, and how many hold those that are not.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 namespace tandem {
@@ -14,19 +15,28 @@ namespace tandem {
 // Free blocks are kept as maximal runs, in lists by length, so that a run is found, split and joined in
 // constant time whatever the number of blocks. While there is plenty, an allocation leaves room before and
 // behind itself, for sequences to grow into; later it takes the run that fits best.
+//
+// A block in use counts its references: one when it is allocated, one more for everyone that it is shared
+// with.
 class BlockPool {
  public:
   // num_blocks: at most kMaxBlocks, all free.
   explicit BlockPool(int64_t num_blocks);
   static constexpr int64_t kMaxBlocks = int64_t{1} << 30;
 
-  int64_t num_blocks() const { return static_cast<int64_t>(in_use_.size()); }
+  int64_t num_blocks() const { return static_cast<int64_t>(references_.size()); }
   int64_t num_free() const { return num_free_; }
+
+  // 0: free.
+  int32_t references(int32_t block) const { return references_[static_cast<size_t>(block)]; }
 
   // Appends count blocks to blocks, or changes nothing and returns false if fewer are free. blocks may hold
   // the blocks of a sequence already: those after its last one are taken first, if they are free.
   bool Allocate(int64_t count, std::vector<int32_t>* blocks);
-  // CHECKs that every block is in use: freeing twice is a broken invariant.
+  // One more reference to each. CHECKs that every block is in use.
+  void Share(std::span<const int32_t> blocks);
+  // One reference less to each; blocks without any are free. CHECKs that every block is in use: freeing twice
+  // is a broken invariant.
   void Free(const std::vector<int32_t>& blocks);
 
  private:
@@ -39,11 +49,15 @@ class BlockPool {
   // The first list whose runs all have at least length blocks.
   static int ListFitting(int64_t length);
   bool IsFree(int64_t block) const {
-    return block >= 0 && block < num_blocks() && !in_use_[static_cast<size_t>(block)];
+    return block >= 0 && block < num_blocks() && references_[static_cast<size_t>(block)] == 0;
   }
   int32_t& length_at(int64_t block) { return run_length_[static_cast<size_t>(block)]; }
+  // True if it was the last one.
+  bool DropReference(int32_t block);
   // Below: runs are named by their first block.
   void AddRun(int32_t run, int32_t length);
+  // Adds a run joined with its free neighbours.
+  void AddFreed(int32_t run, int32_t length);
   void RemoveRun(int32_t run);
   // A run of the first list at or after `list` that has any; -1 if none has.
   int32_t FirstRunFrom(int list) const;
@@ -52,7 +66,7 @@ class BlockPool {
   // Takes count blocks out of the run, leaving its first `skip` ones free.
   void Take(int32_t run, int32_t skip, int32_t count, std::vector<int32_t>* blocks);
 
-  std::vector<bool> in_use_;
+  std::vector<int32_t> references_;  // of each block
   int64_t num_free_ = 0;
   // Of a free run, at its first and at its last block; stale elsewhere.
   std::vector<int32_t> run_length_;

@@ -16,6 +16,8 @@ class CapacityView {
   virtual int64_t free_blocks(Tier tier) const = 0;
   // Blocks that a sequence holds; 0 if none.
   virtual int64_t held_blocks(SequenceId sequence) const = 0;
+  // Blocks that would be free if the sequence gave up all it holds: fewer than it holds where it shares some.
+  virtual int64_t blocks_freed_by(SequenceId sequence) const { return held_blocks(sequence); }
   // Where they are; absent if it holds none.
   virtual std::optional<Tier> tier_of(SequenceId sequence) const = 0;
 

@@ -1,11 +1,13 @@
-// Where the bytes of one tier lie: [part][layer][block][kv head of the part]{K, V}.
+// Where the bytes of one tier lie: [part][layer][block][kv head of the part]{K, V, scales}.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 
 #include "base/kv_layout.h"
+#include "plan/iteration_plan.h"
 
 namespace tandem {
 
@@ -40,6 +42,9 @@ struct TierLayout {
   }
   KvLayerView LayerView(std::byte* memory, int64_t layer) const;
 };
+
+// By tier.
+using TierLayouts = std::array<TierLayout, kNumTiers>;
 
 // The most blocks whose TotalBytes is at most size_bytes. num_blocks of the layout does not matter.
 int64_t MaxBlocksWithin(const TierLayout& layout, int64_t size_bytes);

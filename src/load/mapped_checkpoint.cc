@@ -74,7 +74,7 @@ Status MappedCheckpoint::ReadRows(const std::string& name, int64_t row_begin, in
                      "{}: tensor '{}' has {} rows, {} from row {} were asked for", path_, name, rows,
                      num_rows, row_begin);
   }
-  if (dtype == DType::kI32) {
+  if (!IsFloatType(dtype)) {
     return MakeError(ErrorCode::kInvalidArgument, "{}: tensor '{}' cannot be read as {}", path_, name,
                      DTypeName(dtype));
   }

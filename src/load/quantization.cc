@@ -53,7 +53,7 @@ const BlockFormat& GetBlockFormat(GgmlType type) {
 }
 
 void ConvertElements(GgmlType type, const uint8_t* src, int64_t num_elements, DType dtype, void* dst) {
-  TANDEM_CHECK(dtype != DType::kI32, "conversion to {}", DTypeName(dtype));
+  TANDEM_CHECK(IsFloatType(dtype), "conversion to {}", DTypeName(dtype));
   const BlockFormat& format = GetBlockFormat(type);
   TANDEM_CHECK(num_elements >= 0 && num_elements % format.block_elements == 0, "{} values of {}",
                num_elements, format.name);

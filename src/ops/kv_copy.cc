@@ -25,10 +25,9 @@ void CheckCopyKv(const CopyKvArgs& args) {
   const KvShape& gpu = args.gpu.shape;
   const KvShape& cpu = args.cpu.shape;
   TANDEM_CHECK(
-      gpu.dtype == cpu.dtype && gpu.block_size == cpu.block_size && gpu.num_kv_heads == cpu.num_kv_heads &&
-          gpu.head_dim == cpu.head_dim && gpu.BlockBytes() > 0,
+      gpu == cpu && gpu.BlockBytes() > 0,
       "copy_kv: gpu blocks {} of {} tokens, {} heads of {}; cpu blocks {} of {} tokens, {} heads of {}",
-      DTypeName(gpu.dtype), gpu.block_size, gpu.num_kv_heads, gpu.head_dim, DTypeName(cpu.dtype),
+      KvFormatName(gpu.format), gpu.block_size, gpu.num_kv_heads, gpu.head_dim, KvFormatName(cpu.format),
       cpu.block_size, cpu.num_kv_heads, cpu.head_dim);
   TANDEM_CHECK(PartsOf(args.gpu).num_parts == 1, "copy_kv: the gpu blocks lie in {} parts",
                PartsOf(args.gpu).num_parts);

@@ -12,8 +12,9 @@ namespace tandem {
 // pinned host memory (the cpu tier): gpu_blocks[i] to or from cpu_blocks[i]. Elements arrive in the order of
 // the destination's backend, in host memory that of cpu_attention/kv_block.h.
 //
-// Both views have the same shape. gpu is one part, cpu as many as it has. No block is written twice in a
-// call. The spans are read during the call only, the memory until the stream has run the op.
+// Both views have the same shape and the same format: nothing is converted. gpu is one part, cpu as many as
+// it has. No block is written twice in a call. The spans are read during the call only, the memory until the
+// stream has run the op.
 //
 // What is fast: neighbouring blocks (consecutive numbers in the list), as they move in one piece.
 struct CopyKvArgs {

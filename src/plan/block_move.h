@@ -1,4 +1,4 @@
-// The blocks of a sequence that moves to the other tier.
+// A sequence's way from one tier to the other, in blocks.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,15 @@
 
 namespace tandem {
 
-// As many in the destination as in the source; both in the order of the sequence's tokens.
+// Plain data: what block source_blocks[i] of the one tier holds, of every layer, goes to
+// destination_blocks[i] of tier `to`. As many of one as of the other, in token order.
 struct BlockMove {
   SequenceId sequence = 0;
   Tier to = Tier::kGpu;
   std::vector<int32_t> source_blocks;
   std::vector<int32_t> destination_blocks;
+
+  Tier from() const { return to == Tier::kGpu ? Tier::kCpu : Tier::kGpu; }
 };
 
 }  // namespace tandem

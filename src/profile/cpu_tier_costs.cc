@@ -35,12 +35,12 @@ constexpr int64_t kMaxBytes = int64_t{2} << 30;
 Result<CpuTierProfiler> CpuTierProfiler::Create(const ProfileParts& parts) {
   CpuTierProfiler profiler(parts);
   const ModelConfig& config = parts.decoder->config();
-  const KvShape shape = parts.cache->LayerView(Tier::kCpu, 0).shape;
+  const KvShape shape = parts.memory->LayerView(Tier::kCpu, 0).shape;
   profiler.max_rows_ = std::min(parts.max_rows, kRows.back());
   profiler.num_layers_ = std::min(config.num_layers, kMaxLayers);
   profiler.num_blocks_ =
       std::clamp<int64_t>(kMaxBytes / profiler.num_layers_ / static_cast<int64_t>(shape.BlockBytes()), 1,
-                          parts.cache->total_blocks(Tier::kCpu));
+                          parts.books->total_blocks(Tier::kCpu));
   const auto rows = static_cast<size_t>(profiler.max_rows_);
 
   TANDEM_ASSIGN_OR_RETURN(profiler.qkv_,
@@ -59,7 +59,7 @@ void CpuTierProfiler::TouchBlocks() {
   const int num_threads = parts_.cpu_attention->num_threads();
   parts_.cpu_attention->RunOnWorkers([&](int thread) {
     for (int64_t layer = 0; layer < num_layers_; ++layer) {
-      const KvLayerView kv = parts_.cache->LayerView(Tier::kCpu, layer);
+      const KvLayerView kv = parts_.memory->LayerView(Tier::kCpu, layer);
       for (int64_t block = thread; block < num_blocks_; block += num_threads) {
         for (int64_t head = 0; head < kv.shape.num_kv_heads; ++head)
           std::memset(kv.Head(block, head), 0, kv.shape.HeadBytes());
@@ -72,7 +72,7 @@ void CpuTierProfiler::TouchBlocks() {
 
 std::unique_ptr<DecodePlan> CpuTierProfiler::PlanRows(int64_t rows, int64_t context,
                                                       int64_t first_block) const {
-  const int64_t blocks_a_row = parts_.cache->BlocksFor(context);
+  const int64_t blocks_a_row = parts_.books->BlocksFor(context);
   std::vector<DecodeSequence> sequences;
   for (int64_t row = 0; row < rows; ++row) {
     DecodeSequence& sequence = sequences.emplace_back(DecodeSequence{.context_len = context});
@@ -81,7 +81,7 @@ std::unique_ptr<DecodePlan> CpuTierProfiler::PlanRows(int64_t rows, int64_t cont
               static_cast<int32_t>(first_block + row * blocks_a_row));
   }
   const ModelConfig& config = parts_.decoder->config();
-  const KvLayerView kv = parts_.cache->LayerView(Tier::kCpu, 0);
+  const KvLayerView kv = parts_.memory->LayerView(Tier::kCpu, 0);
   const DecodeShape shape = {.kv = kv.shape,
                              .num_heads = config.num_heads,
                              .sliding_window = config.sliding_window,
@@ -96,7 +96,7 @@ AttentionTask CpuTierProfiler::TaskOf(DecodePlan* plan, int64_t layer, Flag* don
       MatrixView::Dense(qkv_.data(), parts_.decoder->product_dtype(), rows, config.qkv_width());
   AttentionTask task;
   task.plan = plan;
-  task.layer.kv = parts_.cache->LayerView(Tier::kCpu, layer);
+  task.layer.kv = parts_.memory->LayerView(Tier::kCpu, layer);
   task.layer.q = qkv.Columns(0, config.q_width());
   task.layer.k = qkv.Columns(config.q_width(), config.kv_width());
   task.layer.v = qkv.Columns(config.q_width() + config.kv_width(), config.kv_width());
@@ -109,7 +109,7 @@ AttentionTask CpuTierProfiler::TaskOf(DecodePlan* plan, int64_t layer, Flag* don
 
 double CpuTierProfiler::AttendUs(int64_t rows, int64_t context) {
   const int64_t layer = num_runs_ % num_layers_;
-  const int64_t num_blocks = rows * parts_.cache->BlocksFor(context);
+  const int64_t num_blocks = rows * parts_.books->BlocksFor(context);
   const int64_t num_places = num_blocks_ / num_blocks;
   TANDEM_CHECK(num_places >= 1, "cpu attention: {} rows in {} blocks, there are {}", rows, num_blocks,
                num_blocks_);
@@ -136,7 +136,7 @@ double CpuTierProfiler::AttendUs(int64_t rows, int64_t context) {
 }
 
 Result<std::vector<CostLine>> CpuTierProfiler::MeasureAttention(double share, CostSampler* sampler) {
-  const int64_t block_size = parts_.cache->block_size();
+  const int64_t block_size = parts_.books->block_size();
   std::vector<CostLine> lines;
   int64_t num_points = 0;
   for (const int64_t rows : kRows) {
@@ -202,7 +202,7 @@ Result<std::vector<CostPoint>> CpuTierProfiler::MeasureExchange(double share, Co
 
 Result<std::vector<CostPoint>> CpuTierProfiler::MeasureSwap(double share, CostSampler* sampler) {
   TANDEM_ASSIGN_OR_RETURN(StreamTimer timer, StreamTimer::Create(parts_.device, parts_.copy));
-  const int64_t max_blocks = std::min(parts_.cache->total_blocks(Tier::kGpu), num_blocks_);
+  const int64_t max_blocks = std::min(parts_.books->total_blocks(Tier::kGpu), num_blocks_);
   std::vector<int64_t> counts;
   for (const int64_t blocks : kSwapBlocks) {
     if (blocks <= max_blocks) counts.push_back(blocks);
@@ -212,7 +212,7 @@ Result<std::vector<CostPoint>> CpuTierProfiler::MeasureSwap(double share, CostSa
   std::iota(blocks.begin(), blocks.end(), 0);
   std::vector<CostPoint> points;
   for (const int64_t count : counts) {
-    if (!points.empty() && !sampler->HasTimeFor(2 * static_cast<double>(count * parts_.cache->block_size()) /
+    if (!points.empty() && !sampler->HasTimeFor(2 * static_cast<double>(count * parts_.books->block_size()) /
                                                 static_cast<double>(points.back().count))) {
       break;
     }
@@ -223,8 +223,8 @@ Result<std::vector<CostPoint>> CpuTierProfiler::MeasureSwap(double share, CostSa
         const int64_t layer = num_runs_++ % num_layers_;
         return timer.TimeUs([&] {
           static_cast<void>(
-              parts_.ops->CopyKv(*parts_.copy, {.gpu = parts_.cache->LayerView(Tier::kGpu, layer),
-                                                .cpu = parts_.cache->LayerView(Tier::kCpu, layer),
+              parts_.ops->CopyKv(*parts_.copy, {.gpu = parts_.memory->LayerView(Tier::kGpu, layer),
+                                                .cpu = parts_.memory->LayerView(Tier::kCpu, layer),
                                                 .gpu_blocks = chosen,
                                                 .cpu_blocks = chosen,
                                                 .to_cpu = to_cpu}));
@@ -232,7 +232,7 @@ Result<std::vector<CostPoint>> CpuTierProfiler::MeasureSwap(double share, CostSa
       });
       slower_us = std::max(slower_us, us);
     }
-    points.push_back({count * parts_.cache->block_size(), slower_us});
+    points.push_back({count * parts_.books->block_size(), slower_us});
   }
   return points;
 }

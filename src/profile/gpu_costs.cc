@@ -46,7 +46,7 @@ std::vector<int64_t> UpTo(int64_t limit, const std::array<int64_t, kSize>& value
 }
 
 int64_t GpuTokens(const ProfileParts& parts) {
-  return parts.cache->total_blocks(Tier::kGpu) * parts.cache->block_size();
+  return parts.books->total_blocks(Tier::kGpu) * parts.books->block_size();
 }
 
 std::vector<int32_t> ConsecutiveBlocks(int64_t first, int64_t count) {
@@ -67,12 +67,12 @@ void FillActivations(const ProfileParts& parts) {
 // first time takes milliseconds.
 void FillGpuTier(const ProfileParts& parts, int64_t num_layers, int64_t num_tokens) {
   const int64_t num_blocks =
-      std::min(parts.cache->total_blocks(Tier::kGpu), parts.cache->BlocksFor(num_tokens));
+      std::min(parts.books->total_blocks(Tier::kGpu), parts.books->BlocksFor(num_tokens));
   for (int64_t layer = 0; layer < std::min(num_layers, parts.decoder->config().num_layers); ++layer) {
-    const KvLayerView kv = parts.cache->LayerView(Tier::kGpu, layer);
+    const KvLayerView kv = parts.memory->LayerView(Tier::kGpu, layer);
     const int64_t num_rows = 2 * num_blocks * kv.shape.num_kv_heads * kv.shape.block_size;
     parts.ops->FillRandom(*parts.compute,
-                          MatrixView::Dense(kv.data, kv.shape.dtype, num_rows, kv.shape.head_dim),
+                          MatrixView::Dense(kv.data, kv.shape.plain_dtype(), num_rows, kv.shape.head_dim),
                           static_cast<uint64_t>(layer), 1.0F);
   }
   parts.compute->Synchronize();
@@ -126,7 +126,7 @@ double MeasureAttention(const ProfileParts& parts, const AttentionBatch& batch, 
   const int64_t num_layers = std::min(kLayersPerRun, parts.decoder->config().num_layers);
   const auto attend = [&] {
     for (int64_t layer = 0; layer < num_layers; ++layer) {
-      parts.decoder->Attend(*parts.compute, *parts.plan, parts.cache->LayerView(Tier::kGpu, layer), 0,
+      parts.decoder->Attend(*parts.compute, *parts.plan, parts.memory->LayerView(Tier::kGpu, layer), 0,
                             batch.num_rows, rows);
     }
   };
@@ -169,7 +169,7 @@ Result<std::vector<CostPoint>> MeasureLinear(const ProfileParts& parts, double s
     const auto pass = [&] {
       for (int64_t i = 0; i < layers_per_run; ++i) {
         const int64_t layer = next_layer++ % num_layers;
-        const KvRows all = {.num_rows = count, .kv = parts.cache->LayerView(Tier::kGpu, layer)};
+        const KvRows all = {.num_rows = count, .kv = parts.memory->LayerView(Tier::kGpu, layer)};
         parts.decoder->PreProjection(*parts.compute, layer, {all}, &batch);
         parts.decoder->PostProjection(*parts.compute, layer, &batch);
       }
@@ -187,7 +187,7 @@ Result<std::vector<CostLine>> MeasureGpuDecodeAttention(const ProfileParts& part
                                                         CostSampler* sampler) {
   TANDEM_ASSIGN_OR_RETURN(StreamTimer timer, StreamTimer::Create(parts.device, parts.compute));
   const int64_t max_tokens = std::min(GpuTokens(parts), kMaxDecodeTokens);
-  const int64_t block_size = parts.cache->block_size();
+  const int64_t block_size = parts.books->block_size();
   std::vector<CostLine> lines;
   int64_t num_points = 0;
   for (const int64_t rows : UpTo(std::min(parts.max_rows, kDecodeRows.back()), kDecodeRows)) {
@@ -204,7 +204,7 @@ Result<std::vector<CostLine>> MeasureGpuDecodeAttention(const ProfileParts& part
     AttentionBatch batch;
     batch.num_rows = line.rows;
     const int64_t context = count / line.rows;
-    const int64_t num_blocks = parts.cache->BlocksFor(context);
+    const int64_t num_blocks = parts.books->BlocksFor(context);
     for (int64_t row = 0; row < line.rows; ++row) {
       batch.sequences.push_back({.row_begin = row,
                                  .num_rows = 1,
@@ -248,7 +248,7 @@ Result<std::vector<CostLine>> MeasurePrefillAttention(const ProfileParts& parts,
     batch.sequences.push_back({.row_begin = 0,
                                .num_rows = line.rows,
                                .context_len = count,
-                               .block_table = ConsecutiveBlocks(0, parts.cache->BlocksFor(count))});
+                               .block_table = ConsecutiveBlocks(0, parts.books->BlocksFor(count))});
     return MeasureAttention(parts, batch, &timer, sampler);
   };
   sampler->MeasureLines(growth, measure, &lines);

@@ -6,7 +6,8 @@
 #include "cpu_attention/cpu_attention.h"
 #include "device/device.h"
 #include "execute/logits_stage.h"
-#include "kv/tiered_cache.h"
+#include "kv/kv_books.h"
+#include "kv/kv_memory.h"
 #include "model/decoder.h"
 #include "model/row_batch.h"
 #include "ops/ops.h"
@@ -19,7 +20,8 @@ struct ProfileParts {
   Device* device = nullptr;
   Ops* ops = nullptr;
   const Decoder* decoder = nullptr;
-  const TieredCache* cache = nullptr;
+  const KvBooks* books = nullptr;
+  KvMemory* memory = nullptr;
   CpuAttention* cpu_attention = nullptr;  // null: the cpu tier is not measured
   Stream* compute = nullptr;
   Stream* copy = nullptr;

@@ -75,7 +75,7 @@ ProfileKey MakeProfileKey(const ProfileParts& parts, int64_t sm_limit) {
 }
 
 ProfileCoverage MakeProfileCoverage(const ProfileParts& parts) {
-  const auto tokens = [&](Tier tier) { return parts.cache->total_blocks(tier) * parts.cache->block_size(); };
+  const auto tokens = [&](Tier tier) { return parts.books->total_blocks(tier) * parts.books->block_size(); };
   return {.max_rows = parts.max_rows,
           .max_context = parts.max_context,
           .gpu_kv_tokens = tokens(Tier::kGpu),

@@ -37,19 +37,20 @@ class ProfilerTest : public testing::Test {
             {.dtype = DType::kF32, .max_model_len = kMaxContext, .seed = 7, .show_progress = false})
             .value(),
         ops_.get());
-    cache_ = TieredCache::Create(device_.get(), {.num_layers = config.num_layers,
-                                                 .shape = {.dtype = DType::kF32,
-                                                           .num_kv_heads = config.num_kv_heads,
-                                                           .head_dim = config.head_dim},
-                                                 .gpu_blocks = gpu_blocks,
-                                                 .cpu_blocks = cpu_blocks,
-                                                 .cpu_parts = cpu_parts})
-                 .value();
+    const KvShape shape = {.format = KvFormat::Plain(DType::kF32),
+                           .num_kv_heads = config.num_kv_heads,
+                           .head_dim = config.head_dim};
+    const KvCacheOptions cache = {.num_layers = config.num_layers,
+                                  .gpu = {.shape = shape, .num_blocks = gpu_blocks},
+                                  .cpu = {.shape = shape, .num_blocks = cpu_blocks},
+                                  .cpu_parts = cpu_parts};
+    memory_ = KvMemory::Create(device_.get(), cache.Layouts()).value();
+    books_ = KvBooks::Create(shape.block_size, {gpu_blocks, cpu_blocks}).value();
     rows_ = RowBuffers::Allocate(device_.get(), *decoder_, kMaxRows).value();
     plan_ = ops_->CreateAttentionPlan({.max_rows = kMaxRows,
                                        .max_sequences = kMaxRows,
                                        .max_blocks = gpu_blocks,
-                                       .kv = cache_->LayerView(Tier::kGpu, 0).shape,
+                                       .kv = shape,
                                        .num_heads = config.num_heads})
                 .value();
     logits_ = LogitsStage::Create(device_.get(), decoder_.get(), ops_.get(), kMaxRows, 8).value();
@@ -62,8 +63,9 @@ class ProfilerTest : public testing::Test {
     return {.device = device_.get(),
             .ops = ops_.get(),
             .decoder = decoder_.get(),
-            .cache = cache_.get(),
-            .cpu_attention = cache_->total_blocks(Tier::kCpu) > 0 ? cpu_attention_.get() : nullptr,
+            .books = books_.get(),
+            .memory = memory_.get(),
+            .cpu_attention = books_->total_blocks(Tier::kCpu) > 0 ? cpu_attention_.get() : nullptr,
             .compute = compute_.get(),
             .copy = copy_.get(),
             .rows = &rows_,
@@ -76,7 +78,8 @@ class ProfilerTest : public testing::Test {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Decoder> decoder_;
-  std::unique_ptr<TieredCache> cache_;
+  std::unique_ptr<KvMemory> memory_;
+  std::unique_ptr<KvBooks> books_;
   RowBuffers rows_;
   std::unique_ptr<AttentionPlan> plan_;
   std::unique_ptr<LogitsStage> logits_;

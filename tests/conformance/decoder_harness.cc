@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "execute/int_inputs.h"
+#include "kv/kv_cache_options.h"
 #include "model/dummy_weights.h"
 #include "plan/plan_printer.h"
 #include "plan/plan_validator.h"
@@ -42,16 +43,16 @@ DecoderHarness::DecoderHarness(const std::string& model_path, const Options& opt
                                 .show_progress = false})
                 .value();
   decoder_ = std::make_unique<Decoder>(config, options.dtype, std::move(weights), ops);
-  cache_ = TieredCache::Create(device, {.num_layers = config.num_layers,
-                                        .shape = {.dtype = options.dtype,
-                                                  .block_size = 32,
-                                                  .num_kv_heads = config.num_kv_heads,
-                                                  .head_dim = config.head_dim},
-                                        .gpu_blocks = options.gpu_blocks,
-                                        .cpu_blocks = options.cpu_blocks,
-                                        .cpu_parts = options.cpu_parts})
-               .value();
-  executor_ = Executor::Create(device, ops, decoder_.get(), cache_.get(),
+  const KvShape shape = {.format = KvFormat::Plain(options.dtype),
+                         .num_kv_heads = config.num_kv_heads,
+                         .head_dim = config.head_dim};
+  const KvCacheOptions cache = {.num_layers = config.num_layers,
+                                .gpu = {.shape = shape, .num_blocks = options.gpu_blocks},
+                                .cpu = {.shape = shape, .num_blocks = options.cpu_blocks},
+                                .cpu_parts = options.cpu_parts};
+  memory_ = KvMemory::Create(device, cache.Layouts()).value();
+  books_ = KvBooks::Create(shape.block_size, {options.gpu_blocks, options.cpu_blocks}).value();
+  executor_ = Executor::Create(device, ops, decoder_.get(), books_.get(), memory_.get(),
                                {.max_rows = options.max_rows,
                                 .cpu_attention = {.num_threads = options.num_threads},
                                 .max_cpu_rows = options.max_cpu_rows,
@@ -71,7 +72,7 @@ std::vector<float> DecoderHarness::LastLogits(const std::vector<int32_t>& prompt
   constexpr SequenceId kSequence = 1U << 30;
   const auto prompt_len = static_cast<int64_t>(prompt.size());
   const int64_t num_layers = config().num_layers;
-  TANDEM_CHECK(cache_->Reserve(kSequence, Tier::kGpu, prompt_len), "no room for {} tokens", prompt_len);
+  TANDEM_CHECK(books_->Reserve(kSequence, Tier::kGpu, prompt_len), "no room for {} tokens", prompt_len);
   Device* device = backend_.device.get();
   Ops* ops = backend_.ops.get();
   auto stream = device->CreateStream(StreamKind::kCompute, "logits");
@@ -87,8 +88,8 @@ std::vector<float> DecoderHarness::LastLogits(const std::vector<int32_t>& prompt
   IntInputs inputs = IntInputs::Allocate(device, 3 * chunk_size + 1).value();
   const auto plan = ops->CreateAttentionPlan({.max_rows = chunk_size,
                                               .max_sequences = 1,
-                                              .max_blocks = cache_->total_blocks(Tier::kGpu),
-                                              .kv = cache_->LayerView(Tier::kGpu, 0).shape,
+                                              .max_blocks = books_->total_blocks(Tier::kGpu),
+                                              .kv = memory_->layout(Tier::kGpu).shape,
                                               .num_heads = config().num_heads,
                                               .sliding_window = config().sliding_window})
                         .value();
@@ -99,12 +100,12 @@ std::vector<float> DecoderHarness::LastLogits(const std::vector<int32_t>& prompt
     std::vector<int32_t> slots;
     for (int64_t position = start; position < start + num_rows; ++position) {
       positions.push_back(static_cast<int32_t>(position));
-      slots.push_back(cache_->SlotOf(kSequence, position));
+      slots.push_back(books_->SlotToWrite(kSequence, position));
     }
     AttentionBatch batch;
     batch.num_rows = num_rows;
-    const auto& table = cache_->block_table(kSequence);
-    const auto num_blocks = static_cast<std::ptrdiff_t>(cache_->BlocksFor(start + num_rows));
+    const auto& table = books_->block_table(kSequence);
+    const auto num_blocks = static_cast<std::ptrdiff_t>(books_->BlocksFor(start + num_rows));
     batch.sequences.push_back(
         {.row_begin = 0,
          .num_rows = num_rows,
@@ -122,7 +123,7 @@ std::vector<float> DecoderHarness::LastLogits(const std::vector<int32_t>& prompt
     inputs.Upload(*stream);
     decoder_->Embed(*stream, &rows);
     for (int64_t layer = 0; layer < num_layers; ++layer) {
-      const KvLayerView kv = cache_->LayerView(Tier::kGpu, layer);
+      const KvLayerView kv = memory_->LayerView(Tier::kGpu, layer);
       decoder_->PreProjection(*stream, layer, {KvRows{.num_rows = num_rows, .kv = kv}}, &rows);
       decoder_->Attend(*stream, *plan, kv, 0, num_rows, rows);
       decoder_->PostProjection(*stream, layer, &rows);
@@ -136,7 +137,7 @@ std::vector<float> DecoderHarness::LastLogits(const std::vector<int32_t>& prompt
     }
     stream->Synchronize();
   }
-  cache_->Release(kSequence);
+  books_->Release(kSequence);
   return logits;
 }
 
@@ -153,7 +154,7 @@ IterationResult DecoderHarness::Run(const IterationPlan& plan) {
     const auto found = requests_.find(id);
     if (found == requests_.end()) return std::nullopt;
     return PlannedSequence{found->second->num_tokens(), found->second->num_computed_tokens,
-                           cache_->tier_of(id)};
+                           books_->tier_of(id)};
   };
   const Status valid = ValidatePlan(plan, {.num_layers = config().num_layers,
                                            .max_rows = 1 << 20,
@@ -163,9 +164,9 @@ IterationResult DecoderHarness::Run(const IterationPlan& plan) {
   TANDEM_CHECK(valid.ok(), "{}\n{}", valid.error().message, PrintPlan(plan));
   for (const CohortId id : plan.dropped)
     TANDEM_CHECK(DropCohort(id), "CPU attention has stalled with cohort {}", id);
-  executor_->BeginMoves(plan.moves);
+  executor_->BeginMoves(ApplyMoves(plan.moves, books_.get()));
   const auto reserve = [this](SequenceId id, Tier tier) {
-    TANDEM_CHECK(cache_->Reserve(id, tier, request(id).num_tokens()), "no room for sequence {}", id);
+    TANDEM_CHECK(books_->Reserve(id, tier, request(id).num_tokens()), "no room for sequence {}", id);
   };
   for (const PrefillChunk& chunk : plan.main.prefills) reserve(chunk.sequence, chunk.tier);
   for (const DecodeRow& row : plan.main.gpu_decodes) reserve(row.sequence, Tier::kGpu);

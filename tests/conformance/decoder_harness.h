@@ -10,7 +10,8 @@
 
 #include "engine/backend.h"
 #include "execute/executor.h"
-#include "kv/tiered_cache.h"
+#include "kv/kv_books.h"
+#include "kv/kv_memory.h"
 #include "load/checkpoint.h"
 #include "model/decoder.h"
 #include "plan/iteration_plan.h"
@@ -28,7 +29,7 @@ class DecoderHarness {
     int64_t max_rows = 512;
     int64_t gpu_blocks = 64;
     int64_t cpu_blocks = 64;
-    int64_t cpu_parts = 0;  // of the cpu tier, as TieredCacheOptions has it
+    int64_t cpu_parts = 0;  // of the cpu tier, as KvCacheOptions has it
     int num_threads = 2;
     std::chrono::milliseconds stall_timeout{60'000};  // of CPU attention
     std::vector<int64_t> graph_batch_sizes;
@@ -45,7 +46,7 @@ class DecoderHarness {
   static bool HasCuda();
 
   const ModelConfig& config() const { return decoder_->config(); }
-  TieredCache& cache() { return *cache_; }
+  KvBooks& books() { return *books_; }
   Executor& executor() { return *executor_; }
 
   // Logits of the last position, computed in chunks of chunk_size rows; straight through the decoder.
@@ -69,7 +70,8 @@ class DecoderHarness {
  private:
   Backend backend_;
   std::unique_ptr<Decoder> decoder_;
-  std::unique_ptr<TieredCache> cache_;
+  std::unique_ptr<KvMemory> memory_;
+  std::unique_ptr<KvBooks> books_;
   std::unique_ptr<Executor> executor_;
   std::map<SequenceId, std::unique_ptr<Request>> requests_;
   int64_t max_rider_rows_ = 0;

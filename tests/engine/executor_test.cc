@@ -165,7 +165,7 @@ TEST_P(ExecutorTest, DroppedCohortMayEnterAgain) {
 }
 
 TEST_P(ExecutorTest, ChunkedPrefillBesideDecodesAndMovesBack) {
-  harness_.cache().Release(0);
+  harness_.books().Release(0);
   Request& request = harness_.AddRequest(0, PromptOf(0));
   const int64_t prompt_len = request.num_tokens();
   IterationPlan first;
@@ -189,9 +189,9 @@ TEST_P(ExecutorTest, ChunkedPrefillBesideDecodesAndMovesBack) {
     }
   }
   ExpectReferenceTokens();
-  for (SequenceId id = 0; id < kNumSequences; ++id) harness_.cache().Release(id);
-  EXPECT_EQ(harness_.cache().free_blocks(Tier::kGpu), harness_.cache().total_blocks(Tier::kGpu));
-  EXPECT_EQ(harness_.cache().free_blocks(Tier::kCpu), harness_.cache().total_blocks(Tier::kCpu));
+  for (SequenceId id = 0; id < kNumSequences; ++id) harness_.books().Release(id);
+  EXPECT_EQ(harness_.books().free_blocks(Tier::kGpu), harness_.books().total_blocks(Tier::kGpu));
+  EXPECT_EQ(harness_.books().free_blocks(Tier::kCpu), harness_.books().total_blocks(Tier::kCpu));
 }
 
 // The prompts pass through the device to the cpu tier, in chunks that end inside blocks and beside each
@@ -199,10 +199,10 @@ TEST_P(ExecutorTest, ChunkedPrefillBesideDecodesAndMovesBack) {
 TEST_P(ExecutorTest, PrefillToTheCpuTier) {
   const std::vector<SequenceId> moved = {1, 4, 5};
   for (const SequenceId id : moved) {
-    harness_.cache().Release(id);
+    harness_.books().Release(id);
     harness_.AddRequest(id, PromptOf(id));
   }
-  const int64_t gpu_blocks_free = harness_.cache().free_blocks(Tier::kGpu);
+  const int64_t gpu_blocks_free = harness_.books().free_blocks(Tier::kGpu);
   for (int64_t chunk = 7; harness_.request(5).output_tokens.empty(); chunk += 13) {
     IterationPlan plan;
     for (const SequenceId id : moved) {
@@ -221,7 +221,7 @@ TEST_P(ExecutorTest, PrefillToTheCpuTier) {
     }
     plan.main.gpu_decodes.push_back(harness_.NextRow(0));
     harness_.Run(plan);
-    EXPECT_EQ(harness_.cache().free_blocks(Tier::kGpu), gpu_blocks_free);
+    EXPECT_EQ(harness_.books().free_blocks(Tier::kGpu), gpu_blocks_free);
   }
   while (Unfinished(0) || Unfinished(1) || Unfinished(5)) {
     IterationPlan plan;
@@ -238,10 +238,10 @@ TEST_P(ExecutorTest, PrefillToTheCpuTier) {
 // What moves decodes in its new tier in the same iteration, and what it leaves is written by others there.
 TEST_P(ExecutorTest, MovedSequencesDecodeAtOnce) {
   // Fills the gpu tier but for two blocks, so that the moves must hand theirs on.
-  TieredCache& cache = harness_.cache();
+  KvBooks& books = harness_.books();
   constexpr SequenceId kFiller = 99;
-  const int64_t spare_tokens = (cache.free_blocks(Tier::kGpu) - 2) * cache.block_size();
-  ASSERT_TRUE(cache.Reserve(kFiller, Tier::kGpu, spare_tokens));
+  const int64_t spare_tokens = (books.free_blocks(Tier::kGpu) - 2) * books.block_size();
+  ASSERT_TRUE(books.Reserve(kFiller, Tier::kGpu, spare_tokens));
   std::vector<Tier> tiers(kNumSequences, Tier::kGpu);
   for (int iteration = 0; Unfinished(0) || Unfinished(3); ++iteration) {
     IterationPlan plan;
@@ -259,13 +259,13 @@ TEST_P(ExecutorTest, MovedSequencesDecodeAtOnce) {
     harness_.Run(plan);
   }
   ExpectReferenceTokens();
-  EXPECT_EQ(cache.in_flight_blocks(Tier::kGpu), 0);
-  EXPECT_EQ(cache.in_flight_blocks(Tier::kCpu), 0);
+  EXPECT_EQ(books.in_flight_blocks(Tier::kGpu), 0);
+  EXPECT_EQ(books.in_flight_blocks(Tier::kCpu), 0);
 }
 
 // The same where the cpu tier is full: what goes out needs the blocks of what comes in.
 TEST_P(ExecutorTest, MovesFindRoomInEitherOrder) {
-  TieredCache& cache = harness_.cache();
+  KvBooks& books = harness_.books();
   const auto run = [&](std::vector<Move> moves, const std::vector<SequenceId>& on_cpu) {
     IterationPlan plan;
     plan.moves = std::move(moves);
@@ -277,13 +277,13 @@ TEST_P(ExecutorTest, MovesFindRoomInEitherOrder) {
   };
   run({{0, Tier::kCpu}}, {0});
   constexpr SequenceId kFiller = 99;
-  ASSERT_TRUE(cache.Reserve(kFiller, Tier::kCpu, cache.free_blocks(Tier::kCpu) * cache.block_size()));
-  ASSERT_EQ(cache.free_blocks(Tier::kCpu), 0);
-  ASSERT_LE(cache.held_blocks(1), cache.held_blocks(0));
+  ASSERT_TRUE(books.Reserve(kFiller, Tier::kCpu, books.free_blocks(Tier::kCpu) * books.block_size()));
+  ASSERT_EQ(books.free_blocks(Tier::kCpu), 0);
+  ASSERT_LE(books.held_blocks(1), books.held_blocks(0));
   run({{1, Tier::kCpu}, {0, Tier::kGpu}}, {1});
-  EXPECT_EQ(cache.tier_of(0), Tier::kGpu);
-  EXPECT_EQ(cache.tier_of(1), Tier::kCpu);
-  cache.Release(kFiller);
+  EXPECT_EQ(books.tier_of(0), Tier::kGpu);
+  EXPECT_EQ(books.tier_of(1), Tier::kCpu);
+  books.Release(kFiller);
   while (Unfinished(0) || Unfinished(3)) run({}, {1});
   ExpectReferenceTokens();
 }

@@ -108,7 +108,7 @@ TEST_P(RidingStallTest, FailsRidersAndRecovers) {
       if (num_iterations == 0) plan.cohorts.push_back(Ride(2, {5}));
       result = Run(plan);
       EXPECT_FALSE(result.sequences[0].failed);
-      harness_.cache().Release(id);
+      harness_.books().Release(id);
     }
     EXPECT_GT(num_iterations, 1);
     std::vector<SequenceId> failed;

@@ -47,7 +47,7 @@ TEST_P(RidingTest, SeveralCohorts) {
 TEST_P(RidingTest, BesideEverythingElse) {
   MoveToCpu({1, 2, 3});
   for (const SequenceId id : {4, 5}) {
-    harness_.cache().Release(id);
+    harness_.books().Release(id);
     harness_.AddRequest(id, PromptOf(id));
   }
   for (int i = 0; AnyUnfinished(); ++i) {

@@ -101,13 +101,13 @@ class LoopBench {
     options.vocab_size = harness_.config().vocab_size;
     options.max_model_len = 512;
     options.max_num_queued_reqs = 1024;
-    loop_ = std::make_unique<EngineLoop>(options, strategy_.get(), &harness_.cache(), &harness_.executor(),
+    loop_ = std::make_unique<EngineLoop>(options, strategy_.get(), &harness_.books(), &harness_.executor(),
                                          &costs_);
   }
   void DestroyLoop() { loop_.reset(); }
 
   EngineLoop& loop() { return *loop_; }
-  TieredCache& cache() { return harness_.cache(); }
+  KvBooks& books() { return harness_.books(); }
   Executor& executor() { return harness_.executor(); }
   std::unique_ptr<HeldWorkers> HoldWorkers() {
     return std::make_unique<HeldWorkers>(harness_.executor().cpu_attention());
@@ -309,9 +309,9 @@ TEST_P(EngineStallTest, LoopEndsWhileStalled) {
     held.reset();
     while (!bench.executor().CpuTierUsable()) std::this_thread::yield();
     // Only blocks that CPU attention could still have written to are left behind.
-    EXPECT_EQ(bench.cache().free_blocks(Tier::kGpu), kGpuBlocks);
-    for (const Submitted& each : submitted) bench.cache().Release(each.id);
-    EXPECT_EQ(bench.cache().free_blocks(Tier::kCpu), kCpuBlocks);
+    EXPECT_EQ(bench.books().free_blocks(Tier::kGpu), kGpuBlocks);
+    for (const Submitted& each : submitted) bench.books().Release(each.id);
+    EXPECT_EQ(bench.books().free_blocks(Tier::kCpu), kCpuBlocks);
 
     bench.StartLoop();
     for (size_t i = 0; i < specs.size(); ++i) submitted[i] = SubmitTo(bench.loop(), specs[i]);

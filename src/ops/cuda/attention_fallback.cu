@@ -185,15 +185,16 @@ void Launch(CudaStream& stream, const FallbackParams& params) {
 }  // namespace
 
 bool AttentionFallbackSupports(const KvShape& kv, int64_t num_heads) {
-  return kv.dtype != DType::kI32 && kv.head_dim >= 8 && kv.head_dim <= kMaxHeadDim && kv.head_dim % 8 == 0 &&
-         kv.block_size >= 1 && kv.num_kv_heads >= 1 && num_heads >= 1 && num_heads % kv.num_kv_heads == 0;
+  return IsFloatType(kv.plain_dtype()) && kv.head_dim >= 8 && kv.head_dim <= kMaxHeadDim &&
+         kv.head_dim % 8 == 0 && kv.block_size >= 1 && kv.num_kv_heads >= 1 && num_heads >= 1 &&
+         num_heads % kv.num_kv_heads == 0;
 }
 
 void AttentionFallback(CudaStream& stream, const AttentionArgs& args, const int32_t* plan, int num_ctas,
                        FallbackRows rows) {
   const KvShape& kv = args.kv.shape;
   TANDEM_CHECK(AttentionFallbackSupports(kv, args.num_heads), "attention: {} heads, {} kv heads of {} ({})",
-               args.num_heads, kv.num_kv_heads, kv.head_dim, DTypeName(kv.dtype));
+               args.num_heads, kv.num_kv_heads, kv.head_dim, KvFormatName(kv.format));
   TANDEM_CHECK(reinterpret_cast<uintptr_t>(args.kv.data) % 16 == 0, "attention: cache at {}", args.kv.data);
   const PlanOffsets offsets{num_ctas};
   FallbackParams params = {};
@@ -213,9 +214,9 @@ void AttentionFallback(CudaStream& stream, const AttentionArgs& args, const int3
   params.q_is_f32 = args.q.dtype == DType::kF32;
   params.out_is_f32 = args.out.dtype == DType::kF32;
   params.rows = rows;
-  if (kv.dtype == DType::kF32) {
+  if (kv.plain_dtype() == DType::kF32) {
     Launch<float>(stream, params);
-  } else if (kv.dtype == DType::kF16) {
+  } else if (kv.plain_dtype() == DType::kF16) {
     Launch<__half>(stream, params);
   } else {
     Launch<__nv_bfloat16>(stream, params);

@@ -36,7 +36,7 @@ Result<std::unique_ptr<CudaAttentionPlan>> CudaAttentionPlan::Create(Device* dev
   const KvShape& kv = capacity.kv;
   TANDEM_CHECK(AttentionFallbackSupports(kv, capacity.num_heads),
                "attention plan: {} heads, {} kv heads of {} ({})", capacity.num_heads, kv.num_kv_heads,
-               kv.head_dim, DTypeName(kv.dtype));
+               kv.head_dim, KvFormatName(kv.format));
   TANDEM_CHECK(capacity.sliding_window >= 0 && capacity.sliding_window <= std::numeric_limits<int32_t>::max(),
                "attention plan: window {}", capacity.sliding_window);
   std::unique_ptr<CudaAttentionPlan> plan(new CudaAttentionPlan(capacity, target));
@@ -192,30 +192,31 @@ void CudaAttentionPlan::Plan(CudaStream& stream, const AttentionBatch& batch) {
 void CudaAttentionPlan::CheckArgs(const AttentionArgs& args) const {
   const KvShape& shape = args.kv.shape;
   TANDEM_CHECK(
-      shape.dtype == capacity_.kv.dtype && shape.block_size == capacity_.kv.block_size &&
-          shape.num_kv_heads == capacity_.kv.num_kv_heads && shape.head_dim == capacity_.kv.head_dim &&
-          args.num_heads == capacity_.num_heads && args.sliding_window == capacity_.sliding_window,
+      shape == capacity_.kv && args.num_heads == capacity_.num_heads &&
+          args.sliding_window == capacity_.sliding_window,
       "attention: {} heads, {} kv heads of {} ({}), blocks of {}, window {}; planned for {}, {} of {} "
       "({}), {}, {}",
-      args.num_heads, shape.num_kv_heads, shape.head_dim, DTypeName(shape.dtype), shape.block_size,
+      args.num_heads, shape.num_kv_heads, shape.head_dim, KvFormatName(shape.format), shape.block_size,
       args.sliding_window, capacity_.num_heads, capacity_.kv.num_kv_heads, capacity_.kv.head_dim,
-      DTypeName(capacity_.kv.dtype), capacity_.kv.block_size, capacity_.sliding_window);
+      KvFormatName(capacity_.kv.format), capacity_.kv.block_size, capacity_.sliding_window);
   TANDEM_CHECK(args.kv.heads_per_part == 0 || args.kv.heads_per_part == shape.num_kv_heads,
                "attention: {} heads a part", args.kv.heads_per_part);
   TANDEM_CHECK(args.q.cols == args.num_heads * shape.head_dim && args.out.cols == args.q.cols &&
                    args.q.rows >= num_rows_ && args.out.rows >= num_rows_,
                "attention: q [{}, {}], out [{}, {}], {} heads of {}, {} rows", args.q.rows, args.q.cols,
                args.out.rows, args.out.cols, args.num_heads, shape.head_dim, num_rows_);
-  TANDEM_CHECK((args.q.dtype == DType::kF32 || args.q.dtype == shape.dtype) &&
-                   (args.out.dtype == DType::kF32 || args.out.dtype == shape.dtype),
+  const DType cache = shape.plain_dtype();
+  TANDEM_CHECK((args.q.dtype == DType::kF32 || args.q.dtype == cache) &&
+                   (args.out.dtype == DType::kF32 || args.out.dtype == cache),
                "attention: q {}, out {}, cache {}", DTypeName(args.q.dtype), DTypeName(args.out.dtype),
-               DTypeName(shape.dtype));
+               DTypeName(cache));
 }
 
 void CudaAttentionPlan::Run(CudaStream& stream, const AttentionArgs& args) const {
   CheckArgs(args);
   const auto* words = words_.as<const int32_t>();
-  const bool same_dtype = args.q.dtype == args.kv.shape.dtype && args.out.dtype == args.kv.shape.dtype;
+  const DType cache = args.kv.shape.plain_dtype();
+  const bool same_dtype = args.q.dtype == cache && args.out.dtype == cache;
   const bool only_decodes = num_decodes_ == num_sequences_;
   const bool decodes_by_kernel = uses_decode_kernel_ && same_dtype;
   const bool prefills_by_kernel = prefill_ != nullptr && prefills_follow_each_other_ && same_dtype;

@@ -56,7 +56,7 @@ class AttentionProblem {
                    const std::vector<RowsAndContext>& lengths, DType q_dtype)
       : device_(device),
         shape_(shape),
-        kv_{dtype, shape.block_size, shape.num_kv_heads, shape.head_dim},
+        kv_{KvFormat::Plain(dtype), shape.block_size, shape.num_kv_heads, shape.head_dim},
         q_dtype_(q_dtype),
         num_blocks_(5) {
     batch_.num_rows = kFirstRow;
@@ -153,7 +153,7 @@ class AttentionProblem {
   }
 
   void FillCache(uint64_t seed) {
-    cache_ = std::make_unique<CudaMatrix>(device_, kv_.dtype, num_blocks_ * shape_.num_kv_heads,
+    cache_ = std::make_unique<CudaMatrix>(device_, kv_.plain_dtype(), num_blocks_ * shape_.num_kv_heads,
                                           2 * shape_.block_size * shape_.head_dim);
     for (int64_t r = 0; r < cache_->rows(); ++r) {
       std::fill_n(&cache_->At(r, 0), cache_->cols(), std::numeric_limits<float>::quiet_NaN());
@@ -204,7 +204,7 @@ class AttentionProblem {
       for (double& value : want) value /= sum;
       const float* got = out.Row(sequence.row_begin + row) + head * head_dim;
       const double error = RelativeError(got, want.data(), head_dim);
-      if (error <= AttentionTolerance(kv_.dtype)) continue;
+      if (error <= AttentionTolerance(kv_.plain_dtype())) continue;
       int64_t worst = 0;
       for (int64_t d = 0; d < head_dim; ++d) {
         if (!(std::abs(got[d] - want[static_cast<size_t>(d)]) <=

@@ -16,7 +16,7 @@ cudaDataType_t CudaType(DType dtype) {
       return CUDA_R_16F;
     case DType::kBF16:
       return CUDA_R_16BF;
-    case DType::kI32:
+    default:
       break;
   }
   TANDEM_CHECK(false, "linear: matrix of {}", DTypeName(dtype));

@@ -37,7 +37,7 @@ Result<std::unique_ptr<LinearWeight>> CudaLinearWeight::Create(Device* device,
   TANDEM_CHECK(out_features > 0 && in_features > 0, "weight [{}, {}]", out_features, in_features);
   constexpr int kFirstWithBF16 = 80;
   const int capability = CudaTargetOf(*device).compute_capability;
-  if (dtype == DType::kI32 || (dtype == DType::kBF16 && capability < kFirstWithBF16)) {
+  if (!IsFloatType(dtype) || (dtype == DType::kBF16 && capability < kFirstWithBF16)) {
     return MakeError(ErrorCode::kUnsupported, "a GPU of compute capability {}.{} multiplies no {} weights",
                      capability / 10, capability % 10, DTypeName(dtype));
   }

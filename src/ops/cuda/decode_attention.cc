@@ -29,7 +29,7 @@ bool Aligned(const void* data, int64_t row_stride, uintptr_t bytes) {
 
 void Dispatch(CudaStream* stream, const KvShape& kv, int64_t group, const DecodeLaunch& launch,
               const DecodeAttentionParams* params) {
-  const auto run = kv.dtype == DType::kBF16 ? LaunchDecodeAttentionBf16 : LaunchDecodeAttentionFp16;
+  const auto run = kv.plain_dtype() == DType::kBF16 ? LaunchDecodeAttentionBf16 : LaunchDecodeAttentionFp16;
   run(stream, static_cast<int>(kv.head_dim), launch, params, static_cast<int>(group));
 }
 
@@ -38,7 +38,8 @@ void Dispatch(CudaStream* stream, const KvShape& kv, int64_t group, const Decode
 bool DecodeAttentionSupports(const KvShape& kv, int64_t num_heads, const CudaTarget& target) {
   if (target.compute_capability < 80 || kv.block_size != kDecodeTileTokens || kv.num_kv_heads < 1)
     return false;
-  if (kv.dtype != DType::kBF16 && kv.dtype != DType::kF16) return false;
+  const DType cache = kv.plain_dtype();
+  if (cache != DType::kBF16 && cache != DType::kF16) return false;
   if (num_heads < 1 || num_heads % kv.num_kv_heads != 0) return false;
   const int64_t group = num_heads / kv.num_kv_heads;
   if (kv.head_dim == 64 || kv.head_dim == 128) return group <= 2 * kDecodeHeadTile;
@@ -69,9 +70,9 @@ void PrepareDecodeAttention(const KvShape& kv, int64_t num_heads, const DecodeLa
 void DecodeAttention(CudaStream& stream, const AttentionArgs& args, const DecodeLaunch& launch,
                      const int32_t* plan, void* partials, void* counters) {
   const KvShape& kv = args.kv.shape;
-  TANDEM_CHECK(args.q.dtype == kv.dtype && args.out.dtype == kv.dtype,
-               "decode attention: q {}, out {}, cache {}", DTypeName(args.q.dtype), DTypeName(args.out.dtype),
-               DTypeName(kv.dtype));
+  const DType cache = kv.plain_dtype();
+  TANDEM_CHECK(args.q.dtype == cache && args.out.dtype == cache, "decode attention: q {}, out {}, cache {}",
+               DTypeName(args.q.dtype), DTypeName(args.out.dtype), DTypeName(cache));
   TANDEM_CHECK(Aligned(args.q.data, args.q.row_stride, kQAlignment) &&
                    Aligned(args.out.data, args.out.row_stride, kOutAlignment) &&
                    reinterpret_cast<uintptr_t>(args.kv.data) % 16 == 0,

@@ -62,6 +62,7 @@ CopyKvCount KvCopier::Copy(CudaStream& stream, const CopyKvArgs& args) {
   if (args.gpu_blocks.empty()) return count;
   CheckKvShape(args.cpu);
   const KvShape& shape = args.gpu.shape;
+  const DType dtype = shape.plain_dtype();
   const size_t block_bytes = shape.BlockBytes();
   TANDEM_CHECK(block_bytes <= kStagingBytes, "copy_kv: a block of {} bytes, staging for {}", block_bytes,
                kStagingBytes);
@@ -76,7 +77,7 @@ CopyKvCount KvCopier::Copy(CudaStream& stream, const CopyKvArgs& args) {
       .heads_per_part = static_cast<int>(PartsOf(args.cpu).heads_per_part),
       .block_size = static_cast<int>(shape.block_size),
       .tile_tokens = static_cast<int>(KvTileTokens(shape.block_size)),
-      .row_units = static_cast<int>(static_cast<size_t>(shape.head_dim) * DTypeSize(shape.dtype) / 16),
+      .row_units = static_cast<int>(BytesFor(dtype, shape.head_dim) / 16),
   };
   const size_t max_blocks = std::min<size_t>(KvConversion::kMaxBlocks, kStagingBytes / block_bytes);
   stream.Wait(*direction.done);
@@ -86,9 +87,9 @@ CopyKvCount KvCopier::Copy(CudaStream& stream, const CopyKvArgs& args) {
     std::copy_n(args.gpu_blocks.begin() + static_cast<std::ptrdiff_t>(first), num_blocks,
                 std::begin(conversion.gpu_blocks));
     const std::span<const int32_t> cpu_blocks = args.cpu_blocks.subspan(first, num_blocks);
-    if (args.to_cpu) LaunchKvConversion(stream, conversion, shape.dtype, true);
+    if (args.to_cpu) LaunchKvConversion(stream, conversion, dtype, true);
     count += CopyStaged(stream, args.cpu, cpu_blocks, staging, args.to_cpu);
-    if (!args.to_cpu) LaunchKvConversion(stream, conversion, shape.dtype, false);
+    if (!args.to_cpu) LaunchKvConversion(stream, conversion, dtype, false);
   }
   stream.Record(*direction.done);
   return count;

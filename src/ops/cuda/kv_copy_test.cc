@@ -46,10 +46,10 @@ class CudaKvCopyTest : public CudaOpTest {
   std::vector<std::byte> RandomRows(const KvShape& shape, size_t num_blocks) {
     std::vector<std::byte> rows(num_blocks * shape.BlockBytes());
     std::normal_distribution<float> normal;
-    const size_t element_bytes = DTypeSize(shape.dtype);
+    const size_t element_bytes = DTypeSize(shape.plain_dtype());
     for (size_t at = 0; at < rows.size(); at += element_bytes) {
       const float value = normal(random());
-      const uint16_t bits = shape.dtype == DType::kBF16 ? F32ToBF16(value) : F32ToF16(value);
+      const uint16_t bits = shape.plain_dtype() == DType::kBF16 ? F32ToBF16(value) : F32ToF16(value);
       if (element_bytes == 4) {
         std::memcpy(rows.data() + at, &value, 4);
       } else {
@@ -87,7 +87,7 @@ class CudaKvCopyTest : public CudaOpTest {
     for (const int32_t block : blocks) {
       for (int64_t token = 0; token < shape.block_size; ++token, from += 2 * token_bytes) {
         AppendToken(view, static_cast<int32_t>(block * shape.block_size + token), 0, shape.num_kv_heads, from,
-                    from + token_bytes, shape.dtype);
+                    from + token_bytes, shape.plain_dtype());
       }
     }
   }
@@ -114,7 +114,7 @@ class CudaKvCopyTest : public CudaOpTest {
   // wanted_parts parts of the cpu tier, with num_blocks blocks on either side.
   void Check(const KvShape& shape, int64_t num_blocks, int64_t wanted_parts,
              const std::vector<int32_t>& gpu_blocks, const std::vector<int32_t>& cpu_blocks) {
-    SCOPED_TRACE(testing::Message() << DTypeName(shape.dtype) << ", blocks of " << shape.block_size
+    SCOPED_TRACE(testing::Message() << DTypeName(shape.plain_dtype()) << ", blocks of " << shape.block_size
                                     << " tokens, " << shape.num_kv_heads << " heads of " << shape.head_dim
                                     << ", " << wanted_parts << " parts, " << gpu_blocks.size() << " blocks");
     const std::vector<std::byte> rows = RandomRows(shape, gpu_blocks.size());
@@ -178,8 +178,10 @@ TEST_F(CudaKvCopyTest, BlocksArriveAsTheOtherSideReadsThem) {
       for (const int64_t block_size : {32, 16, 48, 64}) {
         for (const int64_t num_parts : {1, 2, 3}) {
           // Five heads on two parts and on three: the last part has gaps.
-          const KvShape shape = {
-              .dtype = dtype, .block_size = block_size, .num_kv_heads = 5, .head_dim = head_dim};
+          const KvShape shape = {.format = KvFormat::Plain(dtype),
+                                 .block_size = block_size,
+                                 .num_kv_heads = 5,
+                                 .head_dim = head_dim};
           Check(shape, 12, num_parts, {7, 2, 3, 11, 0}, {4, 5, 6, 1, 9});
           if (HasFatalFailure()) return;
         }
@@ -193,7 +195,7 @@ TEST_F(CudaKvCopyTest, AnyListOfBlocks) {
     for (const int64_t num_kv_heads : {1, 2, 8}) {
       for (const size_t count : {1, 2, 31, 60}) {
         const KvShape shape = {
-            .dtype = dtype, .block_size = 32, .num_kv_heads = num_kv_heads, .head_dim = 64};
+            .format = KvFormat::Plain(dtype), .block_size = 32, .num_kv_heads = num_kv_heads, .head_dim = 64};
         Check(shape, 64, 2, RandomBlocks(64, count), RandomBlocks(64, count));
         Check(shape, 64, 1, RandomBlocks(64, count), Range(3, count));
         if (HasFatalFailure()) return;
@@ -204,18 +206,21 @@ TEST_F(CudaKvCopyTest, AnyListOfBlocks) {
 
 TEST_F(CudaKvCopyTest, MoreThanTheStagingMemoryHolds) {
   // By bytes: 128 KiB a block.
-  const KvShape large = {.dtype = DType::kBF16, .block_size = 32, .num_kv_heads = 8, .head_dim = 128};
+  const KvShape large = {
+      .format = KvFormat::Plain(DType::kBF16), .block_size = 32, .num_kv_heads = 8, .head_dim = 128};
   ASSERT_GT(200 * large.BlockBytes(), 3 * KvCopier::kStagingBytes);
   Check(large, 220, 2, RandomBlocks(220, 200), RandomBlocks(220, 200));
   Check(large, 220, 1, RandomBlocks(220, 64), Range(10, 64));
   // By the number of blocks: 2 KiB each.
-  const KvShape small = {.dtype = DType::kF16, .block_size = 32, .num_kv_heads = 1, .head_dim = 16};
+  const KvShape small = {
+      .format = KvFormat::Plain(DType::kF16), .block_size = 32, .num_kv_heads = 1, .head_dim = 16};
   const size_t count = 2 * KvConversion::kMaxBlocks + 3;
   Check(small, 1100, 1, RandomBlocks(1100, count), RandomBlocks(1100, count));
 }
 
 TEST_F(CudaKvCopyTest, NeighbouringCpuBlocksMoveInOneCopyForEachPart) {
-  const KvShape shape = {.dtype = DType::kBF16, .block_size = 32, .num_kv_heads = 3, .head_dim = 64};
+  const KvShape shape = {
+      .format = KvFormat::Plain(DType::kBF16), .block_size = 32, .num_kv_heads = 3, .head_dim = 64};
   const Buffer gpu = Allocate(8 * shape.BlockBytes(), MemoryKind::kDevice);
   const Buffer cpu = Allocate(2 * 8 * 2 * shape.HeadBytes(), MemoryKind::kPinned);
   const std::vector<int32_t> gpu_blocks = {7, 0, 5, 2, 4};
@@ -237,7 +242,8 @@ TEST_F(CudaKvCopyTest, NeighbouringCpuBlocksMoveInOneCopyForEachPart) {
 
 // Calls on several streams, both directions at once: staging memory is not shared before it is free.
 TEST_F(CudaKvCopyTest, StreamsDoNotDisturbEachOther) {
-  const KvShape shape = {.dtype = DType::kBF16, .block_size = 32, .num_kv_heads = 8, .head_dim = 128};
+  const KvShape shape = {
+      .format = KvFormat::Plain(DType::kBF16), .block_size = 32, .num_kv_heads = 8, .head_dim = 128};
   constexpr int64_t kBlocks = 160;
   const size_t size_bytes = kBlocks * shape.BlockBytes();
   constexpr int kStreams = 4;

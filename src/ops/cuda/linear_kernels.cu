@@ -75,7 +75,7 @@ void LaunchAddBias(CudaStream& stream, const MatrixView& y, const float* bias) {
       return AddBias<__nv_bfloat16>(stream, y, bias);
     case DType::kF16:
       return AddBias<__half>(stream, y, bias);
-    case DType::kI32:
+    default:
       break;
   }
   TANDEM_CHECK(false, "bias of a {} matrix", DTypeName(y.dtype));

@@ -44,8 +44,9 @@ constexpr int64_t kLongRows = 512;
 constexpr int kSmallTileSharedBytes = 72 * 1024;
 
 const Kernels* FindKernels(const KvShape& kv) {
+  const DType cache = kv.plain_dtype();
   for (const Kernels& kernels : kKernels) {
-    if (kernels.dtype == kv.dtype && kernels.head_dim == kv.head_dim) return &kernels;
+    if (kernels.dtype == cache && kernels.head_dim == kv.head_dim) return &kernels;
   }
   return nullptr;
 }
@@ -68,11 +69,6 @@ PrefillShape ShapeOf(const KvShape& kv, int64_t num_heads, const CudaTarget& tar
   return shape;
 }
 
-bool SameShape(const KvShape& a, const KvShape& b) {
-  return a.dtype == b.dtype && a.block_size == b.block_size && a.num_kv_heads == b.num_kv_heads &&
-         a.head_dim == b.head_dim;
-}
-
 bool Aligned(const void* data) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0;
 }
@@ -82,7 +78,7 @@ bool Aligned(const void* data) {
 bool PrefillAttention::Supports(const KvShape& kv, int64_t num_heads, const CudaTarget& target) {
   return FindKernels(kv) != nullptr && kv.block_size == 32 && kv.num_kv_heads > 0 && num_heads > 0 &&
          num_heads % kv.num_kv_heads == 0 &&
-         target.compute_capability >= (kv.dtype == DType::kBF16 ? 80 : 75);
+         target.compute_capability >= (kv.plain_dtype() == DType::kBF16 ? 80 : 75);
 }
 
 std::string PrefillAttention::Description(const KvShape& kv, const CudaTarget& target) {
@@ -99,7 +95,7 @@ Result<std::unique_ptr<PrefillAttention>> PrefillAttention::Create(Device* devic
                                                                    const CudaTarget& target) {
   TANDEM_CHECK(Supports(capacity.kv, capacity.num_heads, target),
                "prefill attention: {}, {} heads ({} kv) of {}, blocks of {}, compute capability {}",
-               DTypeName(capacity.kv.dtype), capacity.num_heads, capacity.kv.num_kv_heads,
+               KvFormatName(capacity.kv.format), capacity.num_heads, capacity.kv.num_kv_heads,
                capacity.kv.head_dim, capacity.kv.block_size, target.compute_capability);
   const PrefillShape shape = ShapeOf(capacity.kv, capacity.num_heads, target);
   auto plan = std::unique_ptr<PrefillAttention>(new PrefillAttention(capacity, shape));
@@ -111,7 +107,7 @@ Result<std::unique_ptr<PrefillAttention>> PrefillAttention::Create(Device* devic
                           device->Allocate(int_bytes, MemoryKind::kDevice, "the plan of prefill attention"));
   TANDEM_ASSIGN_OR_RETURN(plan->partial_,
                           device->Allocate(partial_heads * static_cast<size_t>(capacity.kv.head_dim) *
-                                               DTypeSize(capacity.kv.dtype),
+                                               DTypeSize(capacity.kv.plain_dtype()),
                                            MemoryKind::kDevice, "partial results of prefill attention"));
   TANDEM_ASSIGN_OR_RETURN(plan->log_sum_exp_,
                           device->Allocate(partial_heads * sizeof(float), MemoryKind::kDevice,
@@ -121,9 +117,9 @@ Result<std::unique_ptr<PrefillAttention>> PrefillAttention::Create(Device* devic
 
 void PrefillAttention::Plan(CudaStream& stream, std::span<const AttentionSequence> sequences,
                             const KvShape& kv, int64_t num_heads, int64_t sliding_window) {
-  TANDEM_CHECK(SameShape(kv, capacity_.kv) && num_heads == capacity_.num_heads && sliding_window >= 0 &&
+  TANDEM_CHECK(kv == capacity_.kv && num_heads == capacity_.num_heads && sliding_window >= 0 &&
                    sliding_window <= std::numeric_limits<int32_t>::max() / 2,
-               "prefill plan: {}, {} heads ({} kv) of {}, window {}", DTypeName(kv.dtype), num_heads,
+               "prefill plan: {}, {} heads ({} kv) of {}, window {}", KvFormatName(kv.format), num_heads,
                kv.num_kv_heads, kv.head_dim, sliding_window);
   TANDEM_CHECK(static_cast<int64_t>(sequences.size()) <= capacity_.max_sequences,
                "prefill plan: {} sequences, room for {}", sequences.size(), capacity_.max_sequences);
@@ -139,16 +135,17 @@ void PrefillAttention::Plan(CudaStream& stream, std::span<const AttentionSequenc
 
 void PrefillAttention::CheckArgs(const AttentionArgs& args) const {
   const KvShape& kv = args.kv.shape;
-  TANDEM_CHECK(SameShape(kv, capacity_.kv) && args.kv.heads_per_part == 0 &&
-                   args.num_heads == capacity_.num_heads && args.sliding_window == shape_.sliding_window,
+  TANDEM_CHECK(kv == capacity_.kv && args.kv.heads_per_part == 0 && args.num_heads == capacity_.num_heads &&
+                   args.sliding_window == shape_.sliding_window,
                "prefill attention: not what was planned: {}, {} heads ({} kv) of {}, window {}",
-               DTypeName(kv.dtype), args.num_heads, kv.num_kv_heads, kv.head_dim, args.sliding_window);
+               KvFormatName(kv.format), args.num_heads, kv.num_kv_heads, kv.head_dim, args.sliding_window);
   const int64_t end_row = plan_.first_row + plan_.num_rows;
   const int64_t cols = args.num_heads * kv.head_dim;
+  const DType cache = kv.plain_dtype();
   TANDEM_CHECK(
-      args.q.dtype == kv.dtype && args.out.dtype == kv.dtype && args.q.cols == cols &&
-          args.out.cols == cols && args.q.rows >= end_row && args.out.rows >= end_row &&
-          args.q.row_stride >= cols && args.out.row_stride == cols,
+      args.q.dtype == cache && args.out.dtype == cache && args.q.cols == cols && args.out.cols == cols &&
+          args.q.rows >= end_row && args.out.rows >= end_row && args.q.row_stride >= cols &&
+          args.out.row_stride == cols,
       "prefill attention: q {} [{}, {}] stride {}, out {} [{}, {}] stride {}, {} heads of {}, {} rows",
       DTypeName(args.q.dtype), args.q.rows, args.q.cols, args.q.row_stride, DTypeName(args.out.dtype),
       args.out.rows, args.out.cols, args.out.row_stride, args.num_heads, kv.head_dim, end_row);
@@ -172,7 +169,7 @@ void PrefillAttention::Run(CudaStream& stream, const AttentionArgs& args) const 
   launch.q = args.q.RowData(plan_.first_row);
   launch.q_row_stride = args.q.row_stride;
   launch.k = args.kv.data;
-  launch.v = static_cast<const std::byte*>(args.kv.data) + kv.HeadBytes() / 2;
+  launch.v = static_cast<const std::byte*>(args.kv.data) + kv.KeyBytes();
   launch.num_rows = static_cast<int32_t>(plan_.num_rows);
   launch.num_heads = static_cast<int32_t>(args.num_heads);
   launch.num_kv_heads = static_cast<int32_t>(kv.num_kv_heads);
@@ -206,7 +203,7 @@ void PrefillAttention::Run(CudaStream& stream, const AttentionArgs& args) const 
   launch.split = plan_.split;
   kernels.launch(stream, launch);
   if (plan_.split) {
-    MergePrefill(stream, {.dtype = kv.dtype,
+    MergePrefill(stream, {.dtype = kv.plain_dtype(),
                           .partial = partial_.data(),
                           .log_sum_exp = log_sum_exp_.as<float>(),
                           .out = out,

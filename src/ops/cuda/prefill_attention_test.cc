@@ -32,9 +32,9 @@ class Problem {
         sequences_(MakeSequences(lengths, first_row)),
         num_rows_(sequences_.back().row_begin + sequences_.back().num_rows + 2),
         num_blocks_(CapacityOf(sequences_, kv, num_heads).max_blocks + 5),
-        qkv_(device, kv.dtype, num_rows_, (num_heads + 2 * kv.num_kv_heads) * kv.head_dim, 8),
-        cache_(device, kv.dtype, num_blocks_ * kv.num_kv_heads, 2 * kv.block_size * kv.head_dim),
-        out_(device, kv.dtype, num_rows_, num_heads * kv.head_dim) {
+        qkv_(device, kv.plain_dtype(), num_rows_, (num_heads + 2 * kv.num_kv_heads) * kv.head_dim, 8),
+        cache_(device, kv.plain_dtype(), num_blocks_ * kv.num_kv_heads, 2 * kv.block_size * kv.head_dim),
+        out_(device, kv.plain_dtype(), num_rows_, num_heads * kv.head_dim) {
     std::vector<int32_t> blocks(static_cast<size_t>(num_blocks_));
     std::iota(blocks.begin(), blocks.end(), 0);
     std::shuffle(blocks.begin(), blocks.end(), random);
@@ -158,7 +158,7 @@ class PrefillAttentionTest : public CudaOpTest, public testing::WithParamInterfa
   void RunBatch(const std::vector<Lengths>& lengths, int64_t sliding_window,
                 const std::vector<int>& sm_counts) {
     const PrefillCase& param = GetParam();
-    const KvShape kv = {param.dtype, kBlockSize, param.heads.num_kv_heads, param.head_dim};
+    const KvShape kv = {KvFormat::Plain(param.dtype), kBlockSize, param.heads.num_kv_heads, param.head_dim};
     auto& cuda_stream = AsCudaStream(stream());
     CudaTarget target = cuda_stream.target();
     if (!PrefillAttention::Supports(kv, param.heads.num_heads, target)) {
@@ -231,7 +231,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, PrefillAttentionTest, testing::ValuesIn(Prefill
 // A plan is renewed and a batch with other sequences runs in the same memory.
 using PrefillPlanReuseTest = CudaOpTest;
 TEST_F(PrefillPlanReuseTest, BatchAfterBatch) {
-  const KvShape kv = {DType::kF16, kBlockSize, 2, 128};
+  const KvShape kv = {KvFormat::Plain(DType::kF16), kBlockSize, 2, 128};
   auto& cuda_stream = AsCudaStream(stream());
   if (!PrefillAttention::Supports(kv, 8, cuda_stream.target())) GTEST_SKIP();
   AttentionCapacity capacity;

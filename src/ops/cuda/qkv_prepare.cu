@@ -224,8 +224,9 @@ void CheckQkvPrepare(const QkvPrepareArgs& args) {
                      (append.kv.heads_per_part == 0 || append.kv.heads_per_part == shape.num_kv_heads),
                  "qkv_prepare: blocks of {}, {} of {} heads a part", shape.block_size,
                  append.kv.heads_per_part, shape.num_kv_heads);
-    TANDEM_CHECK(IsFloatType(shape.dtype) && (args.qkv.dtype == DType::kF32 || args.qkv.dtype == shape.dtype),
-                 "qkv_prepare: qkv {}, cache {}", DTypeName(args.qkv.dtype), DTypeName(shape.dtype));
+    const DType cache = shape.plain_dtype();
+    TANDEM_CHECK(IsFloatType(cache) && (args.qkv.dtype == DType::kF32 || args.qkv.dtype == cache),
+                 "qkv_prepare: qkv {}, cache {}", DTypeName(args.qkv.dtype), DTypeName(cache));
   }
 }
 
@@ -260,7 +261,7 @@ void CudaOps::QkvPrepare(Stream& stream, const QkvPrepareArgs& args) {
                               .kv = append.kv.data};
     kernel_args.num_append_rows += static_cast<int>(append.num_rows);
     kernel_args.block_size = static_cast<int>(append.kv.shape.block_size);
-    cache_dtype = append.kv.shape.dtype;
+    cache_dtype = append.kv.shape.plain_dtype();
     caches_aligned = caches_aligned && IsAligned16(append.kv.data);
   }
   const bool wide = args.head_dim % 16 == 0 && RowsAligned16(args.qkv) && IsAligned16(args.rope_table) &&

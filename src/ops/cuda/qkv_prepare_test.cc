@@ -127,7 +127,7 @@ class CudaQkvPrepareTest : public CudaElementwiseTest {
     for (size_t i = 0; i < caches.size(); ++i) {
       if (args.appends[i].num_rows == 0) continue;
       args.appends[i].kv.data = caches[i].view().data;
-      args.appends[i].kv.shape = {cache_dtype, kBlockSize, shape.num_kv_heads, head_dim};
+      args.appends[i].kv.shape = {KvFormat::Plain(cache_dtype), kBlockSize, shape.num_kv_heads, head_dim};
       args.appends[i].kv.num_blocks = num_blocks;
     }
     ops().QkvPrepare(stream(), args);

@@ -124,10 +124,6 @@ inline bool RowsAligned16(const MatrixView& matrix) {
          static_cast<size_t>(matrix.row_stride) * DTypeSize(matrix.dtype) % 16 == 0;
 }
 
-inline bool IsFloatType(DType dtype) {
-  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
-}
-
 template <typename T>
 struct ElementType {
   using Type = T;
@@ -143,7 +139,7 @@ void WithElementType(DType dtype, Function&& function) {
       return function(ElementType<Bf16>{});
     case DType::kF16:
       return function(ElementType<Fp16>{});
-    case DType::kI32:
+    default:
       break;
   }
   TANDEM_CHECK(false, "{} is no float type", DTypeName(dtype));

@@ -58,10 +58,11 @@ void CheckAttention(const AttentionArgs& args, const HostAttentionPlan& plan) {
                    args.q.rows >= plan.batch().num_rows && args.out.rows >= plan.batch().num_rows,
                "attention: q [{}, {}], out [{}, {}], {} heads of {}, {} rows", args.q.rows, args.q.cols,
                args.out.rows, args.out.cols, args.num_heads, shape.head_dim, plan.batch().num_rows);
-  TANDEM_CHECK((args.q.dtype == DType::kF32 || args.q.dtype == shape.dtype) &&
-                   (args.out.dtype == DType::kF32 || args.out.dtype == shape.dtype),
+  const DType cache = shape.plain_dtype();
+  TANDEM_CHECK((args.q.dtype == DType::kF32 || args.q.dtype == cache) &&
+                   (args.out.dtype == DType::kF32 || args.out.dtype == cache),
                "attention: q {}, out {}, cache {}", DTypeName(args.q.dtype), DTypeName(args.out.dtype),
-               DTypeName(shape.dtype));
+               DTypeName(cache));
   for (const AttentionSequence& sequence : plan.batch().sequences) {
     TANDEM_CHECK(static_cast<int64_t>(sequence.block_table.size()) * shape.block_size >= sequence.context_len,
                  "attention: {} blocks of {} tokens, context {}", sequence.block_table.size(),

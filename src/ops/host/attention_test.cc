@@ -24,7 +24,7 @@ struct Context {
         length(context_len) {
     qkv.Fill(random);
     const int64_t num_blocks = (context_len + shape.block_size - 1) / shape.block_size;
-    kv.shape = {dtype, shape.block_size, shape.num_kv_heads, shape.head_dim};
+    kv.shape = {KvFormat::Plain(dtype), shape.block_size, shape.num_kv_heads, shape.head_dim};
     kv.num_blocks = num_blocks + 3;
     // 0xff bytes are NaNs: what was never written must not reach a result.
     cache.assign(static_cast<size_t>(kv.num_blocks) * kv.shape.BlockBytes(), std::byte{0xff});

@@ -226,7 +226,7 @@ struct AppendCase {
     matrix_bytes = static_cast<size_t>(num_rows * 4 * kHeadDim) * DTypeSize(dtype);
     std::memcpy(apart.view().data, fused.view().data, matrix_bytes);
     std::iota(positions.begin(), positions.end(), 0);
-    kv.shape = {dtype, 16, 1, kHeadDim};
+    kv.shape = {KvFormat::Plain(dtype), 16, 1, kHeadDim};
     kv.num_blocks = 3;
     untouched.assign(static_cast<size_t>(kv.num_blocks) * kv.shape.BlockBytes(), std::byte{0xff});
   }

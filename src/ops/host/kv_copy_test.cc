@@ -51,8 +51,8 @@ class HostKvCopyTest : public testing::Test {
 
   void Check(const KvShape& shape, int64_t num_parts, const std::vector<int32_t>& gpu_blocks,
              const std::vector<int32_t>& cpu_blocks, int64_t num_runs) {
-    SCOPED_TRACE(testing::Message() << DTypeName(shape.dtype) << ", blocks of " << shape.block_size << ", "
-                                    << shape.num_kv_heads << " heads of " << shape.head_dim << ", "
+    SCOPED_TRACE(testing::Message() << DTypeName(shape.plain_dtype()) << ", blocks of " << shape.block_size
+                                    << ", " << shape.num_kv_heads << " heads of " << shape.head_dim << ", "
                                     << num_parts << " parts, " << gpu_blocks.size() << " blocks");
     TestTier gpu(shape, 20, 1);
     TestTier cpu(shape, 30, num_parts);
@@ -84,24 +84,27 @@ class HostKvCopyTest : public testing::Test {
 TEST_F(HostKvCopyTest, BlocksArriveAsTheCpuWritesThem) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     for (const int64_t num_parts : {1, 2, 3}) {
-      const KvShape shape = {.dtype = dtype, .block_size = 32, .num_kv_heads = 3, .head_dim = 48};
+      const KvShape shape = {
+          .format = KvFormat::Plain(dtype), .block_size = 32, .num_kv_heads = 3, .head_dim = 48};
       Check(shape, num_parts, {4, 5, 6, 7}, {10, 11, 12, 13}, 1);
       // Neighbours on one side only do not move together.
       Check(shape, num_parts, {3, 4, 9, 10, 11, 0}, {29, 7, 8, 9, 10, 11}, 4);
       Check(shape, num_parts, {19}, {0}, 1);
-      Check({.dtype = dtype, .block_size = 16, .num_kv_heads = 2, .head_dim = 16}, num_parts, {2, 1, 0},
-            {0, 1, 2}, 3);
+      Check({.format = KvFormat::Plain(dtype), .block_size = 16, .num_kv_heads = 2, .head_dim = 16},
+            num_parts, {2, 1, 0}, {0, 1, 2}, 3);
     }
   }
 }
 
 TEST_F(HostKvCopyTest, NoBlocksNoCopies) {
-  Check({.dtype = DType::kBF16, .block_size = 16, .num_kv_heads = 2, .head_dim = 16}, 2, {}, {}, 0);
+  Check({.format = KvFormat::Plain(DType::kBF16), .block_size = 16, .num_kv_heads = 2, .head_dim = 16}, 2, {},
+        {}, 0);
 }
 
 TEST(HostKvCopyDeathTest, ListsAndViewsMustFit) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
-  const KvShape shape = {.dtype = DType::kBF16, .block_size = 16, .num_kv_heads = 2, .head_dim = 16};
+  const KvShape shape = {
+      .format = KvFormat::Plain(DType::kBF16), .block_size = 16, .num_kv_heads = 2, .head_dim = 16};
   const TestTier gpu(shape, 4, 1);
   const TestTier cpu(shape, 6, 2);
   const std::vector<int32_t> blocks = {0, 5};

@@ -1,0 +1,113 @@
+// The books of the KV cache: which blocks of the two tiers belong to which sequence. No memory: one set of
+// books serves any number of memories (kv/kv_memory.h) in which the same blocks lie.
+//
+// A sequence lives wholly in one tier, except while it moves. Full blocks may belong to several sequences and
+// are immutable then. docs/kv_cache.md says more.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "kv/block_pool.h"
+#include "kv/capacity_view.h"
+#include "plan/block_move.h"
+#include "plan/iteration_plan.h"
+
+namespace tandem {
+
+// Engine thread only.
+class KvBooks : public CapacityView {
+ public:
+  // num_blocks: by tier, at most MaxBlocks each. Errors: kResourceExhausted, with the flag of the tier whose
+  // books do not fit as param. The memory is better allocated before: it refuses sizes that no machine has.
+  static Result<std::unique_ptr<KvBooks>> Create(int64_t block_size,
+                                                 const std::array<int64_t, kNumTiers>& num_blocks);
+  // Slots, which number tokens, have 32 bits.
+  static int64_t MaxBlocks(int64_t block_size);
+
+  int64_t block_size() const override { return block_size_; }
+  int64_t total_blocks(Tier tier) const override { return books(tier).pool.num_blocks(); }
+  int64_t free_blocks(Tier tier) const override { return books(tier).pool.num_free(); }
+  // Blocks that moves under way have yet to let go. Where none is shared, free, held and in-flight blocks are
+  // the total; a shared block counts for everyone that it belongs to.
+  int64_t in_flight_blocks(Tier tier) const { return books(tier).in_flight_blocks; }
+  // During a move: of the tier that the sequence moves to.
+  int64_t held_blocks(SequenceId sequence) const override;
+  // Of the same tier.
+  int64_t blocks_freed_by(SequenceId sequence) const override;
+  std::optional<Tier> tier_of(SequenceId sequence) const override;
+  // Tables and moves under way that a block belongs to; 0: it is free.
+  int32_t references(Tier tier, int32_t block) const { return books(tier).pool.references(block); }
+
+  // Grows the table of a sequence so that it holds num_tokens; a new sequence starts in `tier`. False, and
+  // nothing changed, if the tier has too few free blocks. CHECKs that a known sequence is in `tier`.
+  bool Reserve(SequenceId sequence, Tier tier, int64_t num_tokens);
+  // The new sequence `to` begins with the first num_tokens of `from`, in the same tier and the same blocks.
+  // CHECKs that those are whole blocks, full (num_computed: tokens of `from` whose KV is there), and that
+  // `from` does not move.
+  void ShareBlocks(SequenceId from, SequenceId to, int64_t num_tokens, int64_t num_computed);
+  // Gives up all blocks of a sequence, those of its move too; unknown sequences are ignored.
+  void Release(SequenceId sequence);
+
+  // Empty for unknown sequences. Valid until the next change of this sequence.
+  const std::vector<int32_t>& block_table(SequenceId sequence) const;
+  // block * block_size + offset of the token at position, for its KV to be written. CHECKs that it is
+  // reserved and that its block belongs to no other sequence.
+  int32_t SlotToWrite(SequenceId sequence, int64_t position) const;
+  // The same CHECKs for whoever writes tokens [begin, end) by the block table.
+  void CheckWritable(SequenceId sequence, int64_t begin, int64_t end) const;
+
+  // Reserves blocks in the other tier for all that a sequence holds and switches its table to them: from now
+  // on it is in tier `to` and may grow there. The old blocks stay its own until the move ends; what it shared
+  // is its own copy afterwards. Null, and nothing changed, if the other tier has too few free blocks. CHECKs
+  // that the sequence is in the other tier and does not move yet. The pointer is valid until EndMove,
+  // CancelMove or Release.
+  const BlockMove* BeginMove(SequenceId sequence, Tier to);
+  // Null if the sequence does not move.
+  const BlockMove* move_of(SequenceId sequence) const;
+  // Gives up the old blocks. All copies of them must be enqueued, or be before the next use: whoever reuses
+  // the blocks comes after the copies, on the same stream or behind it. CHECKs that there is a move.
+  void EndMove(SequenceId sequence);
+  // Undoes a move: gives up what the sequence has in tier `to`, also what it grew by there, and its table is
+  // again the one that it had. Its KV there is untouched. CHECKs that there is a move.
+  void CancelMove(SequenceId sequence);
+
+ private:
+  struct TierBooks {
+    BlockPool pool{0};
+    int64_t in_flight_blocks = 0;
+  };
+  struct Table {
+    Tier tier = Tier::kGpu;
+    std::vector<int32_t> blocks;
+    std::unique_ptr<BlockMove> move;  // null: none under way
+  };
+
+  explicit KvBooks(int64_t block_size) : block_size_(block_size) {}
+  const TierBooks& books(Tier tier) const { return tiers_[static_cast<size_t>(tier)]; }
+  TierBooks& books(Tier tier) { return tiers_[static_cast<size_t>(tier)]; }
+  Table& MovingTable(SequenceId sequence);
+  // Gives up the blocks that a table's move holds beside it.
+  void FreeSource(Table* table);
+  // The block that holds the token at position; CHECKs as SlotToWrite.
+  int32_t BlockToWrite(SequenceId sequence, const Table& table, int64_t position) const;
+  const Table& TableOf(SequenceId sequence) const;
+
+  int64_t block_size_;
+  std::array<TierBooks, kNumTiers> tiers_;
+  std::unordered_map<SequenceId, Table> tables_;
+};
+
+// Applies the moves of a plan: in each direction in the order given, out of the gpu tier first, in turns as
+// far as there is room. Returns them in the order in which their copies are to be enqueued: what one leaves
+// may be written by a later one. The old blocks are given up at once, so the copies come before any work that
+// is enqueued for other blocks. CHECKs that all find room once others have left: the plan promised it.
+std::vector<BlockMove> ApplyMoves(const std::vector<Move>& moves, KvBooks* books);
+
+}  // namespace tandem
