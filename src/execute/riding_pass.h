@@ -47,8 +47,6 @@ class RidingPass {
   void SubmitAttention(int64_t boundary);
   // The riders in the order of their rows at each boundary; empty: nobody rides in this iteration.
   std::span<const Rider> riders() const { return riders_; }
-  // Where their tokens end: that of the last layer.
-  int64_t last_boundary() const { return num_layers_ - 1; }
   int64_t RowsAt(int64_t boundary) const { return num_rows_[static_cast<size_t>(boundary + 1)]; }
   // Of all boundaries the most, and the mean, rounded up.
   int64_t MostRows() const;

@@ -109,7 +109,7 @@ std::vector<std::vector<int32_t>> Decode(DecoderHarness* harness, int num_sequen
   while (harness->request(0).output_tokens.size() < num_tokens) {
     IterationPlan plan;
     for (int i = 0; i < num_sequences; ++i)
-      plan.main.gpu_decodes.push_back(harness->NextRow(static_cast<SequenceId>(i)));
+      plan.main.spans.push_back(harness->NextRow(static_cast<SequenceId>(i)));
     harness->Run(plan);
   }
   std::vector<std::vector<int32_t>> tokens;

@@ -8,10 +8,30 @@
 #include "kv/kv_cache_options.h"
 #include "model/dummy_weights.h"
 #include "plan/plan_printer.h"
+#include "plan/plan_testing.h"
 #include "plan/plan_validator.h"
 
 namespace tandem {
-namespace {}  // namespace
+namespace {
+
+SamplingInput SamplingOf(const Request& request) {
+  const SamplingParams& params = request.sampling;
+  return {.temperature = params.temperature,
+          .top_p = params.top_p,
+          .top_k = params.top_k,
+          .min_p = params.min_p,
+          .presence_penalty = params.presence_penalty,
+          .frequency_penalty = params.frequency_penalty,
+          .repetition_penalty = params.repetition_penalty,
+          .seed = request.seed,
+          .num_top_logprobs = params.num_top_logprobs,
+          .num_given_top_logprobs = params.num_prompt_top_logprobs,
+          .prompt_tokens = request.prompt_tokens,
+          .output_tokens = request.output_tokens,
+          .logit_bias = params.logit_bias};
+}
+
+}  // namespace
 
 bool DecoderHarness::HasCuda() {
   EngineOptions options;
@@ -52,7 +72,7 @@ DecoderHarness::DecoderHarness(const std::string& model_path, const Options& opt
                                 .cpu_parts = options.cpu_parts};
   memory_ = KvMemory::Create(device, cache.Layouts()).value();
   books_ = KvBooks::Create(shape.block_size, {options.gpu_blocks, options.cpu_blocks}).value();
-  executor_ = Executor::Create(device, ops, decoder_.get(), books_.get(), memory_.get(),
+  executor_ = Executor::Create(device, ops, decoder_.get(), memory_.get(),
                                {.max_rows = options.max_rows,
                                 .cpu_attention = {.num_threads = options.num_threads},
                                 .max_cpu_rows = options.max_cpu_rows,
@@ -149,12 +169,18 @@ Request& DecoderHarness::AddRequest(SequenceId id, std::vector<int32_t> prompt) 
   return *(requests_[id] = std::move(request));
 }
 
-IterationResult DecoderHarness::Run(const IterationPlan& plan) {
+void DecoderHarness::CheckPlan(const IterationPlan& plan) const {
   const auto find = [this](SequenceId id) -> std::optional<PlannedSequence> {
     const auto found = requests_.find(id);
     if (found == requests_.end()) return std::nullopt;
-    return PlannedSequence{found->second->num_tokens(), found->second->num_computed_tokens,
-                           books_->tier_of(id)};
+    const Request& request = *found->second;
+    std::optional<int64_t> first_logits;
+    if (request.sampling.num_prompt_top_logprobs >= 0 && request.output_tokens.empty()) first_logits = 0;
+    return PlannedSequence{.num_tokens = request.num_tokens(),
+                           .num_computed = request.num_computed_tokens,
+                           .tier = books_->tier_of(id),
+                           .first_logits = first_logits,
+                           .num_drafted = NumDrafted(id)};
   };
   const Status valid = ValidatePlan(plan, {.num_layers = config().num_layers,
                                            .max_rows = 1 << 20,
@@ -162,25 +188,82 @@ IterationResult DecoderHarness::Run(const IterationPlan& plan) {
                                            .in_flight = &in_flight_,
                                            .find_sequence = find});
   TANDEM_CHECK(valid.ok(), "{}\n{}", valid.error().message, PrintPlan(plan));
+}
+
+int64_t DecoderHarness::NumDrafted(SequenceId id) const {
+  const auto found = drafts_.find(id);
+  return found == drafts_.end() ? 0 : static_cast<int64_t>(found->second.size());
+}
+
+RowSpan DecoderHarness::NextDraft(SequenceId id) const {
+  RowSpan span = NextRow(id);
+  span.num_tokens += NumDrafted(id);
+  return span;
+}
+
+SpanInput DecoderHarness::InputOf(const RowSpan& span) const {
+  const Request& request = this->request(span.sequence);
+  SpanInput input;
+  for (int64_t position = span.start; position < span.end(); ++position) {
+    const int64_t drafted = position - request.num_tokens();
+    input.token_ids.push_back(drafted < 0 ? request.TokenAt(position)
+                                          : drafts_.at(span.sequence)[static_cast<size_t>(drafted)]);
+  }
+  input.block_table = books_->block_table(span.sequence);
+  input.block_table.resize(static_cast<size_t>(books_->BlocksFor(span.end())));
+  if (span.num_sampled() == 0) return input;
+  input.sampling = SamplingOf(request);
+  for (int64_t position = request.num_tokens(); position < span.end(); ++position) {
+    input.sampling->output_tokens.push_back(input.token_ids[static_cast<size_t>(position - span.start)]);
+  }
+  for (int64_t next = span.start + span.sampled_from + 1;
+       next < std::min(span.end() + 1, request.num_tokens()); ++next)
+    input.given_tokens.push_back(request.TokenAt(next));
+  return input;
+}
+
+IterationInput DecoderHarness::InputOf(const IterationPlan& plan) {
+  IterationInput input;
+  input.plan = plan;
+  input.moves = ApplyMoves(plan.moves, books_.get());
+  const auto of_spans = [this](const std::vector<RowSpan>& spans) {
+    std::vector<SpanInput> inputs;
+    for (const RowSpan& span : spans) {
+      const int64_t num_tokens = std::max(span.end(), request(span.sequence).num_tokens());
+      TANDEM_CHECK(books_->Reserve(span.sequence, span.tier, num_tokens), "no room for sequence {}",
+                   span.sequence);
+      inputs.push_back(InputOf(span));
+    }
+    return inputs;
+  };
+  input.main = of_spans(plan.main.spans);
+  for (const CohortStep& step : plan.cohorts) {
+    const bool may_end = !step.visits.empty() && step.visits.back().layer == config().num_layers - 1;
+    input.cohorts.push_back(InFlight(step.cohort) == nullptr || may_end ? of_spans(step.rows)
+                                                                        : std::vector<SpanInput>());
+  }
+  return input;
+}
+
+// What is drawn holds as long as the tokens before it are those that were drawn.
+void DecoderHarness::Append(const SequenceResult& result) {
+  Request& request = *requests_.at(result.sequence);
+  request.num_computed_tokens = result.num_computed - NumDrafted(result.sequence);
+  const std::vector<int32_t> drafts = std::exchange(drafts_[result.sequence], {});
+  for (size_t i = 0; i < result.tokens.size(); ++i) {
+    request.output_tokens.push_back(result.tokens[i].token);
+    if (i == drafts.size() || drafts[i] != result.tokens[i].token) break;
+    ++request.num_computed_tokens;
+  }
+}
+
+IterationResult DecoderHarness::Run(const IterationPlan& plan) {
+  CheckPlan(plan);
   for (const CohortId id : plan.dropped)
     TANDEM_CHECK(DropCohort(id), "CPU attention has stalled with cohort {}", id);
-  executor_->BeginMoves(ApplyMoves(plan.moves, books_.get()));
-  const auto reserve = [this](SequenceId id, Tier tier) {
-    TANDEM_CHECK(books_->Reserve(id, tier, request(id).num_tokens()), "no room for sequence {}", id);
-  };
-  for (const PrefillChunk& chunk : plan.main.prefills) reserve(chunk.sequence, chunk.tier);
-  for (const DecodeRow& row : plan.main.gpu_decodes) reserve(row.sequence, Tier::kGpu);
-  for (const DecodeRow& row : plan.main.cpu_decodes) reserve(row.sequence, Tier::kCpu);
-  for (const CohortStep& step : plan.cohorts) {
-    for (const DecodeRow& row : step.rows) reserve(row.sequence, Tier::kCpu);
-  }
-  IterationResult result =
-      executor_->Run(plan, [this](SequenceId id) -> const Request& { return *requests_.at(id); }).value();
+  IterationResult result = executor_->Run(InputOf(plan)).value();
   for (const SequenceResult& sequence : result.sequences) {
-    if (sequence.failed) continue;
-    Request& request = *requests_.at(sequence.sequence);
-    request.num_computed_tokens = sequence.num_computed;
-    if (sequence.token) request.output_tokens.push_back(sequence.token->token);
+    if (!sequence.failed) Append(sequence);
   }
   if (result.stalled) in_flight_.clear();
   for (size_t i = 0; i < plan.cohorts.size() && !result.stalled; ++i) {
@@ -209,8 +292,7 @@ bool DecoderHarness::DropCohort(CohortId id) {
 
 void DecoderHarness::Prefill(SequenceId id) {
   IterationPlan plan;
-  plan.main.prefills.push_back(
-      {.sequence = id, .start = 0, .num_tokens = request(id).num_tokens(), .samples = true});
+  plan.main.spans.push_back(testing::Chunk(id, 0, request(id).num_tokens(), true));
   Run(plan);
 }
 

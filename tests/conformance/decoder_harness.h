@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/backend.h"
@@ -14,6 +15,7 @@
 #include "kv/kv_memory.h"
 #include "load/checkpoint.h"
 #include "model/decoder.h"
+#include "plan/iteration_input.h"
 #include "plan/iteration_plan.h"
 #include "request/request.h"
 
@@ -56,8 +58,8 @@ class DecoderHarness {
   Request& AddRequest(SequenceId id, std::vector<int32_t> prompt);
   const Request& request(SequenceId id) const { return *requests_.at(id); }
 
-  // Drops what the plan drops, reserves blocks for what it computes, runs it, appends the sampled tokens to
-  // the requests.
+  // Drops what the plan drops, moves, reserves blocks for what it computes, runs it, appends the drawn tokens
+  // to the requests: of a draft as far as it holds.
   IterationResult Run(const IterationPlan& plan);
   // Null if it is not in flight.
   const InFlightCohort* InFlight(CohortId id) const;
@@ -65,15 +67,29 @@ class DecoderHarness {
   bool DropCohort(CohortId id);
   // Prefills the whole prompt in the gpu tier and samples the first token.
   void Prefill(SequenceId id);
-  DecodeRow NextRow(SequenceId id) const { return {id, request(id).num_tokens() - 1}; }
+  RowSpan NextRow(SequenceId id, Tier tier = Tier::kGpu) const {
+    return RowSpan::Decode(id, request(id).num_tokens() - 1, tier);
+  }
+
+  // Tokens that may follow those of the request: for its next span, NextDraft.
+  void Draft(SequenceId id, std::vector<int32_t> tokens) { drafts_[id] = std::move(tokens); }
+  RowSpan NextDraft(SequenceId id) const;
 
  private:
+  void CheckPlan(const IterationPlan& plan) const;
+  int64_t NumDrafted(SequenceId id) const;
+  // The books move and reserve.
+  IterationInput InputOf(const IterationPlan& plan);
+  SpanInput InputOf(const RowSpan& span) const;
+  void Append(const SequenceResult& result);
+
   Backend backend_;
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<KvMemory> memory_;
   std::unique_ptr<KvBooks> books_;
   std::unique_ptr<Executor> executor_;
   std::map<SequenceId, std::unique_ptr<Request>> requests_;
+  std::map<SequenceId, std::vector<int32_t>> drafts_;
   int64_t max_rider_rows_ = 0;
   std::vector<InFlightCohort> in_flight_;
 };

@@ -55,7 +55,7 @@ TEST_P(FamilyTest, GreedyTokensEqualTransformers) {
   harness.Prefill(1);
   while (harness.request(1).output_tokens.size() < expected.size()) {
     IterationPlan plan;
-    plan.main.gpu_decodes.push_back(harness.NextRow(1));
+    plan.main.spans.push_back(harness.NextRow(1));
     harness.Run(plan);
   }
   EXPECT_EQ(harness.request(1).output_tokens, expected);

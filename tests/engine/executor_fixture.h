@@ -56,7 +56,7 @@ class ExecutorFixture : public ::testing::TestWithParam<Machine> {
       reference.Prefill(id);
       while (reference.request(id).output_tokens.size() < kNumTokens) {
         IterationPlan plan;
-        plan.main.gpu_decodes.push_back(reference.NextRow(id));
+        plan.main.spans.push_back(reference.NextRow(id));
         reference.Run(plan);
       }
       expected_.push_back(reference.request(id).output_tokens);

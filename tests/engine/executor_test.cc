@@ -16,6 +16,7 @@
 #include "conformance/fixtures.h"
 #include "engine/executor_fixture.h"
 #include "engine/held_workers.h"
+#include "plan/plan_testing.h"
 
 namespace tandem {
 namespace {
@@ -25,10 +26,62 @@ class ExecutorTest : public ExecutorFixture {};
 TEST_P(ExecutorTest, BatchedGpuDecodes) {
   while (Unfinished(0)) {
     IterationPlan plan;
-    for (SequenceId id = 0; id < kNumSequences; ++id) plan.main.gpu_decodes.push_back(harness_.NextRow(id));
+    for (SequenceId id = 0; id < kNumSequences; ++id) plan.main.spans.push_back(harness_.NextRow(id));
     harness_.Run(plan);
   }
   ExpectReferenceTokens();
+}
+
+// A draft gives the tokens that decodes one by one give, however much of it is wrong, beside decodes and
+// through several blocks.
+TEST_P(ExecutorTest, DraftsGiveTheTokensOfDecodes) {
+  for (int iteration = 0; Unfinished(0) || Unfinished(3); ++iteration) {
+    IterationPlan plan;
+    for (SequenceId id = 0; id < kNumSequences; ++id) {
+      const size_t num_output = harness_.request(id).output_tokens.size();
+      const auto num_right = static_cast<size_t>(iteration) % 4;
+      std::vector<int32_t> draft;
+      for (size_t i = num_output; i < expected_[id].size() && draft.size() < num_right; ++i)
+        draft.push_back(expected_[id][i]);
+      draft.push_back(299);
+      if (id % 2 == 1) draft.clear();
+      harness_.Draft(id, draft);
+      plan.main.spans.push_back(harness_.NextDraft(id));
+    }
+    const IterationResult result = harness_.Run(plan);
+    for (const SequenceResult& sequence : result.sequences) {
+      const RowSpan& span = plan.main.spans[sequence.sequence];
+      EXPECT_EQ(static_cast<int64_t>(sequence.tokens.size()), span.num_tokens);
+      EXPECT_EQ(sequence.num_computed, span.end());
+    }
+  }
+  ExpectReferenceTokens();
+}
+
+// Echo: the prompt's tokens come with their log-probabilities, chunk by chunk, and the last row draws.
+TEST_P(ExecutorTest, GivenTokensOfAPrompt) {
+  constexpr SequenceId kEcho = 50;
+  Request& request = harness_.AddRequest(kEcho, PromptOf(4));
+  request.sampling.num_prompt_top_logprobs = 2;
+  const int64_t prompt_len = request.num_tokens();
+  std::vector<SampledToken> given;
+  for (int64_t start = 0; start < prompt_len;) {
+    const int64_t num_tokens = std::min<int64_t>(20, prompt_len - start);
+    IterationPlan plan;
+    plan.main.spans = {RowSpan::Chunk(kEcho, start, num_tokens, 0, Tier::kGpu), harness_.NextRow(1)};
+    const IterationResult result = harness_.Run(plan);
+    start += num_tokens;
+    EXPECT_EQ(result.sequences[0].tokens.size(), start == prompt_len ? 1U : 0U);
+    given.insert(given.end(), result.sequences[0].prompt_logprobs.begin(),
+                 result.sequences[0].prompt_logprobs.end());
+  }
+  ASSERT_EQ(static_cast<int64_t>(given.size()), prompt_len - 1);
+  for (size_t i = 0; i < given.size(); ++i) {
+    EXPECT_EQ(given[i].token, request.prompt_tokens[i + 1]);
+    EXPECT_EQ(given[i].top_logprobs.size(), 2U);
+    EXPECT_LT(given[i].logprob, 0.0F);
+  }
+  EXPECT_EQ(request.output_tokens[0], expected_[4][0]);
 }
 
 // Replays of recorded sizes, with rows to spare and without, between iterations that are enqueued op by op.
@@ -48,7 +101,7 @@ TEST(DecodeGraphTest, ReplaysGiveTheSameTokens) {
     while (unfinished(kNumSequences - 1)) {  // 6 rows at first, which no graph holds, then fewer and fewer
       IterationPlan plan;
       for (SequenceId id = 0; id < kNumSequences; ++id) {
-        if (unfinished(id)) plan.main.gpu_decodes.push_back(harness.NextRow(id));
+        if (unfinished(id)) plan.main.spans.push_back(harness.NextRow(id));
       }
       harness.Run(plan);
     }
@@ -67,8 +120,8 @@ TEST_P(ExecutorTest, MainSubBatchMixesBothTiers) {
   MoveToCpu({1, 3, 5});
   while (Unfinished(0)) {
     IterationPlan plan;
-    for (const SequenceId id : {0, 2, 4}) plan.main.gpu_decodes.push_back(harness_.NextRow(id));
-    for (const SequenceId id : {1, 3, 5}) plan.main.cpu_decodes.push_back(harness_.NextRow(id));
+    for (const SequenceId id : {0, 2, 4}) plan.main.spans.push_back(harness_.NextRow(id));
+    for (const SequenceId id : {1, 3, 5}) plan.main.spans.push_back(harness_.NextRow(id, Tier::kCpu));
     harness_.Run(plan);
   }
   ExpectReferenceTokens();
@@ -79,14 +132,14 @@ TEST_P(ExecutorTest, CohortVisitsEveryLayer) {
   MoveToCpu({1, 3, 5});
   while (Unfinished(0)) {
     IterationPlan plan;
-    for (const SequenceId id : {0, 2}) plan.main.gpu_decodes.push_back(harness_.NextRow(id));
+    for (const SequenceId id : {0, 2}) plan.main.spans.push_back(harness_.NextRow(id));
     CohortStep& step = plan.cohorts.emplace_back();
     step.cohort = 7;
-    for (const SequenceId id : {1, 3, 5}) step.rows.push_back(harness_.NextRow(id));
+    for (const SequenceId id : {1, 3, 5}) step.rows.push_back(harness_.NextRow(id, Tier::kCpu));
     for (int64_t layer = kEntry; layer < num_layers(); ++layer) step.visits.push_back({layer, layer});
     harness_.Run(plan);
     IterationPlan rest;
-    rest.main.gpu_decodes.push_back(harness_.NextRow(4));
+    rest.main.spans.push_back(harness_.NextRow(4));
     harness_.Run(rest);
   }
   ExpectReferenceTokens();
@@ -99,14 +152,14 @@ TEST_P(ExecutorTest, StaggeredCohortsAdvanceOneLayerAnIteration) {
     CohortId cohort;
     std::vector<SequenceId> ids;
     int64_t cursor = kEntry;
-    std::vector<DecodeRow> rows;
+    std::vector<RowSpan> rows;
   };
   std::vector<Flight> flights = {{1, {1, 3}}, {2, {5}}};
   for (int iteration = 0; Unfinished(1) || Unfinished(5) || Unfinished(0); ++iteration) {
     ASSERT_LT(iteration, 1000);
     IterationPlan plan;
     for (const SequenceId id : {0, 2, 4}) {
-      if (Unfinished(id)) plan.main.gpu_decodes.push_back(harness_.NextRow(id));
+      if (Unfinished(id)) plan.main.spans.push_back(harness_.NextRow(id));
     }
     for (size_t i = 0; i < flights.size(); ++i) {
       Flight& flight = flights[i];
@@ -114,7 +167,7 @@ TEST_P(ExecutorTest, StaggeredCohortsAdvanceOneLayerAnIteration) {
       if (flight.cursor == kEntry) {
         if (!Unfinished(flight.ids[0])) continue;
         flight.rows.clear();
-        for (const SequenceId id : flight.ids) flight.rows.push_back(harness_.NextRow(id));
+        for (const SequenceId id : flight.ids) flight.rows.push_back(harness_.NextRow(id, Tier::kCpu));
       }
       plan.cohorts.push_back({.cohort = flight.cohort,
                               .rows = flight.rows,
@@ -132,8 +185,8 @@ TEST_P(ExecutorTest, CohortAloneWithALaggingCursor) {
   MoveToCpu({0, 1, 2, 3, 4, 5});
   const int64_t last = num_layers() - 1;
   while (Unfinished(0)) {
-    std::vector<DecodeRow> rows;
-    for (SequenceId id = 0; id < kNumSequences; ++id) rows.push_back(harness_.NextRow(id));
+    std::vector<RowSpan> rows;
+    for (SequenceId id = 0; id < kNumSequences; ++id) rows.push_back(harness_.NextRow(id, Tier::kCpu));
     IterationPlan first;
     first.cohorts.push_back({.cohort = 1, .rows = rows, .cursor = kEntry, .visits = {{last, kEntry}}});
     harness_.Run(first);
@@ -148,7 +201,7 @@ TEST_P(ExecutorTest, CohortAloneWithALaggingCursor) {
 
 TEST_P(ExecutorTest, DroppedCohortMayEnterAgain) {
   MoveToCpu({1, 3});
-  const std::vector<DecodeRow> rows = {harness_.NextRow(1), harness_.NextRow(3)};
+  const std::vector<RowSpan> rows = {harness_.NextRow(1, Tier::kCpu), harness_.NextRow(3, Tier::kCpu)};
   IterationPlan enter;
   enter.cohorts.push_back(
       {.cohort = 1, .rows = rows, .cursor = kEntry, .visits = {{kEntry, kEntry}, {0, 0}}});
@@ -157,8 +210,8 @@ TEST_P(ExecutorTest, DroppedCohortMayEnterAgain) {
   EXPECT_TRUE(harness_.DropCohort(1));
   while (Unfinished(0)) {
     IterationPlan plan;
-    for (const SequenceId id : {0, 2, 4, 5}) plan.main.gpu_decodes.push_back(harness_.NextRow(id));
-    for (const SequenceId id : {1, 3}) plan.main.cpu_decodes.push_back(harness_.NextRow(id));
+    for (const SequenceId id : {0, 2, 4, 5}) plan.main.spans.push_back(harness_.NextRow(id));
+    for (const SequenceId id : {1, 3}) plan.main.spans.push_back(harness_.NextRow(id, Tier::kCpu));
     harness_.Run(plan);
   }
   ExpectReferenceTokens();
@@ -169,22 +222,22 @@ TEST_P(ExecutorTest, ChunkedPrefillBesideDecodesAndMovesBack) {
   Request& request = harness_.AddRequest(0, PromptOf(0));
   const int64_t prompt_len = request.num_tokens();
   IterationPlan first;
-  first.main.prefills.push_back({.sequence = 0, .start = 0, .num_tokens = prompt_len - 2, .samples = false});
-  first.main.gpu_decodes.push_back(harness_.NextRow(1));
+  first.main.spans.push_back(testing::Chunk(0, 0, prompt_len - 2, false));
+  first.main.spans.push_back(harness_.NextRow(1));
   first.moves.push_back({2, Tier::kCpu});
   harness_.Run(first);
   IterationPlan second;
-  second.main.prefills.push_back({.sequence = 0, .start = prompt_len - 2, .num_tokens = 2, .samples = true});
-  second.main.cpu_decodes.push_back(harness_.NextRow(2));
+  second.main.spans.push_back(testing::Chunk(0, prompt_len - 2, 2, true));
+  second.main.spans.push_back(harness_.NextRow(2, Tier::kCpu));
   harness_.Run(second);
   IterationPlan back;
   back.moves.push_back({2, Tier::kGpu});
-  back.main.gpu_decodes.push_back(harness_.NextRow(3));
+  back.main.spans.push_back(harness_.NextRow(3));
   harness_.Run(back);
   for (SequenceId id = 0; id < kNumSequences; ++id) {
     while (Unfinished(id)) {
       IterationPlan plan;
-      plan.main.gpu_decodes.push_back(harness_.NextRow(id));
+      plan.main.spans.push_back(harness_.NextRow(id));
       harness_.Run(plan);
     }
   }
@@ -210,25 +263,22 @@ TEST_P(ExecutorTest, PrefillToTheCpuTier) {
       const int64_t start = request.num_computed_tokens;
       const int64_t num_tokens = std::min(chunk, request.num_tokens() - start);
       if (!request.output_tokens.empty()) {
-        plan.main.cpu_decodes.push_back(harness_.NextRow(id));
+        plan.main.spans.push_back(harness_.NextRow(id, Tier::kCpu));
       } else {
-        plan.main.prefills.push_back({.sequence = id,
-                                      .start = start,
-                                      .num_tokens = num_tokens,
-                                      .samples = start + num_tokens == request.num_tokens(),
-                                      .tier = Tier::kCpu});
+        plan.main.spans.push_back(
+            testing::Chunk(id, start, num_tokens, start + num_tokens == request.num_tokens(), Tier::kCpu));
       }
     }
-    plan.main.gpu_decodes.push_back(harness_.NextRow(0));
+    plan.main.spans.push_back(harness_.NextRow(0));
     harness_.Run(plan);
     EXPECT_EQ(harness_.books().free_blocks(Tier::kGpu), gpu_blocks_free);
   }
   while (Unfinished(0) || Unfinished(1) || Unfinished(5)) {
     IterationPlan plan;
-    for (const SequenceId id : {0, 2, 3}) plan.main.gpu_decodes.push_back(harness_.NextRow(id));
-    plan.main.cpu_decodes.push_back(harness_.NextRow(4));
+    for (const SequenceId id : {0, 2, 3}) plan.main.spans.push_back(harness_.NextRow(id));
+    plan.main.spans.push_back(harness_.NextRow(4, Tier::kCpu));
     CohortStep& step = plan.cohorts.emplace_back();
-    for (const SequenceId id : {1, 5}) step.rows.push_back(harness_.NextRow(id));
+    for (const SequenceId id : {1, 5}) step.rows.push_back(harness_.NextRow(id, Tier::kCpu));
     for (int64_t layer = kEntry; layer < num_layers(); ++layer) step.visits.push_back({layer, layer});
     harness_.Run(plan);
   }
@@ -254,8 +304,7 @@ TEST_P(ExecutorTest, MovedSequencesDecodeAtOnce) {
       plan.moves.push_back({id, tier});
     }
     for (SequenceId id = 0; id < kNumSequences; ++id)
-      (tiers[id] == Tier::kGpu ? plan.main.gpu_decodes : plan.main.cpu_decodes)
-          .push_back(harness_.NextRow(id));
+      plan.main.spans.push_back(harness_.NextRow(id, tiers[id]));
     harness_.Run(plan);
   }
   ExpectReferenceTokens();
@@ -271,7 +320,7 @@ TEST_P(ExecutorTest, MovesFindRoomInEitherOrder) {
     plan.moves = std::move(moves);
     for (SequenceId id = 0; id < kNumSequences; ++id) {
       const bool cpu = std::find(on_cpu.begin(), on_cpu.end(), id) != on_cpu.end();
-      (cpu ? plan.main.cpu_decodes : plan.main.gpu_decodes).push_back(harness_.NextRow(id));
+      plan.main.spans.push_back(harness_.NextRow(id, cpu ? Tier::kCpu : Tier::kGpu));
     }
     harness_.Run(plan);
   };
@@ -301,7 +350,7 @@ TEST(StallTest, EndsInAnErrorAndRecovers) {
   }
   const auto decode_on_gpu = [](DecoderHarness* each, const std::vector<SequenceId>& ids) {
     IterationPlan plan;
-    for (const SequenceId id : ids) plan.main.gpu_decodes.push_back(each->NextRow(id));
+    for (const SequenceId id : ids) plan.main.spans.push_back(each->NextRow(id));
     return each->Run(plan);
   };
   IterationPlan move;
@@ -310,10 +359,10 @@ TEST(StallTest, EndsInAnErrorAndRecovers) {
 
   auto held = std::make_unique<HeldWorkers>(harness.executor().cpu_attention());
   IterationPlan plan;
-  plan.main.gpu_decodes.push_back(harness.NextRow(0));
-  plan.main.cpu_decodes.push_back(harness.NextRow(1));
+  plan.main.spans.push_back(harness.NextRow(0));
+  plan.main.spans.push_back(harness.NextRow(1, Tier::kCpu));
   CohortStep& step = plan.cohorts.emplace_back();
-  step.rows.push_back(harness.NextRow(2));
+  step.rows.push_back(harness.NextRow(2, Tier::kCpu));
   for (int64_t layer = kEntry; layer < harness.config().num_layers; ++layer)
     step.visits.push_back({layer, layer});
   const IterationResult result = harness.Run(plan);
@@ -330,7 +379,7 @@ TEST(StallTest, EndsInAnErrorAndRecovers) {
   held.reset();
   while (!harness.executor().CpuTierUsable()) std::this_thread::yield();
   // What failed was not computed: the same rows once more.
-  plan.main.gpu_decodes = {harness.NextRow(0)};
+  plan.main.spans[0] = harness.NextRow(0);
   EXPECT_FALSE(harness.Run(plan).stalled);
   decode_on_gpu(&reference, {0});
   for (SequenceId id = 0; id < 3; ++id)
@@ -351,13 +400,14 @@ TEST(StallTest, FailsCohortsThatDidNotVisit) {
   move.moves = {{0, Tier::kCpu}, {1, Tier::kCpu}, {2, Tier::kCpu}};
   harness.Run(move);
   IterationPlan enter;
-  enter.cohorts.push_back(
-      {.cohort = 1, .rows = {harness.NextRow(1), harness.NextRow(2)}, .visits = {{kEntry, kEntry}}});
+  enter.cohorts.push_back({.cohort = 1,
+                           .rows = {harness.NextRow(1, Tier::kCpu), harness.NextRow(2, Tier::kCpu)},
+                           .visits = {{kEntry, kEntry}}});
   harness.Run(enter);
   {
     const HeldWorkers held(harness.executor().cpu_attention());
     IterationPlan plan;
-    plan.main.cpu_decodes.push_back(harness.NextRow(0));
+    plan.main.spans.push_back(harness.NextRow(0, Tier::kCpu));
     const IterationResult result = harness.Run(plan);
     EXPECT_TRUE(result.stalled);
     std::vector<SequenceId> failed;
@@ -370,20 +420,20 @@ TEST(StallTest, FailsCohortsThatDidNotVisit) {
   }
   while (!harness.executor().CpuTierUsable()) std::this_thread::yield();
   // The same cohort from its entry.
-  enter.main.cpu_decodes.push_back(harness.NextRow(0));
+  enter.main.spans.push_back(harness.NextRow(0, Tier::kCpu));
   enter.cohorts[0].visits.clear();
   for (int64_t layer = kEntry; layer < harness.config().num_layers; ++layer)
     enter.cohorts[0].visits.push_back({layer, layer});
   EXPECT_FALSE(harness.Run(enter).stalled);
   IterationPlan on_gpu;
-  for (SequenceId id = 0; id < 3; ++id) on_gpu.main.gpu_decodes.push_back(reference.NextRow(id));
+  for (SequenceId id = 0; id < 3; ++id) on_gpu.main.spans.push_back(reference.NextRow(id));
   reference.Run(on_gpu);
   for (SequenceId id = 0; id < 3; ++id)
     EXPECT_EQ(harness.request(id).output_tokens, reference.request(id).output_tokens) << id;
 }
 
 INSTANTIATE_TEST_SUITE_P(Machines, ExecutorTest,
-                         testing::Values(Machine{"host", 1}, Machine{"host", 2}, Machine{"cuda", 1},
+                         ::testing::Values(Machine{"host", 1}, Machine{"host", 2}, Machine{"cuda", 1},
                                          Machine{"cuda", 2}),
                          NameOfMachine);
 

@@ -31,7 +31,7 @@ class RidingBench : public ExecutorFixture {
     if (const InFlightCohort* cohort = harness_.InFlight(id); cohort != nullptr)
       return {.cohort = id, .rows = cohort->rows, .cursor = cohort->cursor};
     CohortStep step = {.cohort = id};
-    for (const SequenceId sequence : sequences) step.rows.push_back(harness_.NextRow(sequence));
+    for (const SequenceId sequence : sequences) step.rows.push_back(harness_.NextRow(sequence, Tier::kCpu));
     return step;
   }
   CohortStep Ride(CohortId id, const std::vector<SequenceId>& sequences) const {
@@ -47,9 +47,9 @@ class RidingBench : public ExecutorFixture {
       step.visits.push_back({layer, layer});
     return step;
   }
-  std::vector<DecodeRow> NextRows(const std::vector<SequenceId>& sequences) const {
-    std::vector<DecodeRow> rows;
-    for (const SequenceId sequence : sequences) rows.push_back(harness_.NextRow(sequence));
+  std::vector<RowSpan> NextRows(const std::vector<SequenceId>& sequences, Tier tier = Tier::kGpu) const {
+    std::vector<RowSpan> rows;
+    for (const SequenceId sequence : sequences) rows.push_back(harness_.NextRow(sequence, tier));
     return rows;
   }
   bool AnyUnfinished() const {
@@ -88,7 +88,7 @@ class RidingBench : public ExecutorFixture {
     for (int i = 0; AnyUnfinished(); ++i) {
       ASSERT_LT(i, kMostIterations);
       IterationPlan plan;
-      plan.main.gpu_decodes = NextRows(others);
+      plan.main.spans = NextRows(others);
       plan.cohorts.push_back(Ride(50, riders));
       Run(plan);
     }

@@ -12,6 +12,7 @@
 #include "engine/executor_fixture.h"
 #include "engine/held_workers.h"
 #include "engine/riding_bench.h"
+#include "plan/plan_testing.h"
 
 namespace tandem {
 namespace {
@@ -23,7 +24,7 @@ TEST_P(RidingEndTest, DroppedInEachState) {
   const auto ride = [&](int num_iterations) {
     for (int i = 0; i < num_iterations; ++i) {
       IterationPlan plan;
-      plan.main.gpu_decodes = NextRows({0});
+      plan.main.spans = NextRows({0});
       plan.cohorts.push_back(Ride(1, {1, 3}));
       Run(plan);
     }
@@ -40,9 +41,9 @@ TEST_P(RidingEndTest, DroppedInEachState) {
     }
     IterationPlan plan;
     plan.dropped = {1};
-    plan.main.gpu_decodes = NextRows({0});
+    plan.main.spans = NextRows({0});
     plan.cohorts.push_back({.cohort = 1,
-                            .rows = NextRows({1, 3}),
+                            .rows = NextRows({1, 3}, Tier::kCpu),
                             .cursor = kEntry,
                             .visits = {{kEntry, kEntry}},
                             .rides = true});
@@ -70,7 +71,7 @@ TEST_P(RidingEndTest, EndsWithCohortsInFlight) {
   const HeldWorkers held(harness_.executor().cpu_attention());
   for (int i = 0; i < 2; ++i) {
     IterationPlan plan;
-    plan.main.gpu_decodes = NextRows({0});
+    plan.main.spans = NextRows({0});
     plan.cohorts = {Ride(1, {1}), Ride(2, {3})};
     Run(plan);
   }
@@ -98,11 +99,8 @@ TEST_P(RidingStallTest, FailsRidersAndRecovers) {
       ASSERT_LT(std::chrono::steady_clock::now(), deadline);
       IterationPlan plan;
       // The context of the same rows over and over, so that there is no end of them.
-      plan.main.prefills.push_back({.sequence = 100 + static_cast<SequenceId>(num_iterations),
-                                    .start = 0,
-                                    .num_tokens = 200,
-                                    .samples = true});
-      const SequenceId id = plan.main.prefills[0].sequence;
+      const SequenceId id = 100 + static_cast<SequenceId>(num_iterations);
+      plan.main.spans.push_back(testing::Chunk(id, 0, 200, true));
       harness_.AddRequest(id, std::vector<int32_t>(200, 7));
       plan.cohorts.push_back(Ride(1, {1, 3}));
       if (num_iterations == 0) plan.cohorts.push_back(Ride(2, {5}));
@@ -120,7 +118,7 @@ TEST_P(RidingStallTest, FailsRidersAndRecovers) {
     EXPECT_FALSE(harness_.executor().CpuTierUsable());
     EXPECT_EQ(harness_.InFlight(1), nullptr);
     IterationPlan on_gpu;
-    on_gpu.main.gpu_decodes = NextRows({0});
+    on_gpu.main.spans = NextRows({0});
     EXPECT_FALSE(Run(on_gpu).stalled);
     held.reset();
     AwaitCpuTier();
@@ -133,7 +131,7 @@ TEST_P(RidingStallTest, DropDoesNotWaitForever) {
   auto held = std::make_unique<HeldWorkers>(harness_.executor().cpu_attention());
   for (int i = 0; i < 2; ++i) {
     IterationPlan plan;
-    plan.main.gpu_decodes = NextRows({0});
+    plan.main.spans = NextRows({0});
     plan.cohorts = {Ride(1, {1}), Ride(2, {3})};
     Run(plan);
   }
@@ -141,14 +139,14 @@ TEST_P(RidingStallTest, DropDoesNotWaitForever) {
   EXPECT_FALSE(harness_.executor().CpuTierUsable());
   EXPECT_TRUE(harness_.DropCohort(2));  // forgotten already
   IterationPlan on_gpu;
-  on_gpu.main.gpu_decodes = NextRows({0});
+  on_gpu.main.spans = NextRows({0});
   EXPECT_FALSE(Run(on_gpu).stalled);
   held.reset();
   AwaitCpuTier();
   FinishRiding({1, 3}, {0, 2, 4, 5});
 }
 
-const auto kMachines = testing::Values(Machine{"host", 1}, Machine{"host", 2}, Machine{"cuda", 1});
+const auto kMachines = ::testing::Values(Machine{"host", 1}, Machine{"host", 2}, Machine{"cuda", 1});
 INSTANTIATE_TEST_SUITE_P(Machines, RidingEndTest, kMachines, NameOfMachine);
 INSTANTIATE_TEST_SUITE_P(Machines, RidingStallTest, kMachines, NameOfMachine);
 

@@ -13,6 +13,7 @@
 #include "engine/executor_fixture.h"
 #include "engine/held_workers.h"
 #include "engine/riding_bench.h"
+#include "plan/plan_testing.h"
 
 namespace tandem {
 namespace {
@@ -30,7 +31,7 @@ TEST_P(RidingTest, SeveralCohorts) {
   for (int i = 0; AnyUnfinished(); ++i) {
     ASSERT_LT(i, kMostIterations);
     IterationPlan plan;
-    plan.main.gpu_decodes = NextRows({0});
+    plan.main.spans = NextRows({0});
     for (SequenceId id = 1; id < kNumSequences; ++id) {
       const auto cohort = static_cast<CohortId>(id);
       // First they come one after the other, later they leave out what lies between them.
@@ -53,21 +54,18 @@ TEST_P(RidingTest, BesideEverythingElse) {
   for (int i = 0; AnyUnfinished(); ++i) {
     ASSERT_LT(i, kMostIterations);
     IterationPlan plan;
-    plan.main.gpu_decodes = NextRows({0});
-    plan.main.cpu_decodes = NextRows({2});
+    plan.main.spans = NextRows({0});
+    plan.main.spans.push_back(harness_.NextRow(2, Tier::kCpu));
     for (const auto& [id, tier] : {std::pair{SequenceId{4}, Tier::kCpu}, {SequenceId{5}, Tier::kGpu}}) {
       const Request& request = harness_.request(id);
       if (!request.output_tokens.empty()) {
-        (tier == Tier::kCpu ? plan.main.cpu_decodes : plan.main.gpu_decodes).push_back(harness_.NextRow(id));
+        plan.main.spans.push_back(harness_.NextRow(id, tier));
         continue;
       }
       const int64_t start = request.num_computed_tokens;
       const int64_t num_tokens = std::min<int64_t>(7, request.num_tokens() - start);
-      plan.main.prefills.push_back({.sequence = id,
-                                    .start = start,
-                                    .num_tokens = num_tokens,
-                                    .samples = start + num_tokens == request.num_tokens(),
-                                    .tier = tier});
+      plan.main.spans.push_back(
+          testing::Chunk(id, start, num_tokens, start + num_tokens == request.num_tokens(), tier));
     }
     plan.cohorts.push_back(Visits(8, {3}, kLayers + 1));
     plan.cohorts.push_back(Ride(7, {1}));
@@ -82,7 +80,7 @@ TEST_P(RidingTest, SkipsVisitsWhileCpuAttentionIsBusy) {
     const HeldWorkers held(harness_.executor().cpu_attention());
     for (int i = 0; i < 6; ++i) {
       IterationPlan plan;
-      plan.main.gpu_decodes = NextRows({0, 2});
+      plan.main.spans = NextRows({0, 2});
       plan.cohorts.push_back(Ride(1, {1, 3}));
       const IterationResult result = Run(plan);
       EXPECT_EQ(result.cohorts[0].num_visits, i == 0 ? 1 : 0);
@@ -94,7 +92,7 @@ TEST_P(RidingTest, SkipsVisitsWhileCpuAttentionIsBusy) {
   for (int i = 0; Unfinished(1); ++i) {
     ASSERT_LT(i, kMostIterations);
     IterationPlan plan;
-    plan.main.gpu_decodes = NextRows({0, 2, 4, 5});
+    plan.main.spans = NextRows({0, 2, 4, 5});
     plan.cohorts.push_back(Ride(1, {1, 3}));
     Run(plan);
   }
@@ -110,7 +108,7 @@ TEST_P(RidingTest, SwitchesAmidAToken) {
   for (int i = 0; AnyUnfinished(); ++i) {
     ASSERT_LT(i, kMostIterations);
     IterationPlan plan;
-    if (random() % 8 != 0) plan.main.gpu_decodes = NextRows({0});
+    if (random() % 8 != 0) plan.main.spans = NextRows({0});
     for (const auto& [id, sequences] : cohorts) {
       switch (random() % 4) {
         case 0:  // rests
@@ -134,7 +132,7 @@ TEST_P(RidingTest, VisitsAfterASkippedRide) {
     auto held = std::make_unique<HeldWorkers>(harness_.executor().cpu_attention());
     for (int i = 0; i < 3; ++i) {
       IterationPlan plan;
-      plan.main.gpu_decodes = NextRows({0});
+      plan.main.spans = NextRows({0});
       plan.cohorts.push_back(Ride(1, {1, 3}));
       Run(plan);
     }
@@ -145,7 +143,7 @@ TEST_P(RidingTest, VisitsAfterASkippedRide) {
     Run(plan);
     while (harness_.InFlight(1) != nullptr) {
       IterationPlan rest;
-      rest.main.gpu_decodes = NextRows({2});
+      rest.main.spans = NextRows({2});
       rest.cohorts.push_back(Ride(1, {1, 3}));
       Run(rest);
     }
@@ -167,8 +165,8 @@ TEST_P(RidingGraphTest, ReplaysServeEveryContent) {
   for (int i = 0; AnyUnfinished(); ++i) {
     ASSERT_LT(i, kMostIterations);
     IterationPlan plan;
-    plan.main.gpu_decodes = NextRows(random() % 3 == 0 ? std::vector<SequenceId>{0, 2}
-                                                       : std::vector<SequenceId>{random() % 2 * 2});
+    plan.main.spans = NextRows(random() % 3 == 0 ? std::vector<SequenceId>{0, 2}
+                                                 : std::vector<SequenceId>{random() % 2 * 2});
     for (const auto& [id, sequences] : cohorts) {
       if (random() % 8 != 0) plan.cohorts.push_back(Ride(id, sequences));
     }
@@ -188,16 +186,12 @@ TEST_P(RidingGraphTest, MoreRidersThanAnyGraphHas) {
   MoveToCpu({1, 2, 3, 4, 5});
   harness_.AddRequest(6, PromptOf(1));
   IterationPlan prompt;
-  prompt.main.prefills.push_back({.sequence = 6,
-                                  .start = 0,
-                                  .num_tokens = harness_.request(6).num_tokens(),
-                                  .samples = true,
-                                  .tier = Tier::kCpu});
+  prompt.main.spans.push_back(testing::Chunk(6, 0, harness_.request(6).num_tokens(), true, Tier::kCpu));
   Run(prompt);
   for (int i = 0; AnyUnfinished(); ++i) {
     ASSERT_LT(i, kMostIterations);
     IterationPlan plan;
-    plan.main.gpu_decodes = NextRows({0});
+    plan.main.spans = NextRows({0});
     plan.cohorts.push_back(Ride(1, {1, 2, 3, 4, 5, 6}));
     EXPECT_FALSE(Run(plan).as_graph);
   }
@@ -215,7 +209,7 @@ TEST_P(PaddedGraphTest, ALargeCohortIsEnqueuedOpByOp) {
   for (int i = 0; AnyUnfinished(); ++i) {
     ASSERT_LT(i, kMostIterations);
     IterationPlan plan;
-    plan.main.gpu_decodes = NextRows({0});
+    plan.main.spans = NextRows({0});
     plan.cohorts.push_back(Ride(1, {1, 2}));
     const bool large = i % 2 == 1;
     if (large) plan.cohorts.push_back(Ride(2, {3, 4, 5}));
@@ -224,7 +218,7 @@ TEST_P(PaddedGraphTest, ALargeCohortIsEnqueuedOpByOp) {
   ExpectReferenceTokens();
 }
 
-const auto kMachines = testing::Values(Machine{"host", 1}, Machine{"host", 2}, Machine{"cuda", 1});
+const auto kMachines = ::testing::Values(Machine{"host", 1}, Machine{"host", 2}, Machine{"cuda", 1});
 INSTANTIATE_TEST_SUITE_P(Machines, RidingTest, kMachines, NameOfMachine);
 INSTANTIATE_TEST_SUITE_P(Machines, RidingGraphTest, kMachines, NameOfMachine);
 INSTANTIATE_TEST_SUITE_P(Machines, PaddedGraphTest, kMachines, NameOfMachine);
