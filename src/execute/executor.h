@@ -4,10 +4,10 @@
 //
 // One pass of the main sub-batch, with a cohort that visits every layer (NEO Figure 5):
 //
-//   compute stream   pre 0 (main) | pre 0 (cohort) | ga 0 (main) | post 0, pre 1 (main) | [O 0] post 0, pre 1
-//   of the cohort    | ga 1 (main) | ...
-//   CPU attention                                  [QKV 0] ca 0 (cohort)                          [QKV 1] ...
+//   compute stream   pre 0 M | pre 0 C | ga 0 M | post 0, pre 1 M | [O 0] post 0, pre 1 C | ga 1 M | ...
+//   CPU attention              [QKV 0] ca 0 C                             [QKV 1] ca 1 C
 //
+// M is the main sub-batch, C the cohort, ga and ca attention over the gpu tier and over the cpu tier.
 // [..] are waits on events and flags between the streams and the tasks of CpuAttention (execute/cpu_rows.h).
 // The host thread enqueues the whole iteration, tasks included, in Start, is free for other work, and waits
 // once, in Finish.
