@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "device/host/host_device.h"
+#include "kv/kv_cache_options.h"
 #include "load/dummy_models.h"
 #include "model/dummy_weights.h"
 #include "plan/iteration_plan.h"
