@@ -434,7 +434,7 @@ TEST(StallTest, FailsCohortsThatDidNotVisit) {
 
 INSTANTIATE_TEST_SUITE_P(Machines, ExecutorTest,
                          ::testing::Values(Machine{"host", 1}, Machine{"host", 2}, Machine{"cuda", 1},
-                                         Machine{"cuda", 2}),
+                                           Machine{"cuda", 2}),
                          NameOfMachine);
 
 }  // namespace
