@@ -16,7 +16,13 @@ SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 FORBIDDEN_NAMES = {"utils", "util", "helper", "helpers", "manager", "misc", "common", "impl"}
 KEYWORDS = {"SOURCES", "DEPENDS", "LIBRARIES", "PUBLIC_LIBRARIES", "LABELS", "TIMEOUT"}
 # A file of the first folder may not reach a file of the second through any chain of includes.
-UNREACHABLE = [("schedule", "device"), ("execute", "schedule"), ("device", "model"), ("ops", "model")]
+UNREACHABLE = [
+    ("schedule", "device"),
+    ("execute", "schedule"),
+    ("execute", "request"),
+    ("device", "model"),
+    ("ops", "model"),
+]
 # The only places that may name CUDA's own types and functions.
 CUDA_FOLDERS = re.compile(r"^src/(device/cuda/|ops/(.*/)?cuda/)")
 CUDA_NAMES = re.compile(r"\bcudaError_t\b|\bcuda[A-Z]\w*\s*\(|\bCUresult\b|#include\s*<cuda")
@@ -87,7 +93,8 @@ def chain_to(start, folder, includes):
 
 
 def is_test(file):
-    return file.stem.endswith("_test") or file.stem.startswith("test_")
+    """Also what tests of several files share: foo_testing.h."""
+    return file.stem.endswith(("_test", "_testing"))
 
 
 def check(root):
@@ -136,6 +143,8 @@ def check(root):
                 errors.append(f'{shown}:{line}: include "{target}" names no file relative to src/')
                 continue
             includes[path].add(target)
+            if is_test(pathlib.PurePosixPath(target)) and not is_test(file):
+                errors.append(f'{shown}:{line}: includes "{target}", which is for tests')
             target_folder = target.split("/")[0]
             if target_folder not in allowed:
                 errors.append(

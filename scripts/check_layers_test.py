@@ -61,6 +61,15 @@ class CheckLayersTest(unittest.TestCase):
     def test_dependency_of_the_tests_alone(self):
         self.expect_failure({"src/schedule/s.cc": '#include "device/d.h"\n'}, "does not name device")
 
+    def test_what_is_for_tests_stays_with_them(self):
+        bench = {"src/schedule/bench_testing.h": '#include "device/d.h"\n'}
+        in_a_test = {**bench, "src/schedule/s_test.cc": '#include "schedule/bench_testing.h"\n'}
+        self.assertEqual(check_layers.check(self.write_tree(in_a_test)), [])
+        self.expect_failure(
+            {**bench, "src/schedule/s.cc": '#include "schedule/bench_testing.h"\n'},
+            'src/schedule/s.cc:1: includes "schedule/bench_testing.h", which is for tests',
+        )
+
     def test_include_that_is_no_file(self):
         self.expect_failure({"src/base/a.cc": '#include "a.h"\n'}, 'src/base/a.cc:1: include "a.h" names no file')
 

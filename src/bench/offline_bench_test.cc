@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "bench/bench_report.h"
+#include "bench/engine_testing.h"
 #include "bench/run_totals.h"
-#include "bench/test_engine.h"
 
 namespace tandem {
 namespace {

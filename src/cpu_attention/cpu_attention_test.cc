@@ -8,7 +8,7 @@
 #include <chrono>
 #include <thread>
 
-#include "cpu_attention/decode_test_bench.h"
+#include "cpu_attention/decode_testing.h"
 #include "device/host/host_device.h"
 
 namespace tandem {

@@ -2,7 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "cpu_attention/cpu_attention.h"
-#include "cpu_attention/decode_test_bench.h"
+#include "cpu_attention/decode_testing.h"
 #include "simd/isa_test_name.h"
 
 namespace tandem {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "cpu_attention/cpu_attention.h"
-#include "cpu_attention/decode_test_bench.h"
+#include "cpu_attention/decode_testing.h"
 #include "device/host/host_device.h"
 
 namespace tandem {

@@ -12,8 +12,8 @@
 #include <thread>
 #include <vector>
 
+#include "load/files_testing.h"
 #include "load/required_tensors.h"
-#include "load/test_files.h"
 
 namespace tandem {
 namespace {

@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "load/checkpoint.h"
+#include "load/files_testing.h"
 #include "load/gguf_file.h"
 #include "load/safetensors_file.h"
-#include "load/test_files.h"
 
 namespace tandem {
 namespace {

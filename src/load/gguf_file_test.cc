@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "load/test_files.h"
+#include "load/files_testing.h"
 
 namespace tandem {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "load/conversion_sets.h"
-#include "load/test_files.h"
+#include "load/files_testing.h"
 
 namespace tandem {
 namespace {

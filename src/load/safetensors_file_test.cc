@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include "load/test_files.h"
+#include "load/files_testing.h"
 
 namespace tandem {
 namespace {

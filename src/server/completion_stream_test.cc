@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "server/test_model.h"
+#include "server/model_testing.h"
 
 namespace tandem {
 namespace {

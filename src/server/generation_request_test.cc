@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "server/test_model.h"
+#include "server/model_testing.h"
 
 namespace tandem {
 namespace {

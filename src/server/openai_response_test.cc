@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "server/api_error.h"
+#include "server/model_testing.h"
 #include "server/sse.h"
-#include "server/test_model.h"
 
 namespace tandem {
 namespace {

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ops/cuda/cuda_op_test_bench.h"
-#include "ops/riders_test_bench.h"
+#include "ops/riders_testing.h"
 
 namespace tandem {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "device/host/host_device.h"
 #include "ops/host/host_ops.h"
-#include "ops/riders_test_bench.h"
+#include "ops/riders_testing.h"
 
 namespace tandem {
 namespace {

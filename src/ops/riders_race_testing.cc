@@ -4,7 +4,7 @@
 #include <stop_token>
 #include <thread>
 
-#include "ops/riders_test_bench.h"
+#include "ops/riders_testing.h"
 
 namespace tandem {
 namespace {

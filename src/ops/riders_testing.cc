@@ -1,4 +1,4 @@
-#include "ops/riders_test_bench.h"
+#include "ops/riders_testing.h"
 
 #include <cstring>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "load/test_files.h"
+#include "load/files_testing.h"
 
 #include <gtest/gtest.h>
 

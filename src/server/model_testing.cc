@@ -1,4 +1,4 @@
-#include "server/test_model.h"
+#include "server/model_testing.h"
 
 #include <unistd.h>
 

@@ -1,4 +1,4 @@
-#include "bench/test_engine.h"
+#include "bench/engine_testing.h"
 
 #include <string>
 
