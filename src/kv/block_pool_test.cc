@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 #include <random>
+#include <span>
 #include <vector>
 
 namespace tandem {
@@ -123,12 +124,35 @@ TEST(BlockPoolTest, RunsStayLongUnderLoad) {
   EXPECT_GT(num_blocks, 8 * num_runs);
 }
 
+TEST(BlockPoolTest, SharedBlocksComeFreeWithTheLastReference) {
+  BlockPool pool(10);
+  std::vector<int32_t> blocks;
+  ASSERT_TRUE(pool.Allocate(6, &blocks));
+  pool.Share(std::span(blocks).subspan(1, 2));
+  EXPECT_EQ(pool.references(blocks[0]), 1);
+  EXPECT_EQ(pool.references(blocks[1]), 2);
+  const std::vector<int32_t> shared = {blocks[1], blocks[2]};
+  pool.Free(blocks);
+  EXPECT_EQ(pool.num_free(), 8);
+  // What is free around the shared ones goes to others, those do not.
+  std::vector<int32_t> others;
+  ASSERT_TRUE(pool.Allocate(8, &others));
+  for (const int32_t block : shared) EXPECT_EQ(std::count(others.begin(), others.end(), block), 0);
+  pool.Free(others);
+  pool.Free(shared);
+  EXPECT_EQ(pool.num_free(), 10);
+  std::vector<int32_t> all;
+  ASSERT_TRUE(pool.Allocate(10, &all));
+  EXPECT_EQ(NumRuns(all), 1);
+}
+
 TEST(BlockPoolDeathTest, FreeingTwiceIsABrokenInvariant) {
   BlockPool pool(8);
   std::vector<int32_t> blocks;
   ASSERT_TRUE(pool.Allocate(3, &blocks));
   pool.Free(blocks);
   EXPECT_DEATH(pool.Free(blocks), "not in use");
+  EXPECT_DEATH(pool.Share(blocks), "not in use");
   EXPECT_DEATH(pool.Free({8}), "not in use");
   EXPECT_DEATH(pool.Free({-1}), "not in use");
 }
