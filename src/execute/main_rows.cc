@@ -25,6 +25,9 @@ class RowLayout {
     for (std::vector<int32_t>* values : {&rows_->token_ids, &rows_->positions, &rows_->slots})
       values->reserve(num_rows);
     rows_->span_order.reserve(spans_.size());
+    rows_->gpu_attention.sequences.reserve(spans_.size());
+    rows_->logits.row_indices.reserve(spans_.size());
+    rows_->logits.sample_rows.reserve(spans_.size());
   }
 
   void AddKind(RowKind kind) {
