@@ -25,7 +25,7 @@
 
 namespace tandem {
 
-// Engine thread only. For an executor with a cpu tier.
+// Engine thread only. For an executor with a cpu tier. Before its end: Abort, and CPU attention is idle.
 class CohortFlight {
  public:
   // options: complete. Errors: kResourceExhausted.

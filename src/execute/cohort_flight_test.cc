@@ -24,6 +24,11 @@ class CohortFlightTest : public ::testing::Test {
             CohortFlight::Create(bench_.parts(), {.max_rows = 16, .max_cpu_rows = 16, .max_flight_rows = 16})
                 .value()) {}
 
+  ~CohortFlightTest() override {
+    flight_->Abort();
+    bench_.cpu_attention().WaitIdle();
+  }
+
   // Visits of the next num_visits layers, all of them at the first boundaries.
   static IterationInput Visits(int64_t cursor, int64_t num_visits) {
     IterationInput input;
