@@ -277,9 +277,4 @@ bool Executor::CpuTierUsable() {
   return true;
 }
 
-Result<IterationResult> Executor::Run(IterationInput input) {
-  TANDEM_RETURN_IF_ERROR(Start(std::move(input)));
-  return Finish();
-}
-
 }  // namespace tandem

@@ -77,8 +77,6 @@ class Executor {
   Status Start(IterationInput input);
   // Blocks until the results of the plan started last are there. Cohorts that do not finish stay in flight.
   IterationResult Finish();
-  // Start and Finish.
-  Result<IterationResult> Run(IterationInput input);
 
   // Device memory that Create takes, without what the ops take for themselves. cpu_tier: of what form, or
   // null without one.

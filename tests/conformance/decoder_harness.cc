@@ -261,7 +261,9 @@ IterationResult DecoderHarness::Run(const IterationPlan& plan) {
   CheckPlan(plan);
   for (const CohortId id : plan.dropped)
     TANDEM_CHECK(DropCohort(id), "CPU attention has stalled with cohort {}", id);
-  IterationResult result = executor_->Run(InputOf(plan)).value();
+  const Status started = executor_->Start(InputOf(plan));
+  TANDEM_CHECK(started.ok(), "{}", started.error().message);
+  IterationResult result = executor_->Finish();
   for (const SequenceResult& sequence : result.sequences) {
     if (!sequence.failed) Append(sequence);
   }
