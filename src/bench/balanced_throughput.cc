@@ -13,9 +13,9 @@ std::optional<double> BalancedThroughput(const LayerCosts& costs, const MeanLeng
   if (work.iterations <= 0 || work.seconds <= 0 || decodes <= 0) return std::nullopt;
   if (work.prefill_tokens > kMostOff * wanted || work.prefill_tokens * kMostOff < wanted) return std::nullopt;
   const double iteration_us = work.seconds * kUsPerSecond / work.iterations;
-  const double balanced_us = iteration_us - TimeModel(costs).PrefillDifferenceUs(
-                                                work.gpu_tier_tokens, work.prefill_tokens, wanted,
-                                                lengths.prompt);
+  const double balanced_us =
+      iteration_us -
+      TimeModel(costs).PrefillDifferenceUs(work.gpu_tier_tokens, work.prefill_tokens, wanted, lengths.prompt);
   if (balanced_us <= 0) return std::nullopt;
   return kUsPerSecond * decodes / balanced_us;
 }

@@ -68,7 +68,7 @@ double SteadyTimes::LayerUs(double cpu_rows, double main_cpu_rows, double prefil
 }
 
 double SteadyTimes::CpuUs(double rows) const {
-  return time_.CpuUs(Rounded(rows), Rounded(rows * mix_.mean_context));
+  return rows == 0 ? 0 : time_.CpuUs(Rounded(rows), Rounded(rows * mix_.mean_context));
 }
 
 // The share f of visits and the time T depend on one another; T hardly on f.
@@ -78,10 +78,8 @@ SteadyTimes::Point SteadyTimes::Asynchronous(double cpu_rows) const {
   const double num_cohorts = std::max(1.0, std::min(mix_.num_cohorts, cpu_rows));
   const double cohort_rows = std::ceil(cpu_rows / num_cohorts);
   // No attention follows the last of a token's visits.
-  const double cpu_us =
-      cpu_rows == 0 ? 0
-                    : num_cohorts * (num_visits - 1) / num_visits *
-                          costs_.CpuAttentionUs(Rounded(cohort_rows), Rounded(cohort_rows * mix_.mean_context));
+  const double cpu_us = num_cohorts * (num_visits - 1) / num_visits *
+                        costs_.CpuAttentionUs(Rounded(cohort_rows), Rounded(cohort_rows * mix_.mean_context));
   double share = 1;
   Point point{.cpu_rows = cpu_rows};
   for (int round = 0; round < kRounds; ++round) {

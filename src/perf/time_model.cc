@@ -27,10 +27,6 @@ double TimeModel::LinearUs(double num_rows) const {
   return Between(num_rows, [this](int64_t rows) { return costs_->LinearUs(rows); });
 }
 
-double TimeModel::CpuUs(int64_t num_rows, int64_t kv_tokens) const {
-  return num_rows == 0 ? 0.0 : costs_->CpuAttentionUs(num_rows, kv_tokens) + costs_->ExchangeUs(num_rows);
-}
-
 double TimeModel::PromptAttentionUs(int64_t prompt_len, int64_t max_chunk_tokens) const {
   const int64_t chunk_len = max_chunk_tokens > 0 ? max_chunk_tokens : prompt_len;
   double sum_us = 0;

@@ -33,7 +33,9 @@ class TimeModel {
   // T_l, between whole rows on a straight line.
   double LinearUs(double num_rows) const;
   // T_ca of decodes, exchange included.
-  double CpuUs(int64_t num_rows, int64_t kv_tokens) const;
+  double CpuUs(int64_t num_rows, int64_t kv_tokens) const {
+    return num_rows == 0 ? 0.0 : costs_->CpuAttentionUs(num_rows, kv_tokens) + costs_->ExchangeUs(num_rows);
+  }
   // T_ga of a whole prompt, in chunks of at most max_chunk_tokens (0: in one).
   double PromptAttentionUs(int64_t prompt_len, int64_t max_chunk_tokens) const;
   // The same in one chunk, for each of its tokens.
@@ -53,8 +55,8 @@ class TimeModel {
   double IterationUs(const IterationLoad& load) const;
   // T, no shorter than the copies of load.swapped_tokens.
   double IterationWithCopiesUs(const IterationLoad& load) const;
-  // Time of the GPU in a layer behind which CPU attention hides: that of cohorts behind T_l0, that of the main
-  // sub-batch behind T_l1 + T_ga0.
+  // Time of the GPU in a layer behind which CPU attention hides: that of cohorts behind T_l0, that of the
+  // main sub-batch behind T_l1 + T_ga0.
   double CohortWindowUs(const IterationLoad& load) const;
   double MainWindowUs(const IterationLoad& load) const;
   // L * (T_ca0 + T_ca1): CPU attention that the iteration waits for, exchange included.

@@ -300,8 +300,8 @@ TEST(SteadyTimes, AsynchronousRowsMakeAVisitAnIteration) {
 
 TEST(IdealTimes, TheLongerOfGpuAndCpuAndPartsOfRows) {
   const SteadyCosts costs;
-  const IdealTimes ideal(
-      {.prompt_tokens_per_output = 2, .prompt_attention_us = 3, .mean_context = 100}, costs);
+  const IdealTimes ideal({.prompt_tokens_per_output = 2, .prompt_attention_us = 3, .mean_context = 100},
+                         costs);
   // 2 + 0.5 rows: 7.5 rows of products, 7.5 us of prompts' attention, decodes of 2 rows.
   EXPECT_DOUBLE_EQ(ideal.IterationUs(2, 0.5), 4 * (75 + 7.5 + 0.22) + 1002.5);
   // 200 rows of 11 us a layer, beside products of 600 rows.
