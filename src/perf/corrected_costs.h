@@ -25,7 +25,7 @@ inline constexpr size_t kNumIterationModes = 4;
 // far off (a first one, a stall) hardly moves them, several in a row do.
 //
 // As LayerCosts, these are the costs of a hybrid iteration: its halves are to be balanced by them. The
-// predicted time of another kind of iteration is IterationUs of these costs times GraphFactor(),
+// predicted time of another kind of iteration is that of TimeModel of these costs times GraphFactor(),
 // OpByOpFactor() or GraphWithRidersFactor().
 //
 // Engine thread only.
