@@ -21,7 +21,7 @@ struct WindowWork {
 // Output tokens a second. By what the prompt tokens that are too many (or too few) take in the iterations
 // that ran, from measured costs:
 //
-//   X = d / (T - L * (T_l(p + g) - T_l(r d + g)) - (p - r d) * prefill attention)     d = g + c
+//   X = d / (T - TimeModel::PrefillDifferenceUs(g, p, r d))     d = g + c
 //
 // nullopt if there was nothing, or if prompts were less than half or more than twice what goes with the
 // outputs: then the window says little about the steady state.

@@ -194,6 +194,10 @@ class FlatCosts : public LayerCosts {
   double ExchangeUs(int64_t /*num_rows*/) const override { return 0; }
   double SwapUs(int64_t /*num_tokens*/) const override { return 0; }
   double OutsideLayersUs(int64_t /*num_sampled*/) const override { return 0; }
+  const RowTiles& row_tiles() const override { return tiles_; }
+
+ private:
+  const RowTiles tiles_;
 };
 
 TEST(BenchReport, TheBoundIsOfTheCompletedRequestsAndBothTiers) {

@@ -171,9 +171,9 @@ SteadyWork SteadyWorkOf(const Engine& engine, const EngineStats& stats,
   const auto rows_of = [&](int64_t blocks) {
     return static_cast<double>(blocks * stats.block_size) / lengths.context;
   };
-  SteadyWork work{.prompt_tokens_per_output = lengths.prompt_per_output,
-                  .mean_context = lengths.context,
-                  .mean_prompt = lengths.prompt};
+  SteadyWork work{{.prompt_tokens_per_output = lengths.prompt_per_output,
+                   .mean_context = lengths.context,
+                   .mean_prompt = lengths.prompt}};
   const auto max_num_seqs = static_cast<double>(options.max_num_seqs);
   work.max_rows = static_cast<double>(options.max_num_batched_tokens);
   work.gpu_rows = std::min({rows_of(stats.gpu_blocks_total), max_num_seqs, work.max_rows});

@@ -23,16 +23,12 @@ struct ThroughputBound {
   double upper_bound = 0;  // never below ideal_gpu_only
 };
 
-// Steady state: every decoded token brings its share of prefill tokens along, r = prompt / output tokens, and
-// has the mean context of all decoded tokens.
+// In a steady state in which every decoded token has the mean context of all decoded tokens and brings its
+// share of prefill tokens along, with the ideal times of perf/steady_times.h: prefill and decode mix
+// perfectly, no memory is lost in blocks.
 //
-//   T_gpu(g, c) = L * (T_l((g + c) * (1 + r)) + prefill attention + T_ga(g)) + what is outside the layers
-//   T_cpu(c)    = L * T_ca(c)
-//
-// Ideal gpu-only: the best g / T_gpu(g, 0) of all g rows that the gpu tier holds; prefill and decode mix
-// perfectly, no memory is lost in blocks. Upper bound: the best (g + c) / max(T_gpu(g, c), T_cpu(c)) of all g
-// and c that the tiers hold; weights are read once, the CPU reads without a pause or an exchange beside the
-// GPU. Rows are not whole numbers. requests: not empty, each with a prompt and an output.
+// Ideal gpu-only: the best g / T_gpu(g, 0) of all g rows that the gpu tier holds. Upper bound: the best
+// (g + c) / T of all g and c that the tiers hold. requests: not empty, each with a prompt and an output.
 ThroughputBound BoundThroughput(const LayerCosts& costs, std::span<const WorkloadRequest> requests,
                                 const BoundLimits& limits);
 

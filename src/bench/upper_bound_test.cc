@@ -45,9 +45,11 @@ class StraightCosts : public LayerCosts {
   double OutsideLayersUs(int64_t num_sampled) const override {
     return num_sampled == 0 ? 0 : rates_.outside_us;
   }
+  const RowTiles& row_tiles() const override { return tiles_; }
 
  private:
   const Rates rates_;
+  const RowTiles tiles_;
 };
 
 std::vector<WorkloadRequest> Requests(int64_t prompt_tokens, int64_t output_tokens) {

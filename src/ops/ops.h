@@ -8,6 +8,7 @@
 
 #include "base/dtype.h"
 #include "base/result.h"
+#include "base/row_tiles.h"
 #include "device/device.h"
 #include "ops/attention.h"
 #include "ops/elementwise.h"
@@ -34,6 +35,8 @@ class Ops {
 
   // Finds the fastest way for products that will be needed often. Blocks. Without it Linear works as well.
   virtual void TuneLinear(Stream& stream, const LinearTuning& tuning) = 0;
+  // Tiles of rows that cost as a whole in products of many columns.
+  virtual RowTiles ProductTiles() const = 0;
   // Type of the results that stay between the ops of a layer (qkv, gate_up, delta) for an engine dtype.
   virtual DType ProductDType(DType dtype) const = 0;
 

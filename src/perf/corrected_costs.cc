@@ -4,6 +4,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "perf/time_model.h"
+
 namespace tandem {
 namespace {
 
@@ -38,20 +40,7 @@ IterationMode CorrectedCosts::ModeOf(const IterationLoad& load, bool as_graph) {
 }
 
 double CorrectedCosts::PredictUs(const IterationLoad& load, IterationMode mode) const {
-  return IterationUs(load, *this) * gpu_factor(mode) / hybrid_factor();
-}
-
-double CorrectedCosts::GpuShare(const IterationLoad& load) const {
-  const LayerTimes times = TimesOf(load, *this);
-  const double gpu_us = (times.linear_main_us >= times.cpu_cohort_us ? times.linear_main_us : 0.0) +
-                        (times.linear_cohort_us + times.gpu_attention_us >= times.cpu_main_us
-                             ? times.linear_cohort_us + times.gpu_attention_us
-                             : 0.0);
-  // Riders are never waited for: what they add, the GPU does.
-  const double outside_us = load.rider_linear_us + OutsideLayersUs(load.num_sampled);
-  const auto layers = static_cast<double>(num_layers());
-  const double total_us = layers * times.LayerUs() + outside_us;
-  return total_us > 0 ? (layers * gpu_us + outside_us) / total_us : 0.0;
+  return TimeModel(*this).IterationUs(load) * gpu_factor(mode) / hybrid_factor();
 }
 
 void CorrectedCosts::Fade(IterationMode mode, double towards) {
@@ -78,15 +67,12 @@ void CorrectedCosts::Observe(const IterationLoad& load, bool as_graph, double it
                              double cpu_attention_us) {
   const IterationMode mode = ModeOf(load, as_graph);
   const double predicted_us = PredictUs(load, mode);
-  const double predicted_cpu_us =
-      static_cast<double>(num_layers()) * (CpuAttentionUs(load.main_cpu_rows, load.main_cpu_kv_tokens) +
-                                           CpuAttentionUs(load.cohort_rows, load.cohort_kv_tokens)) +
-      load.rider_cpu_us - load.rider_exchange_us;
+  const double predicted_cpu_us = TimeModel(*this).CpuWorkUs(load);
   if (std::isfinite(iteration_us) && iteration_us > 0 && predicted_us > 0) {
     ++prediction_.num_iterations;
     prediction_.predicted_us += predicted_us;
     prediction_.error_us += std::abs(iteration_us - predicted_us);
-    const double share = mode == IterationMode::kHybrid ? GpuShare(load) : 1.0;
+    const double share = mode == IterationMode::kHybrid ? TimeModel(*this).GpuShare(load) : 1.0;
     const auto own = static_cast<size_t>(mode);
     const double step = share * StepFor(iteration_us / predicted_us, &gpu_trust_[own]);
     for (size_t other = 0; other < kNumIterationModes; ++other) {

@@ -25,7 +25,7 @@ inline constexpr size_t kNumIterationModes = 4;
 // far off (a first one, a stall) hardly moves them, several in a row do.
 //
 // As LayerCosts, these are the costs of a hybrid iteration: its halves are to be balanced by them. The
-// predicted time of another kind of iteration is IterationUs of these costs times GraphFactor(),
+// predicted time of another kind of iteration is that of TimeModel of these costs times GraphFactor(),
 // OpByOpFactor() or GraphWithRidersFactor().
 //
 // Engine thread only.
@@ -52,6 +52,7 @@ class CorrectedCosts : public LayerCosts {
   double OutsideLayersUs(int64_t num_sampled) const override {
     return hybrid_factor() * table_->OutsideLayersUs(num_sampled);
   }
+  const RowTiles& row_tiles() const override { return table_->row_tiles(); }
 
   // Time of an iteration as a graph, op by op without cpu rows, and as a graph with riders, over the time of
   // IterationUs.
@@ -93,8 +94,6 @@ class CorrectedCosts : public LayerCosts {
   // Moves the factor of a mode of which an iteration says nothing.
   void Fade(IterationMode mode, double towards);
   double hybrid_factor() const { return gpu_factor(IterationMode::kHybrid); }
-  // Share of the iteration's time that grows with the GPU factor.
-  double GpuShare(const IterationLoad& load) const;
   // Step in the logarithm of a factor for a measured time that is `ratio` times the predicted one.
   static double StepFor(double ratio, Trust* trust);
 

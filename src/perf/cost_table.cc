@@ -41,6 +41,19 @@ Status CheckLines(const std::vector<CostLine>& lines, std::string_view name) {
   return {};
 }
 
+Status CheckTiles(const RowTiles& tiles) {
+  int64_t last_rows = 0;
+  for (const RowTiles::Step& step : tiles.steps) {
+    if (step.up_to_rows <= last_rows)
+      return MakeError(ErrorCode::kInvalidArgument, "row tiles do not ascend at {} rows", step.up_to_rows);
+    if (step.tile_rows < 1)
+      return MakeError(ErrorCode::kInvalidArgument, "row tiles of {} rows are impossible", step.tile_rows);
+    last_rows = step.up_to_rows;
+  }
+  if (tiles.last_tile_rows >= 1) return {};
+  return MakeError(ErrorCode::kInvalidArgument, "row tiles of {} rows are impossible", tiles.last_tile_rows);
+}
+
 }  // namespace
 
 Result<CostTable> CostTable::Create(CostMeasurements measurements) {
@@ -48,6 +61,7 @@ Result<CostTable> CostTable::Create(CostMeasurements measurements) {
     return MakeError(ErrorCode::kInvalidArgument, "costs of a model with {} layers", measurements.num_layers);
   }
   TANDEM_RETURN_IF_ERROR(CheckPoints(measurements.linear, "linear operations", 1));
+  TANDEM_RETURN_IF_ERROR(CheckTiles(measurements.row_tiles));
   TANDEM_RETURN_IF_ERROR(CheckLines(measurements.gpu_decode_attention, "gpu decode attention"));
   TANDEM_RETURN_IF_ERROR(CheckLines(measurements.prefill_attention, "prefill attention"));
   TANDEM_RETURN_IF_ERROR(CheckPoints(measurements.outside_layers, "what is outside the layers", 0));

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/row_tiles.h"
 #include "perf/cost_curve.h"
 #include "perf/cost_surface.h"
 #include "perf/layer_costs.h"
@@ -15,6 +16,7 @@ namespace tandem {
 struct CostMeasurements {
   int64_t num_layers = 0;
   std::vector<CostPoint> linear;               // tokens
+  RowTiles row_tiles;                          // of the linear operations, as their backend says
   std::vector<CostLine> gpu_decode_attention;  // rows, kv tokens of all rows together
   std::vector<CostLine> prefill_attention;     // tokens of the chunk, context length
   std::vector<CostPoint> outside_layers;       // sampled rows, 0 among them
@@ -32,7 +34,7 @@ struct CostMeasurements {
 class CostTable : public LayerCosts {
  public:
   // Errors: kInvalidArgument, naming the table: no points, counts that do not ascend, a cost that is negative
-  // or not finite.
+  // or not finite, tiles of no rows.
   static Result<CostTable> Create(CostMeasurements measurements);
 
   // As they were given.
@@ -46,6 +48,7 @@ class CostTable : public LayerCosts {
   double ExchangeUs(int64_t num_rows) const override;
   double SwapUs(int64_t num_tokens) const override;
   double OutsideLayersUs(int64_t num_sampled) const override;
+  const RowTiles& row_tiles() const override { return measurements_.row_tiles; }
 
  private:
   explicit CostTable(CostMeasurements measurements);

@@ -1,11 +1,7 @@
-// The work of an iteration plan in numbers, and how long it takes (NEO section 3.2).
-//
-//   T = L * (max(T_l0, T_ca1) + max(T_l1 + T_ga0, T_ca0)) + what riders add + what is outside the layers
-//
-//   GPU   | T_l0 (main)        | T_l1 (cohort)  T_ga0 |
-//   CPU   | T_ca1 (cohort)     | T_ca0 (main's cpu rows) |
+// The work of an iteration plan in numbers.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "perf/layer_costs.h"
@@ -36,18 +32,16 @@ struct IterationLoad {
   int64_t decode_rows() const { return gpu_decode_rows + main_cpu_rows + cohort_rows; }
 };
 
-// The load of a plan.
-IterationLoad LoadOf(const IterationPlan& plan, const LayerCosts& costs);
-
-// What the visit of a riding cohort leads to: CPU attention of the next layer, none after the last.
+// CPU attention behind the visit of a riding cohort: that of the next layer, none after the last.
 struct RiderWork {
   int64_t kv_tokens = 0;
   double attention_us = 0;
   double exchange_us = 0;
-};
-RiderWork RiderWorkOf(const CohortStep& step, const LayerCosts& costs);
 
-// Parts of a layer, microseconds.
+  double cpu_us() const { return attention_us + exchange_us; }
+};
+
+// Parts of a layer, microseconds (NEO section 3.2).
 struct LayerTimes {
   double linear_main_us = 0;    // T_l0
   double linear_cohort_us = 0;  // T_l1
@@ -55,11 +49,17 @@ struct LayerTimes {
   double cpu_main_us = 0;       // T_ca0, exchange included
   double cpu_cohort_us = 0;     // T_ca1, exchange included
 
-  double LayerUs() const;
+  // max(T_l0, T_ca1) + max(T_l1 + T_ga0, T_ca0)
+  double LayerUs() const {
+    return std::max(linear_main_us, cpu_cohort_us) +
+           std::max(linear_cohort_us + gpu_attention_us, cpu_main_us);
+  }
 };
 
+// Those of TimeModel(costs).
+IterationLoad LoadOf(const IterationPlan& plan, const LayerCosts& costs);
+RiderWork RiderWorkOf(const CohortStep& step, const LayerCosts& costs);
 LayerTimes TimesOf(const IterationLoad& load, const LayerCosts& costs);
-// T of the whole iteration.
 double IterationUs(const IterationLoad& load, const LayerCosts& costs);
 
 }  // namespace tandem

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "base/row_tiles.h"
+
 namespace tandem {
 
 // Microseconds; one layer unless a name says otherwise. Every cost of nothing is 0, except that an
@@ -28,6 +30,8 @@ class LayerCosts {
   // Everything of an iteration that is not of one layer: start, embedding, logits and sampling of num_sampled
   // rows.
   virtual double OutsideLayersUs(int64_t num_sampled) const = 0;
+  // Of the linear operations.
+  virtual const RowTiles& row_tiles() const = 0;
 };
 
 }  // namespace tandem

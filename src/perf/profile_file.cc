@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Of the format, and of the kernels: another one also where what was measured takes another time now.
-constexpr int kVersion = 2;
+constexpr int kVersion = 3;
 // A profile has some ten thousand bytes; nothing that claims to be one is read beyond this.
 constexpr std::uintmax_t kMaxFileBytes = 4 << 20;
 
@@ -35,6 +35,13 @@ Json LinesToJson(const std::vector<CostLine>& lines) {
   for (const CostLine& line : lines)
     array.push_back({{"rows", line.rows}, {"points", PointsToJson(line.points)}});
   return array;
+}
+
+Json TilesToJson(const RowTiles& tiles) {
+  Json steps = Json::array();
+  for (const RowTiles::Step& step : tiles.steps)
+    steps.push_back(Json::array({step.up_to_rows, step.tile_rows}));
+  return {{"steps", steps}, {"last_tile_rows", tiles.last_tile_rows}};
 }
 
 // The functions that read throw what nlohmann-json throws.
@@ -61,10 +68,18 @@ std::vector<CostLine> LinesOf(const Json& array) {
   return lines;
 }
 
+RowTiles TilesOf(const Json& json) {
+  RowTiles tiles;
+  for (const Json& pair : json.at("steps")) tiles.steps.push_back({CountOf(pair.at(0)), CountOf(pair.at(1))});
+  tiles.last_tile_rows = CountOf(json.at("last_tile_rows"));
+  return tiles;
+}
+
 CostMeasurements MeasurementsOf(const Json& tables) {
   CostMeasurements measurements;
   measurements.num_layers = CountOf(tables.at("num_layers"));
   measurements.linear = PointsOf(tables.at("linear"));
+  measurements.row_tiles = TilesOf(tables.at("row_tiles"));
   measurements.gpu_decode_attention = LinesOf(tables.at("gpu_decode_attention"));
   measurements.prefill_attention = LinesOf(tables.at("prefill_attention"));
   measurements.outside_layers = PointsOf(tables.at("outside_layers"));
@@ -142,6 +157,7 @@ Json ToJson(const ProfileKey& key) {
 Json ToJson(const CostMeasurements& measurements) {
   return {{"num_layers", measurements.num_layers},
           {"linear", PointsToJson(measurements.linear)},
+          {"row_tiles", TilesToJson(measurements.row_tiles)},
           {"gpu_decode_attention", LinesToJson(measurements.gpu_decode_attention)},
           {"prefill_attention", LinesToJson(measurements.prefill_attention)},
           {"outside_layers", PointsToJson(measurements.outside_layers)},

@@ -27,6 +27,7 @@ ProfileKey Key() {
 CostMeasurements Measurements() {
   return {.num_layers = 32,
           .linear = {{1, 198.1}, {2048, 1.0 / 3}},
+          .row_tiles = {.steps = {{64, 1}, {256, 16}}, .last_tile_rows = 128},
           .gpu_decode_attention = {{1, {{64, 3.25}, {256, 4}}}, {4, {{256, 4.5}}}},
           .prefill_attention = {{16, {{16, 7}}}},
           .outside_layers = {{0, 100}, {1, 350}},
@@ -82,7 +83,7 @@ TEST_F(ProfileFileTest, ReadsWhatItWrote) {
 
 TEST_F(ProfileFileTest, NameIsReadableAndDiffersWithTheKey) {
   const std::string name = std::filesystem::path(path_).filename().string();
-  EXPECT_EQ(name.find("profile2-32x4096-bf16-cuda-NVIDIA-H200-16sm-15threads-"), 0U) << name;
+  EXPECT_EQ(name.find("profile3-32x4096-bf16-cuda-NVIDIA-H200-16sm-15threads-"), 0U) << name;
   ProfileKey other = Key();
   other.intermediate_size = 14336;
   EXPECT_NE(ProfilePath("x", other), ProfilePath("x", Key()));
@@ -133,13 +134,14 @@ TEST_F(ProfileFileTest, ServesAtMostTwiceItsCoverage) {
   EXPECT_FALSE(ProfileCoverage{}.Serves({.cpu_kv_tokens = 1}));
 }
 
+// One of version 2 has no tiles, and what lies between its points would be taken for straight.
 TEST_F(ProfileFileTest, AnotherVersion) {
   Write();
   nlohmann::ordered_json root = nlohmann::ordered_json::parse(Text());
-  root["version"] = 1;
+  root["version"] = 2;
   const Error error = ErrorOf(root);
   EXPECT_EQ(error.code, ErrorCode::kMalformedFile);
-  EXPECT_NE(error.message.find("version 1"), std::string::npos) << error.message;
+  EXPECT_NE(error.message.find("version 2"), std::string::npos) << error.message;
 }
 
 TEST_F(ProfileFileTest, ImpossibleContent) {
@@ -160,6 +162,10 @@ TEST_F(ProfileFileTest, ImpossibleContent) {
   EXPECT_EQ(changed("/tables/linear", 3), ErrorCode::kMalformedFile);
   EXPECT_EQ(changed("/tables/swap", nlohmann::ordered_json::object()), ErrorCode::kMalformedFile);
   EXPECT_EQ(changed("/tables/cpu_attention/0/rows", 0), ErrorCode::kMalformedFile);
+  EXPECT_EQ(changed("/tables/row_tiles", nullptr), ErrorCode::kMalformedFile);
+  EXPECT_EQ(changed("/tables/row_tiles/last_tile_rows", 0), ErrorCode::kMalformedFile);
+  EXPECT_EQ(changed("/tables/row_tiles/steps/1/0", 64), ErrorCode::kMalformedFile);
+  EXPECT_EQ(changed("/tables/row_tiles/steps/0/1", 0.5), ErrorCode::kMalformedFile);
   EXPECT_EQ(changed("/tables", nullptr), ErrorCode::kMalformedFile);
   EXPECT_EQ(changed("/coverage/max_rows", "many"), ErrorCode::kMalformedFile);
   EXPECT_EQ(changed("/key", nlohmann::ordered_json::array()), ErrorCode::kMalformedFile);

@@ -37,6 +37,7 @@ Result<CostTable> Profile(const ProfileParts& parts, const ProfileOptions& optio
   CostSampler sampler(options.budget_seconds, options.progress);
   CostMeasurements measured;
   measured.num_layers = parts.decoder->config().num_layers;
+  measured.row_tiles = parts.ops->ProductTiles();
   TANDEM_ASSIGN_OR_RETURN(measured.gpu_decode_attention,
                           MeasureGpuDecodeAttention(parts, kDecodeShare, &sampler));
   if (parts.cpu_attention != nullptr) {

@@ -110,6 +110,7 @@ TEST_F(ProfilerTest, MeasuresEveryCost) {
 
   const CostMeasurements& measured = table.measurements();
   EXPECT_EQ(CountsOf(measured.linear), (std::vector<int64_t>{1, 2, 4, 8, 12, 16, 24}));
+  EXPECT_EQ(measured.row_tiles, ops_->ProductTiles());
   EXPECT_EQ(CountsOf(measured.outside_layers), (std::vector<int64_t>{0, 1, 8, 16, 24}));
   EXPECT_EQ(CountsOf(measured.exchange), (std::vector<int64_t>{1, 4, 16}));
   EXPECT_EQ(CountsOf(measured.swap), (std::vector<int64_t>{32, 128, 512}));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/row_tiles.h"
 #include "perf/layer_costs.h"
 
 namespace tandem {
@@ -20,6 +21,8 @@ struct AnalyticCosts : LayerCosts {
   double exchange_row_us = 0;
   double swap_ns = 0;  // a token
   double outside_us = 0;
+  // As a GPU's.
+  RowTiles tiles = {.steps = {{64, 1}, {256, 16}, {384, 64}}, .last_tile_rows = 128};
 
   int64_t num_layers() const override { return layers; }
   double LinearUs(int64_t num_tokens) const override {
@@ -42,6 +45,7 @@ struct AnalyticCosts : LayerCosts {
     return swap_ns * 1e-3 * static_cast<double>(num_tokens);
   }
   double OutsideLayersUs(int64_t /*num_sampled*/) const override { return outside_us; }
+  const RowTiles& row_tiles() const override { return tiles; }
 };
 
 // Llama-3.1-8B in the class of an A10G. cpu_us: of any CPU attention, which reads so many GB/s beyond that.

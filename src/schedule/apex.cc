@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "perf/iteration_load.h"
+#include "perf/time_model.h"
 #include "schedule/apex_model.h"
 #include "schedule/neo_planner.h"
 
@@ -12,7 +12,7 @@ IterationPlan ApexStrategy::Plan(const ScheduleState& state, const CapacityView&
   NeoPlanner pipelined("asymmetric", CpuUse::kHidden, state, capacity, costs_);
   pipelined.AdmitForRiding();
   IterationPlan asymmetric = pipelined.Plan();
-  const IterationLoad load = LoadOf(asymmetric, costs_);
+  const IterationLoad load = TimeModel(costs_).LoadOf(asymmetric);
   int64_t num_scheduled_cpu = load.main_cpu_rows;
   for (const CohortStep& step : asymmetric.cohorts) {
     if (!step.rides) num_scheduled_cpu += NumRowsOf(step.rows);

@@ -1,34 +1,11 @@
 #include "schedule/apex_model.h"
 
-#include <algorithm>
 #include <limits>
+
+#include "perf/time_model.h"
 
 namespace tandem {
 namespace {
-
-// Rows that one search weighs at most: far more than CPU attention gets through in a layer.
-constexpr int64_t kMaxRows = int64_t{1} << 20;
-
-// Tokens a microsecond of CPU attention over the most rows that window_us has time for.
-double CpuRate(double context, double window_us, const LayerCosts& costs) {
-  if (context <= 0) return 0;
-  const auto tokens = [&](int64_t rows) { return static_cast<double>(rows) * context; };
-  const auto time_us = [&](int64_t rows) {
-    return costs.CpuAttentionUs(rows, static_cast<int64_t>(tokens(rows))) + costs.ExchangeUs(rows);
-  };
-  int64_t fits = 1;
-  int64_t too_many = 2;
-  while (too_many < kMaxRows && time_us(too_many) <= window_us) {
-    fits = too_many;
-    too_many *= 2;
-  }
-  while (too_many - fits > 1) {
-    const int64_t middle = fits + (too_many - fits) / 2;
-    (time_us(middle) <= window_us ? fits : too_many) = middle;
-  }
-  const double us = time_us(fits);
-  return us > 0 ? tokens(fits) / us : 0;
-}
 
 double MeanContext(const IterationLoad& load) {
   const int64_t cpu_rows = load.main_cpu_rows + load.cohort_rows;
@@ -45,15 +22,19 @@ double GpuTokens(const ApexTimes& times) {
 }  // namespace
 
 ApexTimes TimesFrom(const IterationLoad& load, const LayerCosts& costs) {
-  ApexTimes times;
-  times.linear_us = costs.LinearUs(load.gpu_decode_rows);
-  times.gpu_attention_us = costs.GpuDecodeAttentionUs(load.gpu_decode_rows, load.gpu_kv_tokens);
-  times.prefill_linear_us = costs.LinearUs(load.prefill_tokens);
-  times.prefill_attention_us = load.prefill_attention_us;
+  const TimeModel time(costs);
+  const LayerTimes decodes =
+      time.TimesOf({.gpu_decode_rows = load.gpu_decode_rows, .gpu_kv_tokens = load.gpu_kv_tokens});
+  const LayerTimes prefill = time.TimesOf(
+      {.prefill_tokens = load.prefill_tokens, .prefill_attention_us = load.prefill_attention_us});
+  ApexTimes times = {.linear_us = decodes.linear_main_us,
+                     .gpu_attention_us = decodes.gpu_attention_us,
+                     .prefill_linear_us = prefill.linear_main_us,
+                     .prefill_attention_us = prefill.gpu_attention_us};
   if (times.gpu_attention_us > 0)
     times.gpu_tokens_per_us = static_cast<double>(load.gpu_kv_tokens) / times.gpu_attention_us;
   const double window_us = load.prefill_tokens > 0 ? OverlapCycleUs(times) : DecodeCycleUs(times);
-  times.cpu_tokens_per_us = CpuRate(MeanContext(load), window_us, costs);
+  times.cpu_tokens_per_us = time.CpuTokensPerUs(MeanContext(load), window_us);
   return times;
 }
 

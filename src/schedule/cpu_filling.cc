@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/largest_that.h"
+#include "perf/time_model.h"
 
 namespace tandem {
 namespace {
@@ -18,15 +19,11 @@ void AddRun(const CpuRows& rows, int64_t begin, int64_t end, bool in_cohort, Ite
   load->num_sampled += end - begin;
 }
 
-double CpuUs(int64_t num_rows, int64_t kv_tokens, const LayerCosts& costs) {
-  return num_rows == 0 ? 0 : costs.CpuAttentionUs(num_rows, kv_tokens) + costs.ExchangeUs(num_rows);
-}
-
 // A sub-batch while it is filled: takes rows from `next` on as far as it may.
 class Filling {
  public:
   Filling(const CpuRows& rows, const LayerCosts& costs, const FillLimits& limits, IterationLoad* load)
-      : rows_(rows), costs_(costs), limits_(limits), load_(load), rows_left_(limits.max_rows) {}
+      : rows_(rows), time_(costs), limits_(limits), load_(load), rows_left_(limits.max_rows) {}
 
   CpuFill Fill() {
     if (limits_.force_oldest) ForceOldest();
@@ -57,10 +54,10 @@ class Filling {
   int64_t ExtendCohort() {
     const int64_t most =
         std::min({rows_.size() - next_, rows_left_, limits_.max_cohort_rows - load_->cohort_rows});
-    const double linear_us = costs_.LinearUs(load_->main_rows());
+    const double window_us = time_.CohortWindowUs(*load_);
     const int64_t taken = LargestThat(most, [&](int64_t n) {
-      return CpuUs(load_->cohort_rows + n, load_->cohort_kv_tokens + rows_.KvTokens(next_, next_ + n),
-                   costs_) <= linear_us;
+      return time_.CpuUs(load_->cohort_rows + n,
+                         load_->cohort_kv_tokens + rows_.KvTokens(next_, next_ + n)) <= window_us;
     });
     Take(taken, true);
     return taken;
@@ -70,11 +67,10 @@ class Filling {
   int64_t ExtendMain() {
     const int64_t most = std::min(rows_.size() - next_, rows_left_);
     if (most <= 0) return 0;
-    const double gpu_us = costs_.LinearUs(load_->cohort_rows) + load_->prefill_attention_us +
-                          costs_.GpuDecodeAttentionUs(load_->gpu_decode_rows, load_->gpu_kv_tokens);
+    const double window_us = time_.MainWindowUs(*load_);
     const int64_t taken = LargestThat(most, [&](int64_t n) {
-      return CpuUs(load_->main_cpu_rows + n, load_->main_cpu_kv_tokens + rows_.KvTokens(next_, next_ + n),
-                   costs_) <= gpu_us;
+      return time_.CpuUs(load_->main_cpu_rows + n,
+                         load_->main_cpu_kv_tokens + rows_.KvTokens(next_, next_ + n)) <= window_us;
     });
     Take(taken, false);
     return taken;
@@ -88,13 +84,13 @@ class Filling {
     if (load_->cohort_rows < limits_.max_cohort_rows) {
       IterationLoad with_cohort = *load_;
       AddRun(rows_, 0, 1, true, &with_cohort);
-      in_cohort = TimesOf(with_cohort, costs_).LayerUs() < TimesOf(with_main, costs_).LayerUs();
+      in_cohort = time_.TimesOf(with_cohort).LayerUs() < time_.TimesOf(with_main).LayerUs();
     }
     Take(1, in_cohort);
   }
 
   const CpuRows& rows_;
-  const LayerCosts& costs_;
+  TimeModel time_;
   const FillLimits& limits_;
   IterationLoad* load_;
   CpuFill fill_;
@@ -144,7 +140,7 @@ CpuFill SplitRows(const CpuRows& rows, int64_t num_rows, const LayerCosts& costs
     const int64_t cut = std::min(most, num_rows * share / kCuts);
     IterationLoad trial = *load;
     CutRows(rows, num_rows, cut, &trial);
-    const double us = TimesOf(trial, costs).LayerUs();
+    const double us = TimeModel(costs).TimesOf(trial).LayerUs();
     if (us >= best_us) continue;
     best = cut;
     best_us = us;

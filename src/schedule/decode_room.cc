@@ -5,6 +5,8 @@
 #include <optional>
 #include <vector>
 
+#include "perf/time_model.h"
+
 namespace tandem {
 namespace {
 
@@ -110,7 +112,8 @@ void SwapIn(const ScheduleState& state, const LayerCosts& costs, int64_t min_cpu
     ++gpu_rows;
     gpu_kv_tokens += each.num_tokens;
   }
-  const double layer_us = costs.LinearUs(gpu_rows) + costs.GpuDecodeAttentionUs(gpu_rows, gpu_kv_tokens);
+  const double layer_us =
+      TimeModel(costs).TimesOf({.gpu_decode_rows = gpu_rows, .gpu_kv_tokens = gpu_kv_tokens}).LayerUs();
   int64_t moved_tokens = 0;
   for (const Move& move : books->moves()) {
     for (const RunningSequence& each : books->sequences()) {

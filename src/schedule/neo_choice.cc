@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "perf/time_model.h"
 #include "schedule/neo_planner.h"
-#include "schedule/row_tiles.h"
 
 namespace tandem {
 namespace {
@@ -41,7 +41,7 @@ void NeoPlanner::FillTiles(Candidate* candidate) const {
   // A budget that admits nobody goes on doing so.
   if (budget <= prefills_.num_begun_tokens()) most = std::min(most, prefills_.num_begun_tokens());
   if (max_iteration_us_ > 0) most = budget;
-  const int64_t whole = NearestWholeTiles(others + budget) - others;
+  const int64_t whole = costs_.row_tiles().NearestWhole(others + budget) - others;
   if (whole <= 0 || whole == budget || whole > std::max(most, budget)) return;
   IterationLoad with_budget;
   prefills_.AddTo(budget, costs_, &with_budget);
@@ -96,7 +96,8 @@ NeoPlanner::Candidate NeoPlanner::WithAllRows(int64_t budget, int64_t num_rows) 
 void NeoPlanner::AddOwnVisits(int64_t max_rows, Candidate* candidate) const {
   const std::vector<Riders::Cohort>& cohorts = riders_.cohorts();
   IterationLoad& load = candidate->load;
-  const double linear_us = costs_.LinearUs(load.main_rows());
+  const TimeModel time(costs_);
+  const double window_us = time.CohortWindowUs(load);
   while (candidate->own_begin < cohorts.size() &&
          cohorts[candidate->own_begin].cursor() + 1 == costs_.num_layers())
     ++candidate->own_begin;
@@ -105,7 +106,7 @@ void NeoPlanner::AddOwnVisits(int64_t max_rows, Candidate* candidate) const {
     const Riders::Cohort& cohort = cohorts[candidate->own_end];
     const int64_t num_rows = load.cohort_rows + cohort.num_rows;
     const int64_t kv_tokens = load.cohort_kv_tokens + cohort.kv_tokens;
-    const bool hides = costs_.CpuAttentionUs(num_rows, kv_tokens) + costs_.ExchangeUs(num_rows) <= linear_us;
+    const bool hides = time.CpuUs(num_rows, kv_tokens) <= window_us;
     if (!hides || num_rows > std::min(max_rows, state_.limits.max_cohort_rows)) break;
     load.cohort_rows = num_rows;
     load.cohort_kv_tokens = kv_tokens;
@@ -159,7 +160,7 @@ void NeoPlanner::ConsiderHiddenRows(int64_t budget) {
     }
     if (force_oldest || max_cohort_rows == 0) continue;
     const int64_t others = RowsBesidePrefill(candidate);
-    const int64_t reduced = WholeTilesOf(others + ReducePrefills(candidate)) - others;
+    const int64_t reduced = costs_.row_tiles().RoundedUp(others + ReducePrefills(candidate)) - others;
     if (reduced < budget) Consider(fill(reduced, max_cohort_rows, false, rows_left_));
   }
 }
@@ -173,7 +174,7 @@ int64_t NeoPlanner::ReducePrefills(const Candidate& candidate) const {
     const int64_t middle = low + (high - low) / 2;
     IterationLoad load = candidate.load;
     prefills_.AddTo(middle, costs_, &load);
-    const LayerTimes times = TimesOf(load, costs_);
+    const LayerTimes times = TimeModel(costs_).TimesOf(load);
     if (times.cpu_cohort_us <= times.linear_main_us &&
         times.cpu_main_us <= times.linear_cohort_us + times.gpu_attention_us) {
       high = middle;
@@ -248,8 +249,7 @@ double NeoPlanner::TokensOf(const Candidate& candidate) const {
   double in_time = 1;
   // The exchange takes none of the CPU's time.
   if (const double rider_us = load.rider_cpu_us - load.rider_exchange_us; rider_us > 0) {
-    const LayerTimes times = TimesOf(MeanLoadOf(candidate), costs_);
-    const double cpu_us = candidate.us - num_layers * (times.cpu_main_us + times.cpu_cohort_us);
+    const double cpu_us = candidate.us - TimeModel(costs_).WaitedCpuUs(MeanLoadOf(candidate));
     in_time = std::clamp(cpu_us / rider_us, 0.0, 1.0);
   }
   return tokens + in_time * static_cast<double>(load.rider_rows) / (num_layers + 1);
@@ -264,8 +264,7 @@ void NeoPlanner::Price(Candidate* candidate) const {
   if (load.main_rows() + load.cohort_rows == 0) return;
   if (load.main_rows() > 0 && !candidate->alone)
     riders_.AddTo(candidate->own_begin, candidate->own_end, costs_, &load);
-  candidate->us = std::max(IterationUs(MeanLoadOf(*candidate), costs_),
-                           static_cast<double>(costs_.num_layers()) * costs_.SwapUs(load.swapped_tokens));
+  candidate->us = TimeModel(costs_).IterationWithCopiesUs(MeanLoadOf(*candidate));
   const auto prefilled = static_cast<double>(load.prefill_tokens);
   const double wanted = std::min(prefilled, wanted_prefill_tokens_);
   const double decode_work = decoded_token_us_ * TokensOf(*candidate);

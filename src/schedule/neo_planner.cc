@@ -6,7 +6,6 @@
 #include <cstddef>
 
 #include "schedule/decode_room.h"
-#include "schedule/row_tiles.h"
 
 namespace tandem {
 namespace {
@@ -310,7 +309,8 @@ std::vector<int64_t> NeoPlanner::PrefillBudgets() const {
   std::vector<int64_t> budgets{most};
   const auto add = [&](int64_t budget) { budgets.push_back(std::clamp<int64_t>(budget, 1, most)); };
   const auto in_whole_tiles = [&](int64_t budget) {
-    const int64_t whole = NearestWholeTiles(gpu_load_.gpu_decode_rows + budget) - gpu_load_.gpu_decode_rows;
+    const int64_t whole =
+        costs_.row_tiles().NearestWhole(gpu_load_.gpu_decode_rows + budget) - gpu_load_.gpu_decode_rows;
     return whole > 0 ? whole : budget;
   };
   for (const double share : {0.25, 0.5, 1.0, 2.0})

@@ -1,24 +1,15 @@
 // What the work tends to when it goes on as it is: how many requests the cpu tier should hold, and what a
 // prefilled and a decoded token are worth.
 //
-// In a steady state every decoded token is followed by r prompt tokens of the requests that replace those
-// that end. With g rows in the gpu tier and c in the cpu tier an iteration therefore prefills p = r (g + c)
-// tokens and decodes g + c:
-//
-//   X(c) = (g + c) / T(g, c, p)       T as in NEO section 3.2, rows of the cpu tier split as suits best
-//
-// X rises with c until the CPU's attention no longer hides behind the GPU's work. Requests beyond that point
-// would only wait, and make the end of a burst longer.
-//
-// With asynchronous overlap (APEX section 3.3) a row of the cpu tier makes one of the L + 1 visits of a token
-// an iteration, if the CPU gets through all of them in that time, else the share f that it gets through:
-//
-//   X(c) = (g + v) / T(g, v, p)       v = f c / (L + 1),  p = r (g + v)
+// The rate X(c) of decoded tokens in such a steady state (perf/steady_times.h) rises with the c rows of the
+// cpu tier until the CPU's attention no longer hides behind the GPU's work. Requests beyond that point would
+// only wait, and make the end of a burst longer.
 #pragma once
 
 #include <cstdint>
 
 #include "perf/layer_costs.h"
+#include "perf/steady_times.h"
 
 namespace tandem {
 
@@ -28,15 +19,11 @@ enum class Overlap {
   kAsynchronous,  // cohorts ride (APEX section 3.3)
 };
 
-struct SteadyWork {
-  double prompt_tokens_per_output = 0;  // r
-  double mean_context = 1;              // tokens that a decode reads
-  double mean_prompt = 1;
-  double gpu_rows = 0;          // that the full gpu tier holds
+// gpu_rows: that the full gpu tier holds.
+struct SteadyWork : SteadyMix {
   double max_cpu_rows = 0;      // that the cpu tier and the limits allow
   double max_rows = 0;          // of an iteration
   double max_iteration_us = 0;  // 0: no limit
-  double num_cohorts = 1;       // asynchronous: over which the cpu tier's rows are spread at most
   double present_cpu_rows = 0;  // decodes that the cpu tier has already
 };
 

@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "base/round_up.h"
-#include "perf/iteration_load.h"
+#include "perf/time_model.h"
 
 namespace tandem {
 namespace {
@@ -72,40 +72,24 @@ int64_t Riders::usual_rows() const {
 }
 
 void Riders::AddTo(size_t own_begin, size_t own_end, const LayerCosts& costs, IterationLoad* load) const {
-  const int64_t main_rows = load->main_rows();
-  const double main_us = costs.LinearUs(main_rows);
-  const auto add_boundary = [&](int64_t num_rows) {
-    if (num_rows > 0) load->rider_linear_us += costs.LinearUs(main_rows + num_rows) - main_us;
-  };
-  const auto add_attention = [&](int64_t num_rows, int64_t kv_tokens) {
-    load->rider_rows += num_rows;
-    load->rider_kv_tokens += kv_tokens;
-    const double exchange_us = costs.ExchangeUs(num_rows);
-    load->rider_cpu_us += costs.CpuAttentionUs(num_rows, kv_tokens) + exchange_us;
-    load->rider_exchange_us += exchange_us;
-  };
+  RiderSum sum(costs, load);
   int64_t cursor = kEntry;
   int64_t rows_there = 0;
   for (size_t i = 0; i < cohorts_.size(); ++i) {
     const Cohort& cohort = cohorts_[i];
     if (cohort.parked || (i >= own_begin && i < own_end)) continue;
     if (cohort.cursor() != cursor) {
-      add_boundary(rows_there);
+      sum.AddBoundary(rows_there);
       rows_there = 0;
     }
     cursor = cohort.cursor();
     rows_there += cohort.num_rows;
-    if (cursor + 1 == costs.num_layers()) {
-      load->rider_rows += cohort.num_rows;
-      load->num_sampled += cohort.num_rows;
-    } else {
-      add_attention(cohort.num_rows, cohort.kv_tokens);
-    }
+    sum.AddVisit(cursor, cohort.num_rows, cohort.kv_tokens);
   }
-  add_boundary(rows_there);
+  sum.AddBoundary(rows_there);
   const auto num_entering = static_cast<int64_t>(entering_.size());
-  add_boundary(num_entering);
-  if (num_entering > 0) add_attention(num_entering, entering_kv_tokens_);
+  sum.AddBoundary(num_entering);
+  if (num_entering > 0) sum.AddVisit(kEntry, num_entering, entering_kv_tokens_);
 }
 
 void Riders::WriteOwn(size_t own_begin, size_t own_end, int64_t num_layers, IterationPlan* plan) const {

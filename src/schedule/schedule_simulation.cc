@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "perf/iteration_load.h"
+#include "perf/time_model.h"
 
 namespace tandem {
 namespace {
@@ -244,17 +244,16 @@ Status ScheduleSimulation::VisitBoundary(const CohortStep& step, int64_t boundar
   if (*visit != step.visits.back() || visit->layer == state_.limits.num_layers - 1) return {};
   CohortStep next = step;
   next.cursor = visit->layer;
-  const RiderWork work = RiderWorkOf(next, *costs_);
-  cpu_.Arm(step.cohort, visit->layer + 1, work.attention_us + work.exchange_us);
-  counts_.cpu_us += work.attention_us + work.exchange_us;
+  const RiderWork work = TimeModel(*costs_).RiderWorkOf(next);
+  cpu_.Arm(step.cohort, visit->layer + 1, work.cpu_us());
+  counts_.cpu_us += work.cpu_us();
   return {};
 }
 
 Status ScheduleSimulation::VisitBoundaries(const IterationPlan& plan, double us,
                                            std::vector<SequenceId>* ended) {
-  const LayerTimes times = TimesOf(LoadOf(plan, *costs_), *costs_);
-  const double waited_us =
-      static_cast<double>(costs_->num_layers()) * (times.cpu_main_us + times.cpu_cohort_us);
+  const TimeModel time(*costs_);
+  const double waited_us = time.WaitedCpuUs(time.LoadOf(plan));
   const int64_t num_layers = state_.limits.num_layers;
   const double step_us = std::max(0.0, us - waited_us) / static_cast<double>(num_layers + 1);
   for (int64_t boundary = kEntry; boundary < num_layers; ++boundary) {
@@ -321,7 +320,8 @@ Status ScheduleSimulation::Apply(const IterationPlan& plan) {
 void ScheduleSimulation::Count(const IterationPlan& plan) {
   ++counts_.iterations;
   counts_.preemptions += static_cast<int64_t>(plan.preempted.size());
-  IterationLoad load = LoadOf(plan, *costs_);
+  const TimeModel time(*costs_);
+  IterationLoad load = time.LoadOf(plan);
   for (const Move& move : plan.moves) {
     ++(move.to == Tier::kCpu ? counts_.swaps_out : counts_.swaps_in);
     load.swapped_tokens += Running(move.sequence)->num_tokens;
@@ -342,10 +342,8 @@ void ScheduleSimulation::Count(const IterationPlan& plan) {
   shape += load.cohort_rows > 0 ? "|c" : "";
   shape += load.rider_rows > 0 ? "~c" : "";
   ++counts_.shapes[shape];
-  const auto layers = static_cast<double>(costs_->num_layers());
-  counts_.us += std::max(IterationUs(load, *costs_), layers * costs_->SwapUs(load.swapped_tokens));
-  const LayerTimes times = TimesOf(load, *costs_);
-  counts_.cpu_us += layers * (times.cpu_main_us + times.cpu_cohort_us);
+  counts_.us += time.IterationWithCopiesUs(load);
+  counts_.cpu_us += time.WaitedCpuUs(load);
 }
 
 }  // namespace tandem

@@ -127,13 +127,14 @@ SteadyWork WorkOf(const Steady& steady) {
   const auto prompt_len = static_cast<double>(steady.prompt_len);
   const auto output_len = static_cast<double>(steady.output_len);
   const double context = prompt_len + output_len / 2;
-  return {.prompt_tokens_per_output = prompt_len / output_len,
-          .mean_context = context,
-          .mean_prompt = prompt_len,
-          .gpu_rows = static_cast<double>(steady.gpu_tokens) / context,
-          .max_cpu_rows = 400,
-          .max_rows = 2048,
-          .num_cohorts = 33};
+  SteadyWork work{{.prompt_tokens_per_output = prompt_len / output_len,
+                   .mean_context = context,
+                   .mean_prompt = prompt_len,
+                   .gpu_rows = static_cast<double>(steady.gpu_tokens) / context,
+                   .num_cohorts = 33}};
+  work.max_cpu_rows = 400;
+  work.max_rows = 2048;
+  return work;
 }
 
 struct Row {

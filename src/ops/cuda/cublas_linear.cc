@@ -176,6 +176,16 @@ std::string CublasLinear::Description() const {
                          : "");
 }
 
+// Of cuBLASLt's best algorithms: the larger the more rows there are. With 16 SMs of an H200 the products of a
+// layer of Llama-3.1-8B take 1.29 ms for 320 rows, about 1.53 for 321 to 384, 1.78 for 385. Up to 64 rows
+// more of them cost next to nothing.
+RowTiles CudaOps::ProductTiles() const {
+  return {.steps = {{.up_to_rows = 64, .tile_rows = 1},
+                    {.up_to_rows = 256, .tile_rows = 16},
+                    {.up_to_rows = 384, .tile_rows = 64}},
+          .last_tile_rows = 128};
+}
+
 Result<std::unique_ptr<LinearWeight>> CudaOps::CreateLinearWeight(int64_t out_features, int64_t in_features,
                                                                   DType dtype) {
   return linear_->CreateWeight(out_features, in_features, dtype);

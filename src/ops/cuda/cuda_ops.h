@@ -34,6 +34,7 @@ class CudaOps : public Ops {
   Result<std::unique_ptr<AttentionPlan>> CreateAttentionPlan(const AttentionCapacity& capacity) override;
   void PlanAttention(Stream& stream, const AttentionBatch& batch, AttentionPlan* plan) override;
   void TuneLinear(Stream& stream, const LinearTuning& tuning) override;
+  RowTiles ProductTiles() const override;
   DType ProductDType(DType dtype) const override { return dtype; }
 
   void Embedding(Stream& stream, const EmbeddingArgs& args) override;

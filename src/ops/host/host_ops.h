@@ -35,6 +35,8 @@ class HostOps : public Ops {
   void PlanAttention(Stream& stream, const AttentionBatch& batch, AttentionPlan* plan) override;
   // Nothing to find out: the kernels' shapes do not depend on the number of rows.
   void TuneLinear(Stream& /*stream*/, const LinearTuning& /*tuning*/) override {}
+  // The last chunk, group of rows or tile of AMX of a product is only as long as there are rows.
+  RowTiles ProductTiles() const override { return {}; }
   // Rounding them would cost accuracy and no less time.
   DType ProductDType(DType /*dtype*/) const override { return DType::kF32; }
   void Embedding(Stream& stream, const EmbeddingArgs& args) override;
