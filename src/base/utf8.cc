@@ -52,6 +52,12 @@ bool IsValidUtf8(std::string_view text) {
   return true;
 }
 
+size_t WellFormedUtf8Length(std::string_view bytes) {
+  if (bytes.empty()) return 0;
+  const Scan scan = ScanCharacter(bytes);
+  return scan.validity == Validity::kValid ? scan.num_bytes : 0;
+}
+
 uint32_t DecodeUtf8(std::string_view text, size_t pos) {
   const auto byte_at = [&](size_t i) { return static_cast<uint32_t>(static_cast<uint8_t>(text[pos + i])); };
   switch (Utf8Length(text[pos])) {

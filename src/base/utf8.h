@@ -21,6 +21,9 @@ inline size_t Utf8Length(char lead) {
 
 bool IsValidUtf8(std::string_view text);
 
+// Bytes of the character that bytes begins with; 0 if that is invalid, incomplete or there is none.
+size_t WellFormedUtf8Length(std::string_view bytes);
+
 // The character at text[pos], which must be valid UTF-8.
 uint32_t DecodeUtf8(std::string_view text, size_t pos);
 void AppendUtf8(uint32_t code_point, std::string* out);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "jinja/characters.h"
 #include "jinja/error.h"
 #include "jinja/literal.h"
 #include "jinja/unicode.h"

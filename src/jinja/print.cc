@@ -6,6 +6,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "jinja/characters.h"
 #include "jinja/error.h"
 #include "jinja/operators.h"
 #include "jinja/unicode.h"

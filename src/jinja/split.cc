@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "jinja/characters.h"
 #include "jinja/unicode.h"
 
 namespace tandem::jinja {

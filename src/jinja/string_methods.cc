@@ -8,6 +8,7 @@
 
 #include "jinja/access.h"
 #include "jinja/arguments.h"
+#include "jinja/characters.h"
 #include "jinja/error.h"
 #include "jinja/format.h"
 #include "jinja/methods.h"
@@ -274,13 +275,6 @@ Value IsTitle(Runtime& /*runtime*/, const Value& self, const Arguments& argument
   return Value::Bool(any);
 }
 
-bool IsAlphanumeric(char32_t c) {
-  return IsAlphabetic(c) || IsNumeric(c);
-}
-bool IsDecimal(char32_t c) {
-  return IsDigit(c) && c != 0xb2 && c != 0xb3 && c != 0xb9 && !(c >= 0x2070 && c < 0x2800);
-}
-
 Value IsAsciiMethod(Runtime& /*runtime*/, const Value& self, const Arguments& arguments) {
   const BoundArguments bound("isascii", arguments, {}, 0);
   return Value::Bool(IsAscii(self.text()));
@@ -306,7 +300,7 @@ const std::unordered_map<std::string_view, Method>& Methods() {
   static const auto* const methods = new std::unordered_map<std::string_view, Method>{
       {"upper", Map<ToUpper>},
       {"lower", Map<ToLower>},
-      {"casefold", Map<ToLower>},
+      {"casefold", Map<ToCasefolded>},
       {"title", Map<ToTitle>},
       {"capitalize", Map<ToCapitalized>},
       {"swapcase", Map<SwapCase>},

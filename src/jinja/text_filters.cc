@@ -7,6 +7,7 @@
 
 #include "jinja/access.h"
 #include "jinja/arguments.h"
+#include "jinja/characters.h"
 #include "jinja/error.h"
 #include "jinja/filters.h"
 #include "jinja/format.h"

@@ -18,19 +18,9 @@ std::string EncodeUtf8(std::u32string_view text);
 bool IsAscii(std::string_view text);
 int64_t CodePointCount(std::string_view text);
 
-bool IsSpace(char32_t c);
-bool IsCased(char32_t c);
-bool IsUpper(char32_t c);
-bool IsLower(char32_t c);
-bool IsAlphabetic(char32_t c);
-bool IsNumeric(char32_t c);
-bool IsDigit(char32_t c);
-bool IsPrintable(char32_t c);
-// What \w of a Python regular expression matches.
-bool IsWordCharacter(char32_t c);
-
 std::string ToUpper(std::string_view text);
 std::string ToLower(std::string_view text);
+std::string ToCasefolded(std::string_view text);   // str.casefold
 std::string ToTitle(std::string_view text);        // str.title
 std::string ToCapitalized(std::string_view text);  // str.capitalize
 std::string SwapCase(std::string_view text);
