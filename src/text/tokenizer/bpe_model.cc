@@ -12,7 +12,6 @@
 namespace tandem {
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
 // Up to this many symbols rescanning all pairs is faster than a queue.
 constexpr size_t kMaxScannedSymbols = 24;
 constexpr size_t kMaxCachedWordBytes = 64;

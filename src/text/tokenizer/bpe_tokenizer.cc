@@ -110,6 +110,13 @@ Result<std::unique_ptr<Tokenizer>> BpeTokenizer::Create(TokenizerParts parts) {
       new BpeTokenizer(std::move(parts), std::move(model), std::move(tokens), spellings));
 }
 
+Result<std::unique_ptr<Tokenizer>> BpeTokenizer::Create(const std::string& path,
+                                                        Result<TokenizerParts> parts) {
+  auto tokenizer = parts.ok() ? Create(*std::move(parts)) : parts.error();
+  if (tokenizer.ok()) return tokenizer;
+  return MakeError(tokenizer.error().code, "{}: {}", path, tokenizer.error().message);
+}
+
 BpeTokenizer::BpeTokenizer(TokenizerParts parts, BpeModel model, std::vector<std::string> tokens,
                            const std::vector<std::string>& spellings)
     : normalizer_(std::move(parts.normalizer)),

@@ -43,6 +43,8 @@ class BpeTokenizer : public Tokenizer {
  public:
   // Errors: kMalformedFile.
   static Result<std::unique_ptr<Tokenizer>> Create(TokenizerParts parts);
+  // Of the parts that were read from a file, which errors then name.
+  static Result<std::unique_ptr<Tokenizer>> Create(const std::string& path, Result<TokenizerParts> parts);
 
   std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens,
                               bool parse_special_tokens) const override;

@@ -9,6 +9,9 @@
 
 namespace tandem {
 
+// How SentencePiece's vocabularies spell a space: U+2581.
+inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";
+
 // The bytes that a token spells; nullopt if it has a character outside the alphabet.
 std::optional<std::string> BytesFromAlphabet(std::string_view token);
 

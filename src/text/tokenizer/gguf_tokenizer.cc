@@ -10,8 +10,6 @@
 namespace tandem {
 namespace {
 
-constexpr std::string_view kGpt2 =
-    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 constexpr std::string_view kSingleNumbers = R"(\p{N})";
 constexpr std::string_view kLlama3 =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+)"
@@ -34,9 +32,9 @@ struct PreTokenizerKind {
 };
 
 constexpr PreTokenizerKind kPreTokenizers[] = {
-    {"default", {kGpt2}},
-    {"gpt-2", {kGpt2}},
-    {"smollm", {kSingleNumbers, kGpt2}},
+    {"default", {kGpt2Pattern}},
+    {"gpt-2", {kGpt2Pattern}},
+    {"smollm", {kSingleNumbers, kGpt2Pattern}},
     {"llama-bpe", {kLlama3}, false, true, true},
     {"llama3", {kLlama3}, false, true, true},
     {"llama-v3", {kLlama3}, false, true, true},
@@ -65,11 +63,9 @@ Status ReadVocabulary(const GgufFile& file, TokenizerParts* parts) {
   for (size_t id = 0; id < types.size(); ++id) {
     const auto type = static_cast<PieceType>(types[id]);
     if (type != PieceType::kControl && type != PieceType::kUserDefined) continue;
-    AddedToken token;
-    token.id = static_cast<int32_t>(id);
-    token.content = std::string(tokens[id]);
-    token.special = type == PieceType::kControl;
-    parts->added_tokens.push_back(std::move(token));
+    parts->added_tokens.push_back({.id = static_cast<int32_t>(id),
+                                   .content = std::string(tokens[id]),
+                                   .special = type == PieceType::kControl});
   }
   return {};
 }
@@ -128,16 +124,10 @@ Status ReadSentencePiece(const GgufFile& file, TokenizerParts* parts) {
   parts->options.byte_fallback = true;
   parts->options.fuse_unknown = true;
   // Special, unless the file says that they are user-defined.
-  std::vector<AddedToken> special;
   for (const auto& [token, id] : parts->vocabulary) {
-    if (token == "<unk>" || token == "<s>" || token == "</s>") {
-      special.emplace_back();
-      special.back().id = id;
-      special.back().content = token;
-      special.back().special = true;
-    }
+    if (token == "<unk>" || token == "<s>" || token == "</s>")
+      parts->added_tokens.push_back({.id = id, .content = token, .special = true});
   }
-  parts->added_tokens.insert(parts->added_tokens.end(), special.begin(), special.end());
   return {};
 }
 
@@ -158,12 +148,8 @@ Result<TokenizerParts> ReadGguf(const GgufFile& file) {
   TANDEM_ASSIGN_OR_RETURN(parts.bos_token_id, ReadTokenId(file, "tokenizer.ggml.bos_token_id", vocab_size));
   TANDEM_ASSIGN_OR_RETURN(parts.eos_token_id, ReadTokenId(file, "tokenizer.ggml.eos_token_id", vocab_size));
   for (const auto& id : {parts.bos_token_id, parts.eos_token_id}) {
-    if (!id) continue;
-    AddedToken token;
-    token.id = *id;
-    token.content = parts.vocabulary[*id].first;
-    token.special = true;
-    parts.added_tokens.push_back(std::move(token));
+    if (id)
+      parts.added_tokens.push_back({.id = *id, .content = parts.vocabulary[*id].first, .special = true});
   }
   TANDEM_ASSIGN_OR_RETURN(adds_bos, file.GetBoolOr("tokenizer.ggml.add_bos_token", adds_bos));
   TANDEM_ASSIGN_OR_RETURN(const bool adds_eos, file.GetBoolOr("tokenizer.ggml.add_eos_token", false));
@@ -176,14 +162,7 @@ Result<TokenizerParts> ReadGguf(const GgufFile& file) {
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::FromGguf(const std::string& gguf_path) {
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<GgufFile> file, GgufFile::Open(gguf_path));
-  const auto load = [&]() -> Result<std::unique_ptr<Tokenizer>> {
-    TANDEM_ASSIGN_OR_RETURN(TokenizerParts parts, ReadGguf(*file));
-    return BpeTokenizer::Create(std::move(parts));
-  };
-  Result<std::unique_ptr<Tokenizer>> tokenizer = load();
-  if (!tokenizer.ok())
-    return MakeError(tokenizer.error().code, "{}: {}", gguf_path, tokenizer.error().message);
-  return tokenizer;
+  return BpeTokenizer::Create(gguf_path, ReadGguf(*file));
 }
 
 }  // namespace tandem

@@ -50,22 +50,6 @@ void ApplyUnicodeForm(int options, std::string* text) {
 
 }  // namespace
 
-void ReplaceAll(const SplitRegex& pattern, const std::string& content, std::string* text) {
-  auto match = pattern.Find(*text, 0);
-  if (!match) return;
-  std::string out;
-  out.reserve(text->size() + content.size());
-  size_t pos = 0;
-  while (match) {
-    out.append(*text, pos, match->begin - pos);
-    out += content;
-    pos = match->end;
-    match = pattern.Find(*text, pos);
-  }
-  out.append(*text, pos);
-  *text = std::move(out);
-}
-
 Normalizer Normalizer::Nfc() {
   Normalizer normalizer;
   normalizer.steps_.push_back({Kind::kNfc, std::nullopt, {}});
@@ -112,7 +96,7 @@ void Normalizer::Apply(std::string* text) const {
         ApplyUnicodeForm(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, text);
         break;
       case Kind::kReplace:
-        ReplaceAll(*step.pattern, step.content, text);
+        *text = step.pattern->ReplaceAll(std::move(*text), step.content);
         break;
       case Kind::kPrepend:
         if (!text->empty()) text->insert(0, step.content);

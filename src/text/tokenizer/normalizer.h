@@ -39,7 +39,4 @@ class Normalizer {
   std::vector<Step> steps_;
 };
 
-// Replaces every match.
-void ReplaceAll(const SplitRegex& pattern, const std::string& content, std::string* text);
-
 }  // namespace tandem

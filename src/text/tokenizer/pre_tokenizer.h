@@ -13,6 +13,10 @@
 
 namespace tandem {
 
+// GPT-2's pattern, which ByteLevel splits by unless told otherwise.
+inline constexpr std::string_view kGpt2Pattern =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+
 // Immutable once built; any thread.
 class PreTokenizer {
  public:

@@ -1,6 +1,7 @@
 // Tokenizer::FromSentencePiece.
 #include <utility>
 
+#include "load/json_fields.h"
 #include "text/tokenizer/bpe_tokenizer.h"
 #include "text/tokenizer/sentencepiece_merges.h"
 #include "text/tokenizer/sentencepiece_model.h"
@@ -9,7 +10,8 @@
 namespace tandem {
 namespace {
 
-Result<TokenizerParts> ReadModel(const SentencePieceModel& model, TokenizerConfig config) {
+Result<TokenizerParts> ReadModel(std::string_view bytes, TokenizerConfig config) {
+  TANDEM_ASSIGN_OR_RETURN(const SentencePieceModel model, SentencePieceModel::Parse(bytes));
   if (model.model_type != SentencePieceModel::kBpe)
     return MakeError(ErrorCode::kUnsupported, "SentencePiece model type {}: only BPE is supported",
                      model.model_type);
@@ -26,21 +28,15 @@ Result<TokenizerParts> ReadModel(const SentencePieceModel& model, TokenizerConfi
   if (!config.eos_token) config.eos_token = "</s>";
   if (!config.unk_token) config.unk_token = "<unk>";
   if (!config.add_bos_token) config.add_bos_token = true;
-  for (const auto& token : {config.unk_token, config.bos_token, config.eos_token}) {
-    AddedToken special;
-    special.content = *token;
-    special.special = true;
-    config.special_tokens.push_back(std::move(special));
-  }
+  for (const auto& token : {config.unk_token, config.bos_token, config.eos_token})
+    config.special_tokens.push_back({.content = *token, .special = true});
   // The config knows the flags of a token (lstrip, ...); the model only that it is one.
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const SentencePiece& piece = model.pieces[id];
     if (piece.type != PieceType::kControl && piece.type != PieceType::kUserDefined) continue;
-    AddedToken token;
-    token.id = static_cast<int32_t>(id);
-    token.content = piece.text;
-    token.special = piece.type == PieceType::kControl;
-    config.added_tokens.push_back(std::move(token));
+    config.added_tokens.push_back({.id = static_cast<int32_t>(id),
+                                   .content = piece.text,
+                                   .special = piece.type == PieceType::kControl});
   }
   ApplyTokenizerConfig(config, &parts);
 
@@ -57,16 +53,8 @@ Result<TokenizerParts> ReadModel(const SentencePieceModel& model, TokenizerConfi
 Result<std::unique_ptr<Tokenizer>> Tokenizer::FromSentencePiece(const std::string& model_path,
                                                                 const std::string& tokenizer_config) {
   TANDEM_ASSIGN_OR_RETURN(const TokenizerConfig config, TokenizerConfig::Read(tokenizer_config));
-  TANDEM_ASSIGN_OR_RETURN(const std::string bytes, ReadFileBytes(model_path));
-  const auto load = [&]() -> Result<std::unique_ptr<Tokenizer>> {
-    TANDEM_ASSIGN_OR_RETURN(const SentencePieceModel model, SentencePieceModel::Parse(bytes));
-    TANDEM_ASSIGN_OR_RETURN(TokenizerParts parts, ReadModel(model, config));
-    return BpeTokenizer::Create(std::move(parts));
-  };
-  Result<std::unique_ptr<Tokenizer>> tokenizer = load();
-  if (!tokenizer.ok())
-    return MakeError(tokenizer.error().code, "{}: {}", model_path, tokenizer.error().message);
-  return tokenizer;
+  TANDEM_ASSIGN_OR_RETURN(const std::string bytes, ReadTextFile(model_path, kMaxTokenizerFileBytes));
+  return BpeTokenizer::Create(model_path, ReadModel(bytes, config));
 }
 
 }  // namespace tandem

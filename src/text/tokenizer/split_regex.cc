@@ -113,4 +113,18 @@ std::optional<SplitRegex::Match> SplitRegex::Find(std::string_view text, size_t 
   return std::nullopt;
 }
 
+std::string SplitRegex::ReplaceAll(std::string text, std::string_view content) const {
+  auto match = Find(text, 0);
+  if (!match) return text;
+  std::string out;
+  out.reserve(text.size() + text.size() / 2);
+  size_t pos = 0;
+  while (match) {
+    out.append(text, pos, match->begin - pos).append(content);
+    pos = match->end;
+    match = Find(text, pos);
+  }
+  return out.append(text, pos);
+}
+
 }  // namespace tandem

@@ -30,6 +30,8 @@ class SplitRegex {
   // The first match at or after `from` that is not empty. text must be valid UTF-8; `from` a border between
   // characters.
   std::optional<Match> Find(std::string_view text, size_t from) const;
+  // text with content for every match.
+  std::string ReplaceAll(std::string text, std::string_view content) const;
 
  private:
   struct Code;

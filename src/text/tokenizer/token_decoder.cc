@@ -8,12 +8,11 @@
 
 #include "base/utf8.h"
 #include "text/tokenizer/byte_alphabet.h"
+#include "text/tokenizer/split_regex.h"
 #include "text/tokenizer/typed_json.h"
 
 namespace tandem {
 namespace {
-
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
 
 // "<0xNN>"
 std::optional<char> ParseByteToken(std::string_view token) {
@@ -24,30 +23,34 @@ std::optional<char> ParseByteToken(std::string_view token) {
   return static_cast<char>(value);
 }
 
-std::string WithReplacements(std::string text,
-                             const std::vector<std::pair<std::string, std::string>>& replacements) {
-  for (const auto& [pattern, content] : replacements) {
-    std::string replaced;
-    size_t pos = 0;
-    for (size_t at = text.find(pattern); at != std::string::npos; at = text.find(pattern, pos)) {
-      replaced.append(text, pos, at - pos).append(content);
-      pos = at + pattern.size();
-    }
-    text = replaced.append(text, pos);
-  }
-  return text;
-}
-
 }  // namespace
 
-// Bytes of all tokens are one stream, whose invalid parts are replaced.
-class TokenDecoder::ByteLevelStream : public DecodeStream {
+class TokenDecoder::Stream : public DecodeStream {
  public:
-  ByteLevelStream(const TokenDecoder* decoder, const std::vector<bool>* skipped)
+  Stream(const TokenDecoder* decoder, const std::vector<bool>* skipped)
       : decoder_(decoder), skipped_(skipped) {}
 
-  void Append(int32_t token_id, std::string* text) override {
+  void Append(int32_t token_id, std::string* text) final {
     if (!decoder_->Has(token_id) || (skipped_ != nullptr && (*skipped_)[token_id])) return;
+    AppendToken(token_id, text);
+  }
+  void Flush(std::string* /*text*/) override {}
+
+ protected:
+  virtual void AppendToken(int32_t token_id, std::string* text) = 0;
+
+  const TokenDecoder* decoder_;
+
+ private:
+  const std::vector<bool>* skipped_;
+};
+
+// Bytes of all tokens are one stream, whose invalid parts are replaced.
+class TokenDecoder::ByteLevelStream : public Stream {
+ public:
+  using Stream::Stream;
+
+  void AppendToken(int32_t token_id, std::string* text) override {
     const std::string& bytes = decoder_->bytes_[token_id];
     if (pending_.empty()) {
       const size_t used = AppendCompleteUtf8(bytes, text);
@@ -64,20 +67,17 @@ class TokenDecoder::ByteLevelStream : public DecodeStream {
   }
 
  private:
-  const TokenDecoder* decoder_;
-  const std::vector<bool>* skipped_;
   std::string pending_;  // begin of a character
 };
 
 // A run of byte tokens is text if all of it is valid UTF-8, else one U+FFFD for each byte: so a run is held
 // back until it ends.
-class TokenDecoder::SentencePieceStream : public DecodeStream {
+class TokenDecoder::SentencePieceStream : public Stream {
  public:
   SentencePieceStream(const TokenDecoder* decoder, const std::vector<bool>* skipped)
-      : decoder_(decoder), skipped_(skipped), num_to_strip_(decoder->spec_.max_stripped) {}
+      : Stream(decoder, skipped), num_to_strip_(decoder->spec_.max_stripped) {}
 
-  void Append(int32_t token_id, std::string* text) override {
-    if (!decoder_->Has(token_id) || (skipped_ != nullptr && (*skipped_)[token_id])) return;
+  void AppendToken(int32_t token_id, std::string* text) override {
     if (decoder_->is_byte_[token_id]) {
       run_ += decoder_->bytes_[token_id];
       return;
@@ -109,20 +109,16 @@ class TokenDecoder::SentencePieceStream : public DecodeStream {
     text->append(part);
   }
 
-  const TokenDecoder* decoder_;
-  const std::vector<bool>* skipped_;
   size_t num_to_strip_;
   std::string run_;
 };
 
 // Every token has its text, which may depend on whether it is the first.
-class TokenDecoder::PlainStream : public DecodeStream {
+class TokenDecoder::PlainStream : public Stream {
  public:
-  PlainStream(const TokenDecoder* decoder, const std::vector<bool>* skipped)
-      : decoder_(decoder), skipped_(skipped) {}
+  using Stream::Stream;
 
-  void Append(int32_t token_id, std::string* text) override {
-    if (!decoder_->Has(token_id) || (skipped_ != nullptr && (*skipped_)[token_id])) return;
+  void AppendToken(int32_t token_id, std::string* text) override {
     if (decoder_->spec_.kind == DecoderSpec::Kind::kMetaspace) {
       text->append(at_start_ ? decoder_->first_bytes_[token_id] : decoder_->bytes_[token_id]);
     } else {
@@ -132,11 +128,7 @@ class TokenDecoder::PlainStream : public DecodeStream {
     at_start_ = false;
   }
 
-  void Flush(std::string* /*text*/) override {}
-
  private:
-  const TokenDecoder* decoder_;
-  const std::vector<bool>* skipped_;
   bool at_start_ = true;
 };
 
@@ -155,15 +147,18 @@ TokenDecoder::TokenDecoder(DecoderSpec spec, const std::vector<std::string>& tok
         bytes_[id] = BytesFromAlphabet(token).value_or(token);
         break;
       case DecoderSpec::Kind::kSentencePiece: {
-        bytes_[id] = WithReplacements(token, spec_.replacements);
+        bytes_[id] = token;
+        for (const auto& [pattern, content] : spec_.replacements)
+          bytes_[id] = SplitRegex::Literal(pattern).ReplaceAll(std::move(bytes_[id]), content);
         const auto byte = spec_.byte_fallback ? ParseByteToken(bytes_[id]) : std::nullopt;
         is_byte_[id] = byte.has_value();
         if (byte) bytes_[id].assign(1, *byte);
         break;
       }
       case DecoderSpec::Kind::kMetaspace:
-        bytes_[id] = WithReplacements(token, {{spec_.mark, " "}});
-        first_bytes_[id] = spec_.drops_first ? WithReplacements(token, {{spec_.mark, ""}}) : bytes_[id];
+        bytes_[id] = SplitRegex::Literal(spec_.mark).ReplaceAll(token, " ");
+        first_bytes_[id] =
+            spec_.drops_first ? SplitRegex::Literal(spec_.mark).ReplaceAll(token, "") : bytes_[id];
         break;
       case DecoderSpec::Kind::kJoinedBySpaces:
         bytes_[id] = token;

@@ -61,6 +61,7 @@ class TokenDecoder {
   bool strips_leading_space() const;
 
  private:
+  class Stream;
   class ByteLevelStream;
   class SentencePieceStream;
   class PlainStream;

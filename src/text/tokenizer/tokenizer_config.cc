@@ -11,21 +11,6 @@ namespace {
 
 using nlohmann::json;
 
-Result<AddedToken> ReadAddedToken(const json& spec) {
-  AddedToken token;
-  if (spec.is_string()) {
-    token.content = spec.get<std::string>();
-    return token;
-  }
-  TANDEM_ASSIGN_OR_RETURN(token.content, GetStringField(spec, "content"));
-  TANDEM_ASSIGN_OR_RETURN(token.special, GetBoolField(spec, "special", false));
-  TANDEM_ASSIGN_OR_RETURN(token.lstrip, GetBoolField(spec, "lstrip", false));
-  TANDEM_ASSIGN_OR_RETURN(token.rstrip, GetBoolField(spec, "rstrip", false));
-  TANDEM_ASSIGN_OR_RETURN(token.single_word, GetBoolField(spec, "single_word", false));
-  TANDEM_ASSIGN_OR_RETURN(token.normalized, GetBoolField(spec, "normalized", !token.special));
-  return token;
-}
-
 Status ReadSpecialToken(const json& config, const char* field, TokenizerConfig* result,
                         std::optional<std::string>* content) {
   const auto it = config.find(field);
@@ -84,6 +69,21 @@ Status ReadFields(const json& config, TokenizerConfig* result) {
 }
 
 }  // namespace
+
+Result<AddedToken> ReadAddedToken(const json& spec) {
+  AddedToken token;
+  if (spec.is_string()) {
+    token.content = spec.get<std::string>();
+    return token;
+  }
+  TANDEM_ASSIGN_OR_RETURN(token.content, GetStringField(spec, "content"));
+  TANDEM_ASSIGN_OR_RETURN(token.special, GetBoolField(spec, "special", false));
+  TANDEM_ASSIGN_OR_RETURN(token.lstrip, GetBoolField(spec, "lstrip", false));
+  TANDEM_ASSIGN_OR_RETURN(token.rstrip, GetBoolField(spec, "rstrip", false));
+  TANDEM_ASSIGN_OR_RETURN(token.single_word, GetBoolField(spec, "single_word", false));
+  TANDEM_ASSIGN_OR_RETURN(token.normalized, GetBoolField(spec, "normalized", !token.special));
+  return token;
+}
 
 Result<TokenizerConfig> TokenizerConfig::Read(const std::string& path) {
   TokenizerConfig result;

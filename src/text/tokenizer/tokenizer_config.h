@@ -1,6 +1,7 @@
 // What tokenizer_config.json adds to a tokenizer.json or a tokenizer.model.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,5 +28,8 @@ struct TokenizerConfig {
   // An empty path gives an empty config. Errors: kNotFound, kIo, kMalformedFile.
   static Result<TokenizerConfig> Read(const std::string& path);
 };
+
+// One entry of a list of added tokens: a string, or an object with the token's flags. The id is not set.
+Result<AddedToken> ReadAddedToken(const nlohmann::json& spec);
 
 }  // namespace tandem

@@ -81,14 +81,8 @@ Status ReadAddedTokens(const json& root, TokenizerParts* parts) {
   if (!root.contains("added_tokens") || root["added_tokens"].is_null()) return {};
   TANDEM_ASSIGN_OR_RETURN(const json* list, GetArrayField(root, "added_tokens"));
   for (const json& spec : *list) {
-    AddedToken token;
+    TANDEM_ASSIGN_OR_RETURN(AddedToken token, ReadAddedToken(spec));
     TANDEM_ASSIGN_OR_RETURN(token.id, GetIdField(spec, "id"));
-    TANDEM_ASSIGN_OR_RETURN(token.content, GetStringField(spec, "content"));
-    TANDEM_ASSIGN_OR_RETURN(token.special, GetBoolField(spec, "special", false));
-    TANDEM_ASSIGN_OR_RETURN(token.lstrip, GetBoolField(spec, "lstrip", false));
-    TANDEM_ASSIGN_OR_RETURN(token.rstrip, GetBoolField(spec, "rstrip", false));
-    TANDEM_ASSIGN_OR_RETURN(token.single_word, GetBoolField(spec, "single_word", false));
-    TANDEM_ASSIGN_OR_RETURN(token.normalized, GetBoolField(spec, "normalized", !token.special));
     parts->added_tokens.push_back(std::move(token));
   }
   return {};
@@ -139,7 +133,7 @@ Status ReadPostProcessor(const json& spec, int depth, TokenizerParts* parts) {
   return MakeError(ErrorCode::kUnsupported, "post-processor \"{}\" is not supported", type);
 }
 
-Result<TokenizerParts> ReadTokenizerJson(const json& root) {
+Result<TokenizerParts> ReadTokenizerJson(const json& root, const TokenizerConfig& config) {
   if (!root.is_object()) return MakeError(ErrorCode::kMalformedFile, "not a JSON object");
   TokenizerParts parts;
   TANDEM_ASSIGN_OR_RETURN(const json* model, GetField(root, "model"));
@@ -154,6 +148,7 @@ Result<TokenizerParts> ReadTokenizerJson(const json& root) {
   TANDEM_ASSIGN_OR_RETURN(parts.pre_tokenizer, PreTokenizer::FromJson(optional_field("pre_tokenizer")));
   TANDEM_ASSIGN_OR_RETURN(parts.decoder, DecoderSpec::FromJson(optional_field("decoder")));
   TANDEM_RETURN_IF_ERROR(ReadPostProcessor(optional_field("post_processor"), 0, &parts));
+  ApplyTokenizerConfig(config, &parts);
   return parts;
 }
 
@@ -163,15 +158,7 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::FromTokenizerJson(const std::strin
                                                                 const std::string& tokenizer_config) {
   TANDEM_ASSIGN_OR_RETURN(const TokenizerConfig config, TokenizerConfig::Read(tokenizer_config));
   TANDEM_ASSIGN_OR_RETURN(const json root, ReadJsonFile(tokenizer_json));
-  const auto load = [&]() -> Result<std::unique_ptr<Tokenizer>> {
-    TANDEM_ASSIGN_OR_RETURN(TokenizerParts parts, ReadTokenizerJson(root));
-    ApplyTokenizerConfig(config, &parts);
-    return BpeTokenizer::Create(std::move(parts));
-  };
-  Result<std::unique_ptr<Tokenizer>> tokenizer = load();
-  if (!tokenizer.ok())
-    return MakeError(tokenizer.error().code, "{}: {}", tokenizer_json, tokenizer.error().message);
-  return tokenizer;
+  return BpeTokenizer::Create(tokenizer_json, ReadTokenizerJson(root, config));
 }
 
 }  // namespace tandem

@@ -1,14 +1,10 @@
 #include "text/tokenizer/typed_json.h"
 
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <system_error>
 #include <utility>
+
+#include "load/json_fields.h"
 
 namespace tandem {
 namespace {
@@ -22,20 +18,8 @@ Error WrongType(std::string_view field, std::string_view expected, const json& f
 
 }  // namespace
 
-Result<std::string> ReadFileBytes(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return MakeError(ErrorCode::kNotFound, "{}: no such file", path);
-  if (!std::filesystem::is_regular_file(path, error))
-    return MakeError(ErrorCode::kIo, "{}: not a regular file", path);
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return MakeError(ErrorCode::kIo, "{}: cannot open: {}", path, std::strerror(errno));
-  std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.bad()) return MakeError(ErrorCode::kIo, "{}: read error", path);
-  return bytes;
-}
-
 Result<json> ReadJsonFile(const std::string& path) {
-  TANDEM_ASSIGN_OR_RETURN(const std::string bytes, ReadFileBytes(path));
+  TANDEM_ASSIGN_OR_RETURN(const std::string bytes, ReadTextFile(path, kMaxTokenizerFileBytes));
   try {
     return json::parse(bytes);
   } catch (const json::exception& e) {

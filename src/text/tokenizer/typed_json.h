@@ -14,11 +14,10 @@ namespace tandem {
 
 // Nested sequences in files may not be deeper than this.
 inline constexpr int kMaxNesting = 16;
+inline constexpr uint64_t kMaxTokenizerFileBytes = uint64_t{1} << 30;
 
 // The file, parsed. Errors: kNotFound, kIo, kMalformedFile.
 Result<nlohmann::json> ReadJsonFile(const std::string& path);
-// The whole file. Errors: kNotFound, kIo.
-Result<std::string> ReadFileBytes(const std::string& path);
 
 // Errors: kMalformedFile if object is no object, the field is missing or has another type.
 Result<const nlohmann::json*> GetField(const nlohmann::json& object, std::string_view field);
