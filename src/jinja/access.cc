@@ -71,7 +71,7 @@ std::optional<Value> FindTypeAttribute(Runtime& runtime, const Value& object, st
   }
   switch (object.kind()) {
     case Kind::kNamespace: {
-      const Value* found = object.ns().Find(name);
+      const Value* found = object.ns().attributes.Find(name);
       if (found == nullptr) return std::nullopt;
       if (name.substr(0, 1) == "_") {
         return Value::Undefined(
@@ -82,9 +82,7 @@ std::optional<Value> FindTypeAttribute(Runtime& runtime, const Value& object, st
     case Kind::kObject:
       return object.object().Attribute(runtime, name);
     case Kind::kFunction:
-      for (const auto& [key, value] : object.function().attributes) {
-        if (key == name) return value;
-      }
+      if (const Value* found = object.function().attributes.Find(name)) return *found;
       return std::nullopt;
     case Kind::kTuple:
       if (object.is_group() && name == "grouper") return object.items()[0];
@@ -132,7 +130,7 @@ Value MissingAttribute(const Value& object, std::string_view name) {
 }
 
 Value GetItem(Runtime& runtime, const Value& object, const Value& key) {
-  if (object.is_undefined()) throw TemplateError(object.UndefinedMessage());
+  object.RequireDefined();
   if (std::optional<Value> item = FindItem(runtime, object, key)) return *item;
   if (key.is_string()) {
     if (std::optional<Value> attribute = FindTypeAttribute(runtime, object, key.text())) return *attribute;
@@ -141,7 +139,7 @@ Value GetItem(Runtime& runtime, const Value& object, const Value& key) {
 }
 
 Value GetAttribute(Runtime& runtime, const Value& object, std::string_view name) {
-  if (object.is_undefined()) throw TemplateError(object.UndefinedMessage());
+  object.RequireDefined();
   if (std::optional<Value> attribute = FindTypeAttribute(runtime, object, name)) return *attribute;
   if (object.is(Kind::kDict)) {
     if (const Value* found = object.dict().Find(name)) return *found;
@@ -176,14 +174,13 @@ SliceBounds ResolveSlice(const Value& start, const Value& stop, const Value& ste
 
 Value GetSlice(Runtime& runtime, const Value& object, const Value& start, const Value& stop,
                const Value& step) {
+  object.RequireDefined();
   switch (object.kind()) {
     case Kind::kString:
     case Kind::kList:
     case Kind::kTuple:
     case Kind::kRange:
       break;
-    case Kind::kUndefined:
-      throw TemplateError(object.UndefinedMessage());
     case Kind::kDict:
       throw TemplateError("unhashable type: 'slice'");
     default:

@@ -38,7 +38,7 @@ BoundArguments::BoundArguments(std::string_view function, const Arguments& argum
 int64_t BoundArguments::Int(size_t index, int64_t fallback) const {
   if (!Has(index)) return fallback;
   const Value& value = *values_[index];
-  if (value.is_undefined()) throw TemplateError(value.UndefinedMessage());
+  value.RequireDefined();
   if (!value.is_integral()) {
     throw TemplateError(
         fmt::format("{}(): '{}' object cannot be interpreted as an integer", function_, TypeName(value)));

@@ -25,15 +25,11 @@ bool IsNumber(std::string_view text) {
 std::string AsciiRepr(const std::string& repr) {
   std::string out;
   for (size_t offset = 0; offset < repr.size();) {
-    const auto c = static_cast<uint32_t>(NextCodePoint(repr, offset));
+    const char32_t c = NextCodePoint(repr, offset);
     if (c < 0x80) {
       out.push_back(static_cast<char>(c));
-    } else if (c < 0x100) {
-      out += fmt::format("\\x{:02x}", c);
-    } else if (c < 0x10000) {
-      out += fmt::format("\\u{:04x}", c);
     } else {
-      out += fmt::format("\\U{:08x}", c);
+      AppendEscape(c, out);
     }
   }
   return out;
@@ -234,7 +230,7 @@ class PercentFormatter {
       return FormatValue(runtime_, value, spec);
     }
     if (!value.is_number()) {
-      if (value.is_undefined()) throw TemplateError(value.UndefinedMessage());
+      value.RequireDefined();
       throw TemplateError(
           fmt::format("%{} format: a real number is required, not {}", type, TypeName(value)));
     }
@@ -265,17 +261,12 @@ class PercentFormatter {
     if (at < text.size() && text[at] == '*') {
       ++at;
       const Value value = NextValue();
-      if (!value.is_integral() || value.integer() < 0 || value.integer() > 1'000'000) {
+      if (!value.is_integral() || value.integer() < 0 || value.integer() > kMaxWidth) {
         throw TemplateError("* wants a width from 0 to 1000000");
       }
       return static_cast<int>(value.integer());
     }
-    int number = 0;
-    while (at < text.size() && text[at] >= '0' && text[at] <= '9') {
-      number = number * 10 + (text[at++] - '0');
-      if (number > 1'000'000) throw TemplateError("format width too large");
-    }
-    return number;
+    return ParseWidth(text, at);
   }
 
   Runtime& runtime_;

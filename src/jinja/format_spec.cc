@@ -12,20 +12,10 @@
 namespace tandem::jinja {
 namespace {
 
-constexpr int kMaxWidth = 1'000'000;
 constexpr int kMaxPrecision = 1'000;
 
 bool IsAlign(char c) {
   return c == '<' || c == '>' || c == '^' || c == '=';
-}
-
-int ParseNumber(std::string_view text, size_t& at) {
-  int number = 0;
-  while (at < text.size() && text[at] >= '0' && text[at] <= '9') {
-    number = number * 10 + (text[at++] - '0');
-    if (number > kMaxWidth) throw TemplateError("format width too large");
-  }
-  return number;
 }
 
 // Separates the digits before the point into groups.
@@ -153,6 +143,15 @@ std::string FormatNumber(Runtime& runtime, const Value& value, const FormatSpec&
 
 }  // namespace
 
+int ParseWidth(std::string_view text, size_t& at) {
+  int number = 0;
+  while (at < text.size() && text[at] >= '0' && text[at] <= '9') {
+    number = number * 10 + (text[at++] - '0');
+    if (number > kMaxWidth) throw TemplateError("format width too large");
+  }
+  return number;
+}
+
 FormatSpec ParseFormatSpec(std::string_view text) {
   FormatSpec spec;
   size_t at = 0;
@@ -176,11 +175,11 @@ FormatSpec ParseFormatSpec(std::string_view text) {
     spec.fill.assign(1, '0');
     spec.align = '=';
   }
-  spec.width = ParseNumber(text, at);
+  spec.width = ParseWidth(text, at);
   spec.grouping = take(",_");
   if (take(".") != 0) {
     const size_t digits = at;
-    spec.precision = ParseNumber(text, at);
+    spec.precision = ParseWidth(text, at);
     if (at == digits) throw TemplateError("Format specifier missing precision");
   }
   if (at < text.size()) spec.type = text[at++];

@@ -20,6 +20,11 @@ struct FormatSpec {
   char type = 0;
 };
 
+inline constexpr int kMaxWidth = 1'000'000;
+
+// The decimal number at text[at], 0 if there is none; at moves behind it. Above kMaxWidth: TemplateError.
+int ParseWidth(std::string_view text, size_t& at);
+
 // [[fill]align][sign][#][0][width][grouping][.precision][type]
 FormatSpec ParseFormatSpec(std::string_view text);
 

@@ -71,7 +71,7 @@ Value Namespace(Runtime& runtime, const Arguments& arguments) {
   Value result = runtime.NewNamespace();
   const std::shared_ptr<DictData> dict = BuildDict(runtime, arguments);
   for (const auto& [key, value] : dict->entries) {
-    if (key.is_string()) result.ns().Set(key.text(), value);
+    if (key.is_string()) result.ns().attributes.Set(key.text(), value);
   }
   return result;
 }

@@ -35,14 +35,6 @@ size_t ExponentEnd(std::string_view source, size_t offset) {
   return end > at ? end : offset;
 }
 
-std::string WithoutUnderscores(std::string_view text) {
-  std::string result;
-  for (char c : text) {
-    if (c != '_') result.push_back(c);
-  }
-  return result;
-}
-
 bool ReadFloat(std::string_view source, size_t& offset, Token& token) {
   const size_t integer_end = DigitsEnd(source, offset, 10);
   if (integer_end == offset) return false;
@@ -53,7 +45,8 @@ bool ReadFloat(std::string_view source, size_t& offset, Token& token) {
   }
   end = ExponentEnd(source, end);
   if (end == integer_end) return false;
-  const std::string text = WithoutUnderscores(source.substr(offset, end - offset));
+  std::string text(source.substr(offset, end - offset));
+  std::erase(text, '_');
   const auto [position, error] = std::from_chars(text.data(), text.data() + text.size(), token.real);
   if (error != std::errc()) {
     throw TemplateError(fmt::format("number {} out of range", text.substr(0, 40)), token.line);
@@ -90,7 +83,8 @@ bool ReadNumber(std::string_view source, size_t& offset, Token& token) {
   } else {
     end = DigitsEnd(source, offset, 10);
   }
-  const std::string text = WithoutUnderscores(source.substr(digits, end - digits));
+  std::string text(source.substr(digits, end - digits));
+  std::erase(text, '_');
   const auto [position, error] = std::from_chars(text.data(), text.data() + text.size(), token.integer, base);
   if (error != std::errc()) {
     throw TemplateError(fmt::format("integer {} out of the 64-bit range", text.substr(0, 40)), token.line);

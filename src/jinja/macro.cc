@@ -21,8 +21,8 @@ Value Interpreter::MakeMacro(const Statement& statement) {
   data->call = call;
   std::vector<Value> parameters;
   for (const std::string& name : statement.signature.parameters) parameters.push_back(Value::String(name));
-  data->attributes.emplace_back("name", Value::String(statement.signature.name));
-  data->attributes.emplace_back("arguments", Value::Tuple(std::move(parameters)));
+  data->attributes.Set("name", Value::String(statement.signature.name));
+  data->attributes.Set("arguments", Value::Tuple(std::move(parameters)));
   return Value::Heap(Kind::kFunction, std::move(data));
 }
 

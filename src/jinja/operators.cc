@@ -33,8 +33,8 @@ std::string_view Symbol(BinaryOp op) {
 }
 
 [[noreturn]] void Unsupported(std::string_view symbol, const Value& a, const Value& b) {
-  if (a.is_undefined()) throw TemplateError(a.UndefinedMessage());
-  if (b.is_undefined()) throw TemplateError(b.UndefinedMessage());
+  a.RequireDefined();
+  b.RequireDefined();
   throw TemplateError(
       fmt::format("unsupported operand type(s) for {}: '{}' and '{}'", symbol, TypeName(a), TypeName(b)));
 }
@@ -210,8 +210,8 @@ int Compare(Runtime& runtime, const Value& a, const Value& b, std::string_view s
     }
     return x.size() < y.size() ? -1 : x.size() > y.size() ? 1 : 0;
   }
-  if (a.is_undefined()) throw TemplateError(a.UndefinedMessage());
-  if (b.is_undefined()) throw TemplateError(b.UndefinedMessage());
+  a.RequireDefined();
+  b.RequireDefined();
   throw TemplateError(
       fmt::format("'{}' not supported between instances of '{}' and '{}'", symbol, TypeName(a), TypeName(b)));
 }
@@ -243,14 +243,14 @@ Value ApplyBinary(Runtime& runtime, BinaryOp op, const Value& a, const Value& b)
 Value Negate(const Value& a) {
   if (a.is(Kind::kFloat)) return Value::Float(-a.real());
   if (a.is_integral()) return IntegerArithmetic(BinaryOp::kSub, 0, a.integer());
-  if (a.is_undefined()) throw TemplateError(a.UndefinedMessage());
+  a.RequireDefined();
   throw TemplateError(fmt::format("bad operand type for unary -: '{}'", TypeName(a)));
 }
 
 Value Plus(const Value& a) {
   if (a.is(Kind::kFloat)) return a;
   if (a.is_integral()) return Value::Int(a.integer());
-  if (a.is_undefined()) throw TemplateError(a.UndefinedMessage());
+  a.RequireDefined();
   throw TemplateError(fmt::format("bad operand type for unary +: '{}'", TypeName(a)));
 }
 

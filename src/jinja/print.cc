@@ -42,12 +42,8 @@ void AppendStringRepr(std::string_view text, std::string& out) {
       out += "\\t";
     } else if (IsPrintable(c)) {
       EncodeUtf8(c, out);
-    } else if (c < 0x100) {
-      fmt::format_to(std::back_inserter(out), "\\x{:02x}", static_cast<uint32_t>(c));
-    } else if (c < 0x10000) {
-      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<uint32_t>(c));
     } else {
-      fmt::format_to(std::back_inserter(out), "\\U{:08x}", static_cast<uint32_t>(c));
+      AppendEscape(c, out);
     }
   }
   EncodeUtf8(quote, out);
@@ -145,7 +141,7 @@ void AppendRepr(const Value& value, int depth, std::string& out) {
     }
     case Kind::kNamespace:
       out += "<Namespace ";
-      AppendEntries(value.ns().attributes, depth, out);
+      AppendEntries(value.ns().attributes.entries, depth, out);
       out.push_back('>');
       return;
     case Kind::kIterator:
@@ -318,6 +314,17 @@ class JsonWriter {
 };
 
 }  // namespace
+
+void AppendEscape(char32_t c, std::string& out) {
+  const auto code = static_cast<uint32_t>(c);
+  if (code < 0x100) {
+    fmt::format_to(std::back_inserter(out), "\\x{:02x}", code);
+  } else if (code < 0x10000) {
+    fmt::format_to(std::back_inserter(out), "\\u{:04x}", code);
+  } else {
+    fmt::format_to(std::back_inserter(out), "\\U{:08x}", code);
+  }
+}
 
 std::string FormatFloat(double value) {
   if (std::isnan(value)) return "nan";

@@ -12,6 +12,8 @@ namespace tandem::jinja {
 std::string FormatFloat(double value);  // Python's repr of a float
 std::string ToStr(Runtime& runtime, const Value& value);
 std::string ToRepr(Runtime& runtime, const Value& value);
+// \xNN, \uNNNN or \UNNNNNNNN.
+void AppendEscape(char32_t c, std::string& out);
 // The five characters that HTML wants escaped.
 std::string EscapeHtml(std::string_view text);
 // As ToStr, and escaped for HTML unless value is markup.

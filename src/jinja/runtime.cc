@@ -43,7 +43,7 @@ Value Runtime::Call(const Value& callee, const Arguments& arguments) {
   if (callee.is(Kind::kObject)) {
     if (std::optional<Value> result = callee.object().Call(*this, arguments)) return *result;
   }
-  if (callee.is_undefined()) throw TemplateError(callee.UndefinedMessage());
+  callee.RequireDefined();
   throw TemplateError(fmt::format("'{}' object is not callable", TypeName(callee)));
 }
 
@@ -151,7 +151,7 @@ int64_t Runtime::Length(const Value& value) {
 
 Value Runtime::NewNamespace() {
   auto data = std::make_shared<NamespaceData>();
-  Keep(data, [](void* object) { static_cast<NamespaceData*>(object)->attributes.clear(); });
+  Keep(data, [](void* object) { static_cast<NamespaceData*>(object)->attributes.entries.clear(); });
   return Value::Heap(Kind::kNamespace, std::move(data));
 }
 

@@ -2,10 +2,8 @@
 #pragma once
 
 #include <memory>
-#include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "jinja/value.h"
 
@@ -19,29 +17,19 @@ class Scope {
 
   const Value* Find(std::string_view name) const {
     for (const Scope* scope = this; scope != nullptr; scope = scope->parent_.get()) {
-      for (const auto& [key, value] : scope->variables_) {
-        if (key == name) return &value;
-      }
+      if (const Value* found = scope->variables_.Find(name)) return found;
     }
     return nullptr;
   }
 
   // In this scope, which hides those around it.
-  void Set(std::string_view name, Value value) {
-    for (auto& [key, old] : variables_) {
-      if (key == name) {
-        old = std::move(value);
-        return;
-      }
-    }
-    variables_.emplace_back(name, std::move(value));
-  }
+  void Set(std::string_view name, Value value) { variables_.Set(name, std::move(value)); }
 
-  void Clear() { variables_.clear(); }
+  void Clear() { variables_.entries.clear(); }
 
  private:
   std::shared_ptr<Scope> parent_;
-  std::vector<std::pair<std::string, Value>> variables_;
+  NamedValues variables_;
 };
 
 }  // namespace tandem::jinja

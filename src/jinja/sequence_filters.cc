@@ -73,7 +73,7 @@ Value Reverse(Runtime& runtime, const Arguments& arguments) {
 
 const DictData& RequireDict(const Value& value, std::string_view message) {
   if (value.is(Kind::kDict)) return value.dict();
-  if (value.is_undefined()) throw TemplateError(value.UndefinedMessage());
+  value.RequireDefined();
   throw TemplateError(std::string(message));
 }
 

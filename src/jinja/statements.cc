@@ -221,7 +221,7 @@ void Interpreter::Assign(const Expr& target, const Value& value) {
       if (found == nullptr || !found->is(Kind::kNamespace)) {
         throw TemplateError("cannot assign attribute on non-namespace object");
       }
-      found->ns().Set(target.attribute, value);
+      found->ns().attributes.Set(target.attribute, value);
       return;
     }
     case ExprKind::kTuple: {

@@ -67,7 +67,7 @@ Value Indent(Runtime& runtime, const Arguments& arguments) {
   const BoundArguments bound("indent", arguments, {"s", "width", "first", "blank"}, 1);
   const Value source = bound.Get(0);
   if (!source.is_string()) {
-    if (source.is_undefined()) throw TemplateError(source.UndefinedMessage());
+    source.RequireDefined();
     throw TemplateError(fmt::format("indent: expected str, got {}", TypeName(source)));
   }
   std::string indention;
@@ -202,7 +202,7 @@ Value Int(Runtime& /*runtime*/, const Arguments& arguments) {
   const BoundArguments bound("int", arguments, {"value", "default", "base"}, 1);
   const Value value = bound.Get(0);
   Value fallback = bound.Get(1, Value::Int(0));
-  if (value.is_undefined()) throw TemplateError(value.UndefinedMessage());
+  value.RequireDefined();
   if (value.is_integral()) return Value::Int(value.integer());
   if (value.is(Kind::kFloat)) return IntFromReal(value.real(), fallback);
   if (!value.is_string()) return fallback;
@@ -216,7 +216,7 @@ Value Int(Runtime& /*runtime*/, const Arguments& arguments) {
 Value Float(Runtime& /*runtime*/, const Arguments& arguments) {
   const BoundArguments bound("float", arguments, {"value", "default"}, 1);
   const Value value = bound.Get(0);
-  if (value.is_undefined()) throw TemplateError(value.UndefinedMessage());
+  value.RequireDefined();
   if (value.is_number()) return Value::Float(value.AsDouble());
   if (value.is_string()) {
     if (const std::optional<double> parsed = ParseReal(value.text())) return Value::Float(*parsed);
@@ -267,7 +267,7 @@ Value Round(Runtime& runtime, const Arguments& arguments) {
     throw TemplateError("method must be common, ceil or floor");
   }
   if (!value.is_number()) {
-    if (value.is_undefined()) throw TemplateError(value.UndefinedMessage());
+    value.RequireDefined();
     throw TemplateError(fmt::format("type {} doesn't define __round__ method", TypeName(value)));
   }
   if (method == "common") return RoundHalfEven(value, precision);

@@ -181,9 +181,9 @@ ObjectData& Value::object() const {
   return static_cast<ObjectData&>(*heap_);
 }
 
-std::string Value::UndefinedMessage() const {
-  if (!heap_) return "value is undefined";
-  return static_cast<const UndefinedData&>(*heap_).message;
+void Value::RequireDefined() const {
+  if (!is_undefined()) return;
+  throw TemplateError(heap_ ? static_cast<const UndefinedData&>(*heap_).message : "value is undefined");
 }
 
 const Value* DictData::Find(const Value& key) const {
@@ -222,21 +222,19 @@ void DictData::Set(const Value& key, Value value) {
   }
 }
 
-const Value* NamespaceData::Find(std::string_view name) const {
-  for (const auto& [key, value] : attributes) {
+const Value* NamedValues::Find(std::string_view name) const {
+  for (const auto& [key, value] : entries) {
     if (key == name) return &value;
   }
   return nullptr;
 }
 
-void NamespaceData::Set(std::string_view name, Value value) {
-  for (auto& [key, old] : attributes) {
-    if (key == name) {
-      old = std::move(value);
-      return;
-    }
+void NamedValues::Set(std::string_view name, Value value) {
+  if (const Value* found = Find(name)) {
+    *const_cast<Value*>(found) = std::move(value);  // points into this->entries
+  } else {
+    entries.emplace_back(name, std::move(value));
   }
-  attributes.emplace_back(name, std::move(value));
 }
 
 Value MakeFunction(std::string name, NativeFunction call, const Value& self) {

@@ -99,8 +99,8 @@ class Value {
   NamespaceData& ns() const;
   const FunctionData& function() const;
   ObjectData& object() const;
-  // What to say when an Undefined is used.
-  std::string UndefinedMessage() const;
+  // Throws TemplateError, with the message of an Undefined, if this is one.
+  void RequireDefined() const;
 
   const HeapData* heap() const { return heap_.get(); }
   int depth() const { return heap_ ? heap_->depth : 0; }
@@ -112,6 +112,14 @@ class Value {
     double real;
   } scalar_ = {0};
   std::shared_ptr<HeapData> heap_;
+};
+
+// A few values in the order in which their names were first set.
+struct NamedValues {
+  std::vector<std::pair<std::string, Value>> entries;
+
+  const Value* Find(std::string_view name) const;
+  void Set(std::string_view name, Value value);
 };
 
 struct Arguments {
@@ -169,15 +177,13 @@ struct IteratorData : HeapData {
 };
 
 struct NamespaceData : HeapData {
-  std::vector<std::pair<std::string, Value>> attributes;
-  const Value* Find(std::string_view name) const;
-  void Set(std::string_view name, Value value);
+  NamedValues attributes;
 };
 
 struct FunctionData : HeapData {
   std::string name;
   NativeFunction call;
-  std::vector<std::pair<std::string, Value>> attributes;
+  NamedValues attributes;
 };
 
 // An object with attributes of its own: the loop variable, a cycler.

@@ -21,32 +21,15 @@ Value Only(const Arguments& arguments) {
 bool IsDefined(Runtime& /*runtime*/, const Arguments& arguments) {
   return !Only(arguments).is_undefined();
 }
-bool IsUndefined(Runtime& /*runtime*/, const Arguments& arguments) {
-  return Only(arguments).is_undefined();
+
+template <Kind kind>
+bool Is(Runtime& /*runtime*/, const Arguments& arguments) {
+  return Only(arguments).is(kind);
 }
-bool IsNone(Runtime& /*runtime*/, const Arguments& arguments) {
-  return Only(arguments).is_none();
-}
-bool IsBoolean(Runtime& /*runtime*/, const Arguments& arguments) {
-  return Only(arguments).is(Kind::kBool);
-}
-bool IsInteger(Runtime& /*runtime*/, const Arguments& arguments) {
-  return Only(arguments).is(Kind::kInt);
-}
-bool IsFloat(Runtime& /*runtime*/, const Arguments& arguments) {
-  return Only(arguments).is(Kind::kFloat);
-}
-bool IsNumber(Runtime& /*runtime*/, const Arguments& arguments) {
-  return Only(arguments).is_number();
-}
-bool IsString(Runtime& /*runtime*/, const Arguments& arguments) {
-  return Only(arguments).is_string();
-}
-bool IsMapping(Runtime& /*runtime*/, const Arguments& arguments) {
-  return Only(arguments).is(Kind::kDict);
-}
-bool IsEscaped(Runtime& /*runtime*/, const Arguments& arguments) {
-  return Only(arguments).is_markup();
+
+template <bool (Value::*property)() const>
+bool Has(Runtime& /*runtime*/, const Arguments& arguments) {
+  return (Only(arguments).*property)();
 }
 
 template <bool wanted>
@@ -143,17 +126,17 @@ bool GreaterEqual(Runtime& runtime, const Value& a, const Value& b) {
 const std::unordered_map<std::string_view, ValueTest>& Tests() {
   static const auto* const tests = new std::unordered_map<std::string_view, ValueTest>{
       {"defined", IsDefined},
-      {"undefined", IsUndefined},
-      {"none", IsNone},
-      {"boolean", IsBoolean},
+      {"undefined", Is<Kind::kUndefined>},
+      {"none", Is<Kind::kNone>},
+      {"boolean", Is<Kind::kBool>},
       {"true", IsBool<true>},
       {"false", IsBool<false>},
-      {"integer", IsInteger},
-      {"float", IsFloat},
-      {"number", IsNumber},
-      {"string", IsString},
-      {"mapping", IsMapping},
-      {"escaped", IsEscaped},
+      {"integer", Is<Kind::kInt>},
+      {"float", Is<Kind::kFloat>},
+      {"number", Has<&Value::is_number>},
+      {"string", Is<Kind::kString>},
+      {"mapping", Is<Kind::kDict>},
+      {"escaped", Has<&Value::is_markup>},
       {"sequence", IsSequence},
       {"iterable", IsIterable},
       {"callable", IsCallable},
