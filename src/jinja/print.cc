@@ -157,33 +157,15 @@ void AppendRepr(const Value& value, int depth, std::string& out) {
 }
 
 void AppendJsonString(std::string_view text, bool ensure_ascii, std::string& out) {
+  constexpr std::u32string_view kEscaped = U"\"\\\n\r\t\f\b";
+  constexpr std::string_view kShortForms = "\"\\nrtfb";
   out.push_back('"');
   for (size_t offset = 0; offset < text.size();) {
     const char32_t c = NextCodePoint(text, offset);
-    switch (c) {
-      case '"':
-        out += "\\\"";
-        continue;
-      case '\\':
-        out += "\\\\";
-        continue;
-      case '\n':
-        out += "\\n";
-        continue;
-      case '\r':
-        out += "\\r";
-        continue;
-      case '\t':
-        out += "\\t";
-        continue;
-      case '\f':
-        out += "\\f";
-        continue;
-      case '\b':
-        out += "\\b";
-        continue;
-      default:
-        break;
+    if (const size_t short_form = kEscaped.find(c); short_form != std::u32string_view::npos) {
+      out.push_back('\\');
+      out.push_back(kShortForms[short_form]);
+      continue;
     }
     const auto code = static_cast<uint32_t>(c);
     if (c < 0x20 || (ensure_ascii && c >= 0x7f && c < 0x10000)) {
