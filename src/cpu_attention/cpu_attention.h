@@ -5,12 +5,11 @@
 //
 //   submit(task, ready, done)     ... ready set ...        done set
 //   worker 0      spin            | item 0 | item 3 |next task
-//   worker 1      spin            | item 1 | item 2 |next task       a task's last items overlap with the
-//   next task
+//   worker 1      spin            | item 1 | item 2 |next task
 //
-// Among armed tasks workers prefer what somebody waits for, then what the GPU will want next (task_order.h).
-// Idle workers spin for a while (a layer's gap), then sleep; while
-// tasks wait for their flags, one of them keeps looking at short intervals.
+// A task's last items overlap with the next task. Among armed tasks workers prefer what somebody waits for,
+// then what the GPU will want next (task_order.h). Idle workers spin for a while (a layer's gap), then sleep;
+// while tasks wait for their flags, one of them keeps looking at short intervals.
 #pragma once
 
 #include <atomic>

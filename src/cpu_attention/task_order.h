@@ -5,8 +5,9 @@
 //
 //   pass       10          11          12          13          14      ...
 //   wanted      a           b           c           d           e
-//   CPU         (a is late) |----- b --|----- c ---|----- d ----| ...      a: wanted again in the next
-//   iteration
+//   CPU         (a is late) |----- b --|----- c ---|----- d ----| ...
+//
+// a is wanted again in the next iteration.
 //
 // A task that misses its pass is not computed in vain, and all of them have a whole iteration: of tasks of
 // one size, any order makes as many in time. If the CPU has too much to do, though, its backlog is an

@@ -13,7 +13,7 @@
 #include "base/topology.h"
 #include "load/dummy_models.h"
 #include "model/dummy_weights.h"
-#include "text/byte_tokenizer.h"
+#include "text/tokenizer/byte_tokenizer.h"
 
 namespace tandem {
 namespace {

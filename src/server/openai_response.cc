@@ -9,8 +9,8 @@
 #include <random>
 #include <utility>
 
+#include "base/utf8.h"
 #include "server/json_text.h"
-#include "text/utf8.h"
 
 namespace tandem {
 namespace {

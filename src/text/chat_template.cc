@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "text/jinja_error.h"
-#include "text/jinja_interpreter.h"
-#include "text/jinja_json.h"
-#include "text/jinja_parser.h"
+#include "jinja/error.h"
+#include "jinja/interpreter.h"
+#include "jinja/json.h"
+#include "jinja/parser.h"
 
 namespace tandem {
 namespace {

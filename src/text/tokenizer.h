@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "text/token_decoder.h"
+#include "text/tokenizer/token_decoder.h"
 
 namespace tandem {
 
