@@ -14,8 +14,6 @@ RequestSpec MakeBenchRequest(const WorkloadRequest& request, int64_t index, uint
   spec.sampling.min_tokens = num_left;
   spec.sampling.ignore_eos = true;
   spec.sampling.temperature = 0;
-  spec.assume_computed = request.begun;
-  spec.num_made_tokens = request.made_tokens;
   return spec;
 }
 

@@ -39,9 +39,13 @@ class OfflineRun {
         recorder_(std::make_shared<RequestRecorder>(requests)) {
     // The prompts exist before the clock starts.
     specs_.reserve(requests.size());
+    begun_.reserve(requests.size());
+    num_made_tokens_.reserve(requests.size());
     for (int64_t i = 0; i < num_requests_; ++i) {
       specs_.push_back(
           MakeBenchRequest(requests[static_cast<size_t>(i)], i, seed, engine->model_config().vocab_size));
+      begun_.push_back(requests[static_cast<size_t>(i)].begun);
+      num_made_tokens_.push_back(requests[static_cast<size_t>(i)].made_tokens);
     }
   }
 
@@ -86,18 +90,20 @@ class OfflineRun {
       const int64_t index = num_submitted_;
       recorder_->Start(index, Clock::now());
       // Shared with the callbacks: the last one may still be returning when everything has ended.
-      auto id = engine_->Submit(std::move(specs_[static_cast<size_t>(index)]),
-                                [recorder = recorder_, over = over_, index](const RequestOutput& output) {
-                                  if (!output.tokens.empty()) {
-                                    recorder->AddTokens(index, static_cast<int64_t>(output.tokens.size()),
-                                                        output.cpu_tier, Clock::now());
-                                  }
-                                  if (output.finish_reason == FinishReason::kCancelled && over->load()) {
-                                    recorder->Cancel(index);
-                                  } else if (output.finish_reason != FinishReason::kNone) {
-                                    recorder->End(index, ReasonOfFailure(output));
-                                  }
-                                });
+      const auto on_output = [recorder = recorder_, over = over_, index](const RequestOutput& output) {
+        if (!output.tokens.empty()) {
+          recorder->AddTokens(index, static_cast<int64_t>(output.tokens.size()), output.cpu_tier, Clock::now());
+        }
+        if (output.finish_reason == FinishReason::kCancelled && over->load()) {
+          recorder->Cancel(index);
+        } else if (output.finish_reason != FinishReason::kNone) {
+          recorder->End(index, ReasonOfFailure(output));
+        }
+      };
+      const auto at = static_cast<size_t>(index);
+      RequestSpec spec = std::move(specs_[at]);
+      auto id = begun_[at] ? engine_->SubmitBegun(std::move(spec), num_made_tokens_[at], on_output)
+                           : engine_->Submit(std::move(spec), on_output);
       if (!id.ok()) recorder_->End(index, id.error().message);
     }
   }
@@ -137,6 +143,9 @@ class OfflineRun {
   const std::shared_ptr<RequestRecorder> recorder_;
   const std::shared_ptr<std::atomic<bool>> over_ = std::make_shared<std::atomic<bool>>(false);
   std::vector<RequestSpec> specs_;
+  // Of each request: whether it begins amid its output, and what it has made of it.
+  std::vector<bool> begun_;
+  std::vector<int64_t> num_made_tokens_;
 };
 
 Status CheckAnyCounts(const BenchRun& run) {

@@ -70,6 +70,9 @@ class EngineWithLoop : public Engine {
   Result<RequestId> Submit(RequestSpec spec, OutputCallback callback) override {
     return loop_->Submit(std::move(spec), std::move(callback));
   }
+  Result<RequestId> SubmitBegun(RequestSpec spec, int64_t num_made_tokens, OutputCallback callback) override {
+    return loop_->SubmitBegun(std::move(spec), num_made_tokens, std::move(callback));
+  }
   void Cancel(RequestId id) override { loop_->Cancel(id); }
   void Drain() override { loop_->Drain(); }
   void CancelAll() override { loop_->CancelAll(); }
@@ -141,7 +144,7 @@ class EngineWithLoop : public Engine {
     wanted_model_len_ = options_.max_model_len;
     LimitContext();
     TANDEM_ASSIGN_OR_RETURN(
-        executor_, Executor::Create(device, model_.backend.ops.get(), model_.decoder.get(), kv_books_.get(),
+        executor_, Executor::Create(device, model_.backend.ops.get(), model_.decoder.get(),
                                     kv_memory_.get(), executor_options_));
     executor_->WarmUp();
     return {};
@@ -215,17 +218,18 @@ class EngineWithLoop : public Engine {
   Status CreateScheduler() {
     const bool needs_costs = uses_cpu_tier() || options_.max_itl_ms > 0 || options_.measure_costs;
     if (needs_costs || model_.backend.measures_costs) {
+      const MeasurementParts executor = executor_->measurement_parts();
       const ProfileParts parts = {.device = model_.backend.device.get(),
                                   .ops = model_.backend.ops.get(),
                                   .decoder = model_.decoder.get(),
                                   .books = kv_books_.get(),
                                   .memory = kv_memory_.get(),
                                   .cpu_attention = executor_->cpu_attention(),
-                                  .compute = &executor_->compute_stream(),
-                                  .copy = &executor_->copy_stream(),
-                                  .rows = &executor_->row_buffers(),
-                                  .plan = executor_->attention_plan(),
-                                  .logits = &executor_->logits_stage(),
+                                  .compute = executor.compute,
+                                  .copy = executor.copy,
+                                  .rows = executor.rows,
+                                  .plan = executor.plan,
+                                  .logits = executor.logits,
                                   .max_rows = options_.max_num_batched_tokens,
                                   .max_context = options_.max_model_len};
       std::string_view last_what;
@@ -262,7 +266,6 @@ class EngineWithLoop : public Engine {
                            .max_riding_cohorts = options_.async_cohorts,
                            .max_iteration_us = options_.max_itl_ms * kUsPerMs,
                            .max_tpot_us = options_.max_tpot_ms * kUsPerMs};
-    loop_options.num_layers = config.num_layers;
     loop_options.vocab_size = config.vocab_size;
     loop_options.max_model_len = options_.max_model_len;
     loop_options.max_num_queued_reqs = options_.max_num_queued_reqs;

@@ -68,6 +68,12 @@ class Engine {
   // Any thread. Errors: kInvalidArgument with param (the prompt does not fit, a parameter is out of range),
   // kResourceExhausted (queue full), kUnavailable (draining). The callback is not called after an error.
   virtual Result<RequestId> Submit(RequestSpec spec, OutputCallback callback) = 0;
+  // For benchmarks that begin amid the work, and for nobody else: what is generated means nothing. If a tier
+  // has room, all but the last token of the prompt count as computed, and its KV is whatever the blocks hold;
+  // otherwise it is prefilled as any other. num_made_tokens: the last tokens of the prompt count as output
+  // made before, where it is learned what requests are like. Else as Submit.
+  virtual Result<RequestId> SubmitBegun(RequestSpec spec, int64_t num_made_tokens,
+                                        OutputCallback callback) = 0;
   // Any thread. Takes effect before the next iteration; the callback still gets its last call
   // (kCancelled), unless it had it already. Unknown ids are ignored.
   virtual void Cancel(RequestId id) = 0;

@@ -8,13 +8,11 @@
 #include "base/log.h"
 #include "base/param_error.h"
 #include "base/topology.h"
+#include "engine/plan_ahead.h"
 #include "plan/plan_printer.h"
-#include "plan/plan_validator.h"
 
 namespace tandem {
 namespace {
-
-constexpr double kUsPerSecond = 1e6;
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -22,26 +20,23 @@ double SecondsSince(Clock::time_point start) {
 
 }  // namespace
 
-EngineLoop::EngineLoop(const EngineLoopOptions& options, Strategy* strategy, KvBooks* books,
-                       Executor* executor, CorrectedCosts* costs)
+EngineLoop::EngineLoop(const EngineLoopOptions& options, Strategy* strategy, KvBooks* kv, Executor* executor,
+                       CorrectedCosts* costs)
     : options_(options),
       strategy_(strategy),
-      books_(books),
+      kv_(kv),
       executor_(executor),
-      costs_(costs),
-      seeds_(options.seed) {
-  state_.limits = options.limits;
-  PublishStats();
+      inbox_(options.max_num_queued_reqs, options.seed),
+      books_(options.limits, options.max_model_len, kv),
+      counters_(kv, &books_.state(), costs,
+                executor->cpu_attention() == nullptr ? 0 : executor->cpu_attention()->num_threads()),
+      results_(&books_, kv, &counters_, [this](RequestId id) { Forget(id); }) {
+  inbox_.Publish(counters_.Snapshot());
   thread_ = std::thread([this] { ThreadMain(); });
 }
 
 EngineLoop::~EngineLoop() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-    cancel_below_ = next_id_;
-  }
-  inbox_changed_.notify_one();
+  inbox_.Stop();
   thread_.join();
 }
 
@@ -54,10 +49,6 @@ Status EngineLoop::Validate(const RequestSpec& spec) const {
                             token, options_.vocab_size);
     }
   }
-  if (spec.num_made_tokens < 0 || spec.num_made_tokens > prompt_len) {
-    return MakeParamError(ErrorCode::kInvalidArgument, "prompt", "{} made tokens in a prompt of {}",
-                          spec.num_made_tokens, prompt_len);
-  }
   TANDEM_RETURN_IF_ERROR(spec.sampling.Validate(options_.vocab_size));
   if (prompt_len + spec.sampling.max_tokens > options_.max_model_len) {
     return MakeParamError(
@@ -68,14 +59,11 @@ Status EngineLoop::Validate(const RequestSpec& spec) const {
   return {};
 }
 
-Result<RequestId> EngineLoop::Submit(RequestSpec spec, OutputCallback callback) {
-  TANDEM_RETURN_IF_ERROR(Validate(spec));
+std::unique_ptr<Request> EngineLoop::MakeRequest(RequestSpec spec, OutputCallback callback) const {
   auto request = std::make_unique<Request>();
   request->prompt_tokens = std::move(spec.prompt_tokens);
   request->sampling = std::move(spec.sampling);
   request->flexible = spec.flexible;
-  request->assume_computed = spec.assume_computed;
-  request->num_made_tokens = spec.num_made_tokens;
   request->callback = std::move(callback);
   request->arrival = Clock::now();
   request->end_tokens = request->sampling.stop_token_ids;
@@ -83,183 +71,116 @@ Result<RequestId> EngineLoop::Submit(RequestSpec spec, OutputCallback callback) 
     request->end_tokens.insert(request->end_tokens.end(), options_.eos_token_ids.begin(),
                                options_.eos_token_ids.end());
   }
-  RequestId id = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    if (draining_ || stopping_) return MakeError(ErrorCode::kUnavailable, "the engine is shutting down");
-    const int64_t num_queued = stats_.num_waiting + static_cast<int64_t>(arrived_.size());
-    if (num_queued >= options_.max_num_queued_reqs) {
-      ++stats_.rejected_requests;
-      return MakeError(ErrorCode::kResourceExhausted, "the queue is full: {} requests are waiting",
-                       num_queued);
-    }
-    id = next_id_++;
-    request->id = id;
-    request->seed = request->sampling.seed ? *request->sampling.seed : seeds_();
-    ++num_in_flight_;
-    arrived_.push_back(std::move(request));
+  return request;
+}
+
+Result<RequestId> EngineLoop::Submit(RequestSpec spec, OutputCallback callback) {
+  TANDEM_RETURN_IF_ERROR(Validate(spec));
+  return inbox_.Submit(MakeRequest(std::move(spec), std::move(callback)));
+}
+
+Result<RequestId> EngineLoop::SubmitBegun(RequestSpec spec, int64_t num_made_tokens,
+                                          OutputCallback callback) {
+  TANDEM_RETURN_IF_ERROR(Validate(spec));
+  const auto prompt_len = static_cast<int64_t>(spec.prompt_tokens.size());
+  if (num_made_tokens < 0 || num_made_tokens > prompt_len) {
+    return MakeParamError(ErrorCode::kInvalidArgument, "prompt", "{} made tokens in a prompt of {}",
+                          num_made_tokens, prompt_len);
   }
-  inbox_changed_.notify_one();
-  return id;
-}
-
-void EngineLoop::Cancel(RequestId id) {
-  {
-    const std::lock_guard lock(mutex_);
-    cancelled_.push_back(id);
-  }
-  inbox_changed_.notify_one();
-}
-
-void EngineLoop::Drain() {
-  std::unique_lock lock(mutex_);
-  draining_ = true;
-  idle_.wait(lock, [&] { return num_in_flight_ == 0; });
-}
-
-void EngineLoop::CancelAll() {
-  std::unique_lock lock(mutex_);
-  // A request that comes while this waits, or right after, is none of those.
-  cancel_below_ = next_id_;
-  inbox_changed_.notify_one();
-  idle_.wait(lock, [&] { return num_in_flight_ == 0; });
-}
-
-EngineStats EngineLoop::Stats() const {
-  const std::lock_guard lock(mutex_);
-  EngineStats stats = stats_;
-  stats.num_waiting += static_cast<int64_t>(arrived_.size());
-  return stats;
-}
-
-bool EngineLoop::TakeInbox(std::vector<std::unique_ptr<Request>>* arrived,
-                           std::vector<RequestId>* cancelled) {
-  std::unique_lock lock(mutex_);
-  const auto has_news = [&] {
-    return !arrived_.empty() || !cancelled_.empty() || cancel_below_ > 0 || stopping_ || !requests_.empty();
-  };
-  if (stalled_.empty()) {
-    inbox_changed_.wait(lock, has_news);
-  } else {
-    // Blocks to be freed as soon as CPU attention is back, also if nothing else happens.
-    constexpr std::chrono::milliseconds kLook{20};
-    inbox_changed_.wait_for(lock, kLook, has_news);
-  }
-  arrived->swap(arrived_);
-  // Visible as waiting, and counted against the queue's limit, until the next snapshot.
-  stats_.num_waiting += static_cast<int64_t>(arrived->size());
-  cancelled->swap(cancelled_);
-  if (cancel_below_ > 0) {
-    const auto add = [&](RequestId id) {
-      if (id < cancel_below_) cancelled->push_back(id);
-    };
-    for (const auto& request : *arrived) add(request->id);
-    for (const auto& [id, request] : requests_) add(id);
-    cancel_below_ = 0;
-  }
-  return !(stopping_ && requests_.empty() && arrived->empty());
+  auto request = MakeRequest(std::move(spec), std::move(callback));
+  request->begun = true;
+  request->num_made_tokens = num_made_tokens;
+  return inbox_.Submit(std::move(request));
 }
 
 void EngineLoop::ThreadMain() {
   SetThreadName("engine");
-  std::vector<std::unique_ptr<Request>> arrived;
-  std::vector<RequestId> cancelled;
-  while (TakeInbox(&arrived, &cancelled)) {
+  Inbox::News news;
+  // Blocks are to be freed as soon as CPU attention is back, also if nothing else happens.
+  while (inbox_.Take(!books_.empty(), books_.any_stalled(), &news)) {
     RecoverCpuTier();
-    for (std::unique_ptr<Request>& request : arrived) Enqueue(std::move(request));
-    // A plan made ahead does not know of these.
-    if (!arrived.empty() || !cancelled.empty()) planned_ahead_.reset();
-    arrived.clear();
-    if (!cancelled.empty()) DeliverOutputs();
-    ApplyCancellations(cancelled);
-    cancelled.clear();
+    TakeNews(&news);
     if (cpu_tier_fails_) FailCpuTier();
-    if (!requests_.empty()) RunIteration();
+    if (!books_.empty()) RunIteration();
     // With nothing to run there is nothing to wait for.
-    if (requests_.empty()) {
-      DeliverOutputs();
-      last_device_end_ns_ = 0;
+    if (books_.empty()) {
+      Deliver();
+      counters_.Pause();
     }
   }
 }
 
-void EngineLoop::ApplyCancellations(const std::vector<RequestId>& cancelled) {
-  for (const RequestId id : cancelled) {
-    const auto found = requests_.find(id);
-    if (found == requests_.end()) continue;
-    RequestOutput output;
-    output.id = id;
-    output.finish_reason = FinishReason::kCancelled;
-    const OutputCallback callback = std::move(found->second->callback);
-    Forget(id);
-    callback(std::move(output));
+void EngineLoop::TakeNews(Inbox::News* news) {
+  // A plan made ahead does not know of these.
+  if (!news->arrived.empty() || news->cancels()) planned_ahead_.reset();
+  for (std::unique_ptr<Request>& request : news->arrived)
+    books_.Add(std::move(request), StrategyUsesCpuTier(strategy_->name()));
+  if (!news->cancels()) return;
+  Deliver();
+  std::vector<RequestId> cancelled = std::move(news->cancelled);
+  if (news->cancel_below > 0) {
+    const std::vector<RequestId> below = books_.IdsBelow(news->cancel_below);
+    cancelled.insert(cancelled.end(), below.begin(), below.end());
   }
+  for (const RequestId id : cancelled) {
+    if (books_.contains(id)) results_.End(id, FinishReason::kCancelled, std::nullopt);
+  }
+}
+
+void EngineLoop::Deliver() {
+  counters_.Count();
+  inbox_.Publish(counters_.Snapshot());
+  results_.Deliver();
 }
 
 void EngineLoop::Forget(RequestId id) {
   // Before its blocks are anyone else's.
-  DropCohortOf(id);
-  if (!state_.cpu_tier_usable && books_->tier_of(id) == Tier::kCpu) {
-    stalled_.push_back(id);
-  } else {
-    books_->Release(id);
-  }
-  const auto same = [id](const ScheduledSequence& sequence) { return sequence.id == id; };
-  if (std::erase_if(state_.running, same) == 0) std::erase_if(state_.waiting, same);
-  requests_.erase(id);
+  if (const auto cohort = books_.CohortOf(id)) DropCohort(*cohort);
+  books_.Forget(id);
   ended_since_plan_ = true;
-  const std::lock_guard lock(mutex_);
-  if (--num_in_flight_ > 0) {
-    UpdateGauges(&stats_);
-    return;
+  inbox_.EndRequest([this](EngineStats* stats) { counters_.UpdateGauges(stats); },
+                    [this]() -> const EngineStats& {
+                      counters_.Count();
+                      return counters_.Snapshot();
+                    });
+}
+
+void EngineLoop::CountSchedule(Clock::time_point start) {
+  constexpr double kUsPerSecond = 1e6;
+  counters_.stats().schedule.AddUs(SecondsSince(start) * kUsPerSecond);
+}
+
+IterationPlan EngineLoop::NextPlan() {
+  if (planned_ahead_) {
+    IterationPlan plan = std::move(*planned_ahead_);
+    planned_ahead_.reset();
+    if (!ended_since_plan_) return plan;
+    if (DropEnded([this](SequenceId id) { return !books_.contains(id); }, &plan)) return plan;
   }
-  CountIteration();
-  // Whoever waits for an idle engine finds its blocks free and everything counted.
-  PublishLocked();
-  idle_.notify_all();
+  const TimelineScope scope(options_.timeline, "engine", "plan");
+  const Clock::time_point start = Clock::now();
+  IterationPlan plan = strategy_->Plan(books_.state(), *kv_);
+  CountSchedule(start);
+  return plan;
 }
 
-ScheduledSequence& EngineLoop::Running(SequenceId id) {
-  const size_t count = state_.running.size();
-  for (size_t i = 0; i < count; ++i) {
-    const size_t index = (running_hint_ + i) % count;
-    if (state_.running[index].id != id) continue;
-    running_hint_ = index;
-    return state_.running[index];
-  }
-  CheckFailed(__FILE__, __LINE__, "Running", fmt::format("sequence {} is not running", id));
+void EngineLoop::PlanAhead(const IterationPlan& running) {
+  const TimelineScope scope(options_.timeline, "engine", "plan ahead");
+  const Clock::time_point start = Clock::now();
+  const StateAhead ahead =
+      AdvanceState(books_.state(), running, options_.limits.num_layers, [this](SequenceId id) {
+        const Request& request = books_.At(id);
+        return books_.EndsByLength(request, static_cast<int64_t>(request.output_tokens.size()) + 1);
+      });
+  ended_since_plan_ = false;
+  if (!ahead.state.running.empty() || !ahead.state.waiting.empty())
+    planned_ahead_ = strategy_->Plan(ahead.state, CapacityAhead(*kv_, ahead.ended));
+  CountSchedule(start);
 }
 
-void EngineLoop::Preempt(SequenceId id) {
-  books_->Release(id);
-  Request& request = *requests_.at(id);
-  request.num_computed_tokens = 0;
-  ++request.num_preemptions;
-  ++counters_.preemptions;
-  std::erase_if(state_.running, [id](const ScheduledSequence& sequence) { return sequence.id == id; });
-  state_.waiting.push_front(SequenceOf(request));
-}
-
-void EngineLoop::Admit(SequenceId id) {
-  const auto found = std::find_if(state_.waiting.begin(), state_.waiting.end(),
-                                  [id](const ScheduledSequence& sequence) { return sequence.id == id; });
-  if (found == state_.waiting.end()) return;
-  state_.running.push_back(*found);
-  state_.waiting.erase(found);
-}
-
-bool EngineLoop::ApplyPlan(const IterationPlan& plan) {
-  const auto find = [this](SequenceId id) -> std::optional<PlannedSequence> {
-    const auto found = requests_.find(id);
-    if (found == requests_.end()) return std::nullopt;
-    return PlannedSequence{found->second->num_tokens(), found->second->num_computed_tokens,
-                           books_->tier_of(id)};
-  };
-  const Status valid = ValidatePlan(plan, {.num_layers = options_.num_layers,
-                                           .max_rows = options_.limits.max_num_batched_tokens,
-                                           .max_rider_rows = options_.limits.max_rider_rows,
-                                           .in_flight = &state_.cohorts,
-                                           .find_sequence = find});
+bool EngineLoop::StartPlan(const IterationPlan& plan) {
+  const TimelineScope scope(options_.timeline, "engine", "start");
+  const Status valid = books_.Validate(plan);
   TANDEM_CHECK(valid.ok(), "strategy {} made an invalid plan: {}\n{}", plan.strategy, valid.error().message,
                PrintPlan(plan));
   for (const CohortId id : plan.dropped) {
@@ -268,100 +189,122 @@ bool EngineLoop::ApplyPlan(const IterationPlan& plan) {
     FailCpuTier();
     return false;
   }
-  for (const SequenceId id : plan.preempted) Preempt(id);
-  executor_->BeginMoves(ApplyMoves(plan.moves, books_));
-  for (const Move& move : plan.moves)
-    counters_.swapped_tokens += static_cast<uint64_t>(requests_.at(move.sequence)->num_computed_tokens);
-  const auto reserve = [this](SequenceId id, Tier tier) {
-    const int64_t num_tokens = requests_.at(id)->num_tokens();
-    TANDEM_CHECK(books_->Reserve(id, tier, num_tokens), "the plan needs more blocks than the {} tier has",
-                 TierName(tier));
-  };
-  for (const PrefillChunk& chunk : plan.main.prefills) {
-    Admit(chunk.sequence);
-    reserve(chunk.sequence, chunk.tier);
-  }
-  for (const DecodeRow& row : plan.main.gpu_decodes) reserve(row.sequence, Tier::kGpu);
-  for (const DecodeRow& row : plan.main.cpu_decodes) reserve(row.sequence, Tier::kCpu);
-  for (const CohortStep& step : plan.cohorts) {
-    // Amid a token it has room for that token.
-    if (step.cursor != kEntry) continue;
-    for (const DecodeRow& row : step.rows) reserve(row.sequence, Tier::kCpu);
-  }
-  return true;
+  EngineStats& stats = counters_.stats();
+  stats.preemptions += plan.preempted.size();
+  int64_t num_swapped_tokens = 0;
+  std::vector<BlockMove> moves = books_.Apply(plan, &num_swapped_tokens);
+  stats.swapped_tokens += static_cast<uint64_t>(num_swapped_tokens);
+  const Status started = executor_->Start(books_.InputFor(plan, std::move(moves)));
+  if (!started.ok()) FailCohorts(plan, started.error());
+  return started.ok();
 }
 
-void EngineLoop::CountSchedule(Clock::time_point start) {
-  counters_.schedule.AddUs(SecondsSince(start) * kUsPerSecond);
-}
-
-IterationPlan EngineLoop::NextPlan() {
-  if (planned_ahead_) {
-    IterationPlan plan = std::move(*planned_ahead_);
-    planned_ahead_.reset();
-    if (!ended_since_plan_) return plan;
-    if (DropEnded([this](SequenceId id) { return !requests_.contains(id); }, &plan)) return plan;
-  }
-  const TimelineScope scope(options_.timeline, "engine", "plan");
-  const Clock::time_point start = Clock::now();
-  IterationPlan plan = strategy_->Plan(state_, *books_);
-  CountSchedule(start);
-  return plan;
-}
-
-void EngineLoop::PlanAhead(const IterationPlan& running) {
-  const TimelineScope scope(options_.timeline, "engine", "plan ahead");
-  const Clock::time_point start = Clock::now();
-  const StateAhead ahead = AdvanceState(state_, running, options_.num_layers, [this](SequenceId id) {
-    const Request& request = *requests_.at(id);
-    return EndsByLength(request, static_cast<int64_t>(request.output_tokens.size()) + 1);
-  });
-  ended_since_plan_ = false;
-  if (!ahead.state.running.empty() || !ahead.state.waiting.empty())
-    planned_ahead_ = strategy_->Plan(ahead.state, CapacityAhead(*books_, ahead.ended));
-  CountSchedule(start);
+void EngineLoop::WaitForCpuTier() {
+  // Whoever waits fits only there. What the iteration before gave is not to wait with them.
+  Deliver();
+  counters_.Pause();
+  constexpr std::chrono::milliseconds kLook{5};
+  std::this_thread::sleep_for(kLook);
 }
 
 void EngineLoop::RunIteration() {
   const Clock::time_point start = Clock::now();
   IterationPlan plan = NextPlan();
-  if (plan.empty() && !state_.cpu_tier_usable) {
-    // Whoever waits fits only there. What the iteration before gave is not to wait with them.
-    DeliverOutputs();
-    last_device_end_ns_ = 0;
-    constexpr std::chrono::milliseconds kLook{5};
-    std::this_thread::sleep_for(kLook);
+  if (plan.empty() && !books_.state().cpu_tier_usable) {
+    WaitForCpuTier();
     return;
   }
-  TANDEM_CHECK(!plan.empty(), "strategy {} left {} requests without any work", strategy_->name(),
-               requests_.size());
-  {
-    const TimelineScope scope(options_.timeline, "engine", "start");
-    if (!ApplyPlan(plan)) return;
-    const Status started =
-        executor_->Start(plan, [this](SequenceId id) -> const Request& { return *requests_.at(id); });
-    if (!started.ok()) {
-      FailCohorts(plan, started.error());
-      return;
-    }
-  }
+  TANDEM_CHECK(!plan.empty(), "strategy {} left {} waiting and {} running requests without any work",
+               strategy_->name(), books_.state().waiting.size(), books_.state().running.size());
+  if (!StartPlan(plan)) return;
   {
     const TimelineScope scope(options_.timeline, "engine", "outputs");
-    DeliverOutputs();
+    Deliver();
   }
   PlanAhead(plan);
   IterationResult result = executor_->Finish();
   const TimelineScope scope(options_.timeline, "engine", "results");
-  counters_.busy_seconds += SecondsSince(start);
-  ++counters_.iterations;
+  counters_.stats().busy_seconds += SecondsSince(start);
+  ++counters_.stats().iterations;
   TakeProgress(plan, result);
   std::vector<SequenceResult> sequences = std::move(result.sequences);
   const bool stalled = result.stalled;
-  uncounted_ = Ran{std::move(plan), std::move(result)};
+  counters_.Keep(std::move(plan), std::move(result));
   for (SequenceResult& sequence : sequences) {
-    if (!sequence.failed) ApplyResult(std::move(sequence));
+    if (!sequence.failed) results_.Take(std::move(sequence));
   }
   if (stalled) FailCpuTier();
+}
+
+void EngineLoop::DropCohort(CohortId id) {
+  books_.DropCohort(id);
+  planned_ahead_.reset();
+  if (executor_->DropCohort(id)) return;
+  // It has forgotten all of them.
+  books_.FailCpuTier();
+  cpu_tier_fails_ = true;
+}
+
+void EngineLoop::TakeProgress(const IterationPlan& plan, const IterationResult& result) {
+  if (result.stalled) {
+    books_.DropAllCohorts();
+    planned_ahead_.reset();
+    return;
+  }
+  TANDEM_CHECK(result.cohorts.size() == plan.cohorts.size(), "progress of {} cohorts, the plan has {}",
+               result.cohorts.size(), plan.cohorts.size());
+  EngineStats& stats = counters_.stats();
+  for (size_t i = 0; i < plan.cohorts.size(); ++i) {
+    const CohortStep& step = plan.cohorts[i];
+    const CohortProgress& progress = result.cohorts[i];
+    if (step.rides) ++(progress.num_visits > 0 ? stats.rider_visits : stats.rider_skips);
+    books_.MoveCohort(step, progress.cursor);
+  }
+  if (planned_ahead_ && !FollowCohorts(plan, result.cohorts, options_.limits.num_layers,
+                                       options_.limits.max_rider_rows, &*planned_ahead_))
+    planned_ahead_.reset();
+}
+
+void EngineLoop::FailCpuTier() {
+  const Error error =
+      MakeError(ErrorCode::kUnavailable,
+                "CPU attention did not answer in time; the requests that it serves have ended");
+  LogError("{}", error.message);
+  books_.FailCpuTier();
+  cpu_tier_fails_ = false;
+  planned_ahead_.reset();
+  Deliver();
+  for (const RequestId id : books_.RunningInCpuTier()) results_.End(id, FinishReason::kError, error);
+}
+
+void EngineLoop::RecoverCpuTier() {
+  if (books_.state().cpu_tier_usable || !executor_->CpuTierUsable()) return;
+  LogInfo("CPU attention is back");
+  books_.ReleaseStalled();
+  planned_ahead_.reset();
+  inbox_.Publish(counters_.Snapshot());
+}
+
+void EngineLoop::FailCohorts(const IterationPlan& plan, const Error& error) {
+  // Nothing ran. Only a cohort that enters needs memory at this point, so its requests end here; those in
+  // flight go on.
+  Deliver();
+  const std::vector<InFlightCohort>& cohorts = books_.state().cohorts;
+  const auto in_flight = [&](const CohortStep& step) {
+    return std::any_of(cohorts.begin(), cohorts.end(),
+                       [&](const InFlightCohort& cohort) { return cohort.cohort == step.cohort; });
+  };
+  const bool any_enters = std::any_of(plan.cohorts.begin(), plan.cohorts.end(),
+                                      [&](const auto& step) { return !in_flight(step); });
+  std::vector<CohortStep> failed;
+  for (const CohortStep& step : plan.cohorts) {
+    if (!any_enters || !in_flight(step)) failed.push_back(step);
+  }
+  for (const CohortStep& step : failed) {
+    DropCohort(step.cohort);
+    for (const RowSpan& row : step.rows) results_.End(row.sequence, FinishReason::kError, error);
+  }
+  if (cpu_tier_fails_) FailCpuTier();
 }
 
 }  // namespace tandem

@@ -39,7 +39,7 @@ void Park(const std::unordered_set<CohortId>& late, int64_t max_rider_rows, Iter
   for (const bool are_late : {true, false}) {
     for (const CohortStep& step : plan->cohorts) {
       if (!step.rides || late.contains(step.cohort) != are_late) continue;
-      const auto num_rows = static_cast<int64_t>(step.rows.size());
+      const int64_t num_rows = NumRowsOf(step.rows);
       int64_t& at_boundary = riders[step.cursor];
       if (at_boundary + num_rows > max_rider_rows) {
         parked.insert(step.cohort);
@@ -77,15 +77,18 @@ StateAhead AdvanceState(const ScheduleState& now, const IterationPlan& running, 
     ++sequence.num_tokens;
     if (ends_by_length(id)) ahead.ended.insert(id);
   };
-  for (const PrefillChunk& chunk : running.main.prefills)
-    advance(chunk.sequence, chunk.start + chunk.num_tokens, chunk.samples);
-  for (const DecodeRow& row : running.main.gpu_decodes) advance(row.sequence, row.position + 1, true);
-  for (const DecodeRow& row : running.main.cpu_decodes) advance(row.sequence, row.position + 1, true);
+  for (const RowSpan& span : running.main.spans) {
+    ScheduledSequence& sequence = *by_id.at(span.sequence);
+    // Its log-probabilities up to there are reported then.
+    if (sequence.echo_from) sequence.echo_from = std::max(*sequence.echo_from, span.end());
+    if (span.end() >= sequence.num_tokens - 1) sequence.echo_from.reset();
+    advance(span.sequence, span.end(), span.end() >= sequence.num_tokens);
+  }
   for (const CohortStep& step : running.cohorts) {
     if (step.visits.empty()) continue;
     MoveCohort(step, CursorAfter(step, num_layers), &ahead.state.cohorts);
     if (step.visits.back().layer != num_layers - 1) continue;
-    for (const DecodeRow& row : step.rows) advance(row.sequence, row.position + 1, true);
+    for (const RowSpan& row : step.rows) advance(row.sequence, row.end(), true);
   }
   std::erase_if(ahead.state.running,
                 [&](const ScheduledSequence& sequence) { return ahead.ended.contains(sequence.id); });
@@ -104,9 +107,7 @@ bool DropEnded(const std::function<bool(SequenceId)>& has_ended, IterationPlan* 
   const auto of_ended = [&](const auto& part) { return has_ended(part.sequence); };
   std::erase_if(plan->preempted, has_ended);
   std::erase_if(plan->moves, of_ended);
-  std::erase_if(plan->main.prefills, of_ended);
-  std::erase_if(plan->main.gpu_decodes, of_ended);
-  std::erase_if(plan->main.cpu_decodes, of_ended);
+  std::erase_if(plan->main.spans, of_ended);
   // A cohort may begin with fewer rows than planned; one in flight goes on with all or not at all.
   for (CohortStep& step : plan->cohorts) {
     if (step.cursor == kEntry) std::erase_if(step.rows, of_ended);

@@ -9,7 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "execute/executor.h"
+#include "execute/iteration_result.h"
 #include "kv/capacity_view.h"
 #include "plan/iteration_plan.h"
 #include "schedule/schedule_state.h"

@@ -2,13 +2,21 @@
 
 #include <gtest/gtest.h>
 
+#include <initializer_list>
 #include <map>
 #include <unordered_set>
-#include <utility>
 #include <vector>
+
+#include "plan/plan_testing.h"
 
 namespace tandem {
 namespace {
+
+using testing::Chunk;
+using testing::CpuDecode;
+using testing::CpuDecodes;
+using testing::GpuDecode;
+using testing::RowAt;
 
 // Blocks of 32 tokens, all in the gpu tier.
 class FixedCapacity : public CapacityView {
@@ -35,22 +43,36 @@ TEST(PlanAheadTest, SequencesGrowAsThePlanSays) {
                  {.id = 2, .num_tokens = 100, .num_computed = 0}};
   now.waiting = {{.id = 3, .num_tokens = 5, .num_computed = 0}};
   IterationPlan running;
-  running.main.gpu_decodes = {{1, 39}};
-  running.main.prefills = {{2, 0, 64, false}};
+  running.main.spans = {Chunk(2, 0, 64, false), GpuDecode(1, 39)};
   const StateAhead ahead = AdvanceState(now, running, 4, Never);
   EXPECT_EQ(ahead.state.running, (std::vector<ScheduledSequence>{{1, 41, 40}, {2, 100, 64}}));
   EXPECT_EQ(ahead.state.waiting, now.waiting);
   EXPECT_TRUE(ahead.ended.empty());
   // The last chunk of a prompt samples.
-  running.main.prefills = {{2, 0, 100, true}};
+  running.main.spans[0] = Chunk(2, 0, 100, true);
   EXPECT_EQ(AdvanceState(now, running, 4, Never).state.running[1], (ScheduledSequence{2, 101, 100}));
+}
+
+// What is asked of a prompt is reported chunk by chunk.
+TEST(PlanAheadTest, EchoGoesOnBehindTheChunkThatRuns) {
+  ScheduleState now;
+  now.running = {{.id = 1, .num_tokens = 100, .num_computed = 0, .echo_from = 0}};
+  IterationPlan running;
+  running.main.spans = {RowSpan::Chunk(1, 0, 64, 0, Tier::kGpu)};
+  EXPECT_EQ(AdvanceState(now, running, 4, Never).state.running[0].echo_from, 64);
+  running.main.spans = {RowSpan::Chunk(1, 0, 99, 0, Tier::kGpu)};
+  EXPECT_EQ(AdvanceState(now, running, 4, Never).state.running[0].echo_from, std::nullopt);
+  // Computed again after a preemption: what was reported is not asked once more.
+  now.running[0].echo_from = 80;
+  running.main.spans = {RowSpan::Chunk(1, 0, 64, 80, Tier::kGpu)};
+  EXPECT_EQ(AdvanceState(now, running, 4, Never).state.running[0].echo_from, 80);
 }
 
 TEST(PlanAheadTest, CohortsCountOnceTheyPassTheLastLayer) {
   ScheduleState now;
   now.running = {{.id = 1, .num_tokens = 40, .num_computed = 39}};
   IterationPlan running;
-  running.cohorts.push_back({.cohort = 1, .rows = {{1, 39}}, .cursor = kEntry, .visits = {{0, kEntry}}});
+  running.cohorts.push_back({.cohort = 1, .rows = CpuDecodes({{1, 39}}), .cursor = kEntry, .visits = {{0, kEntry}}});
   EXPECT_EQ(AdvanceState(now, running, 4, Never).state.running, now.running);
   running.cohorts[0].visits = {{0, 3}};
   EXPECT_EQ(AdvanceState(now, running, 4, Never).state.running[0], (ScheduledSequence{1, 41, 40}));
@@ -61,7 +83,7 @@ TEST(PlanAheadTest, BlocksOfWhatEndsAreFreeAhead) {
   now.running = {{.id = 1, .num_tokens = 40, .num_computed = 39},
                  {.id = 2, .num_tokens = 9, .num_computed = 8}};
   IterationPlan running;
-  running.main.gpu_decodes = {{1, 39}, {2, 8}};
+  running.main.spans = {GpuDecode(1, 39), GpuDecode(2, 8)};
   const StateAhead ahead = AdvanceState(now, running, 4, [](SequenceId id) { return id == 1; });
   ASSERT_EQ(ahead.state.running.size(), 1U);
   EXPECT_EQ(ahead.state.running[0].id, 2U);
@@ -79,51 +101,49 @@ TEST(PlanAheadTest, BlocksOfWhatEndsAreFreeAhead) {
 TEST(PlanAheadTest, WhatEndedAgainstExpectationIsTakenOut) {
   IterationPlan plan;
   plan.preempted = {4};
-  plan.main.gpu_decodes = {{1, 39}, {2, 8}};
-  plan.main.prefills = {{3, 0, 5, true}};
+  plan.main.spans = {Chunk(3, 0, 5, true), GpuDecode(1, 39), GpuDecode(2, 8)};
   EXPECT_TRUE(DropEnded([](SequenceId id) { return id == 2 || id == 4; }, &plan));
-  EXPECT_EQ(plan.main.gpu_decodes, (std::vector<DecodeRow>{{1, 39}}));
-  EXPECT_EQ(plan.main.prefills.size(), 1U);
+  EXPECT_EQ(plan.main.spans, (std::vector<RowSpan>{Chunk(3, 0, 5, true), GpuDecode(1, 39)}));
   EXPECT_TRUE(plan.preempted.empty());
   EXPECT_FALSE(DropEnded([](SequenceId /*id*/) { return true; }, &plan));  // nothing is left
 }
 
 TEST(PlanAheadTest, CohortThatLostARowVoidsThePlan) {
   IterationPlan plan;
-  plan.main.gpu_decodes = {{1, 39}};
-  plan.cohorts.push_back({.cohort = 1, .rows = {{2, 8}, {3, 8}}, .cursor = 1, .visits = {{1, 1}}});
+  plan.main.spans = {GpuDecode(1, 39)};
+  plan.cohorts.push_back({.cohort = 1, .rows = CpuDecodes({{2, 8}, {3, 8}}), .cursor = 1, .visits = {{1, 1}}});
   EXPECT_TRUE(DropEnded(Never, &plan));
   EXPECT_FALSE(DropEnded([](SequenceId id) { return id == 3; }, &plan));
 }
 
-CohortStep Ride(CohortId id, std::vector<DecodeRow> rows, int64_t cursor) {
+CohortStep Ride(CohortId id, std::initializer_list<RowAt> rows, int64_t cursor) {
   return {
-      .cohort = id, .rows = std::move(rows), .cursor = cursor, .visits = {{cursor, cursor}}, .rides = true};
+      .cohort = id, .rows = CpuDecodes(rows), .cursor = cursor, .visits = {{cursor, cursor}}, .rides = true};
 }
 
 TEST(PlanAheadTest, CohortsAreAssumedToMakeTheirVisits) {
   ScheduleState now;
   for (SequenceId id = 1; id <= 6; ++id)
     now.running.push_back({.id = id, .num_tokens = 9, .num_computed = 8});
-  now.cohorts = {{1, {{1, 8}}, 2}, {2, {{2, 8}}, 3}, {3, {{3, 8}}, 0}, {5, {{5, 8}}, 1}};
+  now.cohorts = {{1, CpuDecodes({{1, 8}}), 2}, {2, CpuDecodes({{2, 8}}), 3}, {3, CpuDecodes({{3, 8}}), 0}, {5, CpuDecodes({{5, 8}}), 1}};
   IterationPlan running;
-  running.main.gpu_decodes = {{6, 8}};
+  running.main.spans = {GpuDecode(6, 8)};
   running.cohorts = {Ride(1, {{1, 8}}, 2),
                      Ride(2, {{2, 8}}, 3),
                      Ride(4, {{4, 8}}, kEntry),
-                     {.cohort = 5, .rows = {{5, 8}}, .cursor = 1, .visits = {{1, 1}, {2, 2}}}};
+                     {.cohort = 5, .rows = CpuDecodes({{5, 8}}), .cursor = 1, .visits = {{1, 1}, {2, 2}}}};
   const StateAhead ahead = AdvanceState(now, running, 4, [](SequenceId id) { return id == 2; });
   // 3 is left where it is, 2 ended its token, and with it its sequence.
   EXPECT_EQ(
       ahead.state.cohorts,
-      (std::vector<InFlightCohort>{{1, {{1, 8}}, 3}, {3, {{3, 8}}, 0}, {5, {{5, 8}}, 3}, {4, {{4, 8}}, 0}}));
+      (std::vector<InFlightCohort>{{1, CpuDecodes({{1, 8}}), 3}, {3, CpuDecodes({{3, 8}}), 0}, {5, CpuDecodes({{5, 8}}), 3}, {4, CpuDecodes({{4, 8}}), 0}}));
   EXPECT_EQ(ahead.ended, (std::unordered_set<SequenceId>{2}));
   EXPECT_EQ(ahead.state.running.size(), 5U);
 }
 
 TEST(PlanAheadTest, NothingRidesWithoutAMainSubBatch) {
   IterationPlan plan;
-  plan.main.gpu_decodes = {{1, 39}};
+  plan.main.spans = {GpuDecode(1, 39)};
   plan.cohorts = {Ride(1, {{2, 8}}, 0)};
   EXPECT_TRUE(DropEnded(Never, &plan));
   EXPECT_FALSE(DropEnded([](SequenceId id) { return id == 1; }, &plan));
@@ -134,9 +154,9 @@ TEST(PlanAheadTest, NothingRidesWithoutAMainSubBatch) {
 class FollowCohortsTest : public ::testing::Test {
  protected:
   FollowCohortsTest() {
-    ran_.main.gpu_decodes = {{9, 20}};
+    ran_.main.spans = {GpuDecode(9, 20)};
     ran_.cohorts = {Ride(1, {{1, 8}, {11, 8}}, 0), Ride(2, {{2, 8}}, 1), Ride(3, {{3, 8}}, 3)};
-    plan_.main.gpu_decodes = {{9, 21}};
+    plan_.main.spans = {GpuDecode(9, 21)};
     plan_.cohorts = {Ride(1, {{1, 8}, {11, 8}}, 1), Ride(2, {{2, 8}}, 2), Ride(4, {{3, 9}}, kEntry)};
     progress_ = {{1, 1, 1}, {2, 2, 1}, {3, kEntry, 1}};
   }
@@ -184,11 +204,11 @@ TEST_F(FollowCohortsTest, WithRoomTheyRideTogether) {
 
 TEST_F(FollowCohortsTest, VisitsOfItsOwnBeginALayerEarlier) {
   progress_[1] = {2, 1, 0};
-  plan_.cohorts[1] = {.cohort = 2, .rows = {{2, 8}}, .cursor = 2, .visits = {{2, 2}, {3, 3}}};
+  plan_.cohorts[1] = {.cohort = 2, .rows = CpuDecodes({{2, 8}}), .cursor = 2, .visits = {{2, 2}, {3, 3}}};
   EXPECT_TRUE(Follow());
   EXPECT_EQ(plan_.cohorts[1],
-            (CohortStep{.cohort = 2, .rows = {{2, 8}}, .cursor = 1, .visits = {{1, 1}, {2, 2}, {3, 3}}}));
-  plan_.cohorts[1] = {.cohort = 2, .rows = {{2, 8}}, .cursor = 2, .visits = {{-1, 2}, {0, 3}}};
+            (CohortStep{.cohort = 2, .rows = CpuDecodes({{2, 8}}), .cursor = 1, .visits = {{1, 1}, {2, 2}, {3, 3}}}));
+  plan_.cohorts[1] = {.cohort = 2, .rows = CpuDecodes({{2, 8}}), .cursor = 2, .visits = {{-1, 2}, {0, 3}}};
   EXPECT_FALSE(Follow());
 }
 

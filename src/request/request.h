@@ -17,12 +17,6 @@ struct RequestSpec {
   SamplingParams sampling;
   // May take long over each token: EngineOptions::max_tpot_ms is not for it.
   bool flexible = false;
-  // For benchmarks that begin amid the work: if a tier has room, all but the last token of the prompt count
-  // as computed, and its KV is whatever the blocks hold. Otherwise it is prefilled as any other.
-  bool assume_computed = false;
-  // The last tokens of the prompt that count as output made before, where it is learned what requests are
-  // like.
-  int64_t num_made_tokens = 0;
 };
 
 using Clock = std::chrono::steady_clock;
@@ -33,7 +27,8 @@ struct Request {
   std::vector<int32_t> prompt_tokens;
   SamplingParams sampling;
   bool flexible = false;
-  bool assume_computed = false;
+  // Engine::SubmitBegun: begins amid its output, of which the last num_made_tokens of the prompt are a part.
+  bool begun = false;
   int64_t num_made_tokens = 0;
   uint64_t seed = 0;  // the one in use, drawn if the client gave none
   Clock::time_point arrival;

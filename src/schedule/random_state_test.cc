@@ -92,8 +92,7 @@ int64_t Submit(SequenceId id, Random* random, World* world) {
   const int64_t prompt =
       random->Between(1, random->OneIn(8) ? world->max_tokens - 1 : world->max_tokens / 4 + 1);
   const int64_t output = std::min(world->max_tokens - prompt, random->Between(1, 24));
-  world->simulation->Submit(id, prompt, output);
-  world->simulation->state().waiting.back().flexible = random->OneIn(2);
+  world->simulation->Submit(id, prompt, output, random->OneIn(2));
   return prompt + output;
 }
 

@@ -109,8 +109,7 @@ ScheduledSequence* ScheduleSimulation::Running(SequenceId id) {
 
 // Plans admit from the front.
 std::optional<PlannedSequence> ScheduleSimulation::FindWaiting(SequenceId id) const {
-  const auto found = std::find_if(state_.waiting.begin(), state_.waiting.end(),
-                                  [id](const ScheduledSequence& sequence) { return sequence.id == id; });
+  const auto found = state_.waiting.Find(id);
   if (found == state_.waiting.end()) return std::nullopt;
   return PlannedSequence{found->num_tokens, 0, std::nullopt, found->first_logits()};
 }

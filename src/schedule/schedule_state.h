@@ -4,29 +4,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <deque>
-#include <optional>
 #include <vector>
 
 #include "kv/capacity_view.h"
 #include "plan/iteration_plan.h"
+#include "schedule/scheduled_sequence.h"
+#include "schedule/waiting_queue.h"
 #include "schedule/work_shape.h"
 
 namespace tandem {
-
-struct ScheduledSequence {
-  SequenceId id = 0;
-  int64_t num_tokens = 0;    // prompt and generated tokens
-  int64_t num_computed = 0;  // of which in the cache; 0 while it waits
-  bool flexible = false;     // ScheduleLimits::max_tpot_us is not for it
-  int64_t final_tokens = 0;  // that it will have at most; 0: not known
-  // Echo: position of the first row whose log-probabilities are asked; absent: of none.
-  std::optional<int64_t> echo_from = std::nullopt;
-  // Of its rows that are still to be computed, the first that is to give logits.
-  int64_t first_logits() const { return echo_from.value_or(num_tokens - 1); }
-  bool decoding() const { return num_computed == num_tokens - 1 && num_computed > 0; }
-  bool operator==(const ScheduledSequence&) const = default;
-};
 
 struct ScheduleLimits {
   int64_t max_num_seqs = 0;            // sequences that hold blocks at once
@@ -55,9 +41,8 @@ struct ScheduleLimits {
   }
 };
 
-// Queues in order of arrival; a preempted sequence waits at the front again.
 struct ScheduleState {
-  std::deque<ScheduledSequence> waiting;
+  WaitingQueue waiting;
   std::vector<ScheduledSequence> running;  // hold blocks: prefilling or decoding
   // Cohorts that are amid a token. Their sequences are in `running` too, as decodes of that token.
   std::vector<InFlightCohort> cohorts;

@@ -134,7 +134,6 @@ class LoopWithCohorts {
                       .max_transit_tokens = 512,
                       .max_cohort_rows = 64,
                       .max_rider_rows = kMaxRiderRows};
-    options.num_layers = kLayers;
     options.vocab_size = harness_.config().vocab_size;
     options.max_model_len = 256;
     options.max_num_queued_reqs = 1024;
@@ -270,9 +269,8 @@ TEST(AssumeComputedTest, FillsTheGpuTierThenTheCpuTierThenWaits) {
     spec.sampling.temperature = 0;
     spec.sampling.ignore_eos = true;
     spec.sampling.max_tokens = output_len;
-    spec.assume_computed = true;
     auto collected = std::make_shared<Collected>();
-    const auto id = bench.loop().Submit(spec, [collected, tally, waits_for_all](RequestOutput output) {
+    const auto id = bench.loop().SubmitBegun(spec, 0, [collected, tally, waits_for_all](RequestOutput output) {
       if (waits_for_all && collected->tokens().empty()) tally->all_are_there.get_future().wait();
       (output.cpu_tier ? tally->cpu_tokens : tally->gpu_tokens) += static_cast<int>(output.tokens.size());
       collected->Take(std::move(output));

@@ -97,7 +97,6 @@ class LoopBench {
                       .num_layers = harness_.config().num_layers,
                       .max_transit_tokens = 512,
                       .max_cohort_rows = 64};
-    options.num_layers = harness_.config().num_layers;
     options.vocab_size = harness_.config().vocab_size;
     options.max_model_len = 512;
     options.max_num_queued_reqs = 1024;

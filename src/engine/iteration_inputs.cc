@@ -1,0 +1,96 @@
+#include "engine/iteration_inputs.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <utility>
+
+namespace tandem {
+namespace {
+
+SamplingInput SamplingOf(const Request& request) {
+  const SamplingParams& params = request.sampling;
+  SamplingInput sampling;
+  sampling.temperature = params.temperature;
+  sampling.top_p = params.top_p;
+  sampling.top_k = std::max(0, params.top_k);
+  sampling.min_p = params.min_p;
+  sampling.presence_penalty = params.presence_penalty;
+  sampling.frequency_penalty = params.frequency_penalty;
+  sampling.repetition_penalty = params.repetition_penalty;
+  sampling.seed = request.seed;
+  sampling.num_top_logprobs = params.num_top_logprobs;
+  sampling.num_given_top_logprobs = params.num_prompt_top_logprobs;
+  const bool repeats = params.repetition_penalty != 1.0F;
+  if (repeats) sampling.prompt_tokens = request.prompt_tokens;
+  if (repeats || params.presence_penalty != 0 || params.frequency_penalty != 0)
+    sampling.output_tokens = request.output_tokens;
+  sampling.logit_bias = params.logit_bias;
+  if (static_cast<int64_t>(request.output_tokens.size()) < params.min_tokens)
+    sampling.banned_tokens = request.end_tokens;
+  return sampling;
+}
+
+// What the device reads where rows enter the layers.
+void AddTokens(const RowSpan& span, const Request& request, const KvBooks& books, SpanInput* input) {
+  books.CheckWritable(span.sequence, span.start, span.end());
+  input->token_ids.reserve(static_cast<size_t>(span.num_tokens));
+  for (int64_t position = span.start; position < span.end(); ++position)
+    input->token_ids.push_back(request.TokenAt(position));
+  const std::vector<int32_t>& table = books.block_table(span.sequence);
+  const auto num_blocks = static_cast<std::ptrdiff_t>(books.BlocksFor(span.end()));
+  input->block_table.assign(table.begin(), table.begin() + num_blocks);
+}
+
+// What it reads where they leave them.
+void AddSampling(const RowSpan& span, const Request& request, SpanInput* input) {
+  if (span.num_sampled() == 0) return;
+  input->sampling = SamplingOf(request);
+  const int64_t last_given = std::min(span.end(), request.num_tokens() - 1);
+  for (int64_t position = span.start + span.sampled_from; position < last_given; ++position)
+    input->given_tokens.push_back(request.TokenAt(position + 1));
+}
+
+std::vector<SpanInput> InputsOf(const CohortStep& step, const KvBooks& books, int64_t num_layers,
+                                const FindRequest& find_request) {
+  const bool enters = step.cursor == kEntry && !step.visits.empty();
+  const bool ends = !step.visits.empty() && step.visits.back().layer == num_layers - 1;
+  std::vector<SpanInput> inputs;
+  if (!enters && !ends) return inputs;
+  inputs.reserve(step.rows.size());
+  for (const RowSpan& row : step.rows) {
+    const Request& request = find_request(row.sequence);
+    SpanInput& input = inputs.emplace_back();
+    AddTokens(row, request, books, &input);
+    AddSampling(row, request, &input);
+  }
+  return inputs;
+}
+
+}  // namespace
+
+std::optional<int64_t> EchoFrom(const Request& request) {
+  const auto prompt_len = static_cast<int64_t>(request.prompt_tokens.size());
+  const bool asked = request.sampling.num_prompt_top_logprobs >= 0;
+  if (!asked || request.num_reported_prompt_logprobs >= prompt_len - 1) return std::nullopt;
+  return request.num_reported_prompt_logprobs;
+}
+
+IterationInput MakeIterationInput(IterationPlan plan, std::vector<BlockMove> moves, const KvBooks& books,
+                                  int64_t num_layers, const FindRequest& find_request) {
+  IterationInput input;
+  input.moves = std::move(moves);
+  input.main.reserve(plan.main.spans.size());
+  for (const RowSpan& span : plan.main.spans) {
+    const Request& request = find_request(span.sequence);
+    SpanInput& of_span = input.main.emplace_back();
+    AddTokens(span, request, books, &of_span);
+    AddSampling(span, request, &of_span);
+  }
+  input.cohorts.reserve(plan.cohorts.size());
+  for (const CohortStep& step : plan.cohorts)
+    input.cohorts.push_back(InputsOf(step, books, num_layers, find_request));
+  input.plan = std::move(plan);
+  return input;
+}
+
+}  // namespace tandem

@@ -1,0 +1,214 @@
+#include "engine/request_books.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "engine/plan_ahead.h"
+#include "plan/plan_validator.h"
+
+namespace tandem {
+
+RequestBooks::RequestBooks(const ScheduleLimits& limits, int64_t max_model_len, KvBooks* kv)
+    : max_model_len_(max_model_len), kv_(kv) {
+  state_.limits = limits;
+}
+
+Request& RequestBooks::At(RequestId id) {
+  return *requests_.at(id);
+}
+
+std::vector<RequestId> RequestBooks::IdsBelow(RequestId id) const {
+  std::vector<RequestId> ids;
+  for (const auto& [each, request] : requests_) {
+    if (each < id) ids.push_back(each);
+  }
+  return ids;
+}
+
+std::vector<RequestId> RequestBooks::RunningInCpuTier() const {
+  std::vector<RequestId> ids;
+  for (const ScheduledSequence& sequence : state_.running) {
+    if (kv_->tier_of(sequence.id) == Tier::kCpu) ids.push_back(sequence.id);
+  }
+  return ids;
+}
+
+ScheduledSequence RequestBooks::SequenceOf(const Request& request) {
+  return {.id = request.id,
+          .num_tokens = request.num_tokens(),
+          .num_computed = request.num_computed_tokens,
+          .flexible = request.flexible,
+          .final_tokens = request.final_tokens(),
+          .echo_from = EchoFrom(request)};
+}
+
+void RequestBooks::Add(std::unique_ptr<Request> request, bool uses_cpu_tier) {
+  const ScheduledSequence sequence = SequenceOf(*request);
+  const auto [entry, is_new] = requests_.emplace(sequence.id, std::move(request));
+  if (!BeginAmidWork(entry->second.get(), uses_cpu_tier)) state_.waiting.push_back(sequence);
+}
+
+bool RequestBooks::BeginAmidWork(Request* request, bool uses_cpu_tier) {
+  const int64_t num_tokens = request->num_tokens();
+  if (!request->begun || num_tokens < 2 ||
+      static_cast<int64_t>(state_.running.size()) >= state_.limits.max_num_seqs)
+    return false;
+  const int64_t blocks = kv_->BlocksFor(num_tokens);
+  const auto leaves_free = [&](Tier tier, int64_t num_blocks) {
+    return kv_->free_blocks(tier) - blocks >= num_blocks;
+  };
+  // Every sequence there may soon want another block.
+  const int64_t num_gpu_sequences =
+      std::count_if(state_.running.begin(), state_.running.end(),
+                    [this](const ScheduledSequence& each) { return kv_->tier_of(each.id) == Tier::kGpu; });
+  constexpr int64_t kFreeShareOfCpuTier = 100;
+  Tier tier = Tier::kGpu;
+  if (!leaves_free(Tier::kGpu, state_.limits.reserve_blocks + num_gpu_sequences)) {
+    tier = Tier::kCpu;
+    if (!uses_cpu_tier || !state_.cpu_tier_usable ||
+        !leaves_free(Tier::kCpu, kv_->total_blocks(Tier::kCpu) / kFreeShareOfCpuTier + 1))
+      return false;
+  }
+  if (!kv_->Reserve(request->id, tier, num_tokens)) return false;
+  request->num_computed_tokens = num_tokens - 1;
+  state_.running.push_back(SequenceOf(*request));
+  // Others like it have ended before, where work is amid.
+  CountEnd(*request, request->sampling.max_tokens);
+  return true;
+}
+
+Status RequestBooks::Validate(const IterationPlan& plan) const {
+  const auto find = [this](SequenceId id) -> std::optional<PlannedSequence> {
+    const auto found = requests_.find(id);
+    if (found == requests_.end()) return std::nullopt;
+    const ScheduledSequence sequence = SequenceOf(*found->second);
+    return PlannedSequence{.num_tokens = sequence.num_tokens,
+                           .num_computed = sequence.num_computed,
+                           .tier = kv_->tier_of(id),
+                           .first_logits = sequence.first_logits()};
+  };
+  return ValidatePlan(plan, {.num_layers = state_.limits.num_layers,
+                             .max_rows = state_.limits.max_num_batched_tokens,
+                             .max_rider_rows = state_.limits.max_rider_rows,
+                             .in_flight = &state_.cohorts,
+                             .find_sequence = find});
+}
+
+ScheduledSequence& RequestBooks::Running(SequenceId id) {
+  const size_t count = state_.running.size();
+  for (size_t i = 0; i < count; ++i) {
+    const size_t index = (running_hint_ + i) % count;
+    if (state_.running[index].id != id) continue;
+    running_hint_ = index;
+    return state_.running[index];
+  }
+  CheckFailed(__FILE__, __LINE__, "Running", fmt::format("sequence {} is not running", id));
+}
+
+void RequestBooks::Preempt(SequenceId id) {
+  kv_->Release(id);
+  Request& request = At(id);
+  request.num_computed_tokens = 0;
+  ++request.num_preemptions;
+  std::erase_if(state_.running, [id](const ScheduledSequence& sequence) { return sequence.id == id; });
+  state_.waiting.push_front(SequenceOf(request));
+}
+
+void RequestBooks::Admit(SequenceId id) {
+  const auto found = state_.waiting.Find(id);
+  if (found == state_.waiting.end()) return;
+  state_.running.push_back(*found);
+  state_.waiting.Erase(id);
+}
+
+void RequestBooks::Reserve(SequenceId id, Tier tier) {
+  TANDEM_CHECK(kv_->Reserve(id, tier, At(id).num_tokens()), "the plan needs more blocks than the {} tier has",
+               TierName(tier));
+}
+
+std::vector<BlockMove> RequestBooks::Apply(const IterationPlan& plan, int64_t* num_swapped_tokens) {
+  for (const SequenceId id : plan.preempted) Preempt(id);
+  std::vector<BlockMove> moves = ApplyMoves(plan.moves, kv_);
+  for (const Move& move : plan.moves) *num_swapped_tokens += At(move.sequence).num_computed_tokens;
+  for (const RowSpan& span : plan.main.spans) {
+    // Who has nothing in the cache may have waited.
+    if (span.start == 0) Admit(span.sequence);
+    Reserve(span.sequence, span.tier);
+  }
+  for (const CohortStep& step : plan.cohorts) {
+    // Amid a token it has room for that token.
+    if (step.cursor != kEntry) continue;
+    for (const RowSpan& row : step.rows) Reserve(row.sequence, Tier::kCpu);
+  }
+  return moves;
+}
+
+IterationInput RequestBooks::InputFor(IterationPlan plan, std::vector<BlockMove> moves) const {
+  return MakeIterationInput(std::move(plan), std::move(moves), *kv_, state_.limits.num_layers,
+                            [this](SequenceId id) -> const Request& { return *requests_.at(id); });
+}
+
+void RequestBooks::TakeComputed(Request* request, int64_t num_computed) {
+  request->num_computed_tokens = num_computed;
+  ScheduledSequence& sequence = Running(request->id);
+  sequence.num_computed = num_computed;
+  if (sequence.echo_from) sequence.echo_from = EchoFrom(*request);
+}
+
+void RequestBooks::TakeToken(Request* request, int32_t token) {
+  request->output_tokens.push_back(token);
+  Running(request->id).num_tokens = request->num_tokens();
+}
+
+bool RequestBooks::EndsByLength(const Request& request, int64_t num_output) const {
+  const auto prompt_len = static_cast<int64_t>(request.prompt_tokens.size());
+  return num_output >= request.sampling.max_tokens || prompt_len + num_output >= max_model_len_;
+}
+
+void RequestBooks::CountEnd(const Request& request, int64_t num_output) {
+  const int64_t num_made = request.num_made_tokens;
+  shape_.CountEnd(static_cast<int64_t>(request.prompt_tokens.size()) - num_made, num_output + num_made);
+  state_.SetWorkToCome(shape_);
+}
+
+void RequestBooks::Forget(RequestId id) {
+  if (!state_.cpu_tier_usable && kv_->tier_of(id) == Tier::kCpu) {
+    stalled_.push_back(id);
+  } else {
+    kv_->Release(id);
+  }
+  const auto same = [id](const ScheduledSequence& sequence) { return sequence.id == id; };
+  if (std::erase_if(state_.running, same) == 0) state_.waiting.Erase(id);
+  requests_.erase(id);
+}
+
+std::optional<CohortId> RequestBooks::CohortOf(SequenceId sequence) const {
+  for (const InFlightCohort& cohort : state_.cohorts) {
+    const bool has_row = std::any_of(cohort.rows.begin(), cohort.rows.end(),
+                                     [&](const RowSpan& row) { return row.sequence == sequence; });
+    if (has_row) return cohort.cohort;
+  }
+  return std::nullopt;
+}
+
+void RequestBooks::MoveCohort(const CohortStep& step, int64_t cursor) {
+  tandem::MoveCohort(step, cursor, &state_.cohorts);
+}
+
+void RequestBooks::DropCohort(CohortId id) {
+  std::erase_if(state_.cohorts, [id](const InFlightCohort& each) { return each.cohort == id; });
+}
+
+void RequestBooks::FailCpuTier() {
+  state_.cohorts.clear();
+  state_.cpu_tier_usable = false;
+}
+
+void RequestBooks::ReleaseStalled() {
+  for (const SequenceId id : stalled_) kv_->Release(id);
+  stalled_.clear();
+  state_.cpu_tier_usable = true;
+}
+
+}  // namespace tandem

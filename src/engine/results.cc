@@ -1,0 +1,77 @@
+#include "engine/results.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+namespace tandem {
+
+FinishReason Results::ReasonToFinish(const Request& request, int32_t token) const {
+  const bool ends =
+      std::find(request.end_tokens.begin(), request.end_tokens.end(), token) != request.end_tokens.end();
+  const auto num_output = static_cast<int64_t>(request.output_tokens.size());
+  if (ends && num_output > request.sampling.min_tokens) return FinishReason::kStop;
+  return books_->EndsByLength(request, num_output) ? FinishReason::kLength : FinishReason::kNone;
+}
+
+void Results::TakeToken(Request* request, SampledToken token, RequestOutput* output) {
+  EngineStats& stats = counters_->stats();
+  books_->TakeToken(request, token.token);
+  ++stats.generation_tokens;
+  output->cpu_tier = kv_->tier_of(request->id) == Tier::kCpu;
+  if (output->cpu_tier) ++stats.cpu_tier_tokens;
+  output->finish_reason = ReasonToFinish(*request, token.token);
+  if (output->finish_reason == FinishReason::kStop) output->stop_token_id = token.token;
+  output->tokens.push_back(std::move(token));
+}
+
+void Results::Take(SequenceResult result) {
+  Request& request = books_->At(result.sequence);
+  const auto prompt_len = static_cast<int64_t>(request.prompt_tokens.size());
+  if (request.num_preemptions == 0) {
+    counters_->stats().prompt_tokens += static_cast<uint64_t>(std::max<int64_t>(
+        0, std::min(result.num_computed, prompt_len) - request.num_computed_tokens));
+  }
+  request.num_reported_prompt_logprobs += static_cast<int64_t>(result.prompt_logprobs.size());
+  books_->TakeComputed(&request, result.num_computed);
+
+  RequestOutput output;
+  output.id = request.id;
+  output.prompt_logprobs = std::move(result.prompt_logprobs);
+  for (SampledToken& token : result.tokens) {
+    TakeToken(&request, std::move(token), &output);
+    if (output.finish_reason != FinishReason::kNone) break;
+  }
+  if (output.finish_reason != FinishReason::kNone) {
+    books_->CountEnd(request, static_cast<int64_t>(request.output_tokens.size()));
+    // Blocks are free before the client hears of the end.
+    const RequestId id = output.id;
+    outputs_.push_back({std::move(request.callback), std::move(output)});
+    forget_(id);
+  } else if (!output.tokens.empty() || !output.prompt_logprobs.empty()) {
+    outputs_.push_back({nullptr, std::move(output)});
+  }
+}
+
+void Results::Deliver() {
+  for (Output& each : outputs_) {
+    if (each.last_callback) {
+      each.last_callback(std::move(each.output));
+    } else {
+      books_->At(each.output.id).callback(std::move(each.output));
+    }
+  }
+  outputs_.clear();
+}
+
+void Results::End(RequestId id, FinishReason reason, std::optional<Error> error) {
+  RequestOutput output;
+  output.id = id;
+  output.finish_reason = reason;
+  output.error = std::move(error);
+  const OutputCallback callback = std::move(books_->At(id).callback);
+  forget_(id);
+  callback(std::move(output));
+}
+
+}  // namespace tandem
