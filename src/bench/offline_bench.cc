@@ -92,7 +92,8 @@ class OfflineRun {
       // Shared with the callbacks: the last one may still be returning when everything has ended.
       const auto on_output = [recorder = recorder_, over = over_, index](const RequestOutput& output) {
         if (!output.tokens.empty()) {
-          recorder->AddTokens(index, static_cast<int64_t>(output.tokens.size()), output.cpu_tier, Clock::now());
+          recorder->AddTokens(index, static_cast<int64_t>(output.tokens.size()), output.cpu_tier,
+                              Clock::now());
         }
         if (output.finish_reason == FinishReason::kCancelled && over->load()) {
           recorder->Cancel(index);

@@ -144,8 +144,8 @@ class EngineWithLoop : public Engine {
     wanted_model_len_ = options_.max_model_len;
     LimitContext();
     TANDEM_ASSIGN_OR_RETURN(
-        executor_, Executor::Create(device, model_.backend.ops.get(), model_.decoder.get(),
-                                    kv_memory_.get(), executor_options_));
+        executor_, Executor::Create(device, model_.backend.ops.get(), model_.decoder.get(), kv_memory_.get(),
+                                    executor_options_));
     executor_->WarmUp();
     return {};
   }

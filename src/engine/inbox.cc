@@ -67,9 +67,7 @@ EngineStats Inbox::Stats() const {
 bool Inbox::Take(bool has_work, bool looks, News* news) {
   *news = {};
   std::unique_lock lock(mutex_);
-  const auto has_news = [&] {
-    return has_work || !news_.arrived.empty() || news_.cancels() || stopping_;
-  };
+  const auto has_news = [&] { return has_work || !news_.arrived.empty() || news_.cancels() || stopping_; };
   if (looks) {
     constexpr std::chrono::milliseconds kLook{20};
     changed_.wait_for(lock, kLook, has_news);

@@ -19,7 +19,8 @@ namespace tandem {
 class Inbox {
  public:
   // seed: of requests that bring none.
-  Inbox(int64_t max_num_queued_reqs, uint64_t seed) : max_num_queued_reqs_(max_num_queued_reqs), seeds_(seed) {}
+  Inbox(int64_t max_num_queued_reqs, uint64_t seed)
+      : max_num_queued_reqs_(max_num_queued_reqs), seeds_(seed) {}
 
   // Any thread.
 

@@ -72,7 +72,8 @@ TEST(PlanAheadTest, CohortsCountOnceTheyPassTheLastLayer) {
   ScheduleState now;
   now.running = {{.id = 1, .num_tokens = 40, .num_computed = 39}};
   IterationPlan running;
-  running.cohorts.push_back({.cohort = 1, .rows = CpuDecodes({{1, 39}}), .cursor = kEntry, .visits = {{0, kEntry}}});
+  running.cohorts.push_back(
+      {.cohort = 1, .rows = CpuDecodes({{1, 39}}), .cursor = kEntry, .visits = {{0, kEntry}}});
   EXPECT_EQ(AdvanceState(now, running, 4, Never).state.running, now.running);
   running.cohorts[0].visits = {{0, 3}};
   EXPECT_EQ(AdvanceState(now, running, 4, Never).state.running[0], (ScheduledSequence{1, 41, 40}));
@@ -111,7 +112,8 @@ TEST(PlanAheadTest, WhatEndedAgainstExpectationIsTakenOut) {
 TEST(PlanAheadTest, CohortThatLostARowVoidsThePlan) {
   IterationPlan plan;
   plan.main.spans = {GpuDecode(1, 39)};
-  plan.cohorts.push_back({.cohort = 1, .rows = CpuDecodes({{2, 8}, {3, 8}}), .cursor = 1, .visits = {{1, 1}}});
+  plan.cohorts.push_back(
+      {.cohort = 1, .rows = CpuDecodes({{2, 8}, {3, 8}}), .cursor = 1, .visits = {{1, 1}}});
   EXPECT_TRUE(DropEnded(Never, &plan));
   EXPECT_FALSE(DropEnded([](SequenceId id) { return id == 3; }, &plan));
 }
@@ -125,7 +127,10 @@ TEST(PlanAheadTest, CohortsAreAssumedToMakeTheirVisits) {
   ScheduleState now;
   for (SequenceId id = 1; id <= 6; ++id)
     now.running.push_back({.id = id, .num_tokens = 9, .num_computed = 8});
-  now.cohorts = {{1, CpuDecodes({{1, 8}}), 2}, {2, CpuDecodes({{2, 8}}), 3}, {3, CpuDecodes({{3, 8}}), 0}, {5, CpuDecodes({{5, 8}}), 1}};
+  now.cohorts = {{1, CpuDecodes({{1, 8}}), 2},
+                 {2, CpuDecodes({{2, 8}}), 3},
+                 {3, CpuDecodes({{3, 8}}), 0},
+                 {5, CpuDecodes({{5, 8}}), 1}};
   IterationPlan running;
   running.main.spans = {GpuDecode(6, 8)};
   running.cohorts = {Ride(1, {{1, 8}}, 2),
@@ -134,9 +139,10 @@ TEST(PlanAheadTest, CohortsAreAssumedToMakeTheirVisits) {
                      {.cohort = 5, .rows = CpuDecodes({{5, 8}}), .cursor = 1, .visits = {{1, 1}, {2, 2}}}};
   const StateAhead ahead = AdvanceState(now, running, 4, [](SequenceId id) { return id == 2; });
   // 3 is left where it is, 2 ended its token, and with it its sequence.
-  EXPECT_EQ(
-      ahead.state.cohorts,
-      (std::vector<InFlightCohort>{{1, CpuDecodes({{1, 8}}), 3}, {3, CpuDecodes({{3, 8}}), 0}, {5, CpuDecodes({{5, 8}}), 3}, {4, CpuDecodes({{4, 8}}), 0}}));
+  EXPECT_EQ(ahead.state.cohorts, (std::vector<InFlightCohort>{{1, CpuDecodes({{1, 8}}), 3},
+                                                              {3, CpuDecodes({{3, 8}}), 0},
+                                                              {5, CpuDecodes({{5, 8}}), 3},
+                                                              {4, CpuDecodes({{4, 8}}), 0}}));
   EXPECT_EQ(ahead.ended, (std::unordered_set<SequenceId>{2}));
   EXPECT_EQ(ahead.state.running.size(), 5U);
 }
@@ -207,7 +213,8 @@ TEST_F(FollowCohortsTest, VisitsOfItsOwnBeginALayerEarlier) {
   plan_.cohorts[1] = {.cohort = 2, .rows = CpuDecodes({{2, 8}}), .cursor = 2, .visits = {{2, 2}, {3, 3}}};
   EXPECT_TRUE(Follow());
   EXPECT_EQ(plan_.cohorts[1],
-            (CohortStep{.cohort = 2, .rows = CpuDecodes({{2, 8}}), .cursor = 1, .visits = {{1, 1}, {2, 2}, {3, 3}}}));
+            (CohortStep{
+                .cohort = 2, .rows = CpuDecodes({{2, 8}}), .cursor = 1, .visits = {{1, 1}, {2, 2}, {3, 3}}}));
   plan_.cohorts[1] = {.cohort = 2, .rows = CpuDecodes({{2, 8}}), .cursor = 2, .visits = {{-1, 2}, {0, 3}}};
   EXPECT_FALSE(Follow());
 }

@@ -29,8 +29,8 @@ void Results::Take(SequenceResult result) {
   Request& request = books_->At(result.sequence);
   const auto prompt_len = static_cast<int64_t>(request.prompt_tokens.size());
   if (request.num_preemptions == 0) {
-    counters_->stats().prompt_tokens += static_cast<uint64_t>(std::max<int64_t>(
-        0, std::min(result.num_computed, prompt_len) - request.num_computed_tokens));
+    counters_->stats().prompt_tokens += static_cast<uint64_t>(
+        std::max<int64_t>(0, std::min(result.num_computed, prompt_len) - request.num_computed_tokens));
   }
   request.num_reported_prompt_logprobs += static_cast<int64_t>(result.prompt_logprobs.size());
   books_->TakeComputed(&request, result.num_computed);

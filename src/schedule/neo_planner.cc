@@ -154,8 +154,7 @@ void NeoPlanner::ValueWhatIsThere(const SteadyWork& work) {
 void NeoPlanner::ChooseOverlap(const SteadyWork& work) {
   const bool slow = riding_is_slow();
   const auto may_wait = [slow](const auto& each) { return !slow || each.flexible; };
-  int64_t num_that_may =
-      slow ? state_.waiting.num_flexible() : static_cast<int64_t>(state_.waiting.size());
+  int64_t num_that_may = slow ? state_.waiting.num_flexible() : static_cast<int64_t>(state_.waiting.size());
   int64_t num_riding = 0;
   for (const RunningSequence& each : books_.sequences()) {
     if (!may_wait(each)) continue;

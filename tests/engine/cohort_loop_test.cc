@@ -52,9 +52,10 @@ class RandomCohorts : public Strategy {
         plan.dropped.push_back(cohort.cohort);
         continue;
       }
-      for (const DecodeRow& row : cohort.rows) in_flight.insert(row.sequence);
+      for (const RowSpan& row : cohort.rows) in_flight.insert(row.sequence);
     }
-    std::vector<DecodeRow> cpu_rows;
+    std::vector<RowSpan> gpu_rows;
+    std::vector<RowSpan> cpu_rows;
     for (const ScheduledSequence& each : state.running) {
       if (in_flight.contains(each.id)) continue;
       Tier tier = *capacity.tier_of(each.id);
@@ -63,20 +64,22 @@ class RandomCohorts : public Strategy {
         plan.moves.push_back({each.id, Tier::kGpu});
         tier = Tier::kGpu;
       }
-      (tier == Tier::kGpu ? plan.main.gpu_decodes : cpu_rows).push_back({each.id, each.num_tokens - 1});
+      (tier == Tier::kGpu ? gpu_rows : cpu_rows)
+          .push_back(RowSpan::Decode(each.id, each.num_tokens - 1, tier));
     }
     if (!state.waiting.empty() && static_cast<int64_t>(state.running.size()) < kMaxRunning &&
         plan.moves.empty()) {
       const ScheduledSequence& first = state.waiting.front();
       const Tier tier = OneIn(3) ? Tier::kGpu : Tier::kCpu;
       if (HasRoom(tier, first.num_tokens, state, capacity))
-        plan.main.prefills.push_back({first.id, 0, first.num_tokens, true, tier});
+        plan.main.spans.push_back(RowSpan::Chunk(first.id, 0, first.num_tokens, first.first_logits(), tier));
     }
+    plan.main.spans.insert(plan.main.spans.end(), gpu_rows.begin(), gpu_rows.end());
     for (size_t i = 0; i < cpu_rows.size();) {
       const size_t end = std::min(cpu_rows.size(), i + 1 + random_() % 2);
       if (OneIn(3)) {
-        plan.main.cpu_decodes.insert(plan.main.cpu_decodes.end(), cpu_rows.begin() + static_cast<int64_t>(i),
-                                     cpu_rows.begin() + static_cast<int64_t>(end));
+        plan.main.spans.insert(plan.main.spans.end(), cpu_rows.begin() + static_cast<int64_t>(i),
+                               cpu_rows.begin() + static_cast<int64_t>(end));
       } else {
         plan.cohorts.push_back({.cohort = next_id_++,
                                 .rows = {cpu_rows.begin() + static_cast<int64_t>(i),
@@ -270,11 +273,12 @@ TEST(AssumeComputedTest, FillsTheGpuTierThenTheCpuTierThenWaits) {
     spec.sampling.ignore_eos = true;
     spec.sampling.max_tokens = output_len;
     auto collected = std::make_shared<Collected>();
-    const auto id = bench.loop().SubmitBegun(spec, 0, [collected, tally, waits_for_all](RequestOutput output) {
-      if (waits_for_all && collected->tokens().empty()) tally->all_are_there.get_future().wait();
-      (output.cpu_tier ? tally->cpu_tokens : tally->gpu_tokens) += static_cast<int>(output.tokens.size());
-      collected->Take(std::move(output));
-    });
+    const auto id =
+        bench.loop().SubmitBegun(spec, 0, [collected, tally, waits_for_all](RequestOutput output) {
+          if (waits_for_all && collected->tokens().empty()) tally->all_are_there.get_future().wait();
+          (output.cpu_tier ? tally->cpu_tokens : tally->gpu_tokens) += static_cast<int>(output.tokens.size());
+          collected->Take(std::move(output));
+        });
     EXPECT_TRUE(id.ok());
     return collected;
   };
