@@ -17,8 +17,14 @@ FORBIDDEN_NAMES = {"utils", "util", "helper", "helpers", "manager", "misc", "com
 KEYWORDS = {"SOURCES", "DEPENDS", "LIBRARIES", "PUBLIC_LIBRARIES", "LABELS", "TIMEOUT"}
 # A file of the first folder may not reach a file of the second through any chain of includes.
 UNREACHABLE = [
-    ("schedule", "device"),
-    ("execute", "schedule"),
+    ("planning", "device"),
+    ("policy", "device"),
+    ("simulate", "device"),
+    ("engine", "simulate"),
+    ("server", "simulate"),
+    ("execute", "planning"),
+    ("execute", "policy"),
+    ("execute", "simulate"),
     ("execute", "request"),
     ("device", "model"),
     ("ops", "model"),

@@ -21,10 +21,10 @@ GOOD = {
     "src/kv/CMakeLists.txt": "tandem_library(kv SOURCES k.cc\n  DEPENDS base plan device\n  LIBRARIES x)",
     "src/kv/view.h": '#include "plan/p.h"\n',
     "src/kv/cache.h": '#include "device/d.h"\n#include "kv/view.h"\n',
-    "src/schedule/CMakeLists.txt": "tandem_library(schedule SOURCES s.cc DEPENDS base plan kv)\n"
-    "tandem_test(schedule SOURCES s_test.cc DEPENDS schedule device LABELS threads)",
-    "src/schedule/s.h": '#include "kv/view.h"\n',
-    "src/schedule/s_test.cc": '#include "device/d.h"\n#include "schedule/s.h"\n',
+    "src/policy/CMakeLists.txt": "tandem_library(policy SOURCES s.cc DEPENDS base plan kv)\n"
+    "tandem_test(policy SOURCES s_test.cc DEPENDS policy device LABELS threads)",
+    "src/policy/s.h": '#include "kv/view.h"\n',
+    "src/policy/s_test.cc": '#include "device/d.h"\n#include "policy/s.h"\n',
     "src/execute/CMakeLists.txt": "tandem_library(execute SOURCES e.cc DEPENDS base plan kv device)",
     "src/execute/e.cc": '#include "kv/cache.h"\n',
 }
@@ -59,15 +59,15 @@ class CheckLayersTest(unittest.TestCase):
         )
 
     def test_dependency_of_the_tests_alone(self):
-        self.expect_failure({"src/schedule/s.cc": '#include "device/d.h"\n'}, "does not name device")
+        self.expect_failure({"src/policy/s.cc": '#include "device/d.h"\n'}, "does not name device")
 
     def test_what_is_for_tests_stays_with_them(self):
-        bench = {"src/schedule/bench_testing.h": '#include "device/d.h"\n'}
-        in_a_test = {**bench, "src/schedule/s_test.cc": '#include "schedule/bench_testing.h"\n'}
+        bench = {"src/policy/bench_testing.h": '#include "device/d.h"\n'}
+        in_a_test = {**bench, "src/policy/s_test.cc": '#include "policy/bench_testing.h"\n'}
         self.assertEqual(check_layers.check(self.write_tree(in_a_test)), [])
         self.expect_failure(
-            {**bench, "src/schedule/s.cc": '#include "schedule/bench_testing.h"\n'},
-            'src/schedule/s.cc:1: includes "schedule/bench_testing.h", which is for tests',
+            {**bench, "src/policy/s.cc": '#include "policy/bench_testing.h"\n'},
+            'src/policy/s.cc:1: includes "policy/bench_testing.h", which is for tests',
         )
 
     def test_include_that_is_no_file(self):
@@ -85,19 +85,19 @@ class CheckLayersTest(unittest.TestCase):
             "DEPENDS names 'bsae', which is no folder",
         )
 
-    def test_schedule_reaches_device_through_a_header(self):
+    def test_policy_reaches_device_through_a_header(self):
         self.expect_failure(
-            {"src/schedule/s.h": '#include "kv/cache.h"\n'},
-            "schedule must not reach device: schedule/s.h -> kv/cache.h -> device/d.h",
+            {"src/policy/s.h": '#include "kv/cache.h"\n'},
+            "policy must not reach device: policy/s.h -> kv/cache.h -> device/d.h",
         )
 
-    def test_execute_includes_schedule_even_if_declared(self):
+    def test_execute_includes_policy_even_if_declared(self):
         self.expect_failure(
             {
-                "src/execute/CMakeLists.txt": "tandem_library(execute SOURCES e.cc DEPENDS kv schedule)",
-                "src/execute/e.cc": '#include "schedule/s.h"\n',
+                "src/execute/CMakeLists.txt": "tandem_library(execute SOURCES e.cc DEPENDS kv policy)",
+                "src/execute/e.cc": '#include "policy/s.h"\n',
             },
-            "execute must not reach schedule: execute/e.cc -> schedule/s.h",
+            "execute must not reach policy: execute/e.cc -> policy/s.h",
         )
 
     def test_cuda_outside_its_folders(self):

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "schedule/analytic_costs.h"
+#include "perf/analytic_costs.h"
 
 namespace tandem {
 namespace {

@@ -18,9 +18,9 @@
 #include "bench/seconds.h"
 #include "bench/steady_start.h"
 #include "perf/layer_costs.h"
-#include "schedule/operating_point.h"
-#include "schedule/schedule_state.h"
-#include "schedule/strategy.h"
+#include "planning/operating_point.h"
+#include "planning/schedule_state.h"
+#include "policy/strategy.h"
 
 namespace tandem {
 namespace {
@@ -200,8 +200,9 @@ TierRoom RoomOf(const Engine& engine, std::span<const WorkloadRequest> requests)
                 .gpu_blocks = stats.gpu_blocks_total,
                 .cpu_blocks = stats.cpu_blocks_total,
                 .max_num_seqs = engine.options().max_num_seqs};
-  if (costs != nullptr)
-    room.max_cpu_requests = SteadyCpuRows(strategy, SteadyWorkOf(engine, stats, requests), *costs);
+  const auto created = CreateStrategy(strategy, costs);
+  if (costs != nullptr && created.ok())
+    room.max_cpu_requests = (*created)->SteadyCpuRows(SteadyWorkOf(engine, stats, requests));
   return room;
 }
 
@@ -220,7 +221,8 @@ void LearnCosts(Engine* engine, std::vector<WorkloadRequest> requests, const Ben
 Result<int64_t> BeginSteadily(Engine* engine, const BenchRunOptions& options,
                               std::vector<WorkloadRequest>* requests) {
   const std::string& strategy = engine->options().strategy;
-  if (StrategyUsesCpuTier(strategy)) LearnCosts(engine, *requests, options);
+  const auto created = CreateStrategy(strategy, nullptr);
+  if (created.ok() && (*created)->uses_cpu_tier()) LearnCosts(engine, *requests, options);
   const TierRoom room = RoomOf(*engine, *requests);
   int64_t num_begun = BeginAmidWork(room, requests);
   // A closed loop keeps as many requests as begin, whatever the strategy would like. Without a window all

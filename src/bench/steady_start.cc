@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "base/round_up.h"
-#include "schedule/schedule_simulation.h"
-#include "schedule/strategy.h"
+#include "policy/strategy.h"
+#include "simulate/schedule_simulation.h"
 
 namespace tandem {
 namespace {
@@ -131,7 +131,7 @@ class Play {
       }
     }
     // The engine may leave a little more free than the strategy does.
-    room.max_cpu_requests = StrategyUsesCpuTier(play_.strategy) ? room.max_num_seqs : 0;
+    room.max_cpu_requests = strategy_->uses_cpu_tier() ? room.max_num_seqs : 0;
     Placement placement(room);
     std::vector<WorkloadRequest> result;
     std::vector<WorkloadRequest> without_place;

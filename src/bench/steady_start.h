@@ -11,7 +11,7 @@
 #include "base/result.h"
 #include "bench/workload.h"
 #include "perf/layer_costs.h"
-#include "schedule/schedule_state.h"
+#include "planning/schedule_state.h"
 
 namespace tandem {
 

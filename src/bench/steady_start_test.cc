@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "base/sanitizers.h"
-#include "schedule/analytic_costs.h"
+#include "perf/analytic_costs.h"
 
 namespace tandem {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/param_error.h"
-#include "schedule/strategy.h"
+#include "policy/strategy.h"
 
 namespace tandem {
 namespace {
@@ -58,8 +58,10 @@ std::string StrategyForAll(const std::vector<StrategyChoice>& choices) {
   for (const StrategyChoice& choice : choices) {
     // auto alone may do without a cpu tier: another one that rides makes it clear that there is to be one.
     const auto rank = [](const StrategyChoice& each) {
-      if (StrategyRides(each.name)) return each.name == "auto" ? 2 : 3;
-      return StrategyUsesCpuTier(each.name) ? 1 : 0;
+      const auto strategy = CreateStrategy(each.name, nullptr);
+      if (!strategy.ok()) return 0;
+      if ((*strategy)->rides()) return each.name == "auto" ? 2 : 3;
+      return (*strategy)->uses_cpu_tier() ? 1 : 0;
     };
     if (rank(choice) > rank(*best)) best = &choice;
   }

@@ -10,7 +10,7 @@
 #include <variant>
 #include <vector>
 
-#include "schedule/strategy.h"
+#include "policy/strategy.h"
 
 namespace tandem {
 namespace {

@@ -12,7 +12,7 @@
 #include "cli/command_line.h"
 #include "cli/env_flag.h"
 #include "cli/size_flag.h"
-#include "schedule/strategy.h"
+#include "policy/strategy.h"
 
 namespace tandem {
 namespace {

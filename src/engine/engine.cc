@@ -18,8 +18,8 @@
 #include "kv/kv_books.h"
 #include "kv/kv_memory.h"
 #include "perf/corrected_costs.h"
+#include "policy/strategy.h"
 #include "profile/profiler.h"
-#include "schedule/strategy.h"
 
 namespace tandem {
 namespace {
@@ -36,7 +36,8 @@ Result<TaskOrder> ParseTaskOrder(std::string_view name) {
 
 class EngineWithLoop : public Engine {
  public:
-  explicit EngineWithLoop(EngineOptions options) : options_(std::move(options)) {}
+  EngineWithLoop(EngineOptions options, MakeStrategy make_strategy)
+      : options_(std::move(options)), make_strategy_(std::move(make_strategy)) {}
   ~EngineWithLoop() override {
     loop_.reset();
     if (costs_) {
@@ -61,6 +62,7 @@ class EngineWithLoop : public Engine {
     std::erase_if(model_.backend.graph_batch_sizes,
                   [this](int64_t size) { return size > options_.max_num_seqs; });
     if (!options_.timeline.empty()) timeline_ = std::make_unique<Timeline>(kMaxTimelineSpans);
+    TANDEM_RETURN_IF_ERROR(UseNamedStrategy());
     TANDEM_RETURN_IF_ERROR(CreateCacheAndExecutor());
     TANDEM_RETURN_IF_ERROR(CreateScheduler());
     StartLoop();
@@ -77,10 +79,10 @@ class EngineWithLoop : public Engine {
   void Drain() override { loop_->Drain(); }
   void CancelAll() override { loop_->CancelAll(); }
   Status UseStrategy(const std::string& name, int64_t async_cohorts) override {
-    TANDEM_RETURN_IF_ERROR(CheckServes(EffectiveName(name)));
     auto costs = cost_table_ ? std::make_unique<CorrectedCosts>(&*cost_table_) : nullptr;
     TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<Strategy> strategy,
                             CreateStrategy(EffectiveName(name), costs.get()));
+    TANDEM_RETURN_IF_ERROR(CheckServes(*strategy));
     loop_->CancelAll();
     const EngineStats stats = loop_->Stats();
     if (stats.cpu_blocks_free != stats.cpu_blocks_total)
@@ -113,8 +115,14 @@ class EngineWithLoop : public Engine {
     const bool one_tier = model_.backend.device->KindsShareMemory() && !options_.cpu_kv_cache;
     return strategy == "auto" && one_tier ? "gpu-only" : strategy;
   }
-  std::string_view strategy_name() const { return EffectiveName(options_.strategy); }
-  bool uses_cpu_tier() const { return StrategyUsesCpuTier(strategy_name()); }
+  // By the costs that are known now: none before they are measured, which what it can do does not need.
+  Status UseNamedStrategy() {
+    const std::string_view name = EffectiveName(options_.strategy);
+    TANDEM_ASSIGN_OR_RETURN(
+        strategy_, make_strategy_ ? make_strategy_(costs_.get()) : CreateStrategy(name, costs_.get()));
+    return {};
+  }
+  bool uses_cpu_tier() const { return strategy_->uses_cpu_tier(); }
 
   Status CreateCacheAndExecutor() {
     const ModelConfig& config = model_.decoder->config();
@@ -150,21 +158,21 @@ class EngineWithLoop : public Engine {
     return {};
   }
 
-  // Whether a strategy finds what it needs. One that there is not needs nothing.
-  Status CheckServes(std::string_view name) const {
+  // Whether a strategy finds what it needs.
+  Status CheckServes(const Strategy& strategy) const {
     std::string_view lacks;
-    if (StrategyUsesCpuTier(name) && (kv_books_->total_blocks(Tier::kCpu) == 0 || !costs_)) {
+    if (strategy.uses_cpu_tier() && (kv_books_->total_blocks(Tier::kCpu) == 0 || !costs_)) {
       lacks = "needs a cpu tier, which the engine was started without";
-    } else if (StrategyRides(name) && executor_options_.max_rider_rows == 0) {
+    } else if (strategy.rides() && executor_options_.max_rider_rows == 0) {
       lacks = "needs room for riders, which the engine was started without";
     }
     if (lacks.empty()) return {};
-    return MakeParamError(ErrorCode::kUnsupported, "strategy", "strategy '{}' {}", name, lacks);
+    return MakeParamError(ErrorCode::kUnsupported, "strategy", "strategy '{}' {}", strategy.name(), lacks);
   }
 
   // 0 where no strategy lets any ride.
   int64_t MaxRiderRows() const {
-    if (!StrategyRides(strategy_name())) return 0;
+    if (!strategy_->rides()) return 0;
     const int64_t rows =
         options_.max_rider_rows > 0 ? options_.max_rider_rows : model_.backend.max_rider_rows;
     return std::min({rows, options_.max_num_seqs, options_.max_num_batched_tokens});
@@ -248,8 +256,7 @@ class EngineWithLoop : public Engine {
       cost_table_ = std::move(table);
       costs_ = std::make_unique<CorrectedCosts>(&*cost_table_);
     }
-    TANDEM_ASSIGN_OR_RETURN(strategy_, CreateStrategy(strategy_name(), costs_.get()));
-    return {};
+    return UseNamedStrategy();
   }
 
   void StartLoop() {
@@ -285,6 +292,7 @@ class EngineWithLoop : public Engine {
 
   // Destroyed in reverse: first the loop's thread ends, then the executor's streams, last the memory.
   EngineOptions options_;
+  MakeStrategy make_strategy_;          // null: by the name in the options
   int64_t wanted_model_len_ = 0;        // max_model_len before the tiers limited it
   std::unique_ptr<Timeline> timeline_;  // null: none is wanted
   LoadedModel model_;
@@ -300,8 +308,8 @@ class EngineWithLoop : public Engine {
 
 }  // namespace
 
-Result<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options) {
-  auto engine = std::make_unique<EngineWithLoop>(options);
+Result<std::unique_ptr<Engine>> Engine::Create(const EngineOptions& options, MakeStrategy make_strategy) {
+  auto engine = std::make_unique<EngineWithLoop>(options, std::move(make_strategy));
   TANDEM_RETURN_IF_ERROR(engine->Load());
   return std::unique_ptr<Engine>(std::move(engine));
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -13,9 +14,9 @@
 #include "engine/engine_options.h"
 #include "load/model_config.h"
 #include "perf/cost_table.h"
+#include "planning/schedule_state.h"
 #include "request/request.h"
 #include "request/request_output.h"
-#include "schedule/schedule_state.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -57,10 +58,17 @@ struct EngineStats {
   std::map<std::string, uint64_t> strategy_iterations;
 };
 
+class Strategy;
+
 class Engine {
  public:
-  // Loads the model and starts the engine thread. Blocks for the loading.
-  static Result<std::unique_ptr<Engine>> Create(const EngineOptions& options);
+  // A strategy for the costs of this machine, null before these are known: until then it is only asked what
+  // it can do.
+  using MakeStrategy = std::function<Result<std::unique_ptr<Strategy>>(const LayerCosts* costs)>;
+  // Loads the model and starts the engine thread. Blocks for the loading. make_strategy: in place of the one
+  // that the options name, until UseStrategy.
+  static Result<std::unique_ptr<Engine>> Create(const EngineOptions& options,
+                                                MakeStrategy make_strategy = nullptr);
 
   // Stops at once: unfinished requests end as kCancelled.
   virtual ~Engine() = default;

@@ -9,7 +9,7 @@
 #include "kv/kv_books.h"
 #include "perf/corrected_costs.h"
 #include "plan/iteration_plan.h"
-#include "schedule/schedule_state.h"
+#include "planning/schedule_state.h"
 
 namespace tandem {
 

@@ -114,7 +114,7 @@ void EngineLoop::TakeNews(Inbox::News* news) {
   // A plan made ahead does not know of these.
   if (!news->arrived.empty() || news->cancels()) planned_ahead_.reset();
   for (std::unique_ptr<Request>& request : news->arrived)
-    books_.Add(std::move(request), StrategyUsesCpuTier(strategy_->name()));
+    books_.Add(std::move(request), strategy_->uses_cpu_tier());
   if (!news->cancels()) return;
   Deliver();
   std::vector<RequestId> cancelled = std::move(news->cancelled);

@@ -31,8 +31,8 @@
 #include "execute/executor.h"
 #include "kv/kv_books.h"
 #include "perf/corrected_costs.h"
+#include "policy/strategy.h"
 #include "request/request.h"
-#include "schedule/strategy.h"
 
 namespace tandem {
 

@@ -12,7 +12,7 @@
 #include "execute/iteration_result.h"
 #include "kv/capacity_view.h"
 #include "plan/iteration_plan.h"
-#include "schedule/schedule_state.h"
+#include "planning/schedule_state.h"
 
 namespace tandem {
 

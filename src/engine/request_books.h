@@ -15,9 +15,9 @@
 #include "kv/kv_books.h"
 #include "plan/block_move.h"
 #include "plan/iteration_plan.h"
+#include "planning/schedule_state.h"
+#include "planning/work_shape.h"
 #include "request/request.h"
-#include "schedule/schedule_state.h"
-#include "schedule/work_shape.h"
 
 namespace tandem {
 

@@ -23,7 +23,7 @@
 #include "engine/engine_client.h"
 #include "engine/engine_loop.h"
 #include "engine/held_workers.h"
-#include "schedule/strategy.h"
+#include "policy/strategy.h"
 
 namespace tandem {
 namespace {
@@ -39,9 +39,11 @@ constexpr int64_t kMaxRunning = 12;
 // room for all.
 class RandomCohorts : public Strategy {
  public:
-  explicit RandomCohorts(uint32_t seed) : random_(seed) {}
-  // Of a strategy that uses the cpu tier.
+  explicit RandomCohorts(uint32_t seed) : Strategy(nullptr), random_(seed) {}
   std::string_view name() const override { return "async"; }
+  bool uses_cpu_tier() const override { return true; }
+  bool rides() const override { return true; }
+  int64_t SteadyCpuRows(SteadyWork /*work*/) const override { return 0; }
 
   IterationPlan Plan(const ScheduleState& state, const CapacityView& capacity) override {
     IterationPlan plan;

@@ -22,7 +22,7 @@
 #include "engine/engine_loop.h"
 #include "engine/held_workers.h"
 #include "perf/corrected_costs.h"
-#include "schedule/strategy.h"
+#include "policy/strategy.h"
 
 namespace tandem {
 namespace {

@@ -19,6 +19,7 @@
 #include "conformance/fixtures.h"
 #include "engine/engine.h"
 #include "engine/engine_client.h"
+#include "simulate/switching_testing.h"
 
 namespace tandem {
 namespace {
@@ -88,7 +89,12 @@ class StrategiesTest : public ::testing::TestWithParam<std::string> {
   }
 
   static std::unique_ptr<Engine> Create(const EngineOptions& options) {
-    auto engine = Engine::Create(options);
+    const bool switching = options.strategy == "switching";
+    auto engine = switching ? Engine::Create(options,
+                                             [](const LayerCosts* costs) {
+                                               return testing::CreateAnyStrategy("switching", costs);
+                                             })
+                            : Engine::Create(options);
     EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().message);
     return engine.ok() ? std::move(*engine) : nullptr;
   }

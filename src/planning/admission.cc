@@ -1,0 +1,70 @@
+#include "planning/admission.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace tandem {
+namespace {
+
+PrefillQueue AdmitPrompts(const PlanningInput& input, const Target& target, Room* room) {
+  AdmissionRules rules;
+  // Room in the gpu tier goes to the older requests that overload the cpu tier.
+  rules.to_gpu = !room->cpu_tier_overloaded || !room->overload_can_leave;
+  rules.cpu_first = input.offloads_all();
+  rules.max_cpu_sequences = input.offloads_all() ? input.state.limits.max_num_seqs : target.max_cpu_sequences;
+  // Cpu decodes keep some rows; all that they need if they are to decode in every iteration.
+  const int64_t kept =
+      std::min(room->cpu_rows.size(), input.offloads_all() ? room->rows_left : room->rows_left / 2);
+  return {input.state, input.costs, rules, room->rows_left - kept, &room->books};
+}
+
+// A few prompt tokens beside decodes cost next to nothing, but while a prompt is dealt out it holds blocks
+// that decode nothing: the longer, the larger the tier is in prompts. Where prompts keep the GPU busy anyway
+// there is nothing to be had for waiting.
+double GpuRampIterations(const PlanningInput& input, const Room& room, const PrefillQueue& prompts) {
+  const PlannerTuning& tuning = input.tuning;
+  const auto tier_tokens = static_cast<double>(room.books.total_blocks(Tier::kGpu) * room.books.block_size());
+  const double for_room = tuning.gpu_ramp_for_room * std::sqrt(tier_tokens / prompts.mean_prompt());
+  const double for_share =
+      tuning.gpu_ramp_for_prefill_share / std::max(1e-3, input.state.prompt_tokens_per_output);
+  return std::clamp(std::min(for_room, for_share), tuning.fewest_gpu_ramp_iterations,
+                    tuning.most_gpu_ramp_iterations);
+}
+
+// Each request more than the target makes prompt tokens worth less and decoded ones worth more: at r prompt
+// tokens for a decoded one both together stay what they are.
+void WeighTokens(const PlanningInput& input, const Target& target, const Room& room, Admission* admission) {
+  const PlannerTuning& tuning = input.tuning;
+  const PrefillQueue& prompts = admission->prompts;
+  const double r = input.state.prompt_tokens_per_output;
+  const auto target_rows = static_cast<double>(target.point.cpu_rows);
+  const double below_target = target_rows - static_cast<double>(room.books.num_decodes(Tier::kCpu));
+  const double scarcity = std::clamp(1 + below_target / (target_rows + 1), 0.0, 1.0);
+  admission->prefilled_token_us =
+      target.point.prefilled_token_us * std::max(tuning.least_prefill_worth, scarcity);
+  admission->decoded_token_us =
+      target.point.decoded_token_us + r * (target.point.prefilled_token_us - admission->prefilled_token_us);
+
+  const double num_decodes =
+      static_cast<double>(room.gpu_load.gpu_decode_rows + room.cpu_rows.size()) +
+      static_cast<double>(room.riders.num_rows()) / static_cast<double>(input.num_visits());
+  const double ramp_iterations = target.rides ? tuning.riding_ramp_iterations : tuning.cpu_ramp_iterations;
+  const double ramp_tokens =
+      std::min(std::max(0.0, below_target) * prompts.mean_prompt() / ramp_iterations,
+               std::max(tuning.least_ramp_tokens, tuning.most_ramp_share * r * num_decodes));
+  admission->wanted_prefill_tokens =
+      r * num_decodes * scarcity + ramp_tokens +
+      prompts.num_gpu_prompts() * prompts.mean_prompt() / GpuRampIterations(input, room, prompts);
+  // Nothing to deal it out over.
+  if (num_decodes == 0) admission->wanted_prefill_tokens = static_cast<double>(prompts.num_tokens());
+}
+
+}  // namespace
+
+Admission Admit(const PlanningInput& input, const Target& target, Room* room) {
+  Admission admission{.prompts = AdmitPrompts(input, target, room)};
+  WeighTokens(input, target, *room, &admission);
+  return admission;
+}
+
+}  // namespace tandem

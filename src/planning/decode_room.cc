@@ -1,0 +1,135 @@
+#include "planning/decode_room.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "perf/time_model.h"
+
+namespace tandem {
+namespace {
+
+// The last of those that the predicate names.
+template <typename Predicate>
+std::optional<size_t> Youngest(const TierBooks& books, Predicate predicate) {
+  for (size_t i = books.sequences().size(); i-- > 0;) {
+    if (predicate(books.sequences()[i])) return i;
+  }
+  return std::nullopt;
+}
+
+// The gpu tier can take a swapped-in request and all decodes there can grow for a while.
+bool HasAmpleRoom(const ScheduleState& state, const TierBooks& books, int64_t num_blocks) {
+  const int64_t left = books.spare_blocks(Tier::kGpu) - num_blocks;
+  if (left < 0) return false;
+  if (books.num_sequences(Tier::kGpu) == 0) return true;
+  return left >= state.limits.reserve_blocks + books.GrowthAhead(Tier::kGpu) + 1;
+}
+
+// Who may come back from the cpu tier, first first: those in a hurry, then by the tokens that are left to
+// generate for each that is moved, then the oldest.
+std::vector<size_t> OrderOfReturn(const ScheduleState& state, const TierBooks& books) {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < books.sequences().size(); ++i) {
+    const RunningSequence& each = books.sequences()[i];
+    if (each.decodes_in(Tier::kCpu) && each.may_leave()) order.push_back(i);
+  }
+  const auto left_per_moved = [&](size_t i) {
+    const RunningSequence& each = books.sequences()[i];
+    return static_cast<double>(each.num_left) / static_cast<double>(each.num_tokens);
+  };
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return left_per_moved(a) > left_per_moved(b); });
+  if (state.limits.max_tpot_us > 0) {
+    std::stable_partition(order.begin(), order.end(),
+                          [&](size_t i) { return !books.sequences()[i].flexible; });
+  }
+  return order;
+}
+
+}  // namespace
+
+void MakeRoomInGpuTier(const ScheduleState& state, TierBooks* books) {
+  while (books->spare_blocks(Tier::kGpu) < 0) {
+    if (state.cpu_tier_usable) {
+      const auto leaves = [](const RunningSequence& each) {
+        return each.decodes_in(Tier::kGpu) && each.may_leave();
+      };
+      auto decode = Youngest(*books, leaves);
+      // Where some are in a hurry, the others go.
+      if (state.limits.max_tpot_us > 0) {
+        const auto flexible =
+            Youngest(*books, [&](const RunningSequence& each) { return leaves(each) && each.flexible; });
+        if (flexible) decode = flexible;
+      }
+      if (decode && books->sequences()[*decode].needed_blocks <= books->spare_blocks(Tier::kCpu)) {
+        books->MoveTo(*decode, Tier::kCpu);
+        continue;
+      }
+    }
+    const auto sequence = Youngest(
+        *books, [](const RunningSequence& each) { return each.lives_in(Tier::kGpu) && each.may_leave(); });
+    if (!sequence) return;
+    books->Preempt(*sequence);
+  }
+}
+
+void MakeRoomInCpuTier(const ScheduleState& state, TierBooks* books) {
+  if (!state.cpu_tier_usable) {
+    for (size_t i = books->sequences().size(); i-- > 0;) {
+      const RunningSequence& sequence = books->sequences()[i];
+      if (sequence.lives_in(Tier::kCpu) && !sequence.decoding) books->Preempt(i);
+    }
+    return;
+  }
+  while (books->spare_blocks(Tier::kCpu) < 0) {
+    auto youngest = Youngest(
+        *books, [](const RunningSequence& each) { return each.lives_in(Tier::kCpu) && each.may_leave(); });
+    if (!youngest) {
+      youngest = Youngest(
+          *books, [](const RunningSequence& each) { return each.lives_in(Tier::kCpu) && each.in_flight; });
+      if (!youngest) return;
+      books->DropCohort(books->sequences()[*youngest].cohort);
+    }
+    const RunningSequence& sequence = books->sequences()[*youngest];
+    if (sequence.decoding && HasAmpleRoom(state, *books, sequence.needed_blocks)) {
+      books->MoveTo(*youngest, Tier::kGpu);
+    } else {
+      books->Preempt(*youngest);
+    }
+  }
+}
+
+void SwapIn(const ScheduleState& state, const LayerCosts& costs, int64_t min_cpu_sequences,
+            TierBooks* books) {
+  if (!books->preempted().empty() || books->any_swapped_out()) return;
+  if (books->num_sequences(Tier::kCpu) <= min_cpu_sequences) return;
+  int64_t gpu_rows = 0;
+  int64_t gpu_kv_tokens = 0;
+  for (const RunningSequence& each : books->sequences()) {
+    if (!each.decodes_in(Tier::kGpu)) continue;
+    ++gpu_rows;
+    gpu_kv_tokens += each.num_tokens;
+  }
+  const double layer_us =
+      TimeModel(costs).TimesOf({.gpu_decode_rows = gpu_rows, .gpu_kv_tokens = gpu_kv_tokens}).LayerUs();
+  int64_t moved_tokens = 0;
+  for (const Move& move : books->moves()) {
+    for (const RunningSequence& each : books->sequences()) {
+      if (each.id == move.sequence) moved_tokens += each.num_tokens;
+    }
+  }
+  for (const size_t i : OrderOfReturn(state, *books)) {
+    const RunningSequence& sequence = books->sequences()[i];
+    if (books->num_sequences(Tier::kCpu) <= min_cpu_sequences) return;
+    if (books->num_decodes(Tier::kGpu) >= state.limits.max_num_batched_tokens) return;
+    if (!HasAmpleRoom(state, *books, sequence.needed_blocks)) continue;
+    // One is always allowed: it may be longer than any iteration hides.
+    if (moved_tokens > 0 && costs.SwapUs(moved_tokens + sequence.num_tokens) > layer_us) return;
+    moved_tokens += sequence.num_tokens;
+    books->MoveTo(i, Tier::kGpu);
+  }
+}
+
+}  // namespace tandem

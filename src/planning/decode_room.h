@@ -1,0 +1,29 @@
+// Step 2 of NEO's scheduler (section 3.2): room for the KV of all decodes, by swaps between the tiers or,
+// where there is no room in either, by preemption.
+#pragma once
+
+#include <cstdint>
+
+#include "perf/layer_costs.h"
+#include "planning/schedule_state.h"
+#include "planning/tier_books.h"
+
+namespace tandem {
+
+// "Swap out requests until GPU memory can hold all new KV cache": the youngest gpu decode goes to the cpu
+// tier if that has room (and is usable), else the youngest sequence of the gpu tier is preempted.
+void MakeRoomInGpuTier(const ScheduleState& state, TierBooks* books);
+
+// The same for the cpu tier: its youngest sequence is swapped in if the gpu tier has ample room, else
+// preempted. In an unusable cpu tier nothing grows, but prompts begun there are preempted: they cannot go on.
+void MakeRoomInCpuTier(const ScheduleState& state, TierBooks* books);
+
+// "Or swap in requests if there is ample space on GPU": the cpu decodes that fit, those with the most
+// tokens left to generate for each token moved first, then the oldest, while the cpu tier keeps more than
+// min_cpu_sequences. Ample means that the decodes of the gpu tier can grow for a while after, so the next
+// iterations do not swap the same request out again. The copies hide behind the iteration: in one layer they
+// take no longer than the linear operations and attention of the gpu decodes. Nothing is swapped in beside a
+// preemption or a swap out.
+void SwapIn(const ScheduleState& state, const LayerCosts& costs, int64_t min_cpu_sequences, TierBooks* books);
+
+}  // namespace tandem

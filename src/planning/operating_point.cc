@@ -1,0 +1,67 @@
+#include "planning/operating_point.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+
+namespace tandem {
+namespace {
+
+SteadyTimes::Point PointAt(const SteadyTimes& steady, double cpu_rows, Overlap overlap) {
+  return overlap == Overlap::kAsymmetric ? steady.Asymmetric(cpu_rows) : steady.Asynchronous(cpu_rows);
+}
+
+}  // namespace
+
+double DecodedTokenUs(const SteadyWork& work, double prefilled_token_us, double rate) {
+  return std::max(prefilled_token_us, 1 / rate - work.prompt_tokens_per_output * prefilled_token_us);
+}
+
+OperatingPoint FindOperatingPoint(const SteadyWork& work, Overlap overlap, const LayerCosts& costs,
+                                  const PlannerTuning& tuning) {
+  const SteadyTimes steady(work, costs);
+  // Riding rows share the rows of an iteration with prefill and decodes only as far as they visit.
+  const double rows_with_prefill = overlap == Overlap::kAsynchronous
+                                       ? work.max_cpu_rows
+                                       : work.max_rows / (1 + work.prompt_tokens_per_output) - work.gpu_rows;
+  const double max_cpu_rows = std::floor(std::max(0.0, std::min(work.max_cpu_rows, rows_with_prefill)));
+
+  std::array<SteadyTimes::Point, 64> points;
+  size_t num_points = 0;
+  // 0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, ..., max_cpu_rows
+  for (double rows = 0; num_points < points.size();) {
+    if (work.gpu_rows + rows > 0) {
+      const SteadyTimes::Point point = PointAt(steady, rows, overlap);
+      if (num_points > 0 && work.max_iteration_us > 0 && point.iteration_us > work.max_iteration_us) break;
+      points[num_points++] = point;
+    }
+    if (rows >= max_cpu_rows) break;
+    rows = std::min(max_cpu_rows, std::floor(std::max(rows + 1, rows * tuning.next_rows)));
+  }
+  double best = 0;
+  for (size_t i = 0; i < num_points; ++i) best = std::max(best, points[i].rate);
+  const SteadyTimes::Point* chosen =
+      std::find_if(points.begin(), points.begin() + static_cast<std::ptrdiff_t>(num_points),
+                   [&](const SteadyTimes::Point& point) { return point.rate >= tuning.nearly_best * best; });
+  const bool gpu_tier_decodes = num_points > 0 && points[0].cpu_rows == 0;
+  const bool must_be_worth_it =
+      overlap == Overlap::kAsymmetric && gpu_tier_decodes && 2 * work.present_cpu_rows < chosen->cpu_rows;
+  if (must_be_worth_it && chosen->rate < tuning.worth_splitting * points[0].rate) chosen = points.begin();
+
+  OperatingPoint result;
+  result.prefilled_token_us = steady.PrefilledTokenUs();
+  result.decoded_token_us = result.prefilled_token_us;
+  if (num_points == 0) return result;
+  result.cpu_rows = std::llround(chosen->cpu_rows);
+  result.rate = chosen->rate;
+  result.iteration_us = chosen->iteration_us;
+  result.decoded_token_us = DecodedTokenUs(work, result.prefilled_token_us, chosen->rate);
+  return result;
+}
+
+double SteadyRate(const SteadyWork& work, double cpu_rows, Overlap overlap, const LayerCosts& costs) {
+  return work.gpu_rows + cpu_rows <= 0 ? 0 : PointAt(SteadyTimes(work, costs), cpu_rows, overlap).rate;
+}
+
+}  // namespace tandem

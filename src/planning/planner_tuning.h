@@ -1,0 +1,90 @@
+// Every constant of planning. What halving or doubling each costs in the simulation is in docs/scheduling.md,
+// as simulate/tuning_test.cc prints it. "Played": by simulated workloads with costs that were measured on an
+// H200 in slices of 8 and 16 SMs; docs/performance.md has the measurements.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace tandem {
+
+struct PlannerTuning {
+  // The operating point.
+
+  // Times the rows before: numbers of cpu rows that are looked at beyond 8. A finer search finds no better.
+  double next_rows = 1.25;
+  // Of the best throughput: the fewest rows that reach it are the target. The last percents cost the most
+  // requests: each doubles the rows that wait for one another. Played.
+  double nearly_best = 0.98;
+  // Times the throughput without cpu rows: what two sub-batches must promise. Rows that wait for one another
+  // cost what the model does not see: at 1000 in, 50 out 2 % were promised and 5 % lost (measured).
+  double worth_splitting = 1.03;
+  // Times the throughput of two sub-batches: what riding must promise. Filling the cpu tier for it takes
+  // long, and predictions are no better than this (measured: mean error 3 to 5 %).
+  double worth_filling = 1.045;
+  // Times what changing back may cost before cohorts in flight are brought to their end. Played.
+  double worth_staying = 1.02;
+  // Times the operating point's rows that are admitted with asynchronous overlap, which do what others of
+  // them are late for. Played.
+  double riding_spare = 1.25;
+  // Waiting requests that are asked for their length where none runs.
+  int64_t look_ahead = 16;
+
+  // Room.
+
+  // Iterations in which the decodes of a tier can grow before something is swapped in or admitted to the cpu
+  // tier: so that the next iterations do not swap it out again. A block of 32 tokens lasts as long.
+  int64_t iterations_ahead = 32;
+
+  // 1 / so much of the gpu tier at most is kept free for outputs to grow: of a tiny tier an output may be
+  // most.
+  int64_t most_kept_of_tier = 8;
+
+  // What tokens are worth, and how prompts are dealt out.
+
+  // Of a prompt token at least, once the cpu tier holds twice its target. Played.
+  double least_prefill_worth = 0.25;
+  // Of prompt tokens that the decodes use up, and of further ones, relative to the operating point. Played:
+  // with 1 and 1 prompts come in bursts, and the CPU waits between them.
+  double wanted_prefill_worth = 1.25;
+  double further_prefill_worth = 0.5;
+  // Iterations over which prompts are dealt out that bring the cpu tier up to its target, and the same with
+  // asynchronous overlap, where each row more is more. Played.
+  double cpu_ramp_iterations = 128;
+  double riding_ramp_iterations = 2048;
+  // At most so many tokens an iteration for it, relative to those that the decodes use up: while the tier
+  // fills, its prompts are further prefill beside decodes that go on, whose iterations get longer by it.
+  double most_ramp_share = 0.5;
+  // Tokens an iteration that are always dealt out: they cost next to nothing.
+  double least_ramp_tokens = 32;
+  // Iterations over which prompts for the gpu tier are dealt out: for_room times the root of the tier's room
+  // in prompts, at most for_prefill_share over the prompt tokens that go with an output, within bounds. While
+  // a prompt is dealt out it holds blocks that decode nothing. Played and measured at 16 SMs.
+  double gpu_ramp_for_room = 10;
+  double gpu_ramp_for_prefill_share = 160;
+  double fewest_gpu_ramp_iterations = 8;
+  double most_gpu_ramp_iterations = 64;
+
+  // Rows and cohorts.
+
+  // Rows of a cohort that rides at least: smaller ones are no better spread, and CPU attention of a few rows
+  // takes longer a row (measured: 30 us of any task).
+  int64_t fewest_cohort_rows = 12;
+  // Rows too long for what is left are passed over; more of them are not worth the search.
+  int64_t max_skips = 8;
+  // Cuts into cohort and main sub-batch that are compared where nothing need hide them.
+  int64_t num_cuts = 32;
+
+  // Schedules.
+
+  // Of the prompt tokens that are wanted: the amounts that are compared, besides all and those that are flat.
+  std::array<double, 4> budget_shares = {0.25, 0.5, 1.0, 2.0};
+  // Of the most that the limit of an iteration allows.
+  std::array<double, 4> limited_budget_shares = {1.0, 0.5, 0.25, 0.125};
+  // Times the linear operations without prefill: so much more is next to nothing.
+  double about_flat = 1.02;
+  // Schedules that all exceed the limit of an iteration are compared by work if their times differ by less.
+  double about_the_same_time = 1.05;
+};
+
+}  // namespace tandem

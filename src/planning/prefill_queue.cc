@@ -1,0 +1,139 @@
+#include "planning/prefill_queue.h"
+
+#include <algorithm>
+
+#include "base/round_up.h"
+
+namespace tandem {
+namespace {
+
+// Whether a prompt can pass through the device and be held once the tier is empty.
+bool CanEverLiveInCpuTier(const ScheduleState& state, const TierBooks& books, int64_t num_tokens) {
+  return state.cpu_tier_usable && books.BlocksFor(num_tokens) <= books.total_blocks(Tier::kCpu) &&
+         RoundUp(num_tokens, books.block_size()) <= state.limits.max_transit_tokens;
+}
+
+bool FitsGpuTier(const ScheduleState& state, const TierBooks& books, int64_t num_blocks) {
+  const int64_t reserve = state.gpu_blocks_to_keep(books.num_sequences(Tier::kGpu), books.block_size(),
+                                                   books.total_blocks(Tier::kGpu), books.tuning());
+  return num_blocks + reserve <= books.spare_blocks(Tier::kGpu);
+}
+
+bool FitsCpuTier(const ScheduleState& state, const TierBooks& books, int64_t num_blocks) {
+  const int64_t reserve =
+      books.num_sequences(Tier::kCpu) == 0 ? 0 : state.limits.reserve_blocks + books.GrowthAhead(Tier::kCpu);
+  return num_blocks + reserve <= books.spare_blocks(Tier::kCpu);
+}
+
+}  // namespace
+
+PrefillQueue::PrefillQueue(const ScheduleState& state, const LayerCosts& costs, const AdmissionRules& rules,
+                           int64_t max_rows, TierBooks* books)
+    : rows_left_(max_rows), transit_left_(state.limits.max_transit_tokens) {
+  AddBegun(state, *books);
+  num_begun_ = items_.size();
+  // After a preemption or a swap out blocks are scarce: whoever begins would only push out the next one.
+  if (books->preempted().empty() && !books->any_swapped_out()) AddWaiting(state, rules, books);
+  Sum(costs);
+}
+
+bool PrefillQueue::Add(const Item& prompt, const ScheduleState& state, int64_t block_size) {
+  int64_t num_tokens = std::min(rows_left_, prompt.end - prompt.start);
+  if (prompt.tier == Tier::kCpu) {
+    num_tokens = std::min(num_tokens, TransitRoom(prompt.start, block_size));
+    if (!state.cpu_tier_usable) num_tokens = 0;
+  }
+  if (num_tokens <= 0) return false;
+  rows_left_ -= num_tokens;
+  // All of the context is in the transit buffer, not the chunk alone.
+  if (prompt.tier == Tier::kCpu) transit_left_ -= RoundUp(prompt.start + num_tokens, block_size);
+  items_.push_back(prompt);
+  items_.back().num_tokens = num_tokens;
+  return true;
+}
+
+void PrefillQueue::AddBegun(const ScheduleState& state, const TierBooks& books) {
+  for (const RunningSequence& each : books.sequences()) {
+    if (rows_left_ <= 0) return;
+    // A prompt that has just been moved goes on in the next iteration.
+    if (each.preempted || each.decoding || each.moved) continue;
+    Add({.id = each.id,
+         .start = each.num_computed,
+         .end = each.num_tokens,
+         .first_logits = each.first_logits,
+         .tier = each.tier},
+        state, books.block_size());
+  }
+}
+
+void PrefillQueue::AddWaiting(const ScheduleState& state, const AdmissionRules& rules, TierBooks* books) {
+  for (const ScheduledSequence& waiting : state.waiting) {
+    if (rows_left_ <= 0 || books->num_sequences() >= state.limits.max_num_seqs) return;
+    const int64_t num_blocks = books->BlocksFor(waiting.num_tokens);
+    const bool only_cpu = num_blocks > books->total_blocks(Tier::kGpu);
+    const bool cpu_possible = CanEverLiveInCpuTier(state, *books, waiting.num_tokens);
+    const bool cpu_wanted =
+        only_cpu || (rules.to_cpu && books->num_sequences(Tier::kCpu) < rules.max_cpu_sequences);
+    const bool gpu_wanted = rules.to_gpu && !(rules.cpu_first && cpu_possible);
+    Tier tier = Tier::kGpu;
+    if (!gpu_wanted || !FitsGpuTier(state, *books, num_blocks)) {
+      if (!cpu_wanted || !cpu_possible || !FitsCpuTier(state, *books, num_blocks)) return;
+      tier = Tier::kCpu;
+    }
+    const Item prompt = {.id = waiting.id,
+                         .start = 0,
+                         .end = waiting.num_tokens,
+                         .first_logits = waiting.first_logits(),
+                         .tier = tier};
+    if (!Add(prompt, state, books->block_size())) return;
+    books->Admit(tier, num_blocks);
+  }
+}
+
+void PrefillQueue::Sum(const LayerCosts& costs) {
+  for (const Item& item : items_) {
+    const int64_t end = item.start + item.num_tokens;
+    token_sums_.push_back(token_sums_.back() + item.num_tokens);
+    swapped_sums_.push_back(swapped_sums_.back() + (item.tier == Tier::kCpu ? item.num_tokens : 0));
+    sampled_sums_.push_back(sampled_sums_.back() + item.Span(item.num_tokens).num_sampled());
+    attention_sums_.push_back(attention_sums_.back() + costs.PrefillAttentionUs(item.num_tokens, end));
+    if (item.tier != Tier::kGpu) continue;
+    tokens_to_last_gpu_chunk_ = token_sums_.back();
+    ++num_gpu_prompts_;
+  }
+}
+
+double PrefillQueue::mean_prompt() const {
+  if (items_.empty()) return 1;
+  int64_t sum = 0;
+  for (const Item& item : items_) sum += item.end;
+  return static_cast<double>(sum) / static_cast<double>(items_.size());
+}
+
+std::vector<RowSpan> PrefillQueue::Chunks(int64_t num_tokens) const {
+  std::vector<RowSpan> chunks;
+  for (const Item& item : items_) {
+    if (num_tokens <= 0) break;
+    const int64_t taken = std::min(num_tokens, item.num_tokens);
+    num_tokens -= taken;
+    chunks.push_back(item.Span(taken));
+  }
+  return chunks;
+}
+
+void PrefillQueue::AddTo(int64_t num_tokens, const LayerCosts& costs, IterationLoad* load) const {
+  const auto past = std::upper_bound(token_sums_.begin(), token_sums_.end(), num_tokens);
+  const auto whole = static_cast<size_t>(past - token_sums_.begin()) - 1;
+  load->prefill_tokens = std::min(num_tokens, token_sums_.back());
+  load->prefill_attention_us = attention_sums_[whole];
+  load->num_sampled += sampled_sums_[whole];
+  load->swapped_tokens += swapped_sums_[whole];
+  const int64_t rest = load->prefill_tokens - token_sums_[whole];
+  if (rest == 0) return;
+  const Item& item = items_[whole];
+  load->prefill_attention_us += costs.PrefillAttentionUs(rest, item.start + rest);
+  load->num_sampled += item.Span(rest).num_sampled();
+  if (item.tier == Tier::kCpu) load->swapped_tokens += rest;
+}
+
+}  // namespace tandem

@@ -1,0 +1,88 @@
+// Step 3 of NEO's scheduler (section 3.2): prompts for the main sub-batch, and into which tier each goes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "perf/iteration_load.h"
+#include "perf/layer_costs.h"
+#include "plan/iteration_plan.h"
+#include "planning/schedule_state.h"
+#include "planning/tier_books.h"
+
+namespace tandem {
+
+// Who may begin. Chunks of prompts already begun do not ask.
+struct AdmissionRules {
+  bool to_gpu = true;
+  bool to_cpu = true;
+  bool cpu_first = false;  // the gpu tier only for what can never live in the cpu tier
+  // The cpu tier takes a prompt only while it holds fewer sequences (Balancing: more would only wait there),
+  // unless no other tier could ever hold it.
+  int64_t max_cpu_sequences = 0;
+};
+
+// Prompts in the order in which they are served: those begun, oldest first, then waiting ones. Nobody
+// overtakes, and what a prompt will need is reserved whole when it is admitted, so one that is begun never
+// waits for blocks. A budget of tokens takes a prefix; the last prompt in it gets a shorter chunk (NEO
+// section 6: chunks, not whole prompts).
+class PrefillQueue {
+ public:
+  PrefillQueue() = default;  // nobody
+  // max_rows: rows of the iteration that decodes leave. Takes blocks of the admitted from *books.
+  PrefillQueue(const ScheduleState& state, const LayerCosts& costs, const AdmissionRules& rules,
+               int64_t max_rows, TierBooks* books);
+
+  int64_t num_tokens() const { return token_sums_.back(); }
+  // Whether it holds whole prompts only, to their ends.
+  bool ends_prompts() const {
+    return items_.empty() || items_.back().start + items_.back().num_tokens == items_.back().end;
+  }
+  // Of prompts already begun; a smaller budget admits nobody.
+  int64_t num_begun_tokens() const { return token_sums_[num_begun_]; }
+  // Tokens up to the last chunk that stays in the gpu tier: a smaller budget also cuts those.
+  int64_t num_tokens_to_last_gpu_chunk() const { return tokens_to_last_gpu_chunk_; }
+  double num_gpu_prompts() const { return static_cast<double>(num_gpu_prompts_); }
+  double mean_prompt() const;
+
+  // The chunks of the first num_tokens tokens.
+  std::vector<RowSpan> Chunks(int64_t num_tokens) const;
+  // Adds them to an otherwise empty prefill part of a load.
+  void AddTo(int64_t num_tokens, const LayerCosts& costs, IterationLoad* load) const;
+
+ private:
+  struct Item {
+    SequenceId id;
+    int64_t start;
+    int64_t num_tokens = 0;  // of the chunk at most
+    int64_t end;             // of the prompt
+    int64_t first_logits;
+    Tier tier;
+    RowSpan Span(int64_t num_taken) const { return RowSpan::Chunk(id, start, num_taken, first_logits, tier); }
+  };
+
+  void AddBegun(const ScheduleState& state, const TierBooks& books);
+  void AddWaiting(const ScheduleState& state, const AdmissionRules& rules, TierBooks* books);
+  // False if a limit leaves it no token.
+  bool Add(const Item& prompt, const ScheduleState& state, int64_t block_size);
+  // Tokens that may be appended to `start` in the cpu tier.
+  int64_t TransitRoom(int64_t start, int64_t block_size) const {
+    return transit_left_ / block_size * block_size - start;
+  }
+  void Sum(const LayerCosts& costs);
+
+  int64_t rows_left_ = 0;
+  int64_t transit_left_ = 0;
+  size_t num_begun_ = 0;
+  std::vector<Item> items_;
+  // Of the first i items.
+  std::vector<int64_t> token_sums_{0};
+  std::vector<int64_t> swapped_sums_{0};
+  std::vector<int64_t> sampled_sums_{0};
+  std::vector<double> attention_sums_{0.0};
+  int64_t tokens_to_last_gpu_chunk_ = 0;
+  int64_t num_gpu_prompts_ = 0;
+};
+
+}  // namespace tandem

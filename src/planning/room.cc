@@ -1,0 +1,94 @@
+#include "planning/room.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "planning/decode_room.h"
+
+namespace tandem {
+namespace {
+
+bool IsOverloaded(const PlanningInput& input, const Target& target, const TierBooks& books) {
+  if (input.offloads_all()) return false;
+  return books.num_sequences(Tier::kCpu) > target.max_cpu_sequences + target.max_cpu_sequences / 4;
+}
+
+// Of a strategy that decodes in the cpu tier alone: what could only be prefilled in the gpu tier leaves it.
+void SwapOutAll(TierBooks* books) {
+  for (size_t i = 0; i < books->sequences().size(); ++i) {
+    const RunningSequence& each = books->sequences()[i];
+    if (!each.decodes_in(Tier::kGpu) || !each.may_leave()) continue;
+    if (each.needed_blocks <= books->spare_blocks(Tier::kCpu)) books->MoveTo(i, Tier::kCpu);
+  }
+}
+
+void MoveForDecodes(const PlanningInput& input, const Target& target, TierBooks* books) {
+  const ScheduleState& state = input.state;
+  MakeRoomInCpuTier(state, books);
+  MakeRoomInGpuTier(state, books);
+  if (input.offloads_all()) {
+    SwapOutAll(books);
+    return;
+  }
+  // Waiting prompts come before cpu requests that the CPU serves well, not before those that it cannot.
+  const bool none_can_enter = state.waiting.empty() || books->num_sequences() >= state.limits.max_num_seqs;
+  if (none_can_enter || !state.cpu_tier_usable) {
+    SwapIn(state, input.costs, 0, books);
+  } else if (IsOverloaded(input, target, *books)) {
+    SwapIn(state, input.costs, target.max_cpu_sequences, books);
+  }
+}
+
+void CollectDecodes(const PlanningInput& input, const Target& target, Room* room) {
+  const int64_t max_rows = input.state.limits.max_num_batched_tokens;
+  room->gpu_rows.reserve(room->books.sequences().size());
+  room->cpu_rows.Reserve(room->books.sequences().size());
+  room->free_cpu_rows.Reserve(room->books.sequences().size());
+  for (const RunningSequence& each : room->books.sequences()) {
+    const RowSpan row = RowSpan::Decode(each.id, each.num_tokens - 1, each.tier);
+    if (each.decodes_in(Tier::kGpu) && static_cast<int64_t>(room->gpu_rows.size()) < max_rows) {
+      room->gpu_rows.push_back(row);
+      room->gpu_load.gpu_kv_tokens += each.num_tokens;
+    } else if (each.decodes_in(Tier::kCpu) && input.state.cpu_tier_usable && !each.in_flight) {
+      room->free_cpu_rows.Add(row);
+      if (!target.rides || !target.may_ride(each)) room->cpu_rows.Add(row);
+    }
+  }
+  room->gpu_load.gpu_decode_rows = static_cast<int64_t>(room->gpu_rows.size());
+  room->gpu_load.num_sampled = room->gpu_load.gpu_decode_rows;
+  room->rows_left = max_rows - room->gpu_load.gpu_decode_rows;
+}
+
+void CollectRiders(const PlanningInput& input, const Target& target, Room* room) {
+  room->riders = Riders(input.state, room->books);
+  if (!target.rides) return;
+  CpuRows free;
+  free.Reserve(room->books.sequences().size());
+  int64_t cpu_kv_tokens = 0;
+  for (const RunningSequence& each : room->books.sequences()) {
+    if (!each.decodes_in(Tier::kCpu) || !target.may_ride(each)) continue;
+    cpu_kv_tokens += each.num_tokens;
+    if (!each.in_flight) free.Add(RowSpan::Decode(each.id, each.num_tokens - 1, each.tier));
+  }
+  room->riders.Enter(free, cpu_kv_tokens, input.state.limits, input.tuning.fewest_cohort_rows);
+}
+
+}  // namespace
+
+Room MakeRoom(const PlanningInput& input, const Target& target, TierBooks books) {
+  Room room{.books = std::move(books)};
+  // Of no use to them, or out of use.
+  if (input.offloads_all() || !input.state.cpu_tier_usable) room.books.DropAllCohorts();
+  MoveForDecodes(input, target, &room.books);
+  CollectDecodes(input, target, &room);
+  CollectRiders(input, target, &room);
+  room.cpu_tier_overloaded = IsOverloaded(input, target, room.books);
+  room.overload_can_leave =
+      std::any_of(room.books.sequences().begin(), room.books.sequences().end(), [&](const auto& each) {
+        return each.decodes_in(Tier::kCpu) && each.may_leave() &&
+               each.needed_blocks <= room.books.total_blocks(Tier::kGpu);
+      });
+  return room;
+}
+
+}  // namespace tandem

@@ -1,0 +1,148 @@
+#include "planning/target.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+namespace tandem {
+namespace {
+
+// The limit of an iteration, tightened where anybody decodes who is in a hurry.
+double IterationLimitUs(const PlanningInput& input, const TierBooks& books) {
+  const double max_iteration_us = input.state.limits.max_iteration_us;
+  const double max_tpot_us = input.state.limits.max_tpot_us;
+  if (max_tpot_us <= 0 || (max_iteration_us > 0 && max_iteration_us <= max_tpot_us)) return max_iteration_us;
+  const auto in_a_hurry = [](const RunningSequence& each) { return each.decoding && !each.flexible; };
+  const bool any = std::any_of(books.sequences().begin(), books.sequences().end(), in_a_hurry);
+  return any ? max_tpot_us : max_iteration_us;
+}
+
+SteadyWork WorkOfTheState(const PlanningInput& input, const TierBooks& books, double max_iteration_us) {
+  const ScheduleState& state = input.state;
+  int64_t num_decodes = 0;
+  double decode_tokens = 0;
+  double all_tokens = 0;
+  for (const RunningSequence& each : books.sequences()) {
+    all_tokens += static_cast<double>(each.num_tokens);
+    if (!each.decoding) continue;
+    ++num_decodes;
+    decode_tokens += static_cast<double>(each.num_tokens);
+  }
+  const size_t num_waiting = std::min(state.waiting.size(), static_cast<size_t>(input.tuning.look_ahead));
+  double waiting_tokens = 0;
+  for (size_t i = 0; i < num_waiting; ++i) waiting_tokens += static_cast<double>(state.waiting[i].num_tokens);
+  const auto num_known = static_cast<double>(books.sequences().size() + num_waiting);
+  const double mean_tokens = num_known == 0 ? 1 : (all_tokens + waiting_tokens) / num_known;
+
+  SteadyWork work;
+  work.prompt_tokens_per_output = state.prompt_tokens_per_output;
+  // Not of the decodes that there are, if it is known otherwise: wherever prompts are held back the long ones
+  // remain, would make the machine look slower, and more prompts be held back.
+  const double present_context =
+      num_decodes == 0 ? mean_tokens : decode_tokens / static_cast<double>(num_decodes);
+  work.mean_context = state.mean_context > 0 ? state.mean_context : present_context;
+  work.mean_prompt = num_waiting == 0 ? mean_tokens : waiting_tokens / static_cast<double>(num_waiting);
+  work.max_rows = static_cast<double>(state.limits.max_num_batched_tokens);
+  work.max_iteration_us = max_iteration_us;
+  const auto rows_of = [&](Tier tier) {
+    return static_cast<double>(books.total_blocks(tier) * books.block_size()) / work.mean_context;
+  };
+  const auto max_num_seqs = static_cast<double>(state.limits.max_num_seqs);
+  work.gpu_rows = input.offloads_all() ? 0 : std::min({rows_of(Tier::kGpu), max_num_seqs, work.max_rows});
+  work.max_cpu_rows = state.cpu_tier_usable ? std::min(rows_of(Tier::kCpu), max_num_seqs - work.gpu_rows) : 0;
+  work.num_cohorts = static_cast<double>(state.limits.num_riding_cohorts());
+  work.present_cpu_rows = static_cast<double>(books.num_decodes(Tier::kCpu));
+  return work;
+}
+
+// Rows of the cpu tier that there can be, of requests that are here: the gpu tier is full first.
+double RowsBeyondGpuTier(const PlanningInput& input, const TierBooks& books, const SteadyWork& work) {
+  const auto num_present =
+      static_cast<double>(books.num_sequences()) + static_cast<double>(input.state.waiting.size());
+  return std::max(0.0, num_present - work.gpu_rows);
+}
+
+// Riding wants many requests in the cpu tier; as long as there are few, or if there never will be more, the
+// other overlap makes more of them.
+void ChooseOverlap(const PlanningInput& input, const TierBooks& books, const SteadyWork& work,
+                   Target* target) {
+  const ScheduleState& state = input.state;
+  const bool slow = target->riding_is_slow;
+  int64_t num_that_may = slow ? state.waiting.num_flexible() : static_cast<int64_t>(state.waiting.size());
+  int64_t num_riding = 0;
+  for (const RunningSequence& each : books.sequences()) {
+    if (!target->may_ride(each)) continue;
+    ++num_that_may;
+    if (each.decodes_in(Tier::kCpu)) ++num_riding;
+  }
+  if (num_that_may == 0) return;
+  const double beyond_gpu_tier = RowsBeyondGpuTier(input, books, work);
+  const auto rate = [&](Overlap overlap, double num_rows, int64_t most) {
+    return SteadyRate(work, std::min(num_rows, static_cast<double>(most)), overlap, input.costs);
+  };
+  // Changing back and forth costs more than a little throughput is worth.
+  const double weight = state.cohorts.empty() ? 1 / input.tuning.worth_filling : input.tuning.worth_staying;
+  const double attainable = std::min(beyond_gpu_tier, static_cast<double>(num_that_may));
+  if (weight * rate(Overlap::kAsynchronous, attainable, target->riding.cpu_rows) <
+      rate(Overlap::kAsymmetric, beyond_gpu_tier, target->point.cpu_rows))
+    return;
+  const auto num_there = static_cast<double>(books.num_decodes(Tier::kCpu));
+  target->rides =
+      weight * rate(Overlap::kAsynchronous, static_cast<double>(num_riding), target->riding.cpu_rows) >
+      rate(Overlap::kAsymmetric, num_there, target->point.cpu_rows);
+  target->is_riding = true;
+  target->point = target->riding;
+}
+
+// The target's token is cheap because many share the reading of the weights. Where requests come more slowly
+// than the machine could serve them there are never so many: by that worth, those that are there would wait
+// until there are. By what a token costs with as many as there can be they decode at once.
+void ValueWhatIsThere(const PlanningInput& input, const TierBooks& books, const SteadyWork& work,
+                      Target* target) {
+  if (input.offloads_all()) return;
+  const double attainable = RowsBeyondGpuTier(input, books, work);
+  if (attainable >= static_cast<double>(target->point.cpu_rows)) return;
+  const Overlap overlap = target->is_riding ? Overlap::kAsynchronous : Overlap::kAsymmetric;
+  const double rate =
+      std::max(SteadyRate(work, 0, overlap, input.costs), SteadyRate(work, attainable, overlap, input.costs));
+  if (rate <= 0) return;
+  target->point.decoded_token_us =
+      std::max(target->point.decoded_token_us, DecodedTokenUs(work, target->point.prefilled_token_us, rate));
+}
+
+// The target may be passed while prompts are dealt out evenly: those that are there then are worth less.
+int64_t MaxCpuSequences(const PlanningInput& input, const Target& target) {
+  if (target.is_riding)
+    return static_cast<int64_t>(
+        std::ceil(input.tuning.riding_spare * static_cast<double>(target.point.cpu_rows)));
+  return 2 * target.point.cpu_rows;
+}
+
+}  // namespace
+
+Target FindTarget(const PlanningInput& input, const TierBooks& books) {
+  Target target;
+  target.max_iteration_us = IterationLimitUs(input, books);
+  const SteadyWork work = WorkOfTheState(input, books, target.max_iteration_us);
+  target.point = FindOperatingPoint(work, Overlap::kAsymmetric, input.costs, input.tuning);
+  const Aims& aims = input.aims;
+  const double max_tpot_us = input.state.limits.max_tpot_us;
+  if (input.state.can_ride() && (aims.overlap != OverlapChoice::kAsymmetric || aims.admits_for_riding)) {
+    target.riding = FindOperatingPoint(work, Overlap::kAsynchronous, input.costs, input.tuning);
+    target.riding_is_slow =
+        max_tpot_us > 0 && static_cast<double>(input.num_visits()) * target.riding.iteration_us > max_tpot_us;
+    if (aims.overlap == OverlapChoice::kBetter) {
+      ChooseOverlap(input, books, work, &target);
+    } else {
+      // A CPU that is of no use to anybody would only make those wait who were swapped out to it.
+      target.rides = aims.overlap == OverlapChoice::kAsynchronous && target.riding.cpu_rows > 0;
+      target.is_riding = true;
+      target.point = target.riding;
+    }
+  }
+  ValueWhatIsThere(input, books, work, &target);
+  target.max_cpu_sequences = MaxCpuSequences(input, target);
+  return target;
+}
+
+}  // namespace tandem

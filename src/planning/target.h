@@ -1,0 +1,29 @@
+// Stage 1 (NEO 3.2 "Initialization", and the principles Balancing and Maximizing GPU in numbers): what the
+// work tends to, and which overlap serves it.
+#pragma once
+
+#include <cstdint>
+
+#include "planning/operating_point.h"
+#include "planning/planning_input.h"
+#include "planning/tier_books.h"
+
+namespace tandem {
+
+struct Target {
+  OperatingPoint point;           // of the cpu tier
+  OperatingPoint riding;          // with asynchronous overlap, where that may be used
+  bool rides = false;             // cpu rows ride in this plan
+  bool is_riding = false;         // point is riding
+  double max_iteration_us = 0;    // 0: no limit
+  int64_t max_cpu_sequences = 0;  // that the cpu tier takes in
+  // A token of a row that rides takes too long for sequences that are not flexible.
+  bool riding_is_slow = false;
+
+  bool within_limit(double us) const { return max_iteration_us <= 0 || us <= max_iteration_us; }
+  bool may_ride(const RunningSequence& sequence) const { return sequence.flexible || !riding_is_slow; }
+};
+
+Target FindTarget(const PlanningInput& input, const TierBooks& books);
+
+}  // namespace tandem

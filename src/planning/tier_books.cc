@@ -1,0 +1,102 @@
+#include "planning/tier_books.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace tandem {
+TierBooks::TierBooks(const ScheduleState& state, const CapacityView& capacity, const PlannerTuning& tuning)
+    : tuning_(&tuning), block_size_(capacity.block_size()) {
+  for (const Tier tier : {Tier::kGpu, Tier::kCpu}) {
+    total_[Index(tier)] = capacity.total_blocks(tier);
+    free_[Index(tier)] = capacity.free_blocks(tier);
+  }
+  std::unordered_map<SequenceId, CohortId> cohorts;
+  for (const InFlightCohort& cohort : state.cohorts) {
+    for (const RowSpan& row : cohort.rows) cohorts.emplace(row.sequence, cohort.cohort);
+  }
+  sequences_.reserve(state.running.size());
+  for (const ScheduledSequence& scheduled : state.running) {
+    RunningSequence sequence{.id = scheduled.id,
+                             .num_tokens = scheduled.num_tokens,
+                             .num_computed = scheduled.num_computed,
+                             .first_logits = scheduled.first_logits(),
+                             .held_blocks = capacity.held_blocks(scheduled.id),
+                             .needed_blocks = BlocksFor(scheduled.num_tokens),
+                             .tier = capacity.tier_of(scheduled.id).value_or(Tier::kGpu),
+                             .decoding = scheduled.decoding(),
+                             .flexible = scheduled.flexible,
+                             .num_left = std::max<int64_t>(0, scheduled.final_tokens - scheduled.num_tokens)};
+    if (const auto found = cohorts.find(scheduled.id); found != cohorts.end()) {
+      sequence.in_flight = true;
+      sequence.cohort = found->second;
+    }
+    const size_t tier = Index(sequence.tier);
+    ++num_sequences_[tier];
+    if (sequence.decoding) {
+      const bool has_row = sequence.tier == Tier::kCpu
+                               ? state.cpu_tier_usable
+                               : num_decodes_[tier] < state.limits.max_num_batched_tokens;
+      if (has_row)
+        sequence.growth_blocks = std::max<int64_t>(0, sequence.needed_blocks - sequence.held_blocks);
+      growth_[tier] += sequence.growth_blocks;
+      ++num_decodes_[tier];
+    }
+    sequences_.push_back(sequence);
+  }
+}
+
+int64_t TierBooks::GrowthAhead(Tier tier) const {
+  return (num_decodes(tier) * tuning_->iterations_ahead + block_size_ - 1) / block_size_;
+}
+
+void TierBooks::Leave(RunningSequence* sequence) {
+  const size_t tier = Index(sequence->tier);
+  free_[tier] += sequence->held_blocks;
+  --num_sequences_[tier];
+  growth_[tier] -= sequence->growth_blocks;
+  sequence->growth_blocks = 0;
+  if (sequence->decoding) --num_decodes_[tier];
+}
+
+void TierBooks::Preempt(size_t index) {
+  RunningSequence& sequence = sequences_[index];
+  Leave(&sequence);
+  sequence.preempted = true;
+  preempted_.push_back(sequence.id);
+}
+
+void TierBooks::MoveTo(size_t index, Tier to) {
+  RunningSequence& sequence = sequences_[index];
+  Leave(&sequence);
+  if (to == Tier::kCpu) any_swapped_out_ = true;
+  sequence.tier = to;
+  sequence.moved = true;
+  sequence.held_blocks = std::max(sequence.held_blocks, sequence.needed_blocks);
+  free_[Index(to)] -= sequence.held_blocks;
+  ++num_sequences_[Index(to)];
+  if (sequence.decoding) ++num_decodes_[Index(to)];
+  moves_.push_back({sequence.id, to});
+}
+
+void TierBooks::DropCohort(CohortId id) {
+  bool any = false;
+  for (RunningSequence& sequence : sequences_) {
+    if (!sequence.in_flight || sequence.cohort != id) continue;
+    sequence.in_flight = false;
+    any = true;
+  }
+  if (any) dropped_.push_back(id);
+}
+
+void TierBooks::DropAllCohorts() {
+  for (const RunningSequence& sequence : sequences_) {
+    if (sequence.in_flight) DropCohort(sequence.cohort);
+  }
+}
+
+void TierBooks::Admit(Tier tier, int64_t num_blocks) {
+  free_[Index(tier)] -= num_blocks;
+  ++num_sequences_[Index(tier)];
+}
+
+}  // namespace tandem

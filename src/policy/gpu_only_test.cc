@@ -1,0 +1,108 @@
+// Properties that hold for every state, beside the scenarios of tests/scenarios.
+
+#include "policy/gpu_only.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "plan/plan_printer.h"
+#include "plan/plan_validator.h"
+
+namespace tandem {
+namespace {
+
+class FakeBooks : public CapacityView {
+ public:
+  int64_t block_size() const override { return 4; }
+  int64_t total_blocks(Tier tier) const override { return tier == Tier::kGpu ? total_ : 0; }
+  int64_t free_blocks(Tier tier) const override {
+    int64_t free = total_blocks(tier);
+    if (tier == Tier::kGpu) {
+      for (const auto& [id, blocks] : held_) free -= blocks;
+    }
+    return free;
+  }
+  int64_t held_blocks(SequenceId id) const override { return held_.contains(id) ? held_.at(id) : 0; }
+  std::optional<Tier> tier_of(SequenceId id) const override {
+    return held_.contains(id) ? std::optional(Tier::kGpu) : std::nullopt;
+  }
+  int64_t total_ = 0;
+  std::map<SequenceId, int64_t> held_;
+};
+
+// Plays whole workloads against the books: every plan is valid, needs only blocks that are free, and every
+// request ends, however small the tier.
+TEST(GpuOnlyTest, RandomWorkloadsFinishWithValidPlans) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 300; ++round) {
+    FakeBooks books;
+    books.total_ = 8 + static_cast<int64_t>(random() % 40);
+    ScheduleState state;
+    state.limits = {.max_num_seqs = 1 + static_cast<int64_t>(random() % 6),
+                    .max_num_batched_tokens = 1 + static_cast<int64_t>(random() % 20),
+                    .reserve_blocks = static_cast<int64_t>(random() % 3)};
+    std::map<SequenceId, int64_t> final_tokens;
+    const int64_t num_requests = 1 + static_cast<int64_t>(random() % 12);
+    for (SequenceId id = 1; id <= static_cast<SequenceId>(num_requests); ++id) {
+      const int64_t prompt = 1 + static_cast<int64_t>(random() % 16);
+      final_tokens[id] = std::min(prompt + 1 + static_cast<int64_t>(random() % 16), books.total_ * 4);
+      state.waiting.push_back({.id = id, .num_tokens = prompt, .num_computed = 0});
+    }
+    GpuOnlyStrategy strategy;
+    int iterations = 0;
+    while (!final_tokens.empty()) {
+      ASSERT_LT(++iterations, 5000) << "no progress";
+      const IterationPlan plan = strategy.Plan(state, books);
+      const auto find = [&](SequenceId id) -> std::optional<PlannedSequence> {
+        const auto same = [id](const ScheduledSequence& sequence) { return sequence.id == id; };
+        const auto running = std::find_if(state.running.begin(), state.running.end(), same);
+        if (running != state.running.end())
+          return PlannedSequence{running->num_tokens, running->num_computed, Tier::kGpu};
+        const auto waiting = std::find_if(state.waiting.begin(), state.waiting.end(), same);
+        if (waiting == state.waiting.end()) return std::nullopt;
+        return PlannedSequence{waiting->num_tokens, 0, std::nullopt};
+      };
+      const Status valid = ValidatePlan(
+          plan, {.num_layers = 2, .max_rows = state.limits.max_num_batched_tokens, .find_sequence = find});
+      ASSERT_TRUE(valid.ok()) << valid.error().message << "\n" << PrintPlan(plan);
+      ASSERT_FALSE(plan.main.empty()) << "an iteration without work";
+
+      for (const SequenceId id : plan.preempted) {
+        books.held_.erase(id);
+        const auto victim =
+            std::find_if(state.running.begin(), state.running.end(),
+                         [id](const ScheduledSequence& sequence) { return sequence.id == id; });
+        state.waiting.push_front({.id = id, .num_tokens = victim->num_tokens, .num_computed = 0});
+        state.running.erase(victim);
+      }
+      const auto advance = [&](SequenceId id, int64_t num_rows, bool samples) {
+        auto found = std::find_if(state.running.begin(), state.running.end(),
+                                  [id](const ScheduledSequence& sequence) { return sequence.id == id; });
+        if (found == state.running.end()) {
+          ASSERT_EQ(state.waiting.front().id, id) << "admitted out of order";
+          state.running.push_back(state.waiting.front());
+          state.waiting.pop_front();
+          found = state.running.end() - 1;
+        }
+        books.held_[id] = std::max(books.held_blocks(id), books.BlocksFor(found->num_tokens));
+        found->num_computed += num_rows;
+        if (samples) ++found->num_tokens;
+        if (samples && found->num_tokens >= final_tokens.at(id)) {
+          books.held_.erase(id);
+          final_tokens.erase(id);
+          state.running.erase(found);
+        }
+      };
+      for (const RowSpan& span : plan.main.spans)
+        advance(span.sequence, span.num_tokens, span.num_sampled() > 0);
+      ASSERT_GE(books.free_blocks(Tier::kGpu), 0) << PrintPlan(plan);
+    }
+    EXPECT_EQ(books.free_blocks(Tier::kGpu), books.total_);
+  }
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,348 @@
+#include "simulate/schedule_simulation.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "perf/time_model.h"
+
+namespace tandem {
+namespace {
+
+template <typename... Args>
+Error Broken(fmt::format_string<Args...> format, Args&&... args) {
+  return MakeError(ErrorCode::kInvalidArgument, format, std::forward<Args>(args)...);
+}
+
+}  // namespace
+
+int64_t SimulatedBooks::held_blocks(SequenceId sequence) const {
+  const auto found = held_.find(sequence);
+  return found == held_.end() ? 0 : found->second.blocks;
+}
+
+std::optional<Tier> SimulatedBooks::tier_of(SequenceId sequence) const {
+  const auto found = held_.find(sequence);
+  return found == held_.end() ? std::nullopt : std::optional(found->second.tier);
+}
+
+bool SimulatedBooks::Reserve(SequenceId sequence, Tier tier, int64_t num_blocks) {
+  Holding holding{.tier = tier};
+  if (const auto found = held_.find(sequence); found != held_.end()) holding = found->second;
+  const int64_t missing = std::max<int64_t>(0, num_blocks - holding.blocks);
+  int64_t& free = free_[static_cast<size_t>(tier)];
+  if (holding.tier != tier || missing > free) return false;
+  free -= missing;
+  held_[sequence] = {tier, holding.blocks + missing};
+  return true;
+}
+
+bool SimulatedBooks::MoveTo(SequenceId sequence, Tier to) {
+  const auto found = held_.find(sequence);
+  if (found == held_.end() || found->second.tier == to) return false;
+  const int64_t blocks = found->second.blocks;
+  if (blocks > free_blocks(to)) return false;
+  Release(sequence);
+  return Reserve(sequence, to, blocks);
+}
+
+void SimulatedBooks::Release(SequenceId sequence) {
+  const auto found = held_.find(sequence);
+  if (found == held_.end()) return;
+  free_[static_cast<size_t>(found->second.tier)] += found->second.blocks;
+  held_.erase(found);
+}
+
+ScheduleSimulation::ScheduleSimulation(SimulatedBooks books, const ScheduleLimits& limits,
+                                       const LayerCosts* costs)
+    : books_(std::move(books)), costs_(costs), cpu_(limits.num_layers) {
+  state_.limits = limits;
+}
+
+void ScheduleSimulation::Submit(SequenceId id, int64_t prompt_len, int64_t output_len, bool flexible) {
+  lengths_[id] = {prompt_len, prompt_len + output_len};
+  state_.waiting.push_back({.id = id,
+                            .num_tokens = prompt_len,
+                            .num_computed = 0,
+                            .flexible = flexible,
+                            .final_tokens = prompt_len + output_len});
+}
+
+bool ScheduleSimulation::AddRunning(SequenceId id, Tier tier, int64_t num_tokens, int64_t num_computed,
+                                    int64_t final_tokens, std::optional<int64_t> prompt_len) {
+  const bool decoding = num_computed == num_tokens - 1 && num_computed > 0;
+  // A decode has yet to take the block of its newest token; a prompt has all of its own.
+  if (!books_.Reserve(id, tier, books_.BlocksFor(decoding ? num_computed : num_tokens))) return false;
+  lengths_[id] = {prompt_len.value_or(num_tokens), final_tokens};
+  state_.running.push_back({.id = id, .num_tokens = num_tokens, .num_computed = num_computed});
+  if (prompt_len) CountEnd(lengths_[id]);
+  return true;
+}
+
+void ScheduleSimulation::CountEnd(const Lengths& lengths) {
+  shape_.CountEnd(lengths.prompt, lengths.final_tokens - lengths.prompt);
+  state_.SetWorkToCome(shape_);
+}
+
+bool ScheduleSimulation::AddInFlight(const InFlightCohort& cohort) {
+  for (const RowSpan& row : cohort.rows) {
+    const ScheduledSequence* sequence = Running(row.sequence);
+    if (sequence == nullptr || !sequence->decoding() || row.start != sequence->num_computed ||
+        next_layer_.contains(row.sequence) || !Reserve(row.sequence, Tier::kCpu).ok())
+      return false;
+  }
+  for (const RowSpan& row : cohort.rows) next_layer_[row.sequence] = cohort.cursor;
+  state_.cohorts.push_back(cohort);
+  return true;
+}
+
+void ScheduleSimulation::JoinAtRandom(double probability, uint32_t seed) {
+  join_probability_ = probability;
+  random_.seed(seed);
+}
+
+ScheduledSequence* ScheduleSimulation::Running(SequenceId id) {
+  const auto found = std::find_if(state_.running.begin(), state_.running.end(),
+                                  [id](const ScheduledSequence& sequence) { return sequence.id == id; });
+  return found == state_.running.end() ? nullptr : &*found;
+}
+
+// Plans admit from the front.
+std::optional<PlannedSequence> ScheduleSimulation::FindWaiting(SequenceId id) const {
+  const auto found = state_.waiting.Find(id);
+  if (found == state_.waiting.end()) return std::nullopt;
+  return PlannedSequence{found->num_tokens, 0, std::nullopt, found->first_logits()};
+}
+
+Status ScheduleSimulation::CheckLimits(const IterationPlan& plan) const {
+  std::unordered_map<SequenceId, PlannedSequence> known;
+  for (const ScheduledSequence& each : state_.running)
+    known[each.id] = {each.num_tokens, each.num_computed, books_.tier_of(each.id), each.first_logits()};
+  const PlanRules rules{.num_layers = state_.limits.num_layers,
+                        .max_rows = state_.limits.max_num_batched_tokens,
+                        .max_rider_rows = state_.limits.max_rider_rows,
+                        .in_flight = &state_.cohorts,
+                        .find_sequence = [&](SequenceId id) -> std::optional<PlannedSequence> {
+                          const auto found = known.find(id);
+                          return found == known.end() ? FindWaiting(id) : found->second;
+                        }};
+  TANDEM_RETURN_IF_ERROR(ValidatePlan(plan, rules));
+  int64_t transit_tokens = 0;
+  bool uses_cpu_tier = !plan.cohorts.empty();
+  for (const RowSpan& span : plan.main.spans) {
+    uses_cpu_tier = uses_cpu_tier || span.tier == Tier::kCpu;
+    if (span.in_transit()) transit_tokens += books_.BlocksFor(span.end()) * books_.block_size();
+  }
+  if (transit_tokens > state_.limits.max_transit_tokens)
+    return Broken("{} tokens in transit", transit_tokens);
+  for (const Move& move : plan.moves) uses_cpu_tier = uses_cpu_tier || move.to == Tier::kCpu;
+  if (uses_cpu_tier && !state_.cpu_tier_usable) return Broken("uses a cpu tier that is not usable");
+  int64_t cohort_rows = 0;
+  for (const CohortStep& step : plan.cohorts) {
+    if (!step.rides && !step.visits.empty()) cohort_rows += NumRowsOf(step.rows);
+  }
+  if (cohort_rows > state_.limits.max_cohort_rows)
+    return Broken("{} rows of cohorts with visits of their own", cohort_rows);
+  return {};
+}
+
+Status ScheduleSimulation::Reserve(SequenceId id, Tier tier) {
+  if (books_.Reserve(id, tier, books_.BlocksFor(Running(id)->num_tokens))) return {};
+  return Broken("no room for sequence {} in the {} tier", id, TierName(tier));
+}
+
+Status ScheduleSimulation::Admit(SequenceId id) {
+  if (Running(id) != nullptr) return {};
+  if (state_.waiting.front().id != id) return Broken("sequence {} overtakes", id);
+  state_.running.push_back(state_.waiting.front());
+  state_.waiting.pop_front();
+  return {};
+}
+
+void ScheduleSimulation::Advance(SequenceId id, int64_t num_rows, bool samples) {
+  ScheduledSequence& sequence = *Running(id);
+  sequence.num_computed += num_rows;
+  if (!samples) return;
+  ++sequence.num_tokens;
+  const Lengths lengths = lengths_.at(id);
+  if (sequence.num_tokens < lengths.final_tokens) return;
+  CountEnd(lengths);
+  books_.Release(id);
+  lengths_.erase(id);
+  ++num_finished_;
+  newest_finished_ = std::max(newest_finished_, id);
+  std::erase_if(state_.running, [id](const ScheduledSequence& each) { return each.id == id; });
+}
+
+Status ScheduleSimulation::DropCohorts(const std::vector<CohortId>& dropped) {
+  for (const CohortId id : dropped) {
+    const auto found = std::find_if(state_.cohorts.begin(), state_.cohorts.end(),
+                                    [id](const InFlightCohort& cohort) { return cohort.cohort == id; });
+    if (found == state_.cohorts.end()) return Broken("dropped cohort {} is not in flight", id);
+    for (const RowSpan& row : found->rows) next_layer_.erase(row.sequence);
+    state_.cohorts.erase(found);
+    cpu_.Forget(id);
+    ++counts_.dropped_cohorts;
+  }
+  return {};
+}
+
+Status ScheduleSimulation::CheckNotInFlight(SequenceId id) const {
+  if (next_layer_.contains(id)) return Broken("sequence {} is amid a token in a cohort", id);
+  return {};
+}
+
+bool ScheduleSimulation::Joins(const CohortStep& step) {
+  if (step.cursor == kEntry) return true;
+  if (!join_probability_) return cpu_.done(step.cohort);
+  return std::bernoulli_distribution(*join_probability_)(random_);
+}
+
+Status ScheduleSimulation::Visit(const CohortStep& step, int64_t layer, std::vector<SequenceId>* ended) {
+  for (const RowSpan& row : step.rows) {
+    const auto found = next_layer_.try_emplace(row.sequence, kEntry).first;
+    if (found->second != layer)
+      return Broken("sequence {} visits layer {}, its next is {}", row.sequence, layer, found->second);
+    ++found->second;
+  }
+  const auto cohort = std::find_if(state_.cohorts.begin(), state_.cohorts.end(),
+                                   [&](const InFlightCohort& each) { return each.cohort == step.cohort; });
+  if (layer < state_.limits.num_layers - 1) {
+    if (cohort == state_.cohorts.end()) {
+      state_.cohorts.push_back({step.cohort, step.rows, layer + 1});
+    } else {
+      cohort->cursor = layer + 1;
+    }
+    return {};
+  }
+  for (const RowSpan& row : step.rows) {
+    next_layer_.erase(row.sequence);
+    ended->push_back(row.sequence);
+  }
+  if (cohort != state_.cohorts.end()) state_.cohorts.erase(cohort);
+  if (step.rides) counts_.rider_tokens += NumRowsOf(step.rows);
+  return {};
+}
+
+Status ScheduleSimulation::VisitBoundary(const CohortStep& step, int64_t boundary,
+                                         std::vector<SequenceId>* ended) {
+  const auto visit = std::find_if(step.visits.begin(), step.visits.end(),
+                                  [&](const tandem::Visit& each) { return each.boundary == boundary; });
+  if (visit == step.visits.end()) return {};
+  if (step.rides) {
+    if (!Joins(step)) {
+      ++counts_.rider_skips;
+      return {};
+    }
+    ++counts_.rider_visits;
+  }
+  // What is in the plan's way is waited for.
+  cpu_.Forget(step.cohort);
+  TANDEM_RETURN_IF_ERROR(Visit(step, visit->layer, ended));
+  // Behind the last visit attention goes on by itself; that between two of them is the iteration's.
+  if (*visit != step.visits.back() || visit->layer == state_.limits.num_layers - 1) return {};
+  CohortStep next = step;
+  next.cursor = visit->layer;
+  const RiderWork work = TimeModel(*costs_).RiderWorkOf(next);
+  cpu_.Arm(step.cohort, visit->layer + 1, work.cpu_us());
+  counts_.cpu_us += work.cpu_us();
+  return {};
+}
+
+Status ScheduleSimulation::VisitBoundaries(const IterationPlan& plan, double us,
+                                           std::vector<SequenceId>* ended) {
+  const TimeModel time(*costs_);
+  const double waited_us = time.WaitedCpuUs(time.LoadOf(plan));
+  const int64_t num_layers = state_.limits.num_layers;
+  const double step_us = std::max(0.0, us - waited_us) / static_cast<double>(num_layers + 1);
+  for (int64_t boundary = kEntry; boundary < num_layers; ++boundary) {
+    for (const CohortStep& step : plan.cohorts) TANDEM_RETURN_IF_ERROR(VisitBoundary(step, boundary, ended));
+    cpu_.Work(boundary, step_us);
+  }
+  return {};
+}
+
+// Every row that is amid a token is in its cohort, which is at the row's layer.
+Status ScheduleSimulation::CheckRowsInFlight() const {
+  size_t num_rows = 0;
+  for (const InFlightCohort& cohort : state_.cohorts) {
+    num_rows += cohort.rows.size();
+    for (const RowSpan& row : cohort.rows) {
+      const auto found = next_layer_.find(row.sequence);
+      if (found == next_layer_.end() || found->second != cohort.cursor)
+        return Broken("sequence {} is not where cohort {} is", row.sequence, cohort.cohort);
+    }
+  }
+  if (num_rows != next_layer_.size())
+    return Broken("{} rows in cohorts, {} are amid a token", num_rows, next_layer_.size());
+  return {};
+}
+
+Status ScheduleSimulation::Apply(const IterationPlan& plan) {
+  TANDEM_RETURN_IF_ERROR(CheckLimits(plan));
+  const double us_before = counts_.us;
+  Count(plan);
+  TANDEM_RETURN_IF_ERROR(DropCohorts(plan.dropped));
+  for (const SequenceId id : plan.preempted) {
+    TANDEM_RETURN_IF_ERROR(CheckNotInFlight(id));
+    ScheduledSequence waiting = *Running(id);
+    waiting.num_computed = 0;
+    state_.waiting.push_front(waiting);
+    books_.Release(id);
+    std::erase_if(state_.running, [id](const ScheduledSequence& each) { return each.id == id; });
+  }
+  for (const Move& move : plan.moves) {
+    TANDEM_RETURN_IF_ERROR(CheckNotInFlight(move.sequence));
+    if (!books_.MoveTo(move.sequence, move.to)) return Broken("no room to move sequence {}", move.sequence);
+  }
+  for (const RowSpan& span : plan.main.spans) {
+    TANDEM_RETURN_IF_ERROR(CheckNotInFlight(span.sequence));
+    TANDEM_RETURN_IF_ERROR(Admit(span.sequence));
+    TANDEM_RETURN_IF_ERROR(Reserve(span.sequence, span.tier));
+  }
+  if (static_cast<int64_t>(state_.running.size()) > state_.limits.max_num_seqs && !plan.main.empty() &&
+      state_.running.back().num_computed == 0)
+    return Broken("{} sequences hold blocks", state_.running.size());
+  for (const CohortStep& step : plan.cohorts) {
+    if (step.visits.empty()) continue;
+    for (const RowSpan& row : step.rows) TANDEM_RETURN_IF_ERROR(Reserve(row.sequence, Tier::kCpu));
+  }
+  std::vector<SequenceId> ended;
+  TANDEM_RETURN_IF_ERROR(VisitBoundaries(plan, counts_.us - us_before, &ended));
+  TANDEM_RETURN_IF_ERROR(CheckRowsInFlight());
+  for (const RowSpan& span : plan.main.spans)
+    Advance(span.sequence, span.num_tokens, span.end() == Running(span.sequence)->num_tokens);
+  for (const SequenceId id : ended) Advance(id, 1, true);
+  return {};
+}
+
+void ScheduleSimulation::Count(const IterationPlan& plan) {
+  ++counts_.iterations;
+  counts_.preemptions += static_cast<int64_t>(plan.preempted.size());
+  const TimeModel time(*costs_);
+  IterationLoad load = time.LoadOf(plan);
+  for (const Move& move : plan.moves) {
+    ++(move.to == Tier::kCpu ? counts_.swaps_out : counts_.swaps_in);
+    load.swapped_tokens += Running(move.sequence)->num_tokens;
+  }
+  std::string shape = plan.moves.empty() ? "" : "moves+";
+  for (const RowSpan& span : plan.main.spans) {
+    if (span.is_decode()) continue;
+    (span.tier == Tier::kCpu ? counts_.prefilled_to_cpu : counts_.prefilled_to_gpu) += span.num_tokens;
+    // Earlier chunks pass through the device again.
+    if (span.in_transit()) load.swapped_tokens += span.start;
+  }
+  counts_.gpu_rows += load.gpu_decode_rows;
+  counts_.main_cpu_rows += load.main_cpu_rows;
+  counts_.cohort_rows += load.cohort_rows;
+  shape += load.prefill_tokens > 0 ? "p" : "-";
+  shape += load.gpu_decode_rows > 0 ? "g" : "-";
+  shape += load.main_cpu_rows > 0 ? "c" : "-";
+  shape += load.cohort_rows > 0 ? "|c" : "";
+  shape += load.rider_rows > 0 ? "~c" : "";
+  ++counts_.shapes[shape];
+  counts_.us += time.IterationWithCopiesUs(load);
+  counts_.cpu_us += time.WaitedCpuUs(load);
+}
+
+}  // namespace tandem
