@@ -39,7 +39,7 @@ class PlainCosts : public LayerCosts {
   const RowTiles& row_tiles() const override { return tiles_; }
 
  private:
-  const RowTiles tiles_;
+  const RowTiles tiles_ = RowTiles();
 };
 
 TEST(TimeModel, CountsAPlan) {
