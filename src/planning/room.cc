@@ -41,15 +41,15 @@ void MoveForDecodes(const PlanningInput& input, const Target& target, TierBooks*
 
 void CollectDecodes(const PlanningInput& input, const Target& target, Room* room) {
   const int64_t max_rows = input.state.limits.max_num_batched_tokens;
-  room->gpu_rows.reserve(room->books.sequences().size());
-  room->cpu_rows.Reserve(room->books.sequences().size());
-  room->free_cpu_rows.Reserve(room->books.sequences().size());
+  room->gpu_rows.reserve(static_cast<size_t>(room->books.num_decodes(Tier::kGpu)));
+  room->cpu_rows.Reserve(static_cast<size_t>(room->books.num_decodes(Tier::kCpu)));
+  room->free_cpu_rows.Reserve(static_cast<size_t>(room->books.num_decodes(Tier::kCpu)));
   for (const RunningSequence& each : room->books.sequences()) {
-    const RowSpan row = RowSpan::Decode(each.id, each.num_tokens - 1, each.tier);
     if (each.decodes_in(Tier::kGpu) && static_cast<int64_t>(room->gpu_rows.size()) < max_rows) {
-      room->gpu_rows.push_back(row);
+      room->gpu_rows.push_back(RowSpan::Decode(each.id, each.num_tokens - 1, Tier::kGpu));
       room->gpu_load.gpu_kv_tokens += each.num_tokens;
     } else if (each.decodes_in(Tier::kCpu) && input.state.cpu_tier_usable && !each.in_flight) {
+      const RowSpan row = RowSpan::Decode(each.id, each.num_tokens - 1, Tier::kCpu);
       room->free_cpu_rows.Add(row);
       if (!target.rides || !target.may_ride(each)) room->cpu_rows.Add(row);
     }
@@ -63,7 +63,7 @@ void CollectRiders(const PlanningInput& input, const Target& target, Room* room)
   room->riders = Riders(input.state, room->books);
   if (!target.rides) return;
   CpuRows free;
-  free.Reserve(room->books.sequences().size());
+  free.Reserve(static_cast<size_t>(room->books.num_decodes(Tier::kCpu)));
   int64_t cpu_kv_tokens = 0;
   for (const RunningSequence& each : room->books.sequences()) {
     if (!each.decodes_in(Tier::kCpu) || !target.may_ride(each)) continue;

@@ -22,6 +22,7 @@ class GpuOnlyPlanner {
 
   IterationPlan Plan() {
     plan_.strategy = "gpu-only";
+    decodes_.reserve(num_running_);
     PlanDecodes();
     PlanBegunPrefills();
     // After a preemption blocks are scarce: whoever waits would only push out the next one.
