@@ -1,6 +1,6 @@
-// Every constant of planning. What halving or doubling each costs in the simulation is in docs/scheduling.md,
-// as simulate/tuning_test.cc prints it. "Played": by simulated workloads with costs that were measured on an
-// H200 in slices of 8 and 16 SMs; docs/performance.md has the measurements.
+// Every constant of planning. What halving or doubling each costs in the simulation is in
+// docs/planner_tuning.md, as simulate/tuning_test.cc prints it. "Played": by simulated workloads with costs
+// that were measured on an H200 in slices of 8 and 16 SMs; docs/performance.md has the measurements.
 #pragma once
 
 #include <array>
