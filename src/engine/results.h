@@ -22,7 +22,8 @@ class Results {
           std::function<void(RequestId)> forget)
       : books_(books), kv_(kv), counters_(counters), forget_(std::move(forget)) {}
 
-  // The books of a result that has not failed; its output waits for Deliver.
+  // The books of a result that has not failed; its output waits for Deliver. A request has one result between
+  // two deliveries, and is not ended from outside (End) meanwhile.
   void Take(SequenceResult result);
   // Calls the callbacks, in the order of the results. They may submit and cancel, but that only reaches the
   // inbox.

@@ -11,7 +11,8 @@ namespace {
 
 // Of no negative value. As std::llround, whose calls into the library take an eighth of all planning.
 int64_t Rounded(double value) {
-  return static_cast<int64_t>(value + 0.5);
+  const double moved = value + 0.5;
+  return static_cast<int64_t>(moved);
 }
 
 }  // namespace
