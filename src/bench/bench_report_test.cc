@@ -197,7 +197,7 @@ class FlatCosts : public LayerCosts {
   const RowTiles& row_tiles() const override { return tiles_; }
 
  private:
-  const RowTiles tiles_;
+  const RowTiles tiles_ = RowTiles();
 };
 
 TEST(BenchReport, TheBoundIsOfTheCompletedRequestsAndBothTiers) {

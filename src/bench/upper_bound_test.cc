@@ -49,7 +49,7 @@ class StraightCosts : public LayerCosts {
 
  private:
   const Rates rates_;
-  const RowTiles tiles_;
+  const RowTiles tiles_ = RowTiles();
 };
 
 std::vector<WorkloadRequest> Requests(int64_t prompt_tokens, int64_t output_tokens) {

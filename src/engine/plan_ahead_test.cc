@@ -13,7 +13,6 @@ namespace tandem {
 namespace {
 
 using testing::Chunk;
-using testing::CpuDecode;
 using testing::CpuDecodes;
 using testing::GpuDecode;
 using testing::RowAt;

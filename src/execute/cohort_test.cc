@@ -57,6 +57,7 @@ TEST_F(CohortPoolTest, FillMakesTheUsualCohorts) {
 TEST_F(CohortPoolTest, StaysWithinItsMemoryWhereItCan) {
   CohortPool pool(bench_.parts(), 32, 1);  // 2 * 32 + 16 rows at most
   std::vector<std::unique_ptr<Cohort>> small;
+  small.reserve(4);
   for (int i = 0; i < 4; ++i) small.push_back(Take(&pool, 16));
   EXPECT_EQ(pool.num_rows_made(), 64);
   for (auto& cohort : small) pool.GiveBack(std::move(cohort));

@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "perf/time_model.h"
+
 namespace tandem {
 namespace {
 
@@ -35,7 +37,7 @@ constexpr IterationLoad kGpuBound = {.prefill_tokens = 500,
                                      .num_sampled = 12};
 
 double TableUs(const CostTable& table, const IterationLoad& load) {
-  return IterationUs(load, table);
+  return TimeModel(table).IterationUs(load);
 }
 
 class CorrectedCostsTest : public testing::Test {
@@ -68,8 +70,10 @@ TEST_F(CorrectedCostsTest, LearnsModesApart) {
   EXPECT_NEAR(costs_.gpu_factor(IterationMode::kGraph), 0.8, 0.02);
   EXPECT_NEAR(costs_.gpu_factor(IterationMode::kOpByOp), 1.2, 0.02);
   // What a plan of decodes takes in each way.
-  EXPECT_NEAR(IterationUs(kDecodes, costs_) * costs_.GraphFactor(), 0.8 * TableUs(table_, kDecodes), 50);
-  EXPECT_NEAR(IterationUs(kDecodes, costs_) * costs_.OpByOpFactor(), 1.2 * TableUs(table_, kDecodes), 50);
+  EXPECT_NEAR(TimeModel(costs_).IterationUs(kDecodes) * costs_.GraphFactor(), 0.8 * TableUs(table_, kDecodes),
+              50);
+  EXPECT_NEAR(TimeModel(costs_).IterationUs(kDecodes) * costs_.OpByOpFactor(),
+              1.2 * TableUs(table_, kDecodes), 50);
   EXPECT_NEAR(costs_.PredictUs(kDecodes, IterationMode::kGraph), 0.8 * TableUs(table_, kDecodes), 50);
   // Nothing was said about the CPU.
   EXPECT_EQ(costs_.cpu_factor(), 1);

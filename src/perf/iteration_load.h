@@ -4,9 +4,6 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "perf/layer_costs.h"
-#include "plan/iteration_plan.h"
-
 namespace tandem {
 
 struct IterationLoad {
@@ -55,11 +52,5 @@ struct LayerTimes {
            std::max(linear_cohort_us + gpu_attention_us, cpu_main_us);
   }
 };
-
-// Those of TimeModel(costs).
-IterationLoad LoadOf(const IterationPlan& plan, const LayerCosts& costs);
-RiderWork RiderWorkOf(const CohortStep& step, const LayerCosts& costs);
-LayerTimes TimesOf(const IterationLoad& load, const LayerCosts& costs);
-double IterationUs(const IterationLoad& load, const LayerCosts& costs);
 
 }  // namespace tandem

@@ -55,7 +55,7 @@ std::vector<PlannedWorkload> PlannedWorkloads() {
   const AnalyticCosts slow_cpu = SmallSliceCosts(30, 110);
   const AnalyticCosts slow_tiny = TinySliceCosts(30, 110);
   std::vector<PlannedWorkload> all;
-  const auto add = [&](PlannedWorkload workload) { all.push_back(workload); };
+  const auto add = [&](const PlannedWorkload& workload) { all.push_back(workload); };
   add({"gpu-only without costs", "gpu-only", small, false, 26'400, 600'000, Limits(32, 0), 150, 1000, 200});
   add({"gpu-only", "gpu-only", small, true, 26'400, 600'000, Limits(32, 0), 150, 1000, 200});
   add({"gpu-only, very different lengths", "gpu-only", slow_cpu, true, 26'400, 0, Limits(32, 0), 300, 700,
