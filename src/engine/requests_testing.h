@@ -19,7 +19,7 @@ inline std::unique_ptr<Request> MakeRequest(RequestId id, int64_t prompt_len, in
   request->prompt_tokens.resize(static_cast<size_t>(prompt_len));
   std::iota(request->prompt_tokens.begin(), request->prompt_tokens.end(), 100);
   request->sampling.max_tokens = max_tokens;
-  request->callback = [](RequestOutput) {};
+  request->callback = [](const RequestOutput&) {};
   return request;
 }
 

@@ -13,8 +13,9 @@ PrefillQueue AdmitPrompts(const PlanningInput& input, const Target& target, Room
   rules.cpu_first = input.offloads_all();
   rules.max_cpu_sequences = input.offloads_all() ? input.state.limits.max_num_seqs : target.max_cpu_sequences;
   // Cpu decodes keep some rows; all that they need if they are to decode in every iteration.
-  const int64_t kept =
-      std::min(room->cpu_rows.size(), input.offloads_all() ? room->rows_left : room->rows_left / 2);
+  const double most_kept =
+      (input.offloads_all() ? 1 : input.tuning.most_rows_kept) * static_cast<double>(room->rows_left);
+  const int64_t kept = std::min(room->cpu_rows.size(), static_cast<int64_t>(most_kept));
   return {input.state, input.costs, rules, room->rows_left - kept, &room->books};
 }
 

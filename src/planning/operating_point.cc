@@ -45,8 +45,8 @@ OperatingPoint FindOperatingPoint(const SteadyWork& work, Overlap overlap, const
       std::find_if(points.begin(), points.begin() + static_cast<std::ptrdiff_t>(num_points),
                    [&](const SteadyTimes::Point& point) { return point.rate >= tuning.nearly_best * best; });
   const bool gpu_tier_decodes = num_points > 0 && points[0].cpu_rows == 0;
-  const bool must_be_worth_it =
-      overlap == Overlap::kAsymmetric && gpu_tier_decodes && 2 * work.present_cpu_rows < chosen->cpu_rows;
+  const bool must_be_worth_it = overlap == Overlap::kAsymmetric && gpu_tier_decodes &&
+                                work.present_cpu_rows < tuning.mostly_there * chosen->cpu_rows;
   if (must_be_worth_it && chosen->rate < tuning.worth_splitting * points[0].rate) chosen = points.begin();
 
   OperatingPoint result;

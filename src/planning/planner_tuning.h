@@ -22,8 +22,14 @@ struct PlannerTuning {
   // Times the throughput of two sub-batches: what riding must promise. Filling the cpu tier for it takes
   // long, and predictions are no better than this (measured: mean error 3 to 5 %).
   double worth_filling = 1.045;
+  // Of the operating point's cpu rows: with so many there already worth_splitting is not asked for. To empty
+  // a tier and fill it again costs more.
+  double mostly_there = 0.5;
   // Times what changing back may cost before cohorts in flight are brought to their end. Played.
   double worth_staying = 1.02;
+  // Times the operating point's rows that the cpu tier takes in: the target may be passed while prompts are
+  // dealt out evenly. Played.
+  double overfill = 2;
   // Times the operating point's rows that are admitted with asynchronous overlap, which do what others of
   // them are late for. Played.
   double riding_spare = 1.25;
@@ -36,9 +42,18 @@ struct PlannerTuning {
   // tier: so that the next iterations do not swap it out again. A block of 32 tokens lasts as long.
   int64_t iterations_ahead = 32;
 
+  // Of what the cpu tier takes in, beyond it: before anybody has to leave it again.
+  double overload_slack = 0.25;
   // 1 / so much of the gpu tier at most is kept free for outputs to grow: of a tiny tier an output may be
   // most.
   int64_t most_kept_of_tier = 8;
+
+  // The work to come (planning/work_shape.h).
+
+  // What a request that has ended counts for, relative to the next one: the last hundred are what counts.
+  double work_shape_memory = 0.99;
+  // Prompt tokens for each of output, before any request has ended. A guess, soon forgotten.
+  double first_prompt_tokens_per_output = 4;
 
   // What tokens are worth, and how prompts are dealt out.
 
@@ -67,6 +82,11 @@ struct PlannerTuning {
 
   // Rows and cohorts.
 
+  // Of the rows that the gpu tier's decodes leave, those that are kept for cpu decodes at most, against
+  // prompts.
+  double most_rows_kept = 0.5;
+  // Cohorts for each visit of a token from which on riders are expected at every boundary.
+  double cohorts_everywhere = 0.5;
   // Rows of a cohort that rides at least: smaller ones are no better spread, and CPU attention of a few rows
   // takes longer a row (measured: 30 us of any task).
   int64_t fewest_cohort_rows = 12;

@@ -1,6 +1,7 @@
 #include "planning/room.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "planning/decode_room.h"
@@ -10,7 +11,8 @@ namespace {
 
 bool IsOverloaded(const PlanningInput& input, const Target& target, const TierBooks& books) {
   if (input.offloads_all()) return false;
-  return books.num_sequences(Tier::kCpu) > target.max_cpu_sequences + target.max_cpu_sequences / 4;
+  const double most = (1 + input.tuning.overload_slack) * static_cast<double>(target.max_cpu_sequences);
+  return static_cast<double>(books.num_sequences(Tier::kCpu)) > std::floor(most);
 }
 
 // Of a strategy that decodes in the cpu tier alone: what could only be prefilled in the gpu tier leaves it.

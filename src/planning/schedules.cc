@@ -14,7 +14,9 @@ namespace {
 int64_t RowsBesidePrefill(const Findings& findings, const Schedule& schedule) {
   const Riders& riders = findings.room.riders;
   // Few cohorts, or one, are at few boundaries.
-  const bool everywhere = 2 * static_cast<int64_t>(riders.cohorts().size()) >= findings.input.num_visits();
+  const double most_cohorts = static_cast<double>(findings.input.num_visits());
+  const bool everywhere =
+      static_cast<double>(riders.cohorts().size()) >= findings.input.tuning.cohorts_everywhere * most_cohorts;
   const int64_t num_riders = everywhere ? riders.usual_rows() : 0;
   return schedule.load.main_rows() - schedule.load.prefill_tokens + num_riders;
 }

@@ -112,10 +112,8 @@ void ValueWhatIsThere(const PlanningInput& input, const TierBooks& books, const 
 
 // The target may be passed while prompts are dealt out evenly: those that are there then are worth less.
 int64_t MaxCpuSequences(const PlanningInput& input, const Target& target) {
-  if (target.is_riding)
-    return static_cast<int64_t>(
-        std::ceil(input.tuning.riding_spare * static_cast<double>(target.point.cpu_rows)));
-  return 2 * target.point.cpu_rows;
+  const double times = target.is_riding ? input.tuning.riding_spare : input.tuning.overfill;
+  return static_cast<int64_t>(std::ceil(times * static_cast<double>(target.point.cpu_rows)));
 }
 
 }  // namespace

@@ -4,20 +4,23 @@
 
 #include <cstdint>
 
+#include "planning/planner_tuning.h"
+
 namespace tandem {
 
 // Of the requests that ended; those before the last hundred hardly count.
 class WorkShape {
  public:
+  explicit WorkShape(const PlannerTuning& tuning = {}) : kept_(tuning.work_shape_memory) {}
+
   void CountEnd(int64_t prompt_len, int64_t num_output) {
-    constexpr double kKeep = 0.99;
-    prompt_tokens_ = kKeep * prompt_tokens_ + static_cast<double>(prompt_len);
-    output_tokens_ = kKeep * output_tokens_ + static_cast<double>(num_output);
+    prompt_tokens_ = kept_ * prompt_tokens_ + static_cast<double>(prompt_len);
+    output_tokens_ = kept_ * output_tokens_ + static_cast<double>(num_output);
     // An output token on average reads the prompt and half of the output.
     context_tokens_ =
-        kKeep * context_tokens_ + static_cast<double>(num_output) *
+        kept_ * context_tokens_ + static_cast<double>(num_output) *
                                       (static_cast<double>(prompt_len) + static_cast<double>(num_output) / 2);
-    num_ended_ = kKeep * num_ended_ + 1;
+    num_ended_ = kept_ * num_ended_ + 1;
   }
   // kUnknown before the first output.
   double prompt_tokens_per_output() const {
@@ -30,9 +33,10 @@ class WorkShape {
   // Tokens that a decode reads. 0 before the first output.
   double mean_context() const { return output_tokens_ > 0 ? context_tokens_ / output_tokens_ : 0; }
 
-  static constexpr double kUnknown = 4;
+  static constexpr double kUnknown = PlannerTuning().first_prompt_tokens_per_output;
 
  private:
+  double kept_;
   double prompt_tokens_ = 0;
   double output_tokens_ = 0;
   double context_tokens_ = 0;  // that all decodes have read

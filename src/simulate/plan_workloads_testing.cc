@@ -152,8 +152,8 @@ std::vector<PlannedWorkload> PlannedWorkloads() {
   return all;
 }
 
-PlayedWorkload::PlayedWorkload(const PlannedWorkload& workload)
-    : workload_(workload), simulation_(BooksOf(workload), LimitsOf(workload), &workload.costs) {
+PlayedWorkload::PlayedWorkload(const PlannedWorkload& workload, const PlannerTuning& tuning)
+    : workload_(workload), simulation_(BooksOf(workload), LimitsOf(workload), &workload.costs, tuning) {
   if (workload.join_probability >= 0) simulation_.JoinAtRandom(workload.join_probability, 5);
   for (; num_submitted_ < workload.num_begun; ++num_submitted_) {
     const auto key = static_cast<uint64_t>(num_submitted_);

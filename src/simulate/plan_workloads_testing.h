@@ -37,7 +37,7 @@ std::vector<PlannedWorkload> PlannedWorkloads();
 // The simulation as it is before the first iteration.
 class PlayedWorkload {
  public:
-  explicit PlayedWorkload(const PlannedWorkload& workload);
+  explicit PlayedWorkload(const PlannedWorkload& workload, const PlannerTuning& tuning = {});
   // Lets those in that have arrived. False: everything has ended, or the iterations are over.
   bool Next();
   ScheduleSimulation& simulation() { return simulation_; }

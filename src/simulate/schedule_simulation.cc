@@ -54,9 +54,10 @@ void SimulatedBooks::Release(SequenceId sequence) {
 }
 
 ScheduleSimulation::ScheduleSimulation(SimulatedBooks books, const ScheduleLimits& limits,
-                                       const LayerCosts* costs)
-    : books_(std::move(books)), costs_(costs), cpu_(limits.num_layers) {
+                                       const LayerCosts* costs, const PlannerTuning& tuning)
+    : books_(std::move(books)), costs_(costs), cpu_(limits.num_layers), shape_(tuning) {
   state_.limits = limits;
+  state_.prompt_tokens_per_output = tuning.first_prompt_tokens_per_output;
 }
 
 void ScheduleSimulation::Submit(SequenceId id, int64_t prompt_len, int64_t output_len, bool flexible) {

@@ -76,8 +76,9 @@ struct SimulationCounts {
 
 class ScheduleSimulation {
  public:
-  // costs outlives it; null before the first plan is applied.
-  ScheduleSimulation(SimulatedBooks books, const ScheduleLimits& limits, const LayerCosts* costs);
+  // costs outlives it; null before the first plan is applied. tuning: what is learned of requests goes by it.
+  ScheduleSimulation(SimulatedBooks books, const ScheduleLimits& limits, const LayerCosts* costs,
+                     const PlannerTuning& tuning = {});
 
   void Submit(SequenceId id, int64_t prompt_len, int64_t output_len, bool flexible = false);
   // A request that has run: its tokens are `num_tokens`, num_computed of them in the cache. False: no room.

@@ -58,12 +58,17 @@ std::vector<Constant> Constants() {
   return {DistanceFromOne("next_rows", &T::next_rows),
           DistanceFromOne("nearly_best", &T::nearly_best),
           DistanceFromOne("worth_splitting", &T::worth_splitting),
+          Times("mostly_there", &T::mostly_there),
           DistanceFromOne("worth_filling", &T::worth_filling),
           DistanceFromOne("worth_staying", &T::worth_staying),
+          DistanceFromOne("overfill", &T::overfill),
           DistanceFromOne("riding_spare", &T::riding_spare),
           Times("look_ahead", &T::look_ahead),
           Times("iterations_ahead", &T::iterations_ahead),
+          Times("overload_slack", &T::overload_slack),
           Times("most_kept_of_tier", &T::most_kept_of_tier),
+          DistanceFromOne("work_shape_memory", &T::work_shape_memory),
+          Times("first_prompt_tokens_per_output", &T::first_prompt_tokens_per_output),
           Times("least_prefill_worth", &T::least_prefill_worth),
           DistanceFromOne("wanted_prefill_worth", &T::wanted_prefill_worth),
           Times("further_prefill_worth", &T::further_prefill_worth),
@@ -75,6 +80,8 @@ std::vector<Constant> Constants() {
           Times("gpu_ramp_for_prefill_share", &T::gpu_ramp_for_prefill_share),
           Times("fewest_gpu_ramp_iterations", &T::fewest_gpu_ramp_iterations),
           Times("most_gpu_ramp_iterations", &T::most_gpu_ramp_iterations),
+          Times("most_rows_kept", &T::most_rows_kept),
+          Times("cohorts_everywhere", &T::cohorts_everywhere),
           Times("fewest_cohort_rows", &T::fewest_cohort_rows),
           Times("max_skips", &T::max_skips),
           Times("num_cuts", &T::num_cuts),
@@ -115,7 +122,7 @@ template <typename S>
 double PlayedUs(const PlannedWorkload& workload, const std::function<void(PlannerTuning*)>& move) {
   S strategy(&workload.costs);
   move(&strategy.tuning());
-  PlayedWorkload played(workload);
+  PlayedWorkload played(workload, strategy.tuning());
   while (played.Next()) {
     const Status status = played.simulation().Step(&strategy);
     if (!status.ok()) {
