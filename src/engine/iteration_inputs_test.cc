@@ -2,12 +2,16 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
+#include <numeric>
+#include <optional>
 #include <utility>
 #include <vector>
 
-#include "engine/requests_testing.h"
+#include "engine/request_books_testing.h"
 #include "plan/plan_testing.h"
 
 namespace tandem {
@@ -17,140 +21,205 @@ using testing::Chunk;
 using testing::CpuDecode;
 using testing::CpuDecodes;
 using testing::GpuDecode;
-using testing::MakeBooks;
+using testing::MainPlan;
 using testing::MakeRequest;
 
-constexpr int64_t kNumLayers = 4;
+// count tokens from first on.
+std::vector<int32_t> Tokens(int32_t first, size_t count) {
+  std::vector<int32_t> tokens(count);
+  std::iota(tokens.begin(), tokens.end(), first);
+  return tokens;
+}
 
+// Blocks of 4 tokens, three layers. Request i has prompt tokens 100 * i, 100 * i + 1, ...
 class IterationInputsTest : public ::testing::Test {
  protected:
-  // Prompt tokens are 100, 101, ..., output tokens 500, 501, ...; blocks for all of them.
-  Request& Add(RequestId id, int64_t prompt_len, int64_t num_output, Tier tier = Tier::kGpu) {
-    auto request = MakeRequest(id, prompt_len);
-    for (int64_t i = 0; i < num_output; ++i) request->output_tokens.push_back(static_cast<int32_t>(500 + i));
-    EXPECT_TRUE(kv_->Reserve(id, tier, request->num_tokens()));
-    return *(requests_[id] = std::move(request));
+  Request& Add(SequenceId id, int64_t prompt_len, Tier tier, std::vector<int32_t> output = {}) {
+    Request& request = *requests_.emplace(id, MakeRequest(id, prompt_len)).first->second;
+    request.output_tokens = std::move(output);
+    EXPECT_TRUE(kv_->Reserve(id, tier, request.num_tokens()));
+    return request;
   }
-  IterationInput Make(IterationPlan plan) const {
-    return MakeIterationInput(std::move(plan), {}, *kv_, kNumLayers,
+  IterationInput Make(IterationPlan plan, std::vector<BlockMove> moves = {}) const {
+    return MakeIterationInput(std::move(plan), std::move(moves), *kv_, 3,
                               [this](SequenceId id) -> const Request& { return *requests_.at(id); });
   }
-  SpanInput MakeOne(const RowSpan& span) const {
-    IterationPlan plan;
-    plan.main.spans = {span};
-    return Make(std::move(plan)).main.at(0);
+  SpanInput InputOf(const RowSpan& span) const { return Make(MainPlan({span})).main.at(0); }
+  // The blocks that the first tokens of a sequence lie in.
+  std::vector<int32_t> Table(SequenceId id, std::ptrdiff_t num_blocks) const {
+    const std::vector<int32_t>& all = kv_->block_table(id);
+    return {all.begin(), all.begin() + num_blocks};
   }
 
-  std::unique_ptr<KvBooks> kv_ = MakeBooks(16, 16);
+  std::unique_ptr<KvBooks> kv_ = KvBooks::Create(4, {40, 40}).value();
   std::map<SequenceId, std::unique_ptr<Request>> requests_;
 };
 
-TEST_F(IterationInputsTest, AChunkBringsItsTokensAndTheBlocksUpToItsEnd) {
-  Add(1, 10, 0);
-  const SpanInput first = MakeOne(Chunk(1, 0, 6, false));
-  EXPECT_EQ(first.token_ids, (std::vector<int32_t>{100, 101, 102, 103, 104, 105}));
-  EXPECT_FALSE(first.sampling.has_value());
-  const std::vector<int32_t>& table = kv_->block_table(1);
-  ASSERT_EQ(table.size(), 3U);
-  EXPECT_EQ(first.block_table, (std::vector<int32_t>{table[0], table[1]}));
-  const SpanInput last = MakeOne(Chunk(1, 6, 4, true));
-  EXPECT_EQ(last.token_ids.front(), 106);
-  EXPECT_EQ(last.block_table, table);
-  ASSERT_TRUE(last.sampling.has_value());
-  EXPECT_TRUE(last.given_tokens.empty());
+TEST_F(IterationInputsTest, AChunkHasItsTokensAndBlocksUpToItsEnd) {
+  Add(1, 12, Tier::kGpu);
+  const SpanInput amid = InputOf(Chunk(1, 2, 4, false));
+  EXPECT_EQ(amid.token_ids, Tokens(102, 4));
+  EXPECT_EQ(amid.block_table, Table(1, 2));
+  EXPECT_FALSE(amid.sampling.has_value());
+  EXPECT_TRUE(amid.given_tokens.empty());
+  const SpanInput last = InputOf(Chunk(1, 6, 6, true));
+  EXPECT_EQ(last.block_table, Table(1, 3));
+  EXPECT_TRUE(last.sampling.has_value());
+  EXPECT_TRUE(last.given_tokens.empty());  // what follows is drawn
 }
 
-TEST_F(IterationInputsTest, ADecodeBringsTheTokenThatWasDrawnLast) {
-  Add(1, 3, 2);
-  const SpanInput decode = MakeOne(GpuDecode(1, 4));
-  EXPECT_EQ(decode.token_ids, std::vector<int32_t>{501});
-  EXPECT_EQ(decode.block_table, kv_->block_table(1));
-  EXPECT_TRUE(decode.sampling.has_value());
+TEST_F(IterationInputsTest, ADecodeReadsItsLastToken) {
+  Add(1, 7, Tier::kGpu, {50, 51});
+  const SpanInput input = InputOf(GpuDecode(1, 8));
+  EXPECT_EQ(input.token_ids, std::vector<int32_t>{51});
+  EXPECT_EQ(input.block_table, Table(1, 3));
+  EXPECT_TRUE(input.sampling.has_value());
 }
 
-TEST_F(IterationInputsTest, PlansAndMovesGoAlong) {
-  Add(1, 3, 1, Tier::kCpu);
+TEST_F(IterationInputsTest, RepeatedAfterAPreemptionPromptAndOutputAreOne) {
+  Add(1, 3, Tier::kGpu, {50, 51, 52});
+  const SpanInput input = InputOf(Chunk(1, 0, 6, true));
+  EXPECT_EQ(input.token_ids, (std::vector<int32_t>{100, 101, 102, 50, 51, 52}));
+  EXPECT_TRUE(input.given_tokens.empty());
+}
+
+// Its blocks are those of the cpu tier, whichever tier attends.
+TEST_F(IterationInputsTest, SpansOfTheCpuTierHaveItsBlocks) {
+  ASSERT_TRUE(kv_->Reserve(9, Tier::kCpu, 20));  // so that the block numbers of the tiers differ
+  Add(1, 8, Tier::kCpu);
+  Add(2, 8, Tier::kCpu, {50});
+  Add(3, 8, Tier::kGpu);
+  const IterationInput input =
+      Make(MainPlan({Chunk(1, 0, 8, true, Tier::kCpu), Chunk(3, 0, 8, true), CpuDecode(2, 8)}));
+  ASSERT_EQ(input.main.size(), 3U);
+  EXPECT_TRUE(input.plan.main.spans[0].in_transit());
+  EXPECT_EQ(input.main[0].block_table, Table(1, 2));
+  EXPECT_EQ(input.main[1].block_table, Table(3, 2));
+  EXPECT_EQ(input.main[2].block_table, Table(2, 3));
+  EXPECT_NE(input.main[0].block_table, input.main[1].block_table);
+}
+
+TEST_F(IterationInputsTest, SamplingIsAsAsked) {
+  Request& request = Add(1, 4, Tier::kGpu, {50});
+  SamplingParams& params = request.sampling;
+  params.temperature = 0.25F;
+  params.top_p = 0.5F;
+  params.top_k = -1;
+  params.min_p = 0.125F;
+  params.logit_bias = {{7, 1.5F}};
+  params.num_top_logprobs = 4;
+  params.num_prompt_top_logprobs = 2;
+  params.seed = 1;
+  request.seed = 99;  // the one in use
+  request.end_tokens = {2, 3};
+  const SamplingInput plain = InputOf(GpuDecode(1, 4)).sampling.value();
+  EXPECT_EQ(plain.temperature, 0.25F);
+  EXPECT_EQ(plain.top_p, 0.5F);
+  EXPECT_EQ(plain.top_k, 0);
+  EXPECT_EQ(plain.min_p, 0.125F);
+  EXPECT_EQ(plain.logit_bias, params.logit_bias);
+  EXPECT_EQ(plain.num_top_logprobs, 4);
+  EXPECT_EQ(plain.num_given_top_logprobs, 2);
+  EXPECT_EQ(plain.seed, 99U);
+  EXPECT_TRUE(plain.prompt_tokens.empty());
+  EXPECT_TRUE(plain.output_tokens.empty());
+  EXPECT_TRUE(plain.banned_tokens.empty());
+  params.top_k = 20;
+  params.min_tokens = 2;
+  EXPECT_EQ(InputOf(GpuDecode(1, 4)).sampling->top_k, 20);
+  EXPECT_EQ(InputOf(GpuDecode(1, 4)).sampling->banned_tokens, request.end_tokens);
+  params.min_tokens = 1;
+  EXPECT_TRUE(InputOf(GpuDecode(1, 4)).sampling->banned_tokens.empty());
+}
+
+TEST_F(IterationInputsTest, PenaltiesHaveTheTokensThatTheyCount) {
+  Request& request = Add(1, 4, Tier::kGpu, {50});
+  for (float SamplingParams::*const penalty :
+       {&SamplingParams::presence_penalty, &SamplingParams::frequency_penalty}) {
+    request.sampling.*penalty = -0.5F;
+    const SamplingInput sampling = InputOf(GpuDecode(1, 4)).sampling.value();
+    EXPECT_EQ(sampling.output_tokens, std::vector<int32_t>{50});
+    EXPECT_TRUE(sampling.prompt_tokens.empty());
+    EXPECT_EQ(sampling.presence_penalty, request.sampling.presence_penalty);
+    EXPECT_EQ(sampling.frequency_penalty, request.sampling.frequency_penalty);
+    request.sampling.*penalty = 0;
+  }
+  request.sampling.repetition_penalty = 1.5F;
+  const SamplingInput repetition = InputOf(GpuDecode(1, 4)).sampling.value();
+  EXPECT_EQ(repetition.repetition_penalty, 1.5F);
+  EXPECT_EQ(repetition.prompt_tokens, Tokens(100, 4));
+  EXPECT_EQ(repetition.output_tokens, std::vector<int32_t>{50});
+}
+
+TEST_F(IterationInputsTest, EchoGivesWhatFollowsEachRow) {
+  Request& request = Add(1, 9, Tier::kGpu);
+  request.sampling.num_prompt_top_logprobs = 0;
+  EXPECT_EQ(InputOf(RowSpan::Chunk(1, 0, 4, 0, Tier::kGpu)).given_tokens, Tokens(101, 4));
+  // Rows of what was reported before a preemption give none; behind the last row nothing is known.
+  EXPECT_EQ(InputOf(RowSpan::Chunk(1, 4, 5, 6, Tier::kGpu)).given_tokens, Tokens(107, 2));
+}
+
+TEST_F(IterationInputsTest, EchoGoesOnWhereItsReportsEnd) {
+  const auto request = MakeRequest(1, 9);
+  EXPECT_EQ(EchoFrom(*request), std::nullopt);
+  request->sampling.num_prompt_top_logprobs = 0;
+  EXPECT_EQ(EchoFrom(*request), 0);
+  request->num_reported_prompt_logprobs = 7;
+  EXPECT_EQ(EchoFrom(*request), 7);
+  request->num_reported_prompt_logprobs = 8;  // the first token has none
+  EXPECT_EQ(EchoFrom(*request), std::nullopt);
+  const auto single = MakeRequest(2, 1);
+  single->sampling.num_prompt_top_logprobs = 0;
+  EXPECT_EQ(EchoFrom(*single), std::nullopt);
+}
+
+TEST_F(IterationInputsTest, CohortsHaveInputsWhereTheyEnterOrEnd) {
+  for (SequenceId id = 1; id <= 6; ++id) Add(id, 8, Tier::kCpu, {static_cast<int32_t>(50 + id)});
   IterationPlan plan;
-  plan.iteration = 9;
-  plan.main.spans = {CpuDecode(1, 3)};
-  const BlockMove move{.sequence = 1, .to = Tier::kCpu, .source_blocks = {4}, .destination_blocks = {5}};
-  const IterationInput input = MakeIterationInput(
-      plan, {move}, *kv_, kNumLayers, [this](SequenceId id) -> const Request& { return *requests_.at(id); });
-  EXPECT_EQ(input.plan.iteration, 9U);
-  EXPECT_EQ(input.plan.main, plan.main);
+  plan.cohorts = {
+      {.cohort = 1, .rows = CpuDecodes({{1, 8}, {2, 8}}), .visits = {{kEntry, kEntry}}, .rides = true},
+      {.cohort = 2, .rows = CpuDecodes({{3, 8}}), .cursor = 1, .visits = {{1, 1}}, .rides = true},
+      {.cohort = 3, .rows = CpuDecodes({{4, 8}}), .cursor = 2, .visits = {{2, 2}}, .rides = true},
+      {.cohort = 4, .rows = CpuDecodes({{5, 8}}), .cursor = 1, .visits = {{0, 1}, {1, 2}}},
+      {.cohort = 5, .rows = CpuDecodes({{6, 8}})}};
+  const std::vector<CohortStep> steps = plan.cohorts;
+  const IterationInput input = Make(std::move(plan));
+  EXPECT_EQ(input.plan.cohorts, steps);
+  ASSERT_EQ(input.cohorts.size(), 5U);
+  ASSERT_EQ(input.cohorts[0].size(), 2U);
+  EXPECT_EQ(input.cohorts[0][1].token_ids, std::vector<int32_t>{52});
+  EXPECT_EQ(input.cohorts[0][1].block_table, Table(2, 3));
+  EXPECT_TRUE(input.cohorts[1].empty());  // amid its token
+  ASSERT_EQ(input.cohorts[2].size(), 1U);
+  EXPECT_TRUE(input.cohorts[2][0].sampling.has_value());
+  EXPECT_EQ(input.cohorts[3].size(), 1U);
+  EXPECT_TRUE(input.cohorts[4].empty());  // makes no visit
+}
+
+TEST_F(IterationInputsTest, PlanAndMovesArePassedOn) {
+  Add(1, 8, Tier::kCpu, {50});
+  IterationPlan plan = MainPlan({GpuDecode(1, 8)});
+  plan.iteration = 12;
+  plan.moves = {{1, Tier::kGpu}};
+  const std::vector<BlockMove> moves = ApplyMoves(plan.moves, kv_.get());
+  const IterationInput input = Make(plan, moves);
+  EXPECT_EQ(input.plan.iteration, 12U);
   ASSERT_EQ(input.moves.size(), 1U);
-  EXPECT_EQ(input.moves[0].destination_blocks, std::vector<int32_t>{5});
+  EXPECT_EQ(input.moves[0].destination_blocks, input.main[0].block_table);
 }
 
-TEST_F(IterationInputsTest, EchoGivesTheTokensThatAreKnownToFollow) {
-  Request& request = Add(1, 6, 0);
-  EXPECT_EQ(EchoFrom(request), std::nullopt);
-  request.sampling.num_prompt_top_logprobs = 2;
-  EXPECT_EQ(EchoFrom(request), 0);
-  const SpanInput chunk = MakeOne(RowSpan::Chunk(1, 0, 3, 0, Tier::kGpu));
-  EXPECT_EQ(chunk.given_tokens, (std::vector<int32_t>{101, 102, 103}));
-  EXPECT_EQ(chunk.sampling->num_given_top_logprobs, 2);
-  request.num_reported_prompt_logprobs = 3;
-  EXPECT_EQ(EchoFrom(request), 3);
-  // Behind the last token of the prompt one is drawn.
-  EXPECT_EQ(MakeOne(RowSpan::Chunk(1, 3, 3, 3, Tier::kGpu)).given_tokens, (std::vector<int32_t>{104, 105}));
-  request.num_reported_prompt_logprobs = 5;
-  EXPECT_EQ(EchoFrom(request), std::nullopt);
-}
+using IterationInputsDeathTest = IterationInputsTest;
 
-TEST_F(IterationInputsTest, TokensGoAlongOnlyWhereAPenaltyCountsThem) {
-  Request& request = Add(1, 3, 2);
-  EXPECT_TRUE(MakeOne(GpuDecode(1, 4)).sampling->output_tokens.empty());
-  request.sampling.presence_penalty = 0.5F;
-  SamplingInput sampling = *MakeOne(GpuDecode(1, 4)).sampling;
-  EXPECT_EQ(sampling.output_tokens, (std::vector<int32_t>{500, 501}));
-  EXPECT_TRUE(sampling.prompt_tokens.empty());
-  request.sampling.presence_penalty = 0;
-  request.sampling.repetition_penalty = 1.2F;
-  sampling = *MakeOne(GpuDecode(1, 4)).sampling;
-  EXPECT_EQ(sampling.output_tokens, (std::vector<int32_t>{500, 501}));
-  EXPECT_EQ(sampling.prompt_tokens, (std::vector<int32_t>{100, 101, 102}));
-}
-
-TEST_F(IterationInputsTest, EndTokensAreBannedBeforeMinTokens) {
-  Request& request = Add(1, 3, 2);
-  request.end_tokens = {2, 50};
-  request.sampling.min_tokens = 2;
-  EXPECT_TRUE(MakeOne(GpuDecode(1, 4)).sampling->banned_tokens.empty());
-  request.sampling.min_tokens = 3;
-  EXPECT_EQ(MakeOne(GpuDecode(1, 4)).sampling->banned_tokens, request.end_tokens);
-}
-
-// Between the layers a cohort needs nothing that the device does not have already.
-TEST_F(IterationInputsTest, CohortsBringRowsWhereTheyEnterOrEnd) {
-  Add(1, 3, 1, Tier::kCpu);
-  const auto rides = [](int64_t layer) {
-    IterationPlan plan;
-    plan.cohorts = {{.cohort = 1,
-                     .rows = CpuDecodes({{1, 3}}),
-                     .cursor = layer,
-                     .visits = {{layer, layer}},
-                     .rides = true}};
-    return plan;
-  };
-  const IterationInput enters = Make(rides(kEntry));
-  ASSERT_EQ(enters.cohorts.at(0).size(), 1U);
-  EXPECT_EQ(enters.cohorts[0][0].token_ids, std::vector<int32_t>{500});
-  EXPECT_EQ(enters.cohorts[0][0].block_table, kv_->block_table(1));
-  EXPECT_TRUE(Make(rides(1)).cohorts.at(0).empty());
-  const IterationInput ends = Make(rides(kNumLayers - 1));
-  ASSERT_EQ(ends.cohorts.at(0).size(), 1U);
-  EXPECT_TRUE(ends.cohorts[0][0].sampling.has_value());
-}
-
-TEST_F(IterationInputsTest, NobodyWritesToABlockThatOthersShare) {
-  Add(1, 8, 1);
-  auto other = MakeRequest(2, 9);
+TEST_F(IterationInputsDeathTest, NoRowWritesToASharedBlock) {
+  Add(1, 8, Tier::kGpu, {50});
   kv_->ShareBlocks(1, 2, 8, 8);
-  requests_[2] = std::move(other);
-  ASSERT_TRUE(kv_->Reserve(2, Tier::kGpu, 9));
-  EXPECT_EQ(MakeOne(Chunk(2, 8, 1, true)).block_table.size(), 3U);
-  EXPECT_DEATH(MakeOne(Chunk(2, 4, 5, true)), "");
+  requests_.emplace(2, MakeRequest(2, 12));
+  ASSERT_TRUE(kv_->Reserve(2, Tier::kGpu, 12));
+  EXPECT_EQ(InputOf(GpuDecode(1, 8)).block_table, Table(1, 3));  // behind what is shared
+  EXPECT_EQ(InputOf(Chunk(2, 8, 4, true)).block_table, Table(2, 3));
+  EXPECT_DEATH(InputOf(Chunk(2, 7, 5, true)), "position 7 lies in a shared block");
+  EXPECT_DEATH(InputOf(Chunk(2, 0, 12, true)), "position 0 lies in a shared block");
+  EXPECT_DEATH(InputOf(GpuDecode(1, 12)), "position 12 is not reserved");
 }
 
 }  // namespace

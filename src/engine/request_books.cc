@@ -15,7 +15,9 @@ RequestBooks::RequestBooks(const ScheduleLimits& limits, int64_t max_model_len, 
 }
 
 Request& RequestBooks::At(RequestId id) {
-  return *requests_.at(id);
+  const auto found = requests_.find(id);
+  TANDEM_CHECK(found != requests_.end(), "request {} is unknown", id);
+  return *found->second;
 }
 
 std::vector<RequestId> RequestBooks::IdsBelow(RequestId id) const {

@@ -2,244 +2,370 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
+#include <algorithm>
+#include <array>
+#include <cstdint>
 #include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "engine/requests_testing.h"
+#include "engine/request_books_testing.h"
 #include "plan/plan_testing.h"
 
 namespace tandem {
 namespace {
 
+using testing::BooksInUse;
 using testing::Chunk;
 using testing::CpuDecode;
 using testing::CpuDecodes;
 using testing::GpuDecode;
-using testing::MakeBooks;
+using testing::MainPlan;
 using testing::MakeRequest;
 
-class RequestBooksTest : public ::testing::Test {
+std::vector<RequestId> IdsOf(const std::vector<ScheduledSequence>& sequences) {
+  std::vector<RequestId> ids;
+  ids.reserve(sequences.size());
+  for (const ScheduledSequence& each : sequences) ids.push_back(each.id);
+  return ids;
+}
+
+// A riding cohort that enters.
+CohortStep Enter(CohortId id, std::vector<RowSpan> rows) {
+  return {.cohort = id, .rows = std::move(rows), .visits = {{kEntry, kEntry}}, .rides = true};
+}
+
+TEST(RequestBooksTest, StrategiesSeeWhatIsAsked) {
+  BooksInUse use({8, 8});
+  EXPECT_TRUE(use.books.empty());
+  auto request = MakeRequest(1, 10, 20);
+  request->flexible = true;
+  request->sampling.num_prompt_top_logprobs = 0;
+  use.books.Add(std::move(request), true);
+  EXPECT_EQ(use.books.state().waiting, (WaitingQueue{{.id = 1,
+                                                      .num_tokens = 10,
+                                                      .num_computed = 0,
+                                                      .flexible = true,
+                                                      .final_tokens = 30,
+                                                      .echo_from = 0}}));
+  EXPECT_TRUE(use.AllFree());
+}
+
+TEST(RequestBooksTest, AFirstChunkAdmitsWithBlocksForAllTokens) {
+  BooksInUse use({8, 8});
+  for (RequestId id = 1; id <= 3; ++id) use.books.Add(MakeRequest(id, 9), true);
+  const IterationPlan plan = MainPlan({Chunk(3, 0, 4, false, Tier::kCpu), Chunk(1, 0, 4, false)});
+  EXPECT_TRUE(use.Apply(plan).empty());
+  EXPECT_EQ(IdsOf(use.books.state().running), (std::vector<RequestId>{3, 1}));
+  ASSERT_EQ(use.books.state().waiting.size(), 1U);
+  EXPECT_EQ(use.books.state().waiting.front().id, 2U);
+  EXPECT_EQ(use.kv->free_blocks(Tier::kCpu), 5);
+  EXPECT_EQ(use.kv->free_blocks(Tier::kGpu), 5);
+  // A plan that could not start comes again, with nothing computed.
+  use.Apply(plan);
+  EXPECT_EQ(use.books.state().running.size(), 2U);
+  EXPECT_EQ(use.kv->free_blocks(Tier::kGpu), 5);
+}
+
+// Preempted first, then moved in turns, then admitted and grown: each needs the blocks of those before.
+TEST(RequestBooksTest, BlocksArePassedOnWithinAPlan) {
+  BooksInUse use({6, 3});
+  use.AddDecoding(1, 8);
+  use.AddDecoding(2, 9, Tier::kCpu);
+  use.AddDecoding(3, 16);
+  use.books.Add(MakeRequest(4, 12), true);
+  ASSERT_EQ(use.kv->free_blocks(Tier::kGpu), 0);
+  ASSERT_EQ(use.kv->free_blocks(Tier::kCpu), 0);
+  IterationPlan plan = MainPlan({Chunk(4, 0, 12, true), CpuDecode(1, 8), GpuDecode(2, 9)});
+  plan.preempted = {3};
+  plan.moves = {{1, Tier::kCpu}, {2, Tier::kGpu}};
+  ASSERT_TRUE(use.books.Validate(plan).ok()) << use.books.Validate(plan).error().message;
+  const std::vector<int32_t> left_by_2 = use.kv->block_table(2);
+  const std::vector<BlockMove> moves = use.Apply(plan);
+  // The copy that empties the cpu tier's blocks goes before the one that fills them.
+  ASSERT_EQ(moves.size(), 2U);
+  EXPECT_EQ(moves[0].sequence, 2U);
+  EXPECT_EQ(moves[0].source_blocks, left_by_2);
+  EXPECT_EQ(moves[1].sequence, 1U);
+  EXPECT_EQ(moves[1].destination_blocks.size(), 2U);  // without the one that it grows by
+  EXPECT_EQ(use.num_swapped_tokens, 8 + 9);
+  EXPECT_EQ(IdsOf(use.books.state().running), (std::vector<RequestId>{1, 2, 4}));
+  EXPECT_EQ(use.kv->tier_of(1), Tier::kCpu);
+  EXPECT_EQ(use.kv->held_blocks(1), 3);
+  EXPECT_EQ(use.kv->tier_of(2), Tier::kGpu);
+  EXPECT_EQ(use.kv->held_blocks(2), 3);
+  EXPECT_EQ(use.kv->held_blocks(4), 3);
+  EXPECT_EQ(use.kv->free_blocks(Tier::kGpu), 0);
+  EXPECT_EQ(use.kv->free_blocks(Tier::kCpu), 0);
+  EXPECT_EQ(use.books.RunningInCpuTier(), std::vector<RequestId>{1});
+}
+
+TEST(RequestBooksTest, PreemptedWaitInFrontWithWhatTheyHave) {
+  BooksInUse use({8, 8});
+  auto asks_echo = MakeRequest(1, 8);
+  asks_echo->sampling.num_prompt_top_logprobs = 0;
+  asks_echo->num_reported_prompt_logprobs = 5;
+  use.AddRunning(std::move(asks_echo));
+  use.AddDecoding(2, 8, Tier::kCpu);
+  use.books.Add(MakeRequest(3, 8), true);
+  IterationPlan plan;
+  plan.preempted = {2, 1};
+  use.Apply(plan);
+  EXPECT_TRUE(use.AllFree());
+  EXPECT_TRUE(use.books.state().running.empty());
+  EXPECT_EQ(use.books.state().waiting,
+            (WaitingQueue{{.id = 1, .num_tokens = 8, .final_tokens = 24, .echo_from = 5},
+                          {.id = 2, .num_tokens = 9, .final_tokens = 24},
+                          {.id = 3, .num_tokens = 8, .final_tokens = 24}}));
+  EXPECT_EQ(use.books.At(2).output_tokens, std::vector<int32_t>{7});
+  EXPECT_EQ(use.books.At(2).num_preemptions, 1);
+  EXPECT_EQ(use.books.At(3).num_preemptions, 0);
+}
+
+TEST(RequestBooksDeathTest, APlanThatIsTooLargeOrStrange) {
+  BooksInUse use({2, 2});
+  use.books.Add(MakeRequest(1, 9), true);
+  EXPECT_DEATH(use.Apply(MainPlan({Chunk(1, 0, 9, true)})), "more blocks than the gpu tier has");
+  EXPECT_DEATH(use.books.TakeToken(&use.books.At(1), 7), "sequence 1 is not running");
+  EXPECT_DEATH(use.books.At(2), "request 2 is unknown");
+}
+
+TEST(RequestBooksTest, ResultsReachTheQueueInAnyOrder) {
+  BooksInUse use({8, 8});
+  auto asks_echo = MakeRequest(1, 8);
+  asks_echo->sampling.num_prompt_top_logprobs = 0;
+  use.books.Add(std::move(asks_echo), true);
+  use.AddDecoding(2, 8);
+  use.AddDecoding(3, 8);
+  use.Apply(MainPlan({RowSpan::Chunk(1, 0, 4, 0, Tier::kGpu)}));
+  for (const RequestId id : {3, 2}) {
+    use.books.TakeComputed(&use.books.At(id), 9);
+    use.books.TakeToken(&use.books.At(id), static_cast<int32_t>(id));
+  }
+  Request& first = use.books.At(1);
+  first.num_reported_prompt_logprobs = 4;
+  use.books.TakeComputed(&first, 4);
+  EXPECT_EQ(use.books.state().running,
+            (std::vector<ScheduledSequence>{
+                {.id = 2, .num_tokens = 10, .num_computed = 9, .final_tokens = 24},
+                {.id = 3, .num_tokens = 10, .num_computed = 9, .final_tokens = 24},
+                {.id = 1, .num_tokens = 8, .num_computed = 4, .final_tokens = 24, .echo_from = 4}}));
+  EXPECT_EQ(use.books.At(3).output_tokens, (std::vector<int32_t>{7, 3}));
+  // All is reported: nothing more is asked.
+  first.num_reported_prompt_logprobs = 7;
+  use.books.TakeComputed(&first, 8);
+  EXPECT_EQ(use.books.state().running[2].echo_from, std::nullopt);
+}
+
+TEST(RequestBooksTest, CohortsAreKeptAmidATokenOnly) {
+  BooksInUse use({8, 8});
+  for (RequestId id = 1; id <= 3; ++id) use.AddDecoding(id, 8, Tier::kCpu);
+  const CohortStep pair = Enter(5, CpuDecodes({{1, 8}, {2, 8}}));
+  const CohortStep single = Enter(6, CpuDecodes({{3, 8}}));
+  IterationPlan plan;
+  plan.cohorts = {pair};
+  use.Apply(plan);
+  // Each row begins a block; what enters later does not have it yet.
+  EXPECT_EQ(use.kv->held_blocks(2), 3);
+  EXPECT_EQ(use.kv->held_blocks(3), 2);
+  EXPECT_EQ(use.books.CohortOf(1), std::nullopt);  // until the iteration has ended
+  use.books.MoveCohort(pair, 0);
+  use.books.MoveCohort(single, 0);
+  use.books.MoveCohort(pair, 2);
+  EXPECT_EQ(use.books.state().cohorts, (std::vector<InFlightCohort>{{5, pair.rows, 2}, {6, single.rows, 0}}));
+  EXPECT_EQ(use.books.CohortOf(2), 5U);
+  EXPECT_EQ(use.books.CohortOf(3), 6U);
+  EXPECT_EQ(use.books.CohortOf(4), std::nullopt);
+  use.books.MoveCohort(pair, kEntry);  // its token is done
+  EXPECT_EQ(use.books.CohortOf(2), std::nullopt);
+  EXPECT_EQ(use.books.CohortOf(3), 6U);
+  use.books.MoveCohort(pair, 1);
+  use.books.DropCohort(6);
+  EXPECT_EQ(use.books.CohortOf(1), 5U);
+  EXPECT_EQ(use.books.CohortOf(3), std::nullopt);
+  use.books.DropAllCohorts();
+  EXPECT_TRUE(use.books.state().cohorts.empty());
+  EXPECT_TRUE(use.books.state().cpu_tier_usable);
+}
+
+TEST(RequestBooksTest, EndsByLengthOfOutputOrContext) {
+  const BooksInUse use({8, 8});
+  const auto few_wanted = MakeRequest(1, 8, 3);
+  EXPECT_FALSE(use.books.EndsByLength(*few_wanted, 2));
+  EXPECT_TRUE(use.books.EndsByLength(*few_wanted, 3));
+  const auto long_prompt = MakeRequest(2, 60, 100);
+  EXPECT_FALSE(use.books.EndsByLength(*long_prompt, 3));
+  EXPECT_TRUE(use.books.EndsByLength(*long_prompt, 4));
+}
+
+TEST(RequestBooksTest, EndsTeachWhatTheWorkIsLike) {
+  BooksInUse use({8, 8});
+  auto begun = MakeRequest(1, 30);
+  begun->num_made_tokens = 10;
+  use.books.CountEnd(*begun, 30);
+  EXPECT_DOUBLE_EQ(use.books.state().mean_output_tokens, 40);
+  EXPECT_DOUBLE_EQ(use.books.state().prompt_tokens_per_output, 0.5);
+  EXPECT_DOUBLE_EQ(use.books.state().mean_context, 20 + 40 / 2.0);
+}
+
+TEST(RequestBooksTest, ForgettingLeavesNothing) {
+  BooksInUse use({8, 8});
+  use.AddDecoding(1, 8);
+  use.AddDecoding(2, 9, Tier::kCpu);
+  use.Apply(MainPlan({GpuDecode(1, 8)}));  // has grown
+  use.books.Add(MakeRequest(3, 8), true);
+  use.books.Add(MakeRequest(4, 8), true);
+  std::vector<RequestId> below = use.books.IdsBelow(4);
+  std::sort(below.begin(), below.end());
+  EXPECT_EQ(below, (std::vector<RequestId>{1, 2, 3}));
+  for (const RequestId id : {1, 3, 2}) {
+    use.books.Forget(id);
+    EXPECT_FALSE(use.books.contains(id));
+  }
+  EXPECT_TRUE(use.AllFree());
+  EXPECT_TRUE(use.books.state().running.empty());
+  ASSERT_EQ(use.books.state().waiting.size(), 1U);
+  use.books.Forget(4);
+  EXPECT_TRUE(use.books.state().waiting.empty());
+  EXPECT_TRUE(use.books.empty());
+}
+
+TEST(RequestBooksTest, AStallKeepsBlocksThatCpuAttentionMayWriteTo) {
+  BooksInUse use({8, 8});
+  use.AddDecoding(1, 8);
+  use.AddDecoding(2, 12, Tier::kCpu);
+  use.AddDecoding(3, 4, Tier::kCpu);
+  use.books.Add(MakeRequest(4, 8), true);
+  use.books.MoveCohort(Enter(5, CpuDecodes({{2, 12}})), 0);
+  EXPECT_EQ(use.books.RunningInCpuTier(), (std::vector<RequestId>{2, 3}));
+  use.books.FailCpuTier();
+  EXPECT_TRUE(use.books.state().cohorts.empty());
+  EXPECT_FALSE(use.books.state().cpu_tier_usable);
+  use.books.Forget(1);
+  use.books.Forget(4);
+  EXPECT_EQ(use.kv->free_blocks(Tier::kGpu), 8);
+  EXPECT_FALSE(use.books.any_stalled());
+  use.books.Forget(2);
+  EXPECT_TRUE(use.books.any_stalled());
+  EXPECT_FALSE(use.books.contains(2));
+  EXPECT_EQ(use.kv->free_blocks(Tier::kCpu), 4);
+  use.books.ReleaseStalled();
+  EXPECT_FALSE(use.books.any_stalled());
+  EXPECT_TRUE(use.books.state().cpu_tier_usable);
+  EXPECT_EQ(use.kv->free_blocks(Tier::kCpu), 7);
+  use.books.Forget(3);  // as ever
+  EXPECT_FALSE(use.books.any_stalled());
+  EXPECT_TRUE(use.AllFree());
+}
+
+// Requests that begin amid their output, of 9 tokens: 3 blocks each.
+class BegunTest : public ::testing::Test {
  protected:
-  static constexpr int64_t kGpuBlocks = 8;
-  static constexpr int64_t kCpuBlocks = 6;
-
-  void Add(RequestId id, int64_t prompt_len) { books_.Add(MakeRequest(id, prompt_len), true); }
-  std::vector<BlockMove> Apply(const IterationPlan& plan) {
-    num_swapped_ = 0;
-    EXPECT_TRUE(books_.Validate(plan).ok());
-    return books_.Apply(plan, &num_swapped_);
+  // Where the second request begins beside the first one of the gpu tier; nowhere: it waits.
+  static std::optional<Tier> TierOfSecond(const std::array<int64_t, kNumTiers>& num_blocks,
+                                          bool uses_cpu_tier = true, int64_t max_num_seqs = 8) {
+    BooksInUse use(num_blocks, {.max_num_seqs = max_num_seqs, .reserve_blocks = 2});
+    Add(1, 9, uses_cpu_tier, &use);
+    EXPECT_EQ(use.kv->tier_of(1), Tier::kGpu);
+    Add(2, 9, uses_cpu_tier, &use);
+    EXPECT_EQ(use.books.state().running.size() + use.books.state().waiting.size(), 2U);
+    EXPECT_EQ(use.books.state().waiting.empty(), use.kv->tier_of(2).has_value());
+    return use.kv->tier_of(2);
   }
-  // A whole prompt in `tier`, and the first token.
-  void Prefill(RequestId id, Tier tier = Tier::kGpu) {
-    IterationPlan plan;
-    plan.main.spans = {Chunk(id, 0, books_.At(id).num_tokens(), true, tier)};
-    Apply(plan);
-    TakeToken(id);
+  static void Add(RequestId id, int64_t prompt_len, bool uses_cpu_tier, BooksInUse* use) {
+    auto request = MakeRequest(id, prompt_len, 6);
+    request->begun = true;
+    request->num_made_tokens = 4;
+    use->books.Add(std::move(request), uses_cpu_tier);
   }
-  void TakeToken(RequestId id) {
-    Request& request = books_.At(id);
-    books_.TakeComputed(&request, request.num_tokens());
-    books_.TakeToken(&request, 7);
-  }
-  int64_t gpu_free() const { return kv_->free_blocks(Tier::kGpu); }
-  int64_t cpu_free() const { return kv_->free_blocks(Tier::kCpu); }
-  void ExpectNothingHeld() const {
-    EXPECT_EQ(gpu_free(), kGpuBlocks);
-    EXPECT_EQ(cpu_free(), kCpuBlocks);
-    EXPECT_TRUE(books_.empty());
-    EXPECT_TRUE(books_.state().running.empty());
-    EXPECT_TRUE(books_.state().waiting.empty());
-  }
-
-  std::unique_ptr<KvBooks> kv_ = MakeBooks(kGpuBlocks, kCpuBlocks);
-  RequestBooks books_{testing::TestLimits(), /*max_model_len=*/40, kv_.get()};
-  int64_t num_swapped_ = 0;
 };
 
-TEST_F(RequestBooksTest, AdmitsAndReservesByTier) {
-  Add(1, 5);
-  Add(2, 9);
-  Add(3, 2);
-  EXPECT_EQ(books_.state().waiting.size(), 3U);
-  IterationPlan plan;
-  // All blocks of a prompt are reserved with its first chunk.
-  plan.main.spans = {Chunk(1, 0, 3, false), Chunk(2, 0, 9, true, Tier::kCpu)};
-  EXPECT_TRUE(Apply(plan).empty());
-  EXPECT_EQ(gpu_free(), kGpuBlocks - 2);
-  EXPECT_EQ(cpu_free(), kCpuBlocks - 3);
-  EXPECT_EQ(books_.state().running.size(), 2U);
-  EXPECT_EQ(books_.state().waiting.size(), 1U);
-  EXPECT_EQ(books_.RunningInCpuTier(), std::vector<RequestId>{2});
-  EXPECT_EQ(books_.IdsBelow(3).size(), 2U);
-
-  books_.TakeComputed(&books_.At(1), 3);
-  TakeToken(2);
-  EXPECT_EQ(books_.state().running[0],
-            (ScheduledSequence{.id = 1, .num_tokens = 5, .num_computed = 3, .final_tokens = 21}));
-  EXPECT_TRUE(books_.state().running[1].decoding());
-  for (const RequestId id : {1, 2, 3}) books_.Forget(id);
-  ExpectNothingHeld();
+TEST_F(BegunTest, TakesTheTierThatKeepsRoomToGrow) {
+  // 2 reserved, and 1 for the sequence that is there already.
+  EXPECT_EQ(TierOfSecond({3 + 3 + 3, 4}), Tier::kGpu);
+  EXPECT_EQ(TierOfSecond({3 + 3 + 2, 4}), Tier::kCpu);
+  // The cpu tier keeps one of up to a hundred free.
+  EXPECT_EQ(TierOfSecond({8, 3}), std::nullopt);
+  EXPECT_EQ(TierOfSecond({8, 100}, false), std::nullopt);
+  EXPECT_EQ(TierOfSecond({100, 100}, true, 1), std::nullopt);
 }
 
-TEST_F(RequestBooksTest, MovesComeInTheOrderOfTheirCopies) {
-  Add(1, 13);
-  Add(2, 15);
-  Add(3, 16);
-  Prefill(1);
-  Prefill(2);
-  Prefill(3, Tier::kCpu);
-  books_.Forget(2);
-  EXPECT_EQ(gpu_free(), 4);
-  EXPECT_EQ(cpu_free(), 2);
-  // What leaves the gpu tier comes first, but the cpu tier has no room for it before the other has left.
-  IterationPlan plan;
-  plan.moves = {{1, Tier::kCpu}, {3, Tier::kGpu}};
-  plan.main.spans = {GpuDecode(3, 16), CpuDecode(1, 13)};
-  const std::vector<BlockMove> moves = Apply(plan);
-  ASSERT_EQ(moves.size(), 2U);
-  EXPECT_EQ(moves[0].sequence, 3U);
-  EXPECT_EQ(moves[0].to, Tier::kGpu);
-  EXPECT_EQ(moves[0].source_blocks.size(), 4U);
-  EXPECT_EQ(moves[1].sequence, 1U);
-  EXPECT_EQ(num_swapped_, 16 + 13);
-  EXPECT_EQ(kv_->tier_of(3), Tier::kGpu);
-  EXPECT_EQ(kv_->tier_of(1), Tier::kCpu);
-  EXPECT_EQ(gpu_free(), kGpuBlocks - 5);  // the decode has grown by a block
-  EXPECT_EQ(cpu_free(), kCpuBlocks - 4);
+TEST_F(BegunTest, RunsAsADecodeAndCountsAsIfOthersHadEnded) {
+  BooksInUse use({20, 20});
+  Add(1, 9, true, &use);
+  EXPECT_EQ(
+      use.books.state().running,
+      (std::vector<ScheduledSequence>{{.id = 1, .num_tokens = 9, .num_computed = 8, .final_tokens = 15}}));
+  EXPECT_TRUE(use.books.Validate(MainPlan({GpuDecode(1, 8)})).ok());
+  EXPECT_DOUBLE_EQ(use.books.state().mean_output_tokens, 6 + 4);
+  // A single token has nothing before it.
+  Add(2, 1, true, &use);
+  EXPECT_EQ(use.books.state().waiting.size(), 1U);
+  EXPECT_EQ(use.kv->held_blocks(2), 0);
 }
 
-TEST_F(RequestBooksTest, ThePreemptedWaitInFrontAndKeepTheirTokens) {
-  Add(1, 6);
-  Add(2, 3);
-  Prefill(1);
-  IterationPlan plan;
-  plan.preempted = {1};
-  plan.main.spans = {Chunk(2, 0, 3, true)};
-  Apply(plan);
-  EXPECT_EQ(gpu_free(), kGpuBlocks - 1);
-  Add(3, 3);
-  ASSERT_EQ(books_.state().waiting.size(), 2U);
-  const ScheduledSequence& first = *books_.state().waiting.begin();
-  EXPECT_EQ(first.id, 1U);
-  EXPECT_EQ(first.num_tokens, 7);
-  EXPECT_EQ(first.num_computed, 0);
-  EXPECT_EQ(books_.At(1).num_preemptions, 1);
-  EXPECT_EQ(books_.At(1).output_tokens, std::vector<int32_t>{7});
+TEST_F(BegunTest, DoesNotEnterACpuTierThatHasFailed) {
+  BooksInUse use({2, 20});
+  use.books.FailCpuTier();
+  Add(1, 9, true, &use);
+  EXPECT_EQ(use.books.state().waiting.size(), 1U);
+  use.books.ReleaseStalled();
+  Add(2, 9, true, &use);
+  EXPECT_EQ(use.kv->tier_of(2), Tier::kCpu);
 }
 
-TEST_F(RequestBooksTest, RefusesAPlanForOtherBooks) {
-  Add(1, 6);
-  IterationPlan plan;
-  plan.main.spans = {GpuDecode(1, 5)};
-  EXPECT_FALSE(books_.Validate(plan).ok());  // has nothing in the cache
-  plan.main.spans = {Chunk(2, 0, 6, true)};
-  EXPECT_FALSE(books_.Validate(plan).ok());  // is unknown
-  plan.main.spans = {Chunk(1, 0, 6, true)};
-  EXPECT_TRUE(books_.Validate(plan).ok());
-}
-
-TEST_F(RequestBooksTest, EndsByTheRequestsOwnLengthOrTheModels) {
-  books_.Add(MakeRequest(1, 10, /*max_tokens=*/5), true);
-  books_.Add(MakeRequest(2, 38, /*max_tokens=*/5), true);
-  EXPECT_FALSE(books_.EndsByLength(books_.At(1), 4));
-  EXPECT_TRUE(books_.EndsByLength(books_.At(1), 5));
-  EXPECT_FALSE(books_.EndsByLength(books_.At(2), 1));
-  EXPECT_TRUE(books_.EndsByLength(books_.At(2), 2));
-}
-
-TEST_F(RequestBooksTest, LearnsTheWorkFromThoseThatEnd) {
-  Add(1, 8);
-  EXPECT_EQ(books_.state().prompt_tokens_per_output, WorkShape::kUnknown);
-  books_.CountEnd(books_.At(1), 4);
-  EXPECT_DOUBLE_EQ(books_.state().prompt_tokens_per_output, 2);
-  EXPECT_DOUBLE_EQ(books_.state().mean_output_tokens, 4);
-  // Of a request that began amid its output the last tokens of the prompt are output.
-  auto begun = MakeRequest(2, 12);
-  begun->num_made_tokens = 4;
-  books_.Add(std::move(begun), true);
-  books_.CountEnd(books_.At(2), 0);
-  EXPECT_DOUBLE_EQ(books_.state().prompt_tokens_per_output, 2);
-}
-
-TEST_F(RequestBooksTest, WhoBeginsAmidItsOutputRunsWhereThereIsRoom) {
-  const auto add_begun = [&](RequestId id, int64_t num_tokens, bool uses_cpu_tier) {
-    auto request = MakeRequest(id, num_tokens);
-    request->begun = true;
-    books_.Add(std::move(request), uses_cpu_tier);
-  };
-  add_begun(1, 20, true);  // 5 of 8 blocks
-  EXPECT_EQ(kv_->tier_of(1), Tier::kGpu);
-  EXPECT_EQ(books_.At(1).num_computed_tokens, 19);
-  EXPECT_TRUE(books_.state().running[0].decoding());
-  // Three are free, one is for the first to grow.
-  add_begun(2, 12, false);
-  EXPECT_EQ(kv_->tier_of(2), std::nullopt);
-  EXPECT_EQ(books_.state().waiting.size(), 1U);
-  add_begun(3, 12, true);
-  EXPECT_EQ(kv_->tier_of(3), Tier::kCpu);
-  // Of the cpu tier a hundredth stays free, one block at least: 3 of 6 are left.
-  add_begun(4, 12, true);
-  EXPECT_EQ(kv_->tier_of(4), std::nullopt);
-  add_begun(5, 8, true);
-  EXPECT_EQ(kv_->tier_of(5), Tier::kGpu);
-  // Nothing could be computed of one token.
-  add_begun(6, 1, true);
-  EXPECT_EQ(kv_->tier_of(6), std::nullopt);
-}
-
-TEST_F(RequestBooksTest, CohortsGoTheirWay) {
-  for (const RequestId id : {1, 2}) {
-    Add(id, 4);
-    Prefill(id, Tier::kCpu);
+// What the validator is told of the books; its rules have tests of their own.
+class ValidateTest : public ::testing::Test {
+ protected:
+  ValidateTest() {
+    use_.AddDecoding(1, 8);
+    use_.AddDecoding(2, 8, Tier::kCpu);
+    use_.AddDecoding(3, 8, Tier::kCpu);
+    use_.AddDecoding(6, 8, Tier::kCpu);
+    auto asks_echo = MakeRequest(4, 40);
+    asks_echo->sampling.num_prompt_top_logprobs = 0;
+    asks_echo->num_reported_prompt_logprobs = 2;
+    use_.books.Add(std::move(asks_echo), true);
+    use_.books.MoveCohort(Enter(5, CpuDecodes({{3, 8}})), 1);
   }
-  CohortStep step = {.cohort = 3,
-                     .rows = CpuDecodes({{1, 4}}),
-                     .cursor = kEntry,
-                     .visits = {{kEntry, kEntry}},
-                     .rides = true};
-  IterationPlan plan;
-  plan.main.spans = {CpuDecode(2, 4)};
-  plan.cohorts = {step};
-  Apply(plan);
-  EXPECT_EQ(cpu_free(), kCpuBlocks - 4);  // both have grown
-  books_.MoveCohort(step, 0);
-  EXPECT_EQ(books_.CohortOf(1), 3U);
-  EXPECT_EQ(books_.CohortOf(2), std::nullopt);
-  ASSERT_EQ(books_.state().cohorts.size(), 1U);
-  EXPECT_EQ(books_.state().cohorts[0].cursor, 0);
-  // Its token is done.
-  step.cursor = 0;
-  books_.MoveCohort(step, kEntry);
-  EXPECT_TRUE(books_.state().cohorts.empty());
-  step.cursor = kEntry;
-  books_.MoveCohort(step, 0);
-  books_.DropCohort(4);
-  EXPECT_EQ(books_.state().cohorts.size(), 1U);
-  books_.DropCohort(3);
-  EXPECT_EQ(books_.CohortOf(1), std::nullopt);
+  std::string ErrorOf(const IterationPlan& plan) const {
+    const Status status = use_.books.Validate(plan);
+    return status.ok() ? "" : status.error().message;
+  }
+  BooksInUse use_{{20, 20}};
+};
+
+TEST_F(ValidateTest, ARightPlanPasses) {
+  IterationPlan plan = MainPlan({RowSpan::Chunk(4, 0, 8, 2, Tier::kGpu), GpuDecode(1, 8)});
+  plan.cohorts = {
+      Enter(6, CpuDecodes({{2, 8}})),
+      {.cohort = 5, .rows = CpuDecodes({{3, 8}}), .cursor = 1, .visits = {{1, 1}}, .rides = true}};
+  EXPECT_EQ(ErrorOf(plan), "");
 }
 
-// CPU attention that hangs may still write to the blocks of those that it was to serve.
-TEST_F(RequestBooksTest, BlocksOfAFailedCpuTierStayTakenUntilItIsBack) {
-  Add(1, 4);
-  Add(2, 4);
-  Prefill(1, Tier::kCpu);
-  Prefill(2);
-  books_.MoveCohort({.cohort = 1, .rows = CpuDecodes({{1, 4}}), .visits = {{kEntry, kEntry}}}, 0);
-  books_.FailCpuTier();
-  EXPECT_FALSE(books_.state().cpu_tier_usable);
-  EXPECT_TRUE(books_.state().cohorts.empty());
-  books_.Forget(1);
-  books_.Forget(2);
-  EXPECT_TRUE(books_.any_stalled());
-  EXPECT_FALSE(books_.contains(1));
-  EXPECT_EQ(cpu_free(), kCpuBlocks - 1);
-  EXPECT_EQ(gpu_free(), kGpuBlocks);
-  books_.ReleaseStalled();
-  EXPECT_TRUE(books_.state().cpu_tier_usable);
-  EXPECT_FALSE(books_.any_stalled());
-  ExpectNothingHeld();
+TEST_F(ValidateTest, TheBooksContradictAWrongPlan) {
+  const auto expect = [this](const IterationPlan& plan, const std::string& part) {
+    EXPECT_NE(ErrorOf(plan).find(part), std::string::npos) << "\"" << ErrorOf(plan) << "\", not " << part;
+  };
+  expect(MainPlan({GpuDecode(9, 8)}), "sequence 9 is unknown");
+  expect(MainPlan({GpuDecode(1, 7)}), "8 tokens are computed");
+  expect(MainPlan({RowSpan::Chunk(1, 8, 2, 8, Tier::kGpu)}), "it has 9 tokens");
+  expect(MainPlan({GpuDecode(2, 8)}), "its blocks are in the cpu tier");
+  expect(MainPlan({Chunk(4, 0, 8, false)}), "those from 2 are wanted");
+  expect(MainPlan({RowSpan::Chunk(4, 0, 33, 2, Tier::kGpu)}), "33 rows, at most 32");
+  expect(MainPlan({CpuDecode(3, 8)}), "is in flight with cohort 5");
+  IterationPlan plan = MainPlan({GpuDecode(1, 8)});
+  plan.preempted = {4};
+  expect(plan, "holds no blocks");
+  plan.preempted.clear();
+  plan.cohorts = {Enter(6, CpuDecodes({{2, 8}, {6, 8}}))};
+  expect(plan, "2 rows ride at boundary -1, at most 1");
+  CohortStep waited = Enter(6, CpuDecodes({{2, 8}}));
+  waited.rides = false;
+  waited.visits = {{-1, -1}, {0, 0}, {1, 1}, {3, 2}};
+  plan.cohorts = {waited};
+  expect(plan, "boundary 3 is out of order or range");  // there are 3 layers
 }
 
 }  // namespace

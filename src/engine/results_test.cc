@@ -2,160 +2,253 @@
 
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "engine/requests_testing.h"
+#include "engine/inbox.h"
+#include "engine/request_books_testing.h"
 #include "plan/plan_testing.h"
 
 namespace tandem {
 namespace {
 
+using testing::BooksInUse;
 using testing::Chunk;
-using testing::MakeBooks;
+using testing::MainPlan;
 using testing::MakeRequest;
 
 constexpr int32_t kEos = 2;
+constexpr int32_t kStop = 3;
 
 class ResultsTest : public ::testing::Test {
  protected:
-  // A running request whose prompt of 4 tokens is about to be prefilled, in `tier`.
-  void Run(RequestId id, Tier tier = Tier::kGpu, int64_t max_tokens = 3, int64_t min_tokens = 0) {
-    auto request = MakeRequest(id, 4, max_tokens);
-    request->sampling.min_tokens = min_tokens;
-    request->end_tokens = {kEos, 50};
+  // The prompt of a request of the inbox is computed, no token is drawn.
+  Request& Prefill(std::unique_ptr<Request> request, Tier tier = Tier::kGpu) {
+    inbox_.Submit(std::make_unique<Request>()).value();
     request->callback = [this](RequestOutput output) {
-      // The blocks of who ends are free before the client hears of it.
-      if (output.finish_reason != FinishReason::kNone) {
-        EXPECT_FALSE(books_.contains(output.id));
-        EXPECT_EQ(kv_->held_blocks(output.id), 0);
-      }
-      heard_.push_back(std::move(output));
+      outputs_.push_back(std::move(output));
+      if (on_output_) on_output_(outputs_.back());
     };
-    books_.Add(std::move(request), true);
-    IterationPlan plan;
-    plan.main.spans = {Chunk(id, 0, 4, true, tier)};
-    int64_t num_swapped = 0;
-    books_.Apply(plan, &num_swapped);
+    return use_.AddRunning(std::move(request), tier);
   }
-  void Take(RequestId id, const std::vector<int32_t>& tokens) {
-    SequenceResult result{.sequence = id, .num_computed = books_.At(id).num_tokens()};
-    for (const int32_t token : tokens) result.tokens.push_back({.token = token});
+  // Tokens of a decode, or several at once as those of a draft.
+  void TakeTokens(RequestId id, const std::vector<int32_t>& tokens) {
+    SequenceResult result{.sequence = id, .num_computed = use_.books.At(id).num_tokens()};
+    for (const int32_t token : tokens) result.tokens.push_back({.token = token, .logprob = -0.5F});
     results_.Take(std::move(result));
   }
-  EngineStats& stats() { return counters_.stats(); }
+  const EngineStats& stats() { return counters_.stats(); }
 
-  std::unique_ptr<KvBooks> kv_ = MakeBooks(8, 8);
-  RequestBooks books_{testing::TestLimits(), /*max_model_len=*/40, kv_.get()};
-  EngineCounters counters_{kv_.get(), &books_.state(), nullptr, 0};
-  Results results_{&books_, kv_.get(), &counters_, [this](RequestId id) { books_.Forget(id); }};
-  std::vector<RequestOutput> heard_;
+  BooksInUse use_{{40, 40}};
+  Inbox inbox_{100, 1};
+  EngineCounters counters_{use_.kv.get(), &use_.books.state(), nullptr, 0};
+  // As the loop does.
+  Results results_{&use_.books, use_.kv.get(), &counters_, [this](RequestId id) {
+                     use_.books.Forget(id);
+                     inbox_.EndRequest([this](EngineStats* all) { counters_.UpdateGauges(all); },
+                                       [this]() -> const EngineStats& { return counters_.Snapshot(); });
+                   }};
+  std::vector<RequestOutput> outputs_;
+  std::function<void(const RequestOutput&)> on_output_;
 };
 
-TEST_F(ResultsTest, TokensAreDeliveredInOrderAndNotBefore) {
-  Run(1);
-  Run(2, Tier::kCpu);
-  Take(2, {11});
-  Take(1, {12});
-  EXPECT_TRUE(heard_.empty());
+TEST_F(ResultsTest, BooksAtOnceOutputInOrderWhenDelivered) {
+  Request& first = Prefill(MakeRequest(1, 8));
+  Prefill(MakeRequest(2, 8), Tier::kCpu);
+  TakeTokens(2, {20});
+  TakeTokens(1, {10, 11});
+  EXPECT_EQ(first.output_tokens, (std::vector<int32_t>{10, 11}));
+  EXPECT_EQ(use_.books.state().running[0].num_tokens, 10);
+  EXPECT_TRUE(outputs_.empty());
   results_.Deliver();
-  ASSERT_EQ(heard_.size(), 2U);
-  EXPECT_EQ(heard_[0].id, 2U);
-  EXPECT_EQ(heard_[0].tokens[0].token, 11);
-  EXPECT_TRUE(heard_[0].cpu_tier);
-  EXPECT_EQ(heard_[0].finish_reason, FinishReason::kNone);
-  EXPECT_EQ(heard_[1].id, 1U);
-  EXPECT_FALSE(heard_[1].cpu_tier);
-  EXPECT_EQ(books_.At(1).output_tokens, std::vector<int32_t>{12});
-  EXPECT_EQ(stats().prompt_tokens, 8U);
-  EXPECT_EQ(stats().generation_tokens, 2U);
+  results_.Deliver();  // once is enough
+  ASSERT_EQ(outputs_.size(), 2U);
+  EXPECT_EQ(outputs_[0].id, 2U);
+  EXPECT_TRUE(outputs_[0].cpu_tier);
+  EXPECT_EQ(outputs_[1].id, 1U);
+  EXPECT_FALSE(outputs_[1].cpu_tier);
+  ASSERT_EQ(outputs_[1].tokens.size(), 2U);
+  EXPECT_EQ(outputs_[1].tokens[1].token, 11);
+  EXPECT_EQ(outputs_[1].tokens[1].logprob, -0.5F);
+  EXPECT_EQ(outputs_[1].finish_reason, FinishReason::kNone);
+  EXPECT_EQ(stats().generation_tokens, 3U);
   EXPECT_EQ(stats().cpu_tier_tokens, 1U);
-  results_.Deliver();
-  EXPECT_EQ(heard_.size(), 2U);
 }
 
-TEST_F(ResultsTest, AnEndTokenStopsUnlessItIsTooSoon) {
-  Run(1, Tier::kGpu, 10);
-  Run(2, Tier::kGpu, 10, /*min_tokens=*/2);
-  Take(1, {50});
-  for (const int32_t token : {kEos, 9, kEos}) {
-    Take(2, {token});
-    results_.Deliver();
-  }
-  ASSERT_EQ(heard_.size(), 4U);
-  EXPECT_EQ(heard_[0].finish_reason, FinishReason::kStop);
-  EXPECT_EQ(heard_[0].stop_token_id, 50);
-  EXPECT_EQ(heard_[1].finish_reason, FinishReason::kNone);
-  EXPECT_EQ(heard_[2].finish_reason, FinishReason::kNone);
-  EXPECT_EQ(heard_[3].finish_reason, FinishReason::kStop);
-  EXPECT_EQ(heard_[3].stop_token_id, kEos);
-  EXPECT_TRUE(books_.empty());
+TEST_F(ResultsTest, AChunkIsHeardOfOnlyIfItsLogprobsAreAsked) {
+  auto request = MakeRequest(1, 20);
+  request->sampling.num_prompt_top_logprobs = 0;
+  Request& echo = Prefill(std::move(request));
+  results_.Take({.sequence = 1, .num_computed = 8});
+  results_.Deliver();
+  EXPECT_TRUE(outputs_.empty());
+  results_.Take({.sequence = 1, .num_computed = 12, .prompt_logprobs = {{.token = 101}, {.token = 102}}});
+  EXPECT_EQ(echo.num_reported_prompt_logprobs, 2);
+  EXPECT_EQ(use_.books.state().running[0].echo_from, 2);
+  results_.Deliver();
+  ASSERT_EQ(outputs_.size(), 1U);
+  ASSERT_EQ(outputs_[0].prompt_logprobs.size(), 2U);
+  EXPECT_EQ(outputs_[0].prompt_logprobs[1].token, 102);
+  EXPECT_TRUE(outputs_[0].tokens.empty());
 }
 
-TEST_F(ResultsTest, LengthEndsAndIsLearnedFrom) {
-  Run(1, Tier::kGpu, 2);
-  Take(1, {9});
-  results_.Deliver();
-  EXPECT_DOUBLE_EQ(books_.state().mean_output_tokens, 0);
-  Take(1, {9});
-  EXPECT_DOUBLE_EQ(books_.state().mean_output_tokens, 2);
-  results_.Deliver();
-  EXPECT_EQ(heard_.back().finish_reason, FinishReason::kLength);
-  EXPECT_EQ(heard_.back().stop_token_id, -1);
+TEST_F(ResultsTest, PromptTokensCountOnce) {
+  use_.books.Add(MakeRequest(1, 20), true);
+  use_.Apply(MainPlan({Chunk(1, 0, 8, false)}));
+  results_.Take({.sequence = 1, .num_computed = 8});
+  EXPECT_EQ(stats().prompt_tokens, 8U);
+  results_.Take({.sequence = 1, .num_computed = 20, .tokens = {{.token = 9}}});
+  EXPECT_EQ(stats().prompt_tokens, 20U);
+  for (int i = 0; i < 2; ++i) TakeTokens(1, {9});
+  EXPECT_EQ(stats().prompt_tokens, 20U);
+  IterationPlan preempts;
+  preempts.preempted = {1};
+  use_.Apply(preempts);
+  use_.Apply(MainPlan({Chunk(1, 0, 23, true)}));
+  TakeTokens(1, {9});
+  EXPECT_EQ(stats().prompt_tokens, 20U);
 }
 
-// Several tokens at once, as of an accepted draft: what comes behind the end is nobody's.
-TEST_F(ResultsTest, NothingComesBehindAnEnd) {
-  Run(1, Tier::kGpu, 10);
-  Take(1, {9, kEos, 8});
+struct EndCase {
+  std::string name;
+  std::vector<int32_t> tokens;
+  int64_t min_tokens = 0;
+  int64_t max_tokens = 16;
+  int64_t prompt_len = 8;
+  FinishReason reason = FinishReason::kNone;
+  int32_t stop_token_id = -1;
+  size_t num_taken = 0;
+};
+
+class EndTest : public ResultsTest, public ::testing::WithParamInterface<EndCase> {};
+
+TEST_P(EndTest, HasItsReason) {
+  const EndCase& end = GetParam();
+  auto request = MakeRequest(1, end.prompt_len, end.max_tokens);
+  request->end_tokens = {kStop, kEos};
+  request->sampling.min_tokens = end.min_tokens;
+  Prefill(std::move(request));
+  TakeTokens(1, end.tokens);
   results_.Deliver();
-  ASSERT_EQ(heard_.size(), 1U);
-  ASSERT_EQ(heard_[0].tokens.size(), 2U);
-  EXPECT_EQ(heard_[0].tokens[1].token, kEos);
-  EXPECT_EQ(stats().generation_tokens, 2U);
+  ASSERT_EQ(outputs_.size(), 1U);
+  EXPECT_EQ(outputs_[0].finish_reason, end.reason);
+  EXPECT_EQ(outputs_[0].stop_token_id, end.stop_token_id);
+  EXPECT_EQ(outputs_[0].tokens.size(), end.num_taken);
+  EXPECT_EQ(stats().generation_tokens, end.num_taken);
+  const bool ends = end.reason != FinishReason::kNone;
+  EXPECT_EQ(use_.books.contains(1), !ends);
+  EXPECT_EQ(use_.AllFree(), ends);
+  // What the work is like is learned from those that end by themselves.
+  EXPECT_EQ(use_.books.state().mean_output_tokens, ends ? static_cast<double>(end.num_taken) : 0);
 }
 
-TEST_F(ResultsTest, AChunkWithNothingToSayIsNotDelivered) {
-  Run(1);
-  results_.Take({.sequence = 1, .num_computed = 2});
+INSTANTIATE_TEST_SUITE_P(
+    Results, EndTest,
+    ::testing::Values(EndCase{.name = "none", .tokens = {9}, .num_taken = 1},
+                      EndCase{.name = "eos",
+                              .tokens = {9, kEos},
+                              .reason = FinishReason::kStop,
+                              .stop_token_id = kEos,
+                              .num_taken = 2},
+                      EndCase{.name = "stop_token_amid_a_draft",
+                              .tokens = {9, kStop, 9, kEos},
+                              .reason = FinishReason::kStop,
+                              .stop_token_id = kStop,
+                              .num_taken = 2},
+                      // A penalty may leave nothing else to draw.
+                      EndCase{.name = "eos_too_early", .tokens = {9, kEos}, .min_tokens = 2, .num_taken = 2},
+                      EndCase{.name = "eos_late_enough",
+                              .tokens = {kEos, kEos, kEos, 9},
+                              .min_tokens = 2,
+                              .reason = FinishReason::kStop,
+                              .stop_token_id = kEos,
+                              .num_taken = 3},
+                      EndCase{.name = "max_tokens_amid_a_draft",
+                              .tokens = {9, 9, 9},
+                              .max_tokens = 2,
+                              .reason = FinishReason::kLength,
+                              .num_taken = 2},
+                      EndCase{.name = "eos_at_max_tokens",
+                              .tokens = {9, kEos},
+                              .max_tokens = 2,
+                              .reason = FinishReason::kStop,
+                              .stop_token_id = kEos,
+                              .num_taken = 2},
+                      EndCase{.name = "context_is_full",
+                              .tokens = {9, 9, 9, 9, 9},
+                              .prompt_len = 60,
+                              .reason = FinishReason::kLength,
+                              .num_taken = 4}),
+    [](const auto& each) { return each.param.name; });
+
+// Two end in one iteration, one goes on between them.
+TEST_F(ResultsTest, EndsAreDeliveredAmongTheOthersAndBehindTheirBlocks) {
+  for (RequestId id = 1; id <= 3; ++id) Prefill(MakeRequest(id, 8, id == 2 ? 5 : 1));
+  bool was_free = true;
+  on_output_ = [&](const RequestOutput& output) {
+    if (output.finish_reason == FinishReason::kNone) return;
+    was_free = was_free && !use_.books.contains(output.id) && use_.kv->held_blocks(output.id) == 0;
+  };
+  for (RequestId id = 1; id <= 3; ++id) TakeTokens(id, {9});
+  EXPECT_EQ(inbox_.Stats().num_running, 1);  // published before the outputs are
   results_.Deliver();
-  EXPECT_TRUE(heard_.empty());
-  EXPECT_EQ(stats().prompt_tokens, 2U);
-  SequenceResult echo{.sequence = 1, .num_computed = 3};
-  echo.prompt_logprobs.resize(2);
-  results_.Take(std::move(echo));
-  results_.Deliver();
-  ASSERT_EQ(heard_.size(), 1U);
-  EXPECT_EQ(heard_[0].prompt_logprobs.size(), 2U);
-  EXPECT_EQ(books_.At(1).num_reported_prompt_logprobs, 2);
+  ASSERT_EQ(outputs_.size(), 3U);
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(outputs_[i].id, i + 1);
+  EXPECT_EQ(outputs_[1].finish_reason, FinishReason::kNone);
+  EXPECT_EQ(outputs_[2].finish_reason, FinishReason::kLength);
+  EXPECT_TRUE(was_free);
 }
 
-TEST_F(ResultsTest, WorkRepeatedAfterAPreemptionIsNotCountedAgain) {
-  Run(1);
-  Take(1, {9});
-  IterationPlan plan;
-  plan.preempted = {1};
-  int64_t num_swapped = 0;
-  books_.Apply(plan, &num_swapped);
-  plan = {};
-  plan.main.spans = {Chunk(1, 0, 5, true)};
-  books_.Apply(plan, &num_swapped);
-  Take(1, {9});
-  EXPECT_EQ(stats().prompt_tokens, 4U);
-  EXPECT_EQ(stats().generation_tokens, 2U);
+TEST_F(ResultsTest, EndSaysWhyAtOnce) {
+  Prefill(MakeRequest(1, 8));
+  Prefill(MakeRequest(2, 8), Tier::kCpu);
+  bool was_free = false;
+  on_output_ = [&](const RequestOutput& output) { was_free = use_.kv->held_blocks(output.id) == 0; };
+  results_.End(1, FinishReason::kError, MakeError(ErrorCode::kUnavailable, "no answer"));
+  ASSERT_EQ(outputs_.size(), 1U);
+  EXPECT_EQ(outputs_[0].id, 1U);
+  EXPECT_EQ(outputs_[0].finish_reason, FinishReason::kError);
+  ASSERT_TRUE(outputs_[0].error.has_value());
+  EXPECT_EQ(outputs_[0].error->message, "no answer");
+  EXPECT_TRUE(was_free);
+  results_.End(2, FinishReason::kCancelled, std::nullopt);
+  EXPECT_EQ(outputs_[1].finish_reason, FinishReason::kCancelled);
+  EXPECT_FALSE(outputs_[1].error.has_value());
+  EXPECT_TRUE(use_.AllFree());
+  EXPECT_EQ(use_.books.state().mean_output_tokens, 0);  // says nothing of the work
+  results_.Deliver();
+  EXPECT_EQ(outputs_.size(), 2U);
 }
 
-TEST_F(ResultsTest, AnEndFromOutsideComesAtOnceWithItsReason) {
-  Run(1);
-  Run(2);
-  results_.End(1, FinishReason::kCancelled, std::nullopt);
-  results_.End(2, FinishReason::kError, Error{.code = ErrorCode::kUnavailable, .message = "a stall"});
-  ASSERT_EQ(heard_.size(), 2U);
-  EXPECT_EQ(heard_[0].finish_reason, FinishReason::kCancelled);
-  EXPECT_FALSE(heard_[0].error.has_value());
-  EXPECT_EQ(heard_[1].error->message, "a stall");
-  EXPECT_EQ(kv_->free_blocks(Tier::kGpu), 8);
+TEST_F(ResultsTest, CallbacksSubmitAndCancelThroughTheInbox) {
+  Prefill(MakeRequest(1, 8, 1));
+  Prefill(MakeRequest(2, 8));
+  Inbox::News news;
+  inbox_.Take(true, false, &news);
+  on_output_ = [this](const RequestOutput& output) {
+    EXPECT_TRUE(inbox_.Submit(MakeRequest(0, 4)).ok());
+    inbox_.Cancel(output.id);
+    inbox_.Cancel(2);
+  };
+  TakeTokens(1, {9});
+  TakeTokens(2, {9});
+  results_.Deliver();
+  EXPECT_EQ(outputs_.size(), 2U);
+  EXPECT_TRUE(use_.books.contains(2));
+  EXPECT_TRUE(use_.books.state().waiting.empty());
+  inbox_.Take(true, false, &news);
+  EXPECT_EQ(news.arrived.size(), 2U);
+  EXPECT_EQ(news.cancelled, (std::vector<RequestId>{1, 2, 2, 2}));
+  // Also from the last call of a request, where the end itself is published through the inbox.
+  results_.End(2, FinishReason::kCancelled, std::nullopt);
+  inbox_.Take(true, false, &news);
+  EXPECT_EQ(news.arrived.size(), 1U);
 }
 
 }  // namespace
