@@ -76,17 +76,16 @@ TEST_F(CpuFillingTest, RowsThatAreTooLongArePassedOver) {
   EXPECT_EQ(Hidden(rows, {.max_rows = 100, .max_cohort_rows = 64, .max_skips = 2}), ".cc.c");
 }
 
-// A row of 500 tokens: 100 + 500 us in the main sub-batch, 500 + 110 us in the cohort. With T_l at 300 us the
-// cohort is better: 500 + 310 against 300 + 500 us, no: behind T_ga0 of 400 us.
+// A row of 500 tokens takes 100 + 500 us in the main sub-batch, 500 + 110 us in the cohort. Beside 290 prompt
+// tokens it is 300 + 500 us and 500 + 110 us.
 TEST_F(CpuFillingTest, TheOldestMayBeForcedWhereItShowsLess) {
   const CpuRows rows = Rows({500, 10});
   const FillLimits limits = {.max_rows = 100, .max_cohort_rows = 64, .force_oldest = true};
   const IterationLoad without = load;
   EXPECT_EQ(Hidden(rows, limits).front(), 'm');
   load = without;
-  load.gpu_kv_tokens = 4000;
-  costs.linear_us = 300;
-  EXPECT_EQ(Hidden(rows, limits).front(), 'm');
+  load.prefill_tokens = 290;
+  EXPECT_EQ(Hidden(rows, limits).front(), 'c');
 }
 
 // A cut at 10 hides both: 100 + 110 us.

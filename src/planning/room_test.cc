@@ -72,7 +72,11 @@ TEST(RoomTest, AnOverloadComesBackDownToWhatTheCpuTierMayHold) {
   Room room = MakeRoomFor(machine, target);
   EXPECT_THAT(room.books.moves(), ElementsAre(Move{1, Tier::kGpu}, Move{2, Tier::kGpu}));
   EXPECT_FALSE(room.cpu_tier_overloaded);
-  // No room for anybody now, but for the first once the tier is empty; none for those amid a token.
+  machine.capacity.total = {0, 100};
+  room = MakeRoomFor(machine, target);
+  EXPECT_TRUE(room.cpu_tier_overloaded);
+  EXPECT_FALSE(room.overload_can_leave);
+  // There is no room now, but there may be; not for those that are amid a token.
   machine.capacity.total = {5, 100};
   machine.Begin(Tier::kGpu, 50, 10);
   room = MakeRoomFor(machine, target);

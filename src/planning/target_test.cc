@@ -43,8 +43,8 @@ TEST_F(TargetTest, IsWhereTheWorkTendsToWithWhatTheTiersHold) {
   EXPECT_EQ(Find().point.cpu_rows, 1);     // X(1) to X(5) are the same
 }
 
-// Contexts of 20 tokens: 5 rows fill the gpu tier. 5 + 5 of the cpu tier hide, 15 / 420; another lengthens T_ca0
-// by 10 us, 16 / 440.
+// Contexts of 20 tokens: 5 rows fill the gpu tier. Of the cpu tier 5 + 5 hide, X = 15 / 420, one more makes
+// it 16 / 440.
 TEST_F(TargetTest, ContextsAreThoseToComeIfTheyAreKnown) {
   machine.Wait(10, 40);
   machine.state.mean_context = 20;
