@@ -1,0 +1,140 @@
+#include "planning/admission.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plan/plan_testing.h"
+#include "planning/planning_testing.h"
+
+namespace tandem {
+namespace {
+
+using testing::Chunk;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using testing::SmallMachine;
+using testing::Stages;
+
+constexpr Target kOfFour = {.point = {.cpu_rows = 4, .prefilled_token_us = 2, .decoded_token_us = 10},
+                            .max_cpu_sequences = 8};
+
+std::vector<RowSpan> Admitted(const SmallMachine& machine, const Target& target = kOfFour) {
+  const PrefillQueue prompts = Stages(machine, target).admission.prompts;
+  return prompts.Chunks(prompts.num_tokens());
+}
+
+TEST(AdmissionTest, TheCpuTierIsFilledUpToTheTarget) {
+  SmallMachine machine;
+  machine.capacity.total = {2, 100};
+  machine.Decode(Tier::kGpu, 20);
+  machine.Decode(Tier::kCpu, 10, 6);
+  machine.Wait(20, 4);
+  EXPECT_THAT(Admitted(machine),
+              ElementsAre(Chunk(8, 0, 20, true, Tier::kCpu), Chunk(9, 0, 20, true, Tier::kCpu)));
+}
+
+// An overloading decode needs five blocks and five to spare, a prompt one of the nine that are free.
+TEST(AdmissionTest, RoomInTheGpuTierGoesToThoseThatOverloadTheCpuTier) {
+  SmallMachine machine;
+  machine.capacity.total = {10, 100};
+  machine.Decode(Tier::kGpu, 10);
+  machine.Decode(Tier::kCpu, 50, 6);
+  machine.Wait(10);
+  Target target = kOfFour;
+  target.max_cpu_sequences = 4;
+  EXPECT_THAT(Admitted(machine, target), IsEmpty());
+  machine.PutInFlight(0, 0, {2, 3, 4, 5, 6, 7});
+  EXPECT_THAT(Admitted(machine, target), ElementsAre(Chunk(8, 0, 10, true))) << "none of them can leave";
+}
+
+TEST(AdmissionTest, CpuDecodesKeepSomeRowsOfTheIteration) {
+  SmallMachine machine;
+  machine.state.limits.max_num_batched_tokens = 22;
+  machine.Decode(Tier::kGpu, 10, 2);
+  machine.Decode(Tier::kCpu, 10, 8);
+  machine.Wait(100);
+  EXPECT_THAT(Admitted(machine), ElementsAre(Chunk(11, 0, 12, false)));
+  machine.Decode(Tier::kCpu, 10, 7);
+  Target target = kOfFour;
+  target.max_cpu_sequences = 20;
+  EXPECT_THAT(Admitted(machine, target), ElementsAre(Chunk(11, 0, 10, false))) << "half of 20 at most";
+}
+
+TEST(AdmissionTest, WhoOffloadsAllKeepsAllRowsAndFillsTheCpuTier) {
+  SmallMachine machine;
+  machine.aims.cut = CpuRowsCut::kOneBatch;
+  machine.state.limits.max_num_batched_tokens = 20;
+  machine.Decode(Tier::kCpu, 10, 15);
+  machine.Wait(100);
+  EXPECT_THAT(Admitted(machine), ElementsAre(Chunk(16, 0, 5, false, Tier::kCpu)));
+}
+
+// Of nine decodes five are too many: 0, not 1 of the target's four and one is left.
+TEST(AdmissionTest, PromptTokensAreWorthLessBeyondTheTargetAndDecodedOnesMore) {
+  SmallMachine machine;
+  machine.capacity.total = {1, 200};
+  machine.state.prompt_tokens_per_output = 3;
+  machine.Wait(2000);
+  const auto worth = [&](int64_t num_decodes) {
+    SmallMachine with = machine;
+    with.Decode(Tier::kCpu, 10, num_decodes);
+    const Admission admission = Stages(with, kOfFour).admission;
+    EXPECT_DOUBLE_EQ(admission.decoded_token_us + 3 * admission.prefilled_token_us, 10 + 3 * 2);
+    return admission.prefilled_token_us;
+  };
+  EXPECT_DOUBLE_EQ(worth(0), 2);
+  EXPECT_DOUBLE_EQ(worth(4), 2);
+  EXPECT_DOUBLE_EQ(worth(6), 2 * 0.6);
+  EXPECT_DOUBLE_EQ(worth(9), 2 * 0.25) << "a quarter at least";
+}
+
+TEST(AdmissionTest, AsMuchPrefillIsWantedAsTheDecodesUseUpAndTheTiersLack) {
+  SmallMachine machine;
+  machine.capacity.total = {20, 100};
+  machine.state.prompt_tokens_per_output = 2;
+  machine.Decode(Tier::kGpu, 10, 20);
+  const auto wanted = [&](const Target& target) {
+    return Stages(machine, target).admission.wanted_prefill_tokens;
+  };
+  Target target = kOfFour;
+  target.point.cpu_rows = 0;
+  EXPECT_DOUBLE_EQ(wanted(target), 2 * 20);
+  // Four prompts of 64 tokens for the cpu tier, over 128 iterations, or 2048.
+  machine.Wait(64);
+  EXPECT_DOUBLE_EQ(wanted(kOfFour), 2 * 20 + 2);
+  machine.state.limits.max_rider_rows = 64;
+  target = kOfFour;
+  target.rides = true;
+  EXPECT_DOUBLE_EQ(wanted(target), 2 * 20 + 0.125);
+  // At most half of what decodes use up, or 32 tokens.
+  target = kOfFour;
+  target.point.cpu_rows = 100;
+  EXPECT_DOUBLE_EQ(wanted(target), 2 * 20 + 32);
+  // A prompt of 40 tokens for the gpu tier, which holds 25 of them: over 10 * 5 iterations.
+  machine.state.waiting = {{.id = 90, .num_tokens = 40}};
+  machine.capacity.total = {100, 100};
+  target.point.cpu_rows = 0;
+  EXPECT_DOUBLE_EQ(wanted(target), 2 * 20 + 40 / 50.0);
+  machine.state.prompt_tokens_per_output = 16;  // prompts keep the GPU busy
+  EXPECT_DOUBLE_EQ(wanted(target), 16 * 20 + 40 / 10.0);
+}
+
+TEST(AdmissionTest, WithoutDecodesAllIsWantedAtOnce) {
+  SmallMachine machine;
+  machine.Wait(30, 4);
+  EXPECT_DOUBLE_EQ(Stages(machine, kOfFour).admission.wanted_prefill_tokens, 120);
+}
+
+// A row that rides makes one visit of three.
+TEST(AdmissionTest, RidersUseUpTheirShareOfTheirTokensPrompts) {
+  SmallMachine machine;
+  machine.capacity.total = {1, 100};
+  machine.Decode(Tier::kCpu, 10, 6);
+  machine.PutInFlight(0, 0, {1, 2, 3, 4, 5, 6});
+  Target target = kOfFour;
+  target.point.cpu_rows = 6;
+  EXPECT_DOUBLE_EQ(Stages(machine, target).admission.wanted_prefill_tokens, 2);
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,131 @@
+// What plans are made from, in few words, on a machine whose times can be added up by hand; for tests.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <map>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "kv/capacity_view.h"
+#include "perf/analytic_costs.h"
+#include "planning/admission.h"
+#include "planning/planning_input.h"
+#include "planning/room.h"
+#include "planning/schedules.h"
+#include "planning/target.h"
+#include "planning/tier_books.h"
+
+namespace tandem::testing {
+
+class CountedBlocks : public CapacityView {
+ public:
+  int64_t block_size() const override { return 10; }
+  int64_t total_blocks(Tier tier) const override { return total[static_cast<size_t>(tier)]; }
+  int64_t free_blocks(Tier tier) const override {
+    int64_t free = total_blocks(tier);
+    for (const auto& [id, holding] : held) free -= holding.first == tier ? holding.second : 0;
+    return free;
+  }
+  int64_t held_blocks(SequenceId id) const override { return held.contains(id) ? held.at(id).second : 0; }
+  std::optional<Tier> tier_of(SequenceId id) const override {
+    return held.contains(id) ? std::optional(held.at(id).first) : std::nullopt;
+  }
+
+  std::array<int64_t, kNumTiers> total = {100, 100};
+  std::map<SequenceId, std::pair<Tier, int64_t>> held;
+};
+
+// Blocks of 10 tokens. Two layers, in each of which
+//
+//   T_l    100 us up to 100 rows, a row 1 us beyond
+//   T_ga   0.1 us a token that a gpu decode reads, prompts nothing
+//   T_ca   1 us a token that a cpu decode reads
+//
+// and nothing else takes time. So a cpu decode of 10 tokens takes 10 us.
+struct SmallMachine {
+  SmallMachine() {
+    costs.layers = 2;
+    costs.linear_us = 100;
+    costs.linear_token_us = 1;
+    costs.gpu_kv_ns = 100;
+    costs.cpu_kv_ns = 1000;
+    costs.tiles = {};
+    state.limits = {.max_num_seqs = 64,
+                    .max_num_batched_tokens = 200,
+                    .num_layers = 2,
+                    .max_transit_tokens = 400,
+                    .max_cohort_rows = 64};
+    state.prompt_tokens_per_output = 1;
+  }
+
+  // Ids are 1, 2, ... over all three. The last of the new ones.
+  SequenceId Decode(Tier tier, int64_t num_tokens, int64_t count = 1) {
+    for (; count > 0; --count) Run(tier, num_tokens, num_tokens - 1, num_tokens - 1);
+    return last_id;
+  }
+  // A prompt of which num_computed tokens are in the cache. It holds blocks for all.
+  SequenceId Begin(Tier tier, int64_t num_tokens, int64_t num_computed) {
+    Run(tier, num_tokens, num_computed, num_tokens);
+    return last_id;
+  }
+  SequenceId Wait(int64_t num_tokens, int64_t count = 1) {
+    for (; count > 0; --count) state.waiting.push_back({.id = ++last_id, .num_tokens = num_tokens});
+    return last_id;
+  }
+  // Decodes of the cpu tier that are amid a token.
+  void PutInFlight(CohortId cohort, int64_t cursor, std::initializer_list<SequenceId> ids) {
+    InFlightCohort& added = state.cohorts.emplace_back(InFlightCohort{.cohort = cohort, .cursor = cursor});
+    for (const SequenceId id : ids) {
+      added.rows.push_back(RowSpan::Decode(id, running(id).num_tokens - 1, Tier::kCpu));
+    }
+  }
+  ScheduledSequence& running(SequenceId id) {
+    return *std::find_if(state.running.begin(), state.running.end(),
+                         [id](const ScheduledSequence& each) { return each.id == id; });
+  }
+
+  PlanningInput input() const { return {aims, state, capacity, costs, tuning}; }
+  TierBooks books() const { return {state, capacity, tuning}; }
+
+  Aims aims = {.name = "tested"};
+  ScheduleState state;
+  CountedBlocks capacity;
+  AnalyticCosts costs;
+  PlannerTuning tuning;
+  SequenceId last_id = 0;
+
+ private:
+  void Run(Tier tier, int64_t num_tokens, int64_t num_computed, int64_t num_held) {
+    state.running.push_back({.id = ++last_id, .num_tokens = num_tokens, .num_computed = num_computed});
+    capacity.held[last_id] = {tier, capacity.BlocksFor(num_held)};
+  }
+};
+
+// What the stages before the schedules find. The machine outlives it.
+struct Stages {
+  Stages(const SmallMachine& machine, const Target& wanted)
+      : input(machine.input()),
+        target(wanted),
+        room(MakeRoom(input, target, machine.books())),
+        admission(Admit(input, target, &room)) {}
+
+  Findings findings() const { return {input, target, room, admission}; }
+
+  const PlanningInput input;
+  const Target target;
+  Room room;
+  const Admission admission;
+};
+
+inline std::vector<SequenceId> IdsOf(const std::vector<RowSpan>& rows) {
+  std::vector<SequenceId> ids;
+  for (const RowSpan& row : rows) ids.push_back(row.sequence);
+  return ids;
+}
+
+}  // namespace tandem::testing

@@ -1,0 +1,180 @@
+#include "planning/prefill_queue.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "plan/plan_testing.h"
+#include "planning/planning_testing.h"
+
+namespace tandem {
+namespace {
+
+using testing::Chunk;
+using ::testing::ElementsAre;
+using testing::IdsOf;
+using ::testing::IsEmpty;
+using testing::SmallMachine;
+
+class PrefillQueueTest : public ::testing::Test {
+ protected:
+  PrefillQueue Queue(int64_t max_rows = 1000) const { return Queue(machine.books(), max_rows); }
+  PrefillQueue Queue(TierBooks books, int64_t max_rows = 1000) const {
+    return {machine.state, machine.costs, rules, max_rows, &books};
+  }
+  std::vector<RowSpan> Chunks(int64_t max_rows = 1000) const { return Queue(max_rows).Chunks(max_rows); }
+
+  SmallMachine machine;
+  AdmissionRules rules = {.max_cpu_sequences = 10};
+};
+
+TEST_F(PrefillQueueTest, ThoseBegunGoFirstAndABudgetTakesAPrefix) {
+  machine.Wait(40);
+  machine.Wait(50);
+  machine.Begin(Tier::kGpu, 30, 10);
+  machine.Decode(Tier::kGpu, 10);
+  const PrefillQueue queue = Queue();
+  EXPECT_EQ(queue.num_tokens(), 110);
+  EXPECT_EQ(queue.num_begun_tokens(), 20);
+  EXPECT_EQ(queue.mean_prompt(), 40);
+  EXPECT_EQ(queue.num_gpu_prompts(), 3);
+  EXPECT_TRUE(queue.ends_prompts());
+  EXPECT_THAT(queue.Chunks(110),
+              ElementsAre(Chunk(3, 10, 20, true), Chunk(1, 0, 40, true), Chunk(2, 0, 50, true)));
+  EXPECT_THAT(queue.Chunks(30), ElementsAre(Chunk(3, 10, 20, true), Chunk(1, 0, 10, false)));
+  EXPECT_THAT(queue.Chunks(0), IsEmpty());
+  const PrefillQueue cut = Queue(25);
+  EXPECT_EQ(cut.num_tokens(), 25);
+  EXPECT_FALSE(cut.ends_prompts());
+  EXPECT_THAT(IdsOf(cut.Chunks(25)), ElementsAre(3, 1));
+}
+
+TEST_F(PrefillQueueTest, BlocksAreTakenForWholePrompts) {
+  machine.Wait(95);
+  TierBooks books = machine.books();
+  PrefillQueue(machine.state, machine.costs, rules, 20, &books);
+  EXPECT_EQ(books.free_blocks(Tier::kGpu), 90);
+  EXPECT_EQ(books.num_sequences(Tier::kGpu), 1);
+}
+
+// 20 blocks, of which a decode holds one: 14 and a reserve of five are free, 15 are not.
+TEST_F(PrefillQueueTest, OthersInTheGpuTierKeepAReserve) {
+  machine.capacity.total = {20, 0};
+  machine.Wait(150);
+  EXPECT_EQ(Chunks().size(), 1U);
+  machine.Decode(Tier::kGpu, 10);
+  EXPECT_EQ(Chunks().size(), 1U);
+  machine.state.limits.reserve_blocks = 5;
+  EXPECT_THAT(Chunks(), IsEmpty());
+  machine.state.waiting = {{.id = 9, .num_tokens = 140}};
+  EXPECT_EQ(Chunks().size(), 1U);
+  // Room for an output, but no more than an eighth of the tier: six blocks of 50.
+  machine.state.mean_output_tokens = 200;
+  machine.capacity.total = {50, 0};
+  machine.state.waiting = {{.id = 9, .num_tokens = 430}};
+  EXPECT_EQ(Chunks().size(), 1U);
+  machine.state.waiting = {{.id = 9, .num_tokens = 440}};
+  EXPECT_THAT(Chunks(), IsEmpty());
+}
+
+TEST_F(PrefillQueueTest, OthersInTheCpuTierCanGrow) {
+  machine.capacity.total = {0, 9};
+  machine.Decode(Tier::kCpu, 10);
+  machine.Wait(40);  // and four blocks for 32 tokens
+  EXPECT_THAT(Chunks(), ElementsAre(Chunk(2, 0, 40, true, Tier::kCpu)));
+  machine.capacity.total = {0, 8};
+  EXPECT_THAT(Chunks(), IsEmpty());
+}
+
+TEST_F(PrefillQueueTest, NobodyOvertakes) {
+  machine.capacity.total = {5, 0};
+  machine.Begin(Tier::kGpu, 20, 10);
+  machine.Wait(40);
+  machine.Wait(10);
+  EXPECT_THAT(IdsOf(Chunks()), ElementsAre(1));
+}
+
+TEST_F(PrefillQueueTest, NoMoreSequencesThanAllowed) {
+  machine.Decode(Tier::kGpu, 10, 2);
+  machine.Wait(10, 5);
+  machine.state.limits.max_num_seqs = 4;
+  EXPECT_THAT(IdsOf(Chunks()), ElementsAre(3, 4));
+}
+
+TEST_F(PrefillQueueTest, TheGpuTierFirstThenTheCpuTierUpToItsTarget) {
+  machine.capacity.total = {10, 100};
+  machine.Wait(60, 4);
+  rules.max_cpu_sequences = 2;
+  EXPECT_THAT(Chunks(), ElementsAre(Chunk(1, 0, 60, true), Chunk(2, 0, 60, true, Tier::kCpu),
+                                    Chunk(3, 0, 60, true, Tier::kCpu)));
+  rules.to_gpu = false;
+  EXPECT_THAT(Chunks(), ElementsAre(Chunk(1, 0, 60, true, Tier::kCpu), Chunk(2, 0, 60, true, Tier::kCpu)));
+  rules = {.to_cpu = false, .max_cpu_sequences = 2};
+  EXPECT_THAT(Chunks(), ElementsAre(Chunk(1, 0, 60, true)));
+  rules = {.max_cpu_sequences = 0};
+  machine.state.waiting = {{.id = 9, .num_tokens = 110}};
+  EXPECT_THAT(Chunks(), ElementsAre(Chunk(9, 0, 110, true, Tier::kCpu))) << "no other tier can ever hold it";
+}
+
+TEST_F(PrefillQueueTest, CpuFirstIsTheGpuTierForWhatTheOtherCanNeverHold) {
+  machine.capacity.total = {50, 20};
+  rules.cpu_first = true;
+  machine.Wait(100);
+  machine.Wait(210);
+  EXPECT_THAT(Chunks(), ElementsAre(Chunk(1, 0, 100, true, Tier::kCpu), Chunk(2, 0, 210, true)));
+  machine.state.limits.max_transit_tokens = 90;
+  EXPECT_THAT(Chunks(), ElementsAre(Chunk(1, 0, 100, true), Chunk(2, 0, 210, true)));
+}
+
+// The whole contexts of chunks to the cpu tier pass through a buffer of 400 tokens, in whole blocks.
+TEST_F(PrefillQueueTest, ContextsOfTheCpuTierPassThroughTheTransitBuffer) {
+  machine.capacity.total = {0, 100};
+  machine.Begin(Tier::kCpu, 205, 150);
+  machine.Wait(105);
+  machine.Wait(150);
+  EXPECT_THAT(Chunks(), ElementsAre(Chunk(1, 150, 55, true, Tier::kCpu), Chunk(2, 0, 105, true, Tier::kCpu),
+                                    Chunk(3, 0, 80, false, Tier::kCpu)));
+  machine.state.limits.max_transit_tokens = 150;
+  EXPECT_THAT(Chunks(), ElementsAre(Chunk(2, 0, 105, true, Tier::kCpu), Chunk(3, 0, 40, false, Tier::kCpu)))
+      << "the buffer holds what is there of the first, and no token more";
+}
+
+TEST_F(PrefillQueueTest, AnUnusableCpuTierTakesNoToken) {
+  machine.capacity.total = {0, 100};
+  machine.Begin(Tier::kCpu, 20, 10);
+  machine.Wait(10);
+  machine.state.cpu_tier_usable = false;
+  EXPECT_THAT(Chunks(), IsEmpty());
+}
+
+// Who begins would only push out the next one.
+TEST_F(PrefillQueueTest, NobodyBeginsBesideAPreemptionOrASwapOut) {
+  machine.Decode(Tier::kGpu, 10);
+  machine.Begin(Tier::kGpu, 20, 10);
+  machine.Begin(Tier::kGpu, 20, 10);
+  machine.Wait(10);
+  TierBooks books = machine.books();
+  books.Preempt(2);
+  EXPECT_THAT(IdsOf(Queue(books).Chunks(100)), ElementsAre(2));
+  books = machine.books();
+  books.MoveTo(0, Tier::kCpu);
+  EXPECT_THAT(IdsOf(Queue(books).Chunks(100)), ElementsAre(2, 3));
+}
+
+// A pair of query and key token takes 1 us.
+TEST_F(PrefillQueueTest, ABudgetIsAddedToALoad) {
+  machine.costs.prefill_ns = 1000;
+  machine.capacity.total = {3, 100};
+  machine.Begin(Tier::kGpu, 30, 20);
+  machine.Wait(40, 2);
+  const PrefillQueue queue = Queue();
+  EXPECT_EQ(queue.num_tokens_to_last_gpu_chunk(), 10);
+  IterationLoad load = {.num_sampled = 5};
+  queue.AddTo(60, machine.costs, &load);
+  EXPECT_EQ(load.prefill_tokens, 60);
+  EXPECT_DOUBLE_EQ(load.prefill_attention_us, 10 * 25 + 40 * 20 + 10 * 5);
+  EXPECT_EQ(load.num_sampled, 5 + 2);
+  EXPECT_EQ(load.swapped_tokens, 50);
+}
+
+}  // namespace
+}  // namespace tandem
