@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "plan/plan_testing.h"
 #include "planning/planning_testing.h"
 

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <optional>
+
 #include "plan/plan_printer.h"
 #include "plan/plan_testing.h"
 #include "plan/plan_validator.h"
@@ -29,7 +31,7 @@ class ChoiceTest : public ::testing::Test {
   // Valid.
   IterationPlan Planned() const {
     const Stages stages(machine, target);
-    const IterationPlan plan = WritePlan(stages.findings(), Choose(stages.findings()));
+    IterationPlan plan = WritePlan(stages.findings(), Choose(stages.findings()));
     const ScheduleLimits& limits = machine.state.limits;
     const auto find = [&](SequenceId id) -> std::optional<PlannedSequence> {
       if (machine.state.waiting.Find(id) != machine.state.waiting.end())

@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+
 #include "plan/plan_testing.h"
 #include "planning/planning_testing.h"
 

@@ -124,6 +124,7 @@ struct Stages {
 
 inline std::vector<SequenceId> IdsOf(const std::vector<RowSpan>& rows) {
   std::vector<SequenceId> ids;
+  ids.reserve(rows.size());
   for (const RowSpan& row : rows) ids.push_back(row.sequence);
   return ids;
 }

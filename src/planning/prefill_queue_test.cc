@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <vector>
+
 #include "plan/plan_testing.h"
 #include "planning/planning_testing.h"
 
@@ -51,7 +53,8 @@ TEST_F(PrefillQueueTest, ThoseBegunGoFirstAndABudgetTakesAPrefix) {
 TEST_F(PrefillQueueTest, BlocksAreTakenForWholePrompts) {
   machine.Wait(95);
   TierBooks books = machine.books();
-  PrefillQueue(machine.state, machine.costs, rules, 20, &books);
+  const PrefillQueue queue(machine.state, machine.costs, rules, 20, &books);
+  EXPECT_EQ(queue.num_tokens(), 20);
   EXPECT_EQ(books.free_blocks(Tier::kGpu), 90);
   EXPECT_EQ(books.num_sequences(Tier::kGpu), 1);
 }

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <vector>
+
 #include "perf/time_model.h"
 #include "planning/planning_testing.h"
 
@@ -210,6 +213,7 @@ class AllRowsTest : public ::testing::Test {
   }
   static std::vector<int64_t> NumRows(const std::vector<Schedule>& schedules) {
     std::vector<int64_t> rows;
+    rows.reserve(schedules.size());
     for (const Schedule& schedule : schedules) rows.push_back(NumCpuRows(schedule));
     return rows;
   }
