@@ -27,7 +27,7 @@ enum class OverlapChoice {
 
 // What a strategy wants of the stages.
 struct Aims {
-  std::string_view name;  // of its plans that use the cpu tier; static storage
+  std::string_view name;  // of its plans, but for those that are gpu-only's; static storage
   CpuRowsCut cut = CpuRowsCut::kHidden;
   OverlapChoice overlap = OverlapChoice::kAsymmetric;
   // The cpu tier takes in as many requests as riding wants, whatever this plan does with them.

@@ -48,7 +48,8 @@ struct Schedule {
 
 using TakeSchedule = std::function<void(const Schedule&)>;
 
-// Amounts of prefill to compare, ascending. Never none while there is any: prompts that are begun must end.
+// Amounts of prefill to compare, ascending. Without a limit of iterations never none while there is any:
+// prompts that are begun must end.
 std::vector<int64_t> PrefillBudgets(const Findings& findings);
 // Cpu decodes behind the GPU's work, and the gpu-only schedule beside them.
 void ProposeHiddenRows(const Findings& findings, int64_t budget, const TakeSchedule& take);

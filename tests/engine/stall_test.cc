@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <random>
@@ -162,10 +163,24 @@ class ReferenceTokens {
   LoopBench bench_{"gpu-only", 64};
 };
 
+// They arrive together: the engine thread waits in the last call of a request before them until all are
+// there. One by one, on a busy machine, the stall may come before the last, which would then wait for its
+// end.
 std::vector<Submitted> SubmitAll(EngineLoop& loop, const std::vector<RequestSpec>& specs) {
+  const auto waits = std::make_shared<std::promise<void>>();
+  std::promise<void> all_are_there;
+  const std::shared_future<void> go_on = all_are_there.get_future().share();
+  const auto first = std::make_shared<Collected>();
+  const auto on_last = [waits, go_on] {
+    waits->set_value();
+    go_on.wait();
+  };
+  EXPECT_TRUE(loop.Submit(Spec(9, 8, 1), first->Callback(first, on_last)).ok());
+  waits->get_future().wait();
   std::vector<Submitted> submitted;
   submitted.reserve(specs.size());
   for (const RequestSpec& spec : specs) submitted.push_back(SubmitTo(loop, spec));
+  all_are_there.set_value();
   return submitted;
 }
 
