@@ -119,6 +119,14 @@
     view.article.append(info);
   }
 
+  // A message that got no answer is no part of the conversation: what the server refused once it would refuse
+  // with every later message. Its text goes back to where it was written.
+  function takeBackUnanswered(text) {
+    if (messages.at(-1)?.role !== "user") return;
+    messages.pop();
+    if (message.value === "") message.value = text;
+  }
+
   async function send() {
     const text = message.value.trim();
     if (text === "" || abortController !== null) return;
@@ -139,6 +147,7 @@
         element("status").textContent = "The request failed.";
       }
     } finally {
+      takeBackUnanswered(text);
       setBusy(false);
       message.focus();
     }

@@ -36,14 +36,21 @@
     previous = now;
   }
 
+  // What was seen last says nothing of a server that has gone.
+  function showOffline() {
+    show("strip-running", "offline");
+    for (const id of ["strip-waiting", "strip-kv-text", "strip-rate"]) show(id, "–");
+    document.getElementById("strip-kv").value = 0;
+    previous = null;
+  }
+
   async function poll() {
     if (!document.hidden) {
       try {
         const response = await fetch("metrics", { cache: "no-store" });
         update(parseMetrics(await response.text()));
       } catch {
-        show("strip-running", "offline");
-        previous = null;
+        showOffline();
       }
     } else {
       previous = null;

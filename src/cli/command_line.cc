@@ -1,5 +1,7 @@
 #include "cli/command_line.h"
 
+#include <fmt/ranges.h>
+
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -7,10 +9,12 @@
 #include <cctype>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 #include "cli/bench_flags.h"
@@ -111,6 +115,136 @@ LogLevel LogLevelOf(const std::string& name) {
   return name == "error" ? LogLevel::kError : LogLevel::kInfo;
 }
 
+// A subcommand. options: what its flags, read by then, ask for.
+struct Command {
+  CLI::App* app;
+  std::function<Result<CommandLine>()> options;
+};
+
+// Flags live as long as the command; `make` turns them into options once they are read.
+template <typename Flags, typename Make>
+Command MakeCommand(CLI::App* app, std::shared_ptr<Flags> flags, Make make) {
+  return {app, [flags = std::move(flags), make]() -> Result<CommandLine> {
+            SetLogLevel(LogLevelOf(flags->engine.log_level));
+            auto options = make(flags.get());
+            if (!options.ok()) return options.error();
+            return CommandLine(std::move(options).value());
+          }};
+}
+
+template <typename T>
+struct FlagsOf {
+  EngineFlags engine;
+  T own;
+};
+
+Command AddServe(CLI::App* app) {
+  CLI::App* command = app->add_subcommand("serve", "OpenAI-compatible server and web page");
+  auto flags = std::make_shared<FlagsOf<ServerFlags>>();
+  AddEngineFlags(command, &flags->engine);
+  AddServerFlags(command, &flags->own);
+  return MakeCommand(command, flags, [](auto* read) { return MakeServeOptions(read->engine, read->own); });
+}
+
+Command AddGenerate(CLI::App* app) {
+  CLI::App* command = app->add_subcommand("generate", "Continues a text on standard output");
+  auto flags = std::make_shared<FlagsOf<GenerateOptions>>();
+  AddEngineFlags(command, &flags->engine);
+  AddGenerateFlags(command, &flags->own);
+  return MakeCommand(command, flags, [](auto* read) -> Result<GenerateOptions> {
+    TANDEM_ASSIGN_OR_RETURN(read->own.engine, ToEngineOptions(read->engine));
+    return read->own;
+  });
+}
+
+Command AddBenchOffline(CLI::App* bench, const std::string& command_text) {
+  CLI::App* command = bench->add_subcommand("offline", "All requests at once");
+  auto flags = std::make_shared<FlagsOf<BenchOptions>>();
+  AddEngineFlags(command, &flags->engine);
+  AddBenchFlags(command, &flags->own);
+  return MakeCommand(command, flags, [command_text](auto* read) -> Result<BenchOptions> {
+    TANDEM_ASSIGN_OR_RETURN(BenchOptions options, MakeBenchOptions(read->engine, read->own));
+    options.command = command_text;
+    return options;
+  });
+}
+
+Command AddBenchOnline(CLI::App* bench, const std::string& command_text) {
+  CLI::App* command = bench->add_subcommand("online", "Requests that arrive one after the other");
+  auto flags = std::make_shared<FlagsOf<OnlineFlags>>();
+  AddEngineFlags(command, &flags->engine);
+  AddOnlineFlags(command, &flags->own);
+  return MakeCommand(command, flags, [command_text](auto* read) -> Result<BenchOnlineOptions> {
+    TANDEM_ASSIGN_OR_RETURN(BenchOnlineOptions options, MakeBenchOnlineOptions(read->engine, read->own));
+    options.command = command_text;
+    return options;
+  });
+}
+
+Command AddBenchCompare(CLI::App* bench, const std::string& command_text) {
+  CLI::App* command =
+      bench->add_subcommand("compare", "Several strategies and workloads side by side, in one engine");
+  auto flags = std::make_shared<FlagsOf<CompareFlags>>();
+  AddEngineFlags(command, &flags->engine);
+  AddCompareFlags(command, &flags->own);
+  return MakeCommand(command, flags, [command_text](auto* read) -> Result<BenchCompareOptions> {
+    TANDEM_ASSIGN_OR_RETURN(BenchCompareOptions options, MakeBenchCompareOptions(read->engine, read->own));
+    options.run.command = command_text;
+    return options;
+  });
+}
+
+Command AddProfile(CLI::App* app) {
+  CLI::App* command =
+      app->add_subcommand("profile", "Measures what the parts of an iteration cost, for the scheduler");
+  auto flags = std::make_shared<FlagsOf<ProfileCommandOptions>>();
+  AddEngineFlags(command, &flags->engine);
+  command->add_option("--json", flags->own.json, "File for the result as one JSON object");
+  return MakeCommand(command, flags, [](auto* read) -> Result<ProfileCommandOptions> {
+    TANDEM_ASSIGN_OR_RETURN(read->own.engine, ToEngineOptions(read->engine));
+    return read->own;
+  });
+}
+
+Command AddDoctor(CLI::App* app) {
+  struct DoctorFlags {
+    DoctorOptions options;
+    std::string dtype = "auto";
+  };
+  CLI::App* command = app->add_subcommand("doctor", "Says what this machine offers and what would limit it");
+  auto flags = std::make_shared<DoctorFlags>();
+  command->add_option("model", flags->options.model, "Model folder or .gguf file: would it fit?");
+  command->add_option("--dtype", flags->dtype, "Type of weights and KV cache: auto, bf16, fp32")
+      ->envname("TANDEM_DTYPE");
+  command->add_flag("--json", flags->options.json, "One JSON object");
+  return {command, [flags]() -> Result<CommandLine> {
+            TANDEM_ASSIGN_OR_RETURN(flags->options.dtype, ParseDTypeFlag(flags->dtype));
+            return CommandLine(flags->options);
+          }};
+}
+
+// CLI11 would only say that a subcommand is required.
+Status CheckCommandName(const CLI::App& app, int argc, const char* const* argv) {
+  const CLI::App* of = &app;
+  for (int i = 1;; ++i) {
+    std::vector<std::string> names;
+    const CLI::App* found = nullptr;
+    for (const CLI::App* each : of->get_subcommands([](const CLI::App*) { return true; })) {
+      names.push_back(each->get_name());
+      if (i < argc && each->get_name() == argv[i]) found = each;
+    }
+    const bool is_flag = i < argc && argv[i][0] == '-';
+    if (names.empty() || is_flag) return {};  // a command, and what follows is its own; or --help
+    if (found == nullptr) {
+      const std::string before = of == &app ? "" : of->get_name() + " ";
+      const std::string what =
+          i < argc ? fmt::format("there is no command '{}{}'", before, argv[i]) : before + "needs a command";
+      return MakeError(ErrorCode::kInvalidArgument, "{}; there are: {}", what, fmt::join(names, ", "));
+    }
+    of = found;
+  }
+}
+
 }  // namespace
 
 std::string DefaultModelName(const std::string& model_path) {
@@ -124,102 +258,30 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
   CLI::App app("Tandem serves large language models.", "tandem");
   app.set_version_flag("--version", std::string("tandem ") + TANDEM_VERSION);
   app.require_subcommand(1);
-  EngineFlags serve_engine;
-  ServerFlags server_flags;
-  EngineFlags generate_engine;
-  GenerateOptions generate;
-  EngineFlags offline_engine;
-  BenchOptions offline;
-  EngineFlags online_engine;
-  OnlineFlags online;
-  EngineFlags compare_engine;
-  CompareFlags compare;
-  EngineFlags profile_engine;
-  ProfileCommandOptions profile;
-  DoctorOptions doctor;
-  std::string doctor_dtype = "auto";
+  std::vector<Command> commands;
+  commands.push_back(AddServe(&app));
+  commands.push_back(AddGenerate(&app));
+  CLI::App* bench = app.add_subcommand("bench", "Measures throughput and latencies");
+  bench->require_subcommand(1);
+  const std::string command_text = CommandText(argc, argv);
+  commands.push_back(AddBenchOffline(bench, command_text));
+  commands.push_back(AddBenchOnline(bench, command_text));
+  commands.push_back(AddBenchCompare(bench, command_text));
+  commands.push_back(AddProfile(&app));
+  commands.push_back(AddDoctor(&app));
 
-  CLI::App* serve_app = app.add_subcommand("serve", "OpenAI-compatible server and web page");
-  AddEngineFlags(serve_app, &serve_engine);
-  AddServerFlags(serve_app, &server_flags);
-  CLI::App* generate_app = app.add_subcommand("generate", "Continues a text on standard output");
-  AddEngineFlags(generate_app, &generate_engine);
-  AddGenerateFlags(generate_app, &generate);
-  CLI::App* bench_app = app.add_subcommand("bench", "Measures throughput and latencies");
-  bench_app->require_subcommand(1);
-  CLI::App* offline_app = bench_app->add_subcommand("offline", "All requests at once");
-  AddEngineFlags(offline_app, &offline_engine);
-  AddBenchFlags(offline_app, &offline);
-  CLI::App* online_app = bench_app->add_subcommand("online", "Requests that arrive one after the other");
-  AddEngineFlags(online_app, &online_engine);
-  AddOnlineFlags(online_app, &online);
-  CLI::App* compare_app =
-      bench_app->add_subcommand("compare", "Several strategies and workloads side by side, in one engine");
-  AddEngineFlags(compare_app, &compare_engine);
-  AddCompareFlags(compare_app, &compare);
-  CLI::App* profile_app =
-      app.add_subcommand("profile", "Measures what the parts of an iteration cost, for the scheduler");
-  AddEngineFlags(profile_app, &profile_engine);
-  profile_app->add_option("--json", profile.json, "File for the result as one JSON object");
-  CLI::App* doctor_app =
-      app.add_subcommand("doctor", "Says what this machine offers and what would limit it");
-  doctor_app->add_option("model", doctor.model, "Model folder or .gguf file: would it fit?");
-  doctor_app->add_option("--dtype", doctor_dtype, "Type of weights and KV cache: auto, bf16, fp32")
-      ->envname("TANDEM_DTYPE");
-  doctor_app->add_flag("--json", doctor.json, "One JSON object");
-
+  if (const Status known = CheckCommandName(app, argc, argv); !known.ok()) return UsageError(known.error());
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // help and version
-    std::fprintf(stderr, "tandem: %s (see tandem --help)\n", error.what());
-    return kUsageError;
+    return UsageError({.message = error.what()});
   }
-  if (serve_app->parsed()) {
-    SetLogLevel(LogLevelOf(serve_engine.log_level));
-    auto options = MakeServeOptions(serve_engine, server_flags);
-    if (!options.ok()) return UsageError(options.error());
-    return std::move(options).value();
-  }
-  if (generate_app->parsed()) {
-    SetLogLevel(LogLevelOf(generate_engine.log_level));
-    auto options = ToEngineOptions(generate_engine);
-    if (!options.ok()) return UsageError(options.error());
-    generate.engine = std::move(options).value();
-    return generate;
-  }
-  if (offline_app->parsed()) {
-    SetLogLevel(LogLevelOf(offline_engine.log_level));
-    auto options = MakeBenchOptions(offline_engine, offline);
-    if (!options.ok()) return UsageError(options.error());
-    options->command = CommandText(argc, argv);
-    return std::move(options).value();
-  }
-  if (online_app->parsed()) {
-    SetLogLevel(LogLevelOf(online_engine.log_level));
-    auto options = MakeBenchOnlineOptions(online_engine, online);
-    if (!options.ok()) return UsageError(options.error());
-    options->command = CommandText(argc, argv);
-    return std::move(options).value();
-  }
-  if (compare_app->parsed()) {
-    SetLogLevel(LogLevelOf(compare_engine.log_level));
-    auto options = MakeBenchCompareOptions(compare_engine, compare);
-    if (!options.ok()) return UsageError(options.error());
-    options->run.command = CommandText(argc, argv);
-    return std::move(options).value();
-  }
-  if (profile_app->parsed()) {
-    SetLogLevel(LogLevelOf(profile_engine.log_level));
-    auto options = ToEngineOptions(profile_engine);
-    if (!options.ok()) return UsageError(options.error());
-    profile.engine = std::move(options).value();
-    return profile;
-  }
-  auto dtype = ParseDTypeFlag(doctor_dtype);
-  if (!dtype.ok()) return UsageError(dtype.error());
-  doctor.dtype = *dtype;
-  return doctor;
+  const auto asked =
+      std::find_if(commands.begin(), commands.end(), [](const Command& each) { return each.app->parsed(); });
+  auto options = asked->options();
+  if (!options.ok()) return UsageError(options.error());
+  return std::move(options).value();
 }
 
 }  // namespace tandem

@@ -142,6 +142,22 @@ TEST(CommandLine, WrongUsageIsExitCodeTwo) {
   EXPECT_EQ(ExitCode({"generate", "m"}), 2);
 }
 
+TEST(CommandLine, SaysWhichCommandThereIsNot) {
+  const auto said = [](std::vector<const char*> arguments) {
+    testing::internal::CaptureStderr();
+    EXPECT_EQ(ExitCode(std::move(arguments)), 2);
+    return testing::internal::GetCapturedStderr();
+  };
+  EXPECT_EQ(said({"frobnicate"}),
+            "tandem: there is no command 'frobnicate'; there are: serve, generate, bench, profile, doctor "
+            "(see tandem --help)\n");
+  EXPECT_EQ(said({"bench", "frobnicate"}),
+            "tandem: there is no command 'bench frobnicate'; there are: offline, online, compare (see tandem "
+            "--help)\n");
+  EXPECT_THAT(said({"bench"}), HasSubstr("bench needs a command; there are: offline, online, compare"));
+  EXPECT_THAT(said({}), HasSubstr("needs a command; there are: serve"));
+}
+
 TEST(CommandLine, HelpAndVersionAreExitCodeZero) {
   EXPECT_EQ(ExitCode({"--version"}), 0);
   EXPECT_EQ(ExitCode({"--help"}), 0);

@@ -92,7 +92,7 @@ Status Serve(const ServeOptions& options) {
   StopState stop_state;
   const ShutdownSignals signals([&](int count) { return stop_state.OnSignal(count); });
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Start(options.server));
-  LogInfo("listening on {}, loading {}", server->url(), options.engine.served_model_name);
+  LogInfo("loading {}; until then {} answers 503", options.engine.served_model_name, server->url());
   auto created = Engine::Create(options.engine);
   if (!created.ok()) {
     server->Stop();

@@ -13,7 +13,7 @@ const WebAsset* FindWebAsset(std::string_view path) {
 std::string_view WebContentType(std::string_view path) {
   if (path.ends_with(".css")) return "text/css; charset=utf-8";
   if (path.ends_with(".js")) return "text/javascript; charset=utf-8";
-  if (path.ends_with(".svg")) return "image/svg+xml";
+  if (path.ends_with(".ico")) return "image/x-icon";
   return "text/html; charset=utf-8";
 }
 

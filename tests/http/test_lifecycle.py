@@ -1,6 +1,7 @@
 """Loading, keys, a full queue, draining and stopping."""
 
 import json
+import subprocess
 import threading
 import time
 
@@ -46,6 +47,24 @@ def test_terminating_while_loading_ends_at_once(start_server):
     wait_listening(server)
     server.terminate()
     server.process.wait(5)
+
+
+def test_a_model_that_cannot_be_loaded_never_looks_ready(binary, tmp_path):
+    path = tmp_path / "broken.gguf"
+    path.write_bytes(b"GGUF" + bytes(60))
+    ended = subprocess.run([binary, "serve", path, "--port", "0"], capture_output=True, text=True, timeout=30)
+    assert ended.returncode == 1
+    said = ended.stdout + ended.stderr
+    assert "listening" not in said and "ready" not in said
+    lines = said.strip().splitlines()
+    assert "loading" in lines[0] and "503" in lines[0]
+    assert "broken.gguf" in lines[-1]
+
+
+def test_browsers_find_an_icon(start_server):
+    status, headers, body = start_server().request("GET", "/favicon.ico")
+    assert (status, headers["Content-Type"]) == (200, "image/x-icon")
+    assert body[:4] == b"\0\0\1\0"  # an icon file
 
 
 def test_api_key(start_server):
