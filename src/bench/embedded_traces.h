@@ -1,4 +1,4 @@
-// The traces of bench/workloads, embedded at build time.
+// The traces of evaluation/workloads, embedded at build time.
 #pragma once
 
 #include <span>

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Draws results of bench_cpu_attention: the share of the read bandwidth over context, a line for each batch.
 
-    python3 bench/figures/cpu_attention.py --out docs/img/cpu_attention.svg \
-        "Zen 4, 2 cores=bench/results/cpu_attention_zen4_2core.json" \
-        "Xeon, 16 cores=bench/results/cpu_attention_xeon_16core.json"
+    python3 evaluation/figures/cpu_attention.py --out docs/img/cpu_attention.svg \
+        "Zen 4, 2 cores=evaluation/results/cpu_attention_zen4_2core.json" \
+        "Xeon, 16 cores=evaluation/results/cpu_attention_xeon_16core.json"
 
 One row of panels for each number of threads in each file, one column for each GQA group. bf16, head size 128, random
 blocks, the machine's best instruction set. Needs matplotlib.

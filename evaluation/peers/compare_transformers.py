@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures `tandem bench offline` beside Hugging Face transformers: same shape, same requests, same machine.
 
-    python bench/peers/compare_transformers.py --model llama-3.1-8b --workload azure-conv --num-requests 1000
+    python evaluation/peers/compare_transformers.py --model llama-3.1-8b --workload azure-conv --num-requests 1000
         --seconds 120 --json build/peers/transformers.json --tandem build/cuda-release/tandem
         --tandem-arg=--device --tandem-arg=cuda
 

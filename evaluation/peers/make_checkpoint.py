@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes a checkpoint of random bf16 weights in the shape of Llama-3.1-8B, to measure loading.
 
-    python bench/peers/make_checkpoint.py FOLDER [--layers 32]
+    python evaluation/peers/make_checkpoint.py FOLDER [--layers 32]
 
 Needs torch and safetensors. The tokenizer is that of a small fixture: enough to start, not to talk.
 """

@@ -25,7 +25,7 @@ import repeats
 import result_files
 
 HAS_MATPLOTLIB = importlib.util.find_spec("matplotlib") is not None
-MEASURED = REPOSITORY / "bench" / "results" / "hybrid_h200_run1.json"
+MEASURED = REPOSITORY / "evaluation" / "results" / "hybrid_h200_run1.json"
 FIGURES = figure_spec.read_figures()
 FASTER = {"gpu-only": 1.0, "asymmetric": 1.3, "full-offload": 1.1, "async": 1.5, "apex": 1.45, "auto": 1.6}
 
@@ -204,7 +204,7 @@ class Tables(unittest.TestCase):
         page = REPOSITORY / "docs" / "evaluation.md"
         text = page.read_text()
         filled = figure_tables.filled(text, FIGURES)
-        self.assertEqual(filled, text, "run: python3 bench/figures/figure.py tables docs/evaluation.md")
+        self.assertEqual(filled, text, "run: python3 evaluation/figures/figure.py tables docs/evaluation.md")
         for name in FIGURES:
             self.assertIn(f"<!-- figure {name} -->", text)
 
@@ -263,7 +263,7 @@ class Drawing(unittest.TestCase):
     def test_without_matplotlib_it_says_what_to_install(self):
         with self.assertRaises(SystemExit) as raised:
             main("draw", "neo9", MEASURED)
-        self.assertIn("bench/figures/requirements.txt", raised.exception.code)
+        self.assertIn("evaluation/figures/requirements.txt", raised.exception.code)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 """Draws one iteration of a timeline: GPU, CPU attention and copies side by side, and how much of it each was busy.
 
     build/cuda-release/tandem bench offline ... --strategy asymmetric --timeline trace.json
-    python3 bench/figures/iteration_timeline.py trace.json --out docs/img/asymmetric_iteration.svg
+    python3 evaluation/figures/iteration_timeline.py trace.json --out docs/img/asymmetric_iteration.svg
 
 The iteration is --iteration N (counted from 0, those without cpu attention too), or among those with cpu attention the
 one of median length. The panel above shows all of it, the panel below --layers FIRST-LAST. White is idle: on the GPU

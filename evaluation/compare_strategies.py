@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Runs `tandem bench offline` with each strategy on the same work and puts the results side by side.
 
-    python3 bench/compare_strategies.py --json OUT.json --table OUT.md --seconds 120
+    python3 evaluation/compare_strategies.py --json OUT.json --table OUT.md --seconds 120
         --tandem-arg=--device --tandem-arg=cuda
         --row "8 SMs, osc: --dummy llama-2-7b --gpu-sm-limit 8 --gpu-kv-cache 2240tok --cpu-kv-cache 80GiB
                --workload osc:out=100 --num-requests 200"

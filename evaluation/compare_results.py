@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares results of `tandem bench` with those of the first file.
 
-    python3 bench/compare_results.py A.json B.json [C.json ...]
+    python3 evaluation/compare_results.py A.json B.json [C.json ...]
 
 A file is one report, or what compare_strategies.py and figures/figure.py write. Runs are matched by their work
 (model, slice, gpu tier, workload, rate, whether in a window) and their strategy with its flags; what only one file

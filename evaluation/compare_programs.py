@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Runs the same work with several builds of tandem in turn and says what is beyond the spread.
 
-    python3 bench/compare_programs.py --program old=BEFORE/tandem --program new=build/cuda-release/tandem
-        --rows bench/comparisons/h200.json --only "16 SMs, Llama-3.1-8B, 1000/200" --strategies gpu-only,auto
+    python3 evaluation/compare_programs.py --program old=BEFORE/tandem --program new=build/cuda-release/tandem
+        --rows evaluation/comparisons/h200.json --only "16 SMs, Llama-3.1-8B, 1000/200" --strategies gpu-only,auto
         --repeat 3 --tandem-arg=--device --tandem-arg=cuda --json OUT.json --table OUT.md
 
 Rows, --only, --tandem-arg and the time limit are those of compare_strategies.py; --strategies replaces the rows' own.
