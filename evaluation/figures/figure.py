@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""The figures of both papers from runs of this program: measure, draw, and the tables of docs/evaluation.md.
+"""The figures of both papers from runs of this program: measure, draw, and the tables of docs/evaluation_tables.md.
 
     python3 evaluation/figures/figure.py list
     python3 evaluation/figures/figure.py measure neo9 apex8 --json FILE --tandem-arg=--device --tandem-arg=cuda [--quick]
     python3 evaluation/figures/figure.py draw neo9 FILE --out docs/img          # neo9.svg and neo9.png; needs matplotlib
-    python3 evaluation/figures/figure.py tables docs/evaluation.md              # from the files that figures.json names
+    python3 evaluation/figures/figure.py tables docs/evaluation_tables.md       # from the files that figures.json names
 
 FIGURE is a name of `list`, or all. What a figure measures stands in figures.json; figures share runs, so measure
 several into one file, or one after the other with --resume, which keeps what the file has and goes on where it ends.

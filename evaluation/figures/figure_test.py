@@ -201,10 +201,10 @@ class Data(unittest.TestCase):
 
 class Tables(unittest.TestCase):
     def test_the_page_has_the_tables_of_its_results(self):
-        page = REPOSITORY / "docs" / "evaluation.md"
+        page = REPOSITORY / "docs" / "evaluation_tables.md"
         text = page.read_text()
         filled = figure_tables.filled(text, FIGURES)
-        self.assertEqual(filled, text, "run: python3 evaluation/figures/figure.py tables docs/evaluation.md")
+        self.assertEqual(filled, text, "run: python3 evaluation/figures/figure.py tables docs/evaluation_tables.md")
         for name in FIGURES:
             self.assertIn(f"<!-- figure {name} -->", text)
 
