@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that is checked without running the program. All checks, or those named:
 #
-#   scripts/lint.sh                   format, layers, words, headers, tidy
+#   scripts/lint.sh                   format, layers, words, headers, docs, tidy
 #   scripts/lint.sh format layers     only these
 #   scripts/lint.sh --fix             formats the sources instead of checking them
 #   scripts/lint.sh tidy FILE...      clang-tidy on these files
@@ -21,6 +21,7 @@ check_format() { sources | xargs -0 -r -n 16 -P "$(nproc)" clang-format --dry-ru
 check_layers() { python3 scripts/check_layers.py && python3 scripts/check_layers_test.py 2>&1 | tail -n 3; }
 check_words() { python3 scripts/check_words.py; }
 check_headers() { python3 scripts/check_headers.py; }
+check_docs() { python3 scripts/check_docs.py && python3 scripts/check_docs_test.py 2>&1 | tail -n 3; }
 check_tidy() {
   local build_dir="${TANDEM_BUILD_DIR:-build/host-release}"
   if [[ ! -f $build_dir/compile_commands.json ]]; then
@@ -39,11 +40,11 @@ case "${1:-}" in
 esac
 
 checks=("$@")
-[[ ${#checks[@]} == 0 ]] && checks=(format layers words headers tidy)
+[[ ${#checks[@]} == 0 ]] && checks=(format layers words headers docs tidy)
 failed=()
 for check in "${checks[@]}"; do
   case "$check" in
-    format | layers | words | headers | tidy) ;;
+    format | layers | words | headers | docs | tidy) ;;
     *) echo "lint.sh: unknown check '$check'" >&2; exit 2 ;;
   esac
   begin=$SECONDS

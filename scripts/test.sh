@@ -65,7 +65,7 @@ run_ctest() {  # preset, jobs, further arguments of ctest...
     --output-junit "$folder/ctest.xml" -j "$jobs" "$@"
 }
 
-stage_lint() { scripts/lint.sh format layers words headers; }
+stage_lint() { scripts/lint.sh format layers words headers docs; }
 
 stage_release() { build host-release && run_ctest host-release 1; }
 
