@@ -2,7 +2,7 @@
 """Checks the Markdown pages: README.md, CONTRIBUTING.md and docs/.
 
 - Every relative link names a file or folder that exists, and its anchor a heading of that page.
-- Every path in backticks (`src/kv/`, `docs/bench.md`, `src/*/*_test.cc`) names something. A file of the reader's own is called my_...
+- Every path in backticks (`src/kv/`, `docs/bench.md`, `src/*/*_test.cc`) names something; a reader's own file is my_...
 - No page is longer than people read. docs/lab_notes, which is to be searched, may be of any length.
 
 Prints one line for each violation and exits with 1 if there is any. Standard library only.

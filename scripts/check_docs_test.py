@@ -11,8 +11,9 @@ import check_docs
 
 GOOD = {
     "README.md": "# Title\n\n[a page](docs/page.md#what-it-is), [here](#title), [there](https://example.org/x.md)\n",
-    "CONTRIBUTING.md": "Files are in `src/base/`, tests in `src/*/*_test.cc`; write `src/base/my_file.cc`, run `docs/`.\n",
-    "docs/page.md": '# Page\n\n## What `it` is?\n\n![picture](img/a.svg "title") and `src/base/a.h`\n\n## Same\n\n## Same\n\n[2](#same-1)\n',
+    "CONTRIBUTING.md": "`src/base/` has tests, `src/*/*_test.cc`; write `src/base/my_file.cc`, read `docs/`.\n",
+    "docs/page.md": '# Page\n\n## What `it` is?\n\n![picture](img/a.svg "title") and `src/base/a.h`\n\n'
+    "## Same\n\n## Same\n\n[2](#same-1)\n",
     "docs/performance.md": "",
     "docs/evaluation_tables.md": "",
     "docs/img/a.svg": "",

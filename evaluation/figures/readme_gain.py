@@ -143,7 +143,8 @@ def draw(gains, out):
         for offset, value, name, label in bars:
             axis.bar(index + offset, value, width, color=figure_style.COLORS[name], label=label)
         ends = [index - width, index + width]
-        axis.plot(ends, [gain.bound] * 2, "--", color="black", linewidth=1.1, label="upper bound of GPU and CPU together")
+        label = "upper bound of GPU and CPU together"
+        axis.plot(ends, [gain.bound] * 2, "--", color="black", linewidth=1.1, label=label)
         for text, x, y, points_above, color in (
             (f"{gain.ratio:.2f}x", index + width / 2, gain.hybrid, -14, "white"),
             (f"at most {gain.bound_ratio:.2f}x", index, gain.bound, 3, "black"),
