@@ -4,7 +4,14 @@
 set(TANDEM_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
     -Wno-missing-field-initializers -Werror)
 
+# Most of a file's compile time is what its includes cost, so TANDEM_UNITY_BUILD compiles a folder's files in batches
+# of this many: names of unnamed namespaces must then differ within a folder. Files with compile options of their own
+# (kernels) stay alone. Larger batches cost memory and make a rebuild after a change longer.
+set(TANDEM_UNITY_BATCH 8)
+
 function(tandem_compile_options target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD "${TANDEM_UNITY_BUILD}"
+                                             UNITY_BUILD_BATCH_SIZE ${TANDEM_UNITY_BATCH})
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${TANDEM_WARNINGS}>")
   target_include_directories(${target} PUBLIC ${PROJECT_SOURCE_DIR}/src)
   if(TANDEM_SANITIZE)
@@ -28,13 +35,15 @@ function(tandem_library name)
   endforeach()
 endfunction()
 
-# tandem_test(NAME SOURCES foo_test.cc ... DEPENDS folder ... [LABELS ...] [TIMEOUT seconds])
+# tandem_test(NAME SOURCES foo_test.cc ... DEPENDS folder ... [ALONE ...] [LABELS ...] [TIMEOUT seconds])
 # One GoogleTest program a folder: <name>_test. Tests find checked-in data through TANDEM_SOURCE_DIR.
+# ALONE: those of SOURCES that are compiled one at a time, because together they would be too large.
 function(tandem_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;DEPENDS;LIBRARIES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;ALONE;DEPENDS;LIBRARIES;LABELS" ${ARGN})
   if(NOT TANDEM_BUILD_TESTS)
     return()
   endif()
+  set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   add_executable(${name}_test ${ARG_SOURCES})
   tandem_compile_options(${name}_test)
   target_compile_definitions(${name}_test PRIVATE TANDEM_SOURCE_DIR="${PROJECT_SOURCE_DIR}")

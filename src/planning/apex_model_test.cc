@@ -145,7 +145,7 @@ TEST(ApexModel, ChoosesAsAlgorithms1And2) {
   EXPECT_EQ(ChooseStrategy(true, 1, 5, alone), ApexChoice::kAsymmetric);
 }
 
-class ApexTimesTest : public testing::Test {
+class ApexTimesTest : public ::testing::Test {
  protected:
   ApexTimesTest() {
     costs_.layers = 32;

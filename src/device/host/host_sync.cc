@@ -11,7 +11,7 @@ namespace tandem {
 namespace {
 
 // A flag's partner usually answers within microseconds; after that, sleep.
-constexpr int kSpinsBeforeSleep = 2000;
+constexpr int kSpinsBeforeWaiterSleeps = 2000;
 
 }  // namespace
 
@@ -68,7 +68,7 @@ bool HostFlag::Wait(uint32_t value) {
     const uint64_t state = state_.load(std::memory_order_acquire);
     if ((state & kAborted) != 0) return false;
     if (static_cast<uint32_t>(state) >= value) return true;
-    if (spins < kSpinsBeforeSleep) {
+    if (spins < kSpinsBeforeWaiterSleeps) {
       CpuRelax();
     } else {
       state_.wait(state, std::memory_order_acquire);
