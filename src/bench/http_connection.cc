@@ -24,40 +24,40 @@ using boost::system::error_code;
 // An event of a token has a few hundred bytes.
 constexpr size_t kReadBytes = size_t{4} << 10;
 
-// A body that is handed on as it comes.
-struct SinkBody {
-  struct value_type {
-    std::function<void(std::string_view)> sink;
-  };
-
-  class reader {
-   public:
-    template <bool is_request, class Fields>
-    reader(http::header<is_request, Fields>& /*head*/, value_type& body) : body_(body) {}
-
-    void init(const boost::optional<std::uint64_t>& /*length*/, error_code& error) { error = {}; }
-
-    template <class ConstBufferSequence>
-    std::size_t put(const ConstBufferSequence& buffers, error_code& error) {
-      error = {};
-      std::size_t num_bytes = 0;
-      for (const asio::const_buffer buffer : boost::beast::buffers_range_ref(buffers)) {
-        body_.sink({static_cast<const char*>(buffer.data()), buffer.size()});
-        num_bytes += buffer.size();
-      }
-      return num_bytes;
-    }
-
-    void finish(error_code& error) { error = {}; }
-
-   private:
-    value_type& body_;
-  };
-};
-
 }  // namespace
 
 struct HttpConnection::Parsing {
+  // A body that is handed on as it comes.
+  struct SinkBody {
+    struct value_type {
+      std::function<void(std::string_view)> sink;
+    };
+
+    class reader {
+     public:
+      template <bool is_request, class Fields>
+      reader(http::header<is_request, Fields>& /*head*/, value_type& body) : body_(body) {}
+
+      void init(const boost::optional<std::uint64_t>& /*length*/, error_code& error) { error = {}; }
+
+      template <class ConstBufferSequence>
+      std::size_t put(const ConstBufferSequence& buffers, error_code& error) {
+        error = {};
+        std::size_t num_bytes = 0;
+        for (const asio::const_buffer buffer : boost::beast::buffers_range_ref(buffers)) {
+          body_.sink({static_cast<const char*>(buffer.data()), buffer.size()});
+          num_bytes += buffer.size();
+        }
+        return num_bytes;
+      }
+
+      void finish(error_code& error) { error = {}; }
+
+     private:
+      value_type& body_;
+    };
+  };
+
   boost::beast::flat_buffer buffer;
   std::optional<http::response_parser<SinkBody>> parser;
 };

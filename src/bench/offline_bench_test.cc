@@ -15,7 +15,7 @@
 namespace tandem {
 namespace {
 
-std::unique_ptr<Engine> MakeEngine(int64_t max_num_queued_reqs = 100, const char* strategy = "gpu-only") {
+std::unique_ptr<Engine> MakeOfflineEngine(int64_t max_num_queued_reqs = 100, const char* strategy = "gpu-only") {
   EngineOptions options = TestEngineOptions();
   options.cpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 512};
   options.strategy = strategy;
@@ -33,7 +33,7 @@ Workload MakeWorkload(int64_t num_requests) {
 }
 
 TEST(OfflineBench, EveryRequestGetsItsNumberOfTokens) {
-  const auto engine = MakeEngine();
+  const auto engine = MakeOfflineEngine();
   const Workload workload = MakeWorkload(30);
   const auto run =
       RunOfflineBench(engine.get(), workload, {.num_warmup = 4, .seed = 3, .show_progress = false});
@@ -71,7 +71,7 @@ TEST(OfflineBench, EveryRequestGetsItsNumberOfTokens) {
 }
 
 TEST(OfflineBench, WhatTheEngineRefusesHasFailed) {
-  const auto engine = MakeEngine();
+  const auto engine = MakeOfflineEngine();
   Workload workload = MakeWorkload(5);
   workload.requests[2].prompt_tokens = 1000;
   const auto run = RunOfflineBench(engine.get(), workload, {.show_progress = false});
@@ -82,7 +82,7 @@ TEST(OfflineBench, WhatTheEngineRefusesHasFailed) {
 }
 
 TEST(OfflineBench, ARunWithADurationCountsItsWindow) {
-  const auto engine = MakeEngine(30000);
+  const auto engine = MakeOfflineEngine(30000);
   const Workload workload = MakeWorkload(kMoreThanIsDone);
   const auto run =
       RunOfflineBench(engine.get(), workload, {.show_progress = false, .duration_s = 0.5, .warm_up_s = 0.2});
@@ -99,7 +99,7 @@ TEST(OfflineBench, ARunWithADurationCountsItsWindow) {
 }
 
 TEST(OfflineBench, WhatIsNotDoneInTimeIsCancelledAndNoFailure) {
-  const auto engine = MakeEngine(30000);
+  const auto engine = MakeOfflineEngine(30000);
   const Workload workload = MakeWorkload(kMoreThanIsDone);
   const auto run =
       RunOfflineBench(engine.get(), workload, {.show_progress = false, .duration_s = 0.4, .warm_up_s = 0.1});
@@ -120,7 +120,7 @@ TEST(OfflineBench, WhatIsNotDoneInTimeIsCancelledAndNoFailure) {
 }
 
 TEST(OfflineBench, WorkThatIsDoneBeforeItCountsIsAnError) {
-  const auto engine = MakeEngine();
+  const auto engine = MakeOfflineEngine();
   const auto run = RunOfflineBench(engine.get(), MakeWorkload(2),
                                    {.show_progress = false, .duration_s = 60, .warm_up_s = 30});
   ASSERT_FALSE(run.ok());
@@ -139,7 +139,7 @@ TEST(OfflineBench, ASteadyStartBeginsAmidTheOutput) {
   for (const auto& [strategy, fewest_begun, most_begun] :
        {Case{"gpu-only", 5, 9}, Case{"asymmetric", 5, 24}, Case{"full-offload", 6, 24}}) {
     SCOPED_TRACE(strategy);
-    const auto engine = MakeEngine(100, strategy);
+    const auto engine = MakeOfflineEngine(100, strategy);
     const Workload workload = MakeWorkload(40);
     const auto run = RunOfflineBench(engine.get(), workload, {.show_progress = false, .steady_start = true});
     ASSERT_TRUE(run.ok()) << run.error().message;
@@ -164,7 +164,7 @@ TEST(OfflineBench, ASteadyStartBeginsAmidTheOutput) {
 }
 
 TEST(OfflineBench, AWindowBeginsWithWhatTheStrategyKeepsInTheTiers) {
-  const auto engine = MakeEngine(30000, "asymmetric");
+  const auto engine = MakeOfflineEngine(30000, "asymmetric");
   const Workload workload = MakeWorkload(kMoreThanIsDone);
   const auto run =
       RunOfflineBench(engine.get(), workload,
@@ -197,7 +197,7 @@ TEST(OfflineBench, AWindowBeginsWithWhatTheStrategyKeepsInTheTiers) {
 }
 
 TEST(OfflineBench, InAClosedLoopNobodyWaits) {
-  const auto engine = MakeEngine(100);
+  const auto engine = MakeOfflineEngine(100);
   const Workload workload = MakeWorkload(60);
   const auto run = RunOfflineBench(engine.get(), workload,
                                    {.show_progress = false, .steady_start = true, .closed_loop = true});
@@ -217,7 +217,7 @@ TEST(OfflineBench, InAClosedLoopNobodyWaits) {
 }
 
 TEST(OfflineBench, AWindowOfAClosedLoopCountsWhatWasSent) {
-  const auto engine = MakeEngine(30000);
+  const auto engine = MakeOfflineEngine(30000);
   const auto run = RunOfflineBench(engine.get(), MakeWorkload(kMoreThanIsDone),
                                    {.show_progress = false,
                                     .steady_start = true,
@@ -231,7 +231,7 @@ TEST(OfflineBench, AWindowOfAClosedLoopCountsWhatWasSent) {
 }
 
 TEST(OfflineBench, NoCompletedRequestIsAnError) {
-  const auto engine = MakeEngine(0);
+  const auto engine = MakeOfflineEngine(0);
   const auto run = RunOfflineBench(engine.get(), MakeWorkload(3), {.show_progress = false});
   ASSERT_FALSE(run.ok());
   EXPECT_NE(run.error().message.find("all 3 requests failed, the first because: the queue is full"),

@@ -98,7 +98,7 @@ bool HasWindow(const OnlineBenchOptions& options) {
   return options.warm_up_s > 0 || options.cool_down_s > 0;
 }
 
-Status CheckAnyCounts(const BenchRun& run) {
+Status CheckAnyCompleted(const BenchRun& run) {
   const RunTotals totals = AddUpRun(run);
   if (totals.completed > 0) return {};
   if (totals.counted == 0) {
@@ -130,7 +130,7 @@ Result<BenchRun> RunPlan(const OnlinePlan& plan, const OnlineBenchOptions& optio
     warm_up.show_progress = options.show_progress;
     warm_up.max_concurrency = options.max_concurrency;
     TANDEM_RETURN_IF_ERROR(
-        CheckAnyCounts(run_requests(first, std::vector<double>(count), warm_up, "warm-up")));
+        CheckAnyCompleted(run_requests(first, std::vector<double>(count), warm_up, "warm-up")));
   }
   BenchRun run = run_requests(requests, plan.times_s, options, "online");
   if (HasWindow(options)) {
@@ -138,7 +138,7 @@ Result<BenchRun> RunPlan(const OnlinePlan& plan, const OnlineBenchOptions& optio
                              .end = run.online->start + FromSeconds(plan.span_s - options.cool_down_s),
                              .by_due = true};
   }
-  TANDEM_RETURN_IF_ERROR(CheckAnyCounts(run));
+  TANDEM_RETURN_IF_ERROR(CheckAnyCompleted(run));
   return run;
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 using testing::HasSubstr;
 
-std::unique_ptr<Engine> MakeEngine(int64_t max_num_queued_reqs = 1000, int64_t max_num_seqs = 256) {
+std::unique_ptr<Engine> MakeOnlineEngine(int64_t max_num_queued_reqs = 1000, int64_t max_num_seqs = 256) {
   EngineOptions options = TestEngineOptions();
   options.max_num_queued_reqs = max_num_queued_reqs;
   options.max_num_seqs = max_num_seqs;
@@ -49,7 +49,7 @@ double SinceStart(const BenchRun& run, Clock::time_point time) {
 }
 
 TEST(OnlineBench, RequestsAreSentAtTheirTimes) {
-  const auto engine = MakeEngine();
+  const auto engine = MakeOnlineEngine();
   const OnlinePlan plan = MakePlan(40, 200);
   const auto run = RunOnlineBench(engine.get(), plan, {.num_warmup = 3, .seed = 3, .show_progress = false});
   ASSERT_TRUE(run.ok()) << run.error().message;
@@ -85,7 +85,7 @@ TEST(OnlineBench, RequestsAreSentAtTheirTimes) {
 }
 
 TEST(OnlineBench, AFullQueueRejectsAndTheOthersAreDone) {
-  const auto engine = MakeEngine(4, 2);
+  const auto engine = MakeOnlineEngine(4, 2);
   const OnlinePlan plan = MakePlan(60, std::numeric_limits<double>::infinity(), "synthetic:in=20,out=30");
   const auto run = RunOnlineBench(engine.get(), plan, {.show_progress = false});
   ASSERT_TRUE(run.ok()) << run.error().message;
@@ -103,7 +103,7 @@ TEST(OnlineBench, AFullQueueRejectsAndTheOthersAreDone) {
 }
 
 TEST(OnlineBench, ALimitOfConcurrencyHolds) {
-  const auto engine = MakeEngine();
+  const auto engine = MakeOnlineEngine();
   const OnlinePlan plan = MakePlan(30, std::numeric_limits<double>::infinity());
   const auto run = RunOnlineBench(engine.get(), plan, {.show_progress = false, .max_concurrency = 3});
   ASSERT_TRUE(run.ok()) << run.error().message;
@@ -121,7 +121,7 @@ TEST(OnlineBench, ALimitOfConcurrencyHolds) {
 }
 
 TEST(OnlineBench, WhatALimitKeepsBackIsNotSentAfterTheDuration) {
-  const auto engine = MakeEngine();
+  const auto engine = MakeOnlineEngine();
   OnlinePlanOptions options;
   options.workload = "synthetic:in=20,out=30";
   options.num_requests = 5000;
@@ -142,7 +142,7 @@ TEST(OnlineBench, WhatALimitKeepsBackIsNotSentAfterTheDuration) {
 }
 
 TEST(OnlineBench, RequestsDueInTheWindowCount) {
-  const auto engine = MakeEngine();
+  const auto engine = MakeOnlineEngine();
   const OnlinePlan plan = MakePlan(100, 100);
   const auto run =
       RunOnlineBench(engine.get(), plan, {.show_progress = false, .warm_up_s = 0.3, .cool_down_s = 0.2});
@@ -163,7 +163,7 @@ TEST(OnlineBench, RequestsDueInTheWindowCount) {
 }
 
 TEST(OnlineBench, ADeadlineEndsWhatTakesTooLong) {
-  const auto engine = MakeEngine(4000, 1);
+  const auto engine = MakeOnlineEngine(4000, 1);
   const OnlinePlan plan = MakePlan(4000, std::numeric_limits<double>::infinity(), "synthetic:in=20,out=30");
   const auto run = RunOnlineBench(engine.get(), plan, {.show_progress = false, .deadline_s = 1});
   ASSERT_TRUE(run.ok()) << run.error().message;
@@ -176,7 +176,7 @@ TEST(OnlineBench, ADeadlineEndsWhatTakesTooLong) {
 }
 
 TEST(OnlineBench, FlagsThatLeaveNothingToCountAreErrors) {
-  const auto engine = MakeEngine();
+  const auto engine = MakeOnlineEngine();
   const auto error = [&](const OnlinePlan& plan, const OnlineBenchOptions& options) {
     const auto run = RunOnlineBench(engine.get(), plan, options);
     EXPECT_FALSE(run.ok());
@@ -193,7 +193,7 @@ TEST(OnlineBench, FlagsThatLeaveNothingToCountAreErrors) {
 }
 
 TEST(OnlineBench, NoCompletedRequestIsAnError) {
-  const auto engine = MakeEngine(0);
+  const auto engine = MakeOnlineEngine(0);
   const auto run = RunOnlineBench(engine.get(), MakePlan(3, 100), {.show_progress = false});
   ASSERT_FALSE(run.ok());
   EXPECT_THAT(run.error().message,

@@ -12,7 +12,7 @@ namespace {
 using testing::ElementsAre;
 using testing::IsEmpty;
 
-const Clock::time_point kStart = Clock::now();
+const Clock::time_point kFirstEvent = Clock::now();
 
 CompletionEvent Text(std::optional<int64_t> total = {}) {
   return {.has_choice = true, .has_text = true, .finish_reason = "", .completion_tokens = total, .error = ""};
@@ -29,15 +29,15 @@ CompletionEvent Usage(int64_t total) {
 // Milliseconds at which the tokens of events came, one event every 10 ms.
 std::vector<int64_t> TokenTimes(const std::vector<CompletionEvent>& events) {
   StreamTokens tokens(4);
-  Clock::time_point now = kStart;
+  Clock::time_point now = kFirstEvent;
   for (const CompletionEvent& event : events) tokens.Add(event, now += std::chrono::milliseconds(10));
   RequestRecorder recorder({{.prompt_tokens = 1, .output_tokens = 1, .arrival_s = {}}});
-  recorder.Start(0, kStart);
+  recorder.Start(0, kFirstEvent);
   tokens.Report(0, &recorder);
   recorder.Cancel(0);
   const RequestRecord record = recorder.TakeRecords().front();
   std::vector<int64_t> times_ms;
-  double time_ms = std::chrono::duration<double, std::milli>(record.first_token - kStart).count();
+  double time_ms = std::chrono::duration<double, std::milli>(record.first_token - kFirstEvent).count();
   for (int64_t i = 0; i < record.output_tokens; ++i) {
     if (i > 0) time_ms += static_cast<double>(record.inter_token_ms[static_cast<size_t>(i - 1)]);
     times_ms.push_back(std::llround(time_ms));

@@ -21,10 +21,6 @@ namespace {
 constexpr int64_t kBlockSize = 4;
 constexpr std::array<Tier, kNumTiers> kTiers = {Tier::kGpu, Tier::kCpu};
 
-Tier Other(Tier tier) {
-  return tier == Tier::kGpu ? Tier::kCpu : Tier::kGpu;
-}
-
 std::unique_ptr<KvBooks> MakeBooks(int64_t gpu_blocks, int64_t cpu_blocks) {
   return KvBooks::Create(kBlockSize, {gpu_blocks, cpu_blocks}).value();
 }
@@ -275,7 +271,7 @@ class RandomBooks {
   }
 
   void Begin(SequenceId id, Sequence* sequence) {
-    const Tier to = Other(sequence->tier);
+    const Tier to = OtherTier(sequence->tier);
     const bool fits = static_cast<int64_t>(sequence->blocks.size()) <= naive_.Free(to);
     const BlockMove* move = books_->BeginMove(id, to);
     ASSERT_EQ(move != nullptr, fits);
@@ -303,7 +299,7 @@ class RandomBooks {
   void Cancel(SequenceId id, Sequence* sequence) {
     books_->CancelMove(id);
     ++taken_[kCancelled];
-    *sequence = {.tier = Other(sequence->tier),
+    *sequence = {.tier = OtherTier(sequence->tier),
                  .blocks = std::move(sequence->source),
                  .num_tokens = sequence->source_tokens};
   }

@@ -22,10 +22,6 @@
 namespace tandem {
 namespace {
 
-Tier Other(Tier tier) {
-  return tier == Tier::kGpu ? Tier::kCpu : Tier::kGpu;
-}
-
 // What head `head` of block `index` of a sequence holds in a layer: one word, repeated.
 uint64_t ContentOf(uint64_t tag, int64_t layer, int64_t index, int64_t head) {
   uint64_t word = tag * 0x9e3779b97f4a7c15U + static_cast<uint64_t>(layer << 40 | index << 8 | head) + 1;
@@ -282,8 +278,8 @@ class RandomUse : public MoveCopyTest {
         books_->CancelMove(id);
         sequence.copy.reset();
         sequence.num_tokens = sequence.num_tokens_at_move;
-        ASSERT_EQ(books_->tier_of(id), Other(*tier));
-        ASSERT_TRUE(Intact(books_->block_table(id), Other(*tier), sequence.tag));
+        ASSERT_EQ(books_->tier_of(id), OtherTier(*tier));
+        ASSERT_TRUE(Intact(books_->block_table(id), OtherTier(*tier), sequence.tag));
         return;
       case 5:
         if (!tier || moves) return;
@@ -291,11 +287,11 @@ class RandomUse : public MoveCopyTest {
       default:
         if (!tier) return;
         if (moves) return Advance(id);
-        const BlockMove* move = books_->BeginMove(id, Other(*tier));
+        const BlockMove* move = books_->BeginMove(id, OtherTier(*tier));
         if (move == nullptr) return;
         sequence.copy.emplace(memory_.get(), *move);
         sequence.num_tokens_at_move = sequence.num_tokens;
-        ASSERT_EQ(books_->tier_of(id), Other(*tier));
+        ASSERT_EQ(books_->tier_of(id), OtherTier(*tier));
     }
   }
 
@@ -312,12 +308,12 @@ class RandomUse : public MoveCopyTest {
   }
 
   void MoveWhole(SequenceId id, Tier from) {
-    const bool fits = books_->held_blocks(id) <= books_->free_blocks(Other(from));
-    ASSERT_EQ(MoveAtOnce(id, Other(from)), fits);
+    const bool fits = books_->held_blocks(id) <= books_->free_blocks(OtherTier(from));
+    ASSERT_EQ(MoveAtOnce(id, OtherTier(from)), fits);
     // Also orders the reuse of the old blocks after the copies.
     stream_->Synchronize();
     if (fits) {
-      ASSERT_TRUE(Intact(books_->block_table(id), Other(from), sequences_[id].tag));
+      ASSERT_TRUE(Intact(books_->block_table(id), OtherTier(from), sequences_[id].tag));
     }
   }
 

@@ -16,7 +16,7 @@ struct BlockMove {
   std::vector<int32_t> source_blocks;
   std::vector<int32_t> destination_blocks;
 
-  Tier from() const { return to == Tier::kGpu ? Tier::kCpu : Tier::kGpu; }
+  Tier from() const { return OtherTier(to); }
 };
 
 }  // namespace tandem

@@ -31,6 +31,9 @@ inline constexpr int kNumTiers = 2;
 constexpr std::string_view TierName(Tier tier) {
   return tier == Tier::kGpu ? "gpu" : "cpu";
 }
+constexpr Tier OtherTier(Tier tier) {
+  return tier == Tier::kGpu ? Tier::kCpu : Tier::kGpu;
+}
 
 // Consecutive tokens of one sequence that pass the layers together. All spans of a plan are in this form:
 //

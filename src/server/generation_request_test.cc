@@ -12,17 +12,12 @@ namespace {
 
 using nlohmann::ordered_json;
 
-const TestModel& Model() {
-  static const TestModel model;
-  return model;
-}
-
 std::optional<ApiError> Completion(const char* body, GenerationRequest* request) {
-  return ParseCompletionRequest(ordered_json::parse(body), Model().context(), request);
+  return ParseCompletionRequest(ordered_json::parse(body), SharedTestModel().context(), request);
 }
 
 std::optional<ApiError> Chat(const std::string& body, GenerationRequest* request) {
-  return ParseChatRequest(ordered_json::parse(body), Model().context(), request);
+  return ParseChatRequest(ordered_json::parse(body), SharedTestModel().context(), request);
 }
 
 // "status param" of the error, or "ok".
@@ -48,7 +43,7 @@ TEST(CompletionRequest, DefaultsAreTheApis) {
   GenerationRequest request;
   ASSERT_FALSE(Completion(R"({"prompt":"hello"})", &request));
   ASSERT_EQ(request.prompts.size(), 1U);
-  EXPECT_EQ(request.prompts[0].tokens, Model().Encode("hello"));
+  EXPECT_EQ(request.prompts[0].tokens, SharedTestModel().Encode("hello"));
   EXPECT_EQ(request.prompts[0].max_tokens, 16);
   EXPECT_EQ(request.sampling.temperature, 1.0F);
   EXPECT_EQ(request.n, 1);
@@ -154,7 +149,7 @@ TEST(CompletionRequest, ContextErrorHasBothNumbers) {
 }
 
 TEST(CompletionRequest, GenerationConfigGivesTheDefaults) {
-  ModelContext context = Model().context();
+  ModelContext context = SharedTestModel().context();
   context.defaults.temperature = 0.2F;
   context.defaults.top_k = 20;
   GenerationRequest request;
@@ -188,7 +183,7 @@ TEST(ChatRequest, RendersMessages) {
   ASSERT_FALSE(Chat(R"({"messages":[{"role":"system","content":"s"},
       {"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]})",
                     &request));
-  EXPECT_EQ(request.prompts[0].tokens, Model().Encode("system:s\nuser:a\nb\nassistant:"));
+  EXPECT_EQ(request.prompts[0].tokens, SharedTestModel().Encode("system:s\nuser:a\nb\nassistant:"));
   EXPECT_EQ(request.prompts[0].max_tokens,
             TestModel::kMaxModelLen - static_cast<int64_t>(request.prompts[0].tokens.size()));
 }
@@ -198,7 +193,7 @@ TEST(ChatRequest, ContinuesTheFinalMessage) {
   ASSERT_FALSE(Chat(R"({"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"Sure, "}],
       "continue_final_message":true})",
                     &request));
-  EXPECT_EQ(request.prompts[0].tokens, Model().Encode("user:a\nassistant:Sure, "));
+  EXPECT_EQ(request.prompts[0].tokens, SharedTestModel().Encode("user:a\nassistant:Sure, "));
 }
 
 TEST(ChatRequest, ErrorsNameTheField) {

@@ -89,4 +89,9 @@ int32_t TestModel::Byte(unsigned char byte) const {
   return byte;
 }
 
+const TestModel& SharedTestModel() {
+  static const TestModel model;
+  return model;
+}
+
 }  // namespace tandem

@@ -31,4 +31,7 @@ class TestModel {
   ModelContext context_;
 };
 
+// One for all tests that change nothing in it.
+const TestModel& SharedTestModel();
+
 }  // namespace tandem

@@ -16,11 +16,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-const TestModel& Model() {
-  static const TestModel model;
-  return model;
-}
-
 TokenRecord Record(int32_t token, float logprob, int64_t offset) {
   return {.token = token,
           .logprob = logprob,
@@ -36,7 +31,7 @@ GenerationRequest Request(GenerationRequest::Kind kind) {
 }
 
 CompletionStream Finished(const GenerationRequest& request) {
-  CompletionStream stream(&Model().tokenizer(), &request, 0);
+  CompletionStream stream(&SharedTestModel().tokenizer(), &request, 0);
   RequestOutput output;
   output.tokens.push_back({.token = 'a'});
   output.finish_reason = FinishReason::kLength;
@@ -46,7 +41,7 @@ CompletionStream Finished(const GenerationRequest& request) {
 
 TEST(OpenAiResponse, CompletionLogprobsHaveTheTokensOwnBesideTheBest) {
   TokenRecord first{.token = 'x', .logprob = std::nullopt, .top_logprobs = {}, .text_offset = 0};
-  const ordered_json logprobs = CompletionLogprobs(Model().tokenizer(), {first, Record('a', -2.5F, 1)}, 1);
+  const ordered_json logprobs = CompletionLogprobs(SharedTestModel().tokenizer(), {first, Record('a', -2.5F, 1)}, 1);
   EXPECT_EQ(logprobs["tokens"], ordered_json({"x", "a"}));
   EXPECT_EQ(logprobs["token_logprobs"], ordered_json({nullptr, -2.5}));
   EXPECT_EQ(logprobs["text_offset"], ordered_json({0, 1}));
@@ -56,7 +51,7 @@ TEST(OpenAiResponse, CompletionLogprobsHaveTheTokensOwnBesideTheBest) {
 }
 
 TEST(OpenAiResponse, ChatLogprobsHaveBytes) {
-  const ordered_json logprobs = ChatLogprobs(Model().tokenizer(), {Record(0xff, -3.0F, 0)}, 2);
+  const ordered_json logprobs = ChatLogprobs(SharedTestModel().tokenizer(), {Record(0xff, -3.0F, 0)}, 2);
   const ordered_json& entry = logprobs["content"][0];
   EXPECT_EQ(entry["token"], "bytes:\\xff");
   EXPECT_EQ(entry["bytes"], ordered_json::array({255}));
@@ -65,7 +60,7 @@ TEST(OpenAiResponse, ChatLogprobsHaveBytes) {
 }
 
 TEST(OpenAiResponse, LogprobsAreFinite) {
-  const ordered_json logprobs = ChatLogprobs(Model().tokenizer(), {Record('a', -INFINITY, 0)}, 0);
+  const ordered_json logprobs = ChatLogprobs(SharedTestModel().tokenizer(), {Record('a', -INFINITY, 0)}, 0);
   EXPECT_EQ(logprobs["content"][0]["logprob"], -9999.0);
 }
 
@@ -75,7 +70,7 @@ TEST(OpenAiResponse, PlainBodies) {
   std::vector<CompletionStream> streams;
   streams.push_back(Finished(request));
   const auto body = ordered_json::parse(
-      ResponseBody(identity, Model().tokenizer(), request, {{"text\xff", {}}}, streams, {3, 4}));
+      ResponseBody(identity, SharedTestModel().tokenizer(), request, {{"text\xff", {}}}, streams, {3, 4}));
   EXPECT_EQ(body["object"], "text_completion");
   EXPECT_EQ(body["choices"][0]["text"], "text\xef\xbf\xbd");
   EXPECT_EQ(body["choices"][0]["finish_reason"], "length");
@@ -87,7 +82,7 @@ TEST(OpenAiResponse, PlainBodies) {
   std::vector<CompletionStream> chat_streams;
   chat_streams.push_back(Finished(chat));
   const auto chat_body = ordered_json::parse(
-      ResponseBody(chat_identity, Model().tokenizer(), chat, {{"t", {}}}, chat_streams, {3, 4}));
+      ResponseBody(chat_identity, SharedTestModel().tokenizer(), chat, {{"t", {}}}, chat_streams, {3, 4}));
   EXPECT_EQ(chat_body["object"], "chat.completion");
   EXPECT_EQ(chat_body["choices"][0]["message"]["role"], "assistant");
 }
@@ -99,7 +94,7 @@ TEST(OpenAiResponse, ChunksAreJson) {
     const ResponseIdentity identity{kind, "id\\1", 5, "mo\"del"};
     ResponseIdentity plain = identity;
     plain.id = "id1";
-    const ChunkWriter writer(plain, &Model().tokenizer(), &request);
+    const ChunkWriter writer(plain, &SharedTestModel().tokenizer(), &request);
     const CompletionStream stream = Finished(request);
     CompletionStream::Delta delta{.text = "a\"\n", .records = {}, .finished = false};
     const auto chunk = ordered_json::parse(writer.Delta(2, delta, stream));
@@ -122,7 +117,7 @@ TEST(OpenAiResponse, EveryChunkHasItsUsageIfItWasAskedFor) {
   for (const auto kind : {GenerationRequest::Kind::kCompletion, GenerationRequest::Kind::kChat}) {
     GenerationRequest request = Request(kind);
     request.include_usage = request.continuous_usage = true;
-    const ChunkWriter writer({kind, "id", 5, "m"}, &Model().tokenizer(), &request);
+    const ChunkWriter writer({kind, "id", 5, "m"}, &SharedTestModel().tokenizer(), &request);
     const CompletionStream stream = Finished(request);
     const auto chunk = ordered_json::parse(writer.Delta(0, {.text = "", .records = {}}, stream));
     EXPECT_EQ(chunk["usage"]["completion_tokens"], stream.num_output_tokens());
@@ -139,11 +134,11 @@ TEST(OpenAiResponse, NamesTheServiceTierIfItWasAskedFor) {
     const auto answers = [&](const GenerationRequest& request) {
       std::vector<CompletionStream> streams;
       streams.push_back(Finished(request));
-      const ChunkWriter writer(identity, &Model().tokenizer(), &request);
+      const ChunkWriter writer(identity, &SharedTestModel().tokenizer(), &request);
       const CompletionStream::Delta delta{.text = "a", .records = {}, .finished = false};
       return std::vector<ordered_json>{
           ordered_json::parse(
-              ResponseBody(identity, Model().tokenizer(), request, {{"t", {}}}, streams, {3, 4})),
+              ResponseBody(identity, SharedTestModel().tokenizer(), request, {{"t", {}}}, streams, {3, 4})),
           ordered_json::parse(writer.Delta(0, delta, streams[0])), ordered_json::parse(writer.Role(0)),
           ordered_json::parse(writer.FinalUsage({3, 4}))};
     };

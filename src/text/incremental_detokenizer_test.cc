@@ -8,19 +8,20 @@
 
 #include "base/utf8.h"
 
+#include "text/text_fixtures_testing.h"
+
 namespace tandem {
 namespace {
 
-const std::string kFolder = std::string(TANDEM_SOURCE_DIR) + "/tests/fixtures/text/";
 
 std::unique_ptr<Tokenizer> ByteLevel() {
-  auto tokenizer = Tokenizer::FromTokenizerJson(kFolder + "qwen2.tokenizer.json", "");
+  auto tokenizer = Tokenizer::FromTokenizerJson(kTextFixtures + "qwen2.tokenizer.json", "");
   EXPECT_TRUE(tokenizer.ok());
   return std::move(tokenizer).value();
 }
 
 std::unique_ptr<Tokenizer> SentencePiece() {
-  auto tokenizer = Tokenizer::FromSentencePiece(kFolder + "llama2.tokenizer.model", "");
+  auto tokenizer = Tokenizer::FromSentencePiece(kTextFixtures + "llama2.tokenizer.model", "");
   EXPECT_TRUE(tokenizer.ok());
   return std::move(tokenizer).value();
 }

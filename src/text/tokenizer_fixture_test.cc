@@ -16,12 +16,12 @@
 
 #include "base/sanitizers.h"
 #include "text/incremental_detokenizer.h"
+#include "text/text_fixtures_testing.h"
 #include "text/tokenizer.h"
 
 namespace tandem {
 namespace {
 
-const std::string kFolder = std::string(TANDEM_SOURCE_DIR) + "/tests/fixtures/text/";
 constexpr int kMaxReported = 5;
 
 // A build with sanitizers looks for memory errors and is slow: a part of the records will do.
@@ -53,7 +53,7 @@ uint32_t HashIds(const std::vector<int32_t>& ids) {
 const std::vector<std::string>& Corpus() {
   static const std::vector<std::string> records = [] {
     std::vector<std::string> result;
-    std::ifstream file(kFolder + "corpus.txt", std::ios::binary);
+    std::ifstream file(kTextFixtures + "corpus.txt", std::ios::binary);
     const std::string bytes{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
     size_t pos = 0;
     while (pos < bytes.size()) {
@@ -136,7 +136,7 @@ std::string Printable(std::string_view text) {
 
 Result<std::unique_ptr<Tokenizer>> Load(const Expectations& expected) {
   const auto resolve = [](const std::string& name) {
-    return name.empty() || name == "-" ? std::string() : name[0] == '/' ? name : kFolder + name;
+    return name.empty() || name == "-" ? std::string() : name[0] == '/' ? name : kTextFixtures + name;
   };
   const std::string source = resolve(expected.source);
   if (source.ends_with(".gguf")) return Tokenizer::FromGguf(source);
@@ -200,7 +200,7 @@ void Compare(const Tokenizer& tokenizer, const Expectations& expected) {
 class TokenizerFixture : public testing::TestWithParam<const char*> {};
 
 TEST_P(TokenizerFixture, EqualsHuggingFace) {
-  const Expectations expected = ReadExpectations(kFolder + GetParam() + ".expected");
+  const Expectations expected = ReadExpectations(kTextFixtures + GetParam() + ".expected");
   ASSERT_FALSE(expected.records.empty());
   const auto tokenizer = Load(expected);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
@@ -215,7 +215,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, TokenizerFixture,
 
 TEST(TokenizerRealVocabulary, SmolLm2EqualsHuggingFace) {
   const char* configured = std::getenv("TANDEM_TEST_MODEL");
-  Expectations expected = ReadExpectations(kFolder + "smollm2_gguf.expected");
+  Expectations expected = ReadExpectations(kTextFixtures + "smollm2_gguf.expected");
   ASSERT_FALSE(expected.records.empty());
   expected.source = configured != nullptr
                         ? configured

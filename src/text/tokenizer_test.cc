@@ -12,12 +12,13 @@
 #include <thread>
 #include <vector>
 
+#include "text/text_fixtures_testing.h"
+
 namespace tandem {
 namespace {
 
 using nlohmann::json;
 
-const std::string kFolder = std::string(TANDEM_SOURCE_DIR) + "/tests/fixtures/text/";
 
 std::string ReadBytes(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -46,10 +47,10 @@ Result<std::unique_ptr<Tokenizer>> LoadJson(const json& spec) {
 }
 
 json Llama2() {
-  return json::parse(ReadBytes(kFolder + "llama2.tokenizer.json"));
+  return json::parse(ReadBytes(kTextFixtures + "llama2.tokenizer.json"));
 }
 json Qwen2() {
-  return json::parse(ReadBytes(kFolder + "qwen2.tokenizer.json"));
+  return json::parse(ReadBytes(kTextFixtures + "qwen2.tokenizer.json"));
 }
 
 std::unique_ptr<Tokenizer> MustLoad(Result<std::unique_ptr<Tokenizer>> tokenizer) {
@@ -58,8 +59,8 @@ std::unique_ptr<Tokenizer> MustLoad(Result<std::unique_ptr<Tokenizer>> tokenizer
 }
 
 TEST(Tokenizer, KnowsItsSpecialTokens) {
-  const auto tokenizer = MustLoad(Tokenizer::FromSentencePiece(kFolder + "llama2.tokenizer.model",
-                                                               kFolder + "spm.tokenizer_config.json"));
+  const auto tokenizer = MustLoad(Tokenizer::FromSentencePiece(kTextFixtures + "llama2.tokenizer.model",
+                                                               kTextFixtures + "spm.tokenizer_config.json"));
   EXPECT_EQ(tokenizer->bos_token_id(), 1);
   EXPECT_EQ(tokenizer->eos_token_id(), 2);
   EXPECT_EQ(tokenizer->bos_token(), "<s>");
@@ -74,19 +75,19 @@ TEST(Tokenizer, KnowsItsSpecialTokens) {
 }
 
 TEST(Tokenizer, SentencePieceAddsBosByDefault) {
-  const auto tokenizer = MustLoad(Tokenizer::FromSentencePiece(kFolder + "llama2.tokenizer.model", ""));
+  const auto tokenizer = MustLoad(Tokenizer::FromSentencePiece(kTextFixtures + "llama2.tokenizer.model", ""));
   const std::vector<int32_t> ids = tokenizer->Encode("hello", true);
   ASSERT_FALSE(ids.empty());
   EXPECT_EQ(ids[0], 1);
 }
 
 TEST(Tokenizer, TokenBytesAreTheRawBytes) {
-  const auto spm = MustLoad(Tokenizer::FromSentencePiece(kFolder + "llama2.tokenizer.model", ""));
+  const auto spm = MustLoad(Tokenizer::FromSentencePiece(kTextFixtures + "llama2.tokenizer.model", ""));
   EXPECT_EQ(spm->TokenBytes(*spm->TokenToId("<0xE2>")), "\xE2");
   EXPECT_EQ(spm->TokenBytes(*spm->TokenToId("\xE2\x96\x81")), " ");
   EXPECT_EQ(spm->TokenBytes(1), "<s>");
   EXPECT_EQ(spm->TokenBytes(-1), "");
-  const auto qwen = MustLoad(Tokenizer::FromTokenizerJson(kFolder + "qwen2.tokenizer.json", ""));
+  const auto qwen = MustLoad(Tokenizer::FromTokenizerJson(kTextFixtures + "qwen2.tokenizer.json", ""));
   EXPECT_EQ(qwen->TokenBytes(*qwen->TokenToId("\xC4\xA0the")), " the");
   EXPECT_EQ(qwen->TokenBytes(*qwen->TokenToId("<|im_end|>")), "<|im_end|>");
   EXPECT_EQ(qwen->TokenBytes(1 << 30), "");
@@ -100,7 +101,7 @@ TEST(Tokenizer, ConfigAddsTokensAndBos) {
                           {"added_tokens_decoder", {{"5000", {{"content", "<extra>"}, {"special", true}}}}}}
                          .dump());
   const auto tokenizer =
-      MustLoad(Tokenizer::FromTokenizerJson(kFolder + "qwen2.tokenizer.json", config.path()));
+      MustLoad(Tokenizer::FromTokenizerJson(kTextFixtures + "qwen2.tokenizer.json", config.path()));
   EXPECT_EQ(tokenizer->bos_token(), "<|im_start|>");
   EXPECT_EQ(tokenizer->eos_token(), "<|im_end|>");
   EXPECT_EQ(tokenizer->vocab_size(), 5001);
@@ -112,8 +113,8 @@ TEST(Tokenizer, ConfigAddsTokensAndBos) {
 
 TEST(Tokenizer, LongTextsWithoutBordersAreFast) {
   // Quadratic merging would take a minute.
-  const auto spm = MustLoad(Tokenizer::FromSentencePiece(kFolder + "llama2.tokenizer.model", ""));
-  const auto qwen = MustLoad(Tokenizer::FromTokenizerJson(kFolder + "qwen2.tokenizer.json", ""));
+  const auto spm = MustLoad(Tokenizer::FromSentencePiece(kTextFixtures + "llama2.tokenizer.model", ""));
+  const auto qwen = MustLoad(Tokenizer::FromTokenizerJson(kTextFixtures + "qwen2.tokenizer.json", ""));
   for (const std::string& unit :
        {std::string("a"), std::string(" "), std::string("ab"), std::string("\xE5\xAD\x97")}) {
     std::string text;
@@ -125,8 +126,8 @@ TEST(Tokenizer, LongTextsWithoutBordersAreFast) {
 }
 
 TEST(Tokenizer, EncodesTheSameInManyThreads) {
-  const auto tokenizer = MustLoad(Tokenizer::FromTokenizerJson(kFolder + "qwen2.tokenizer.json", ""));
-  const std::string text = ReadBytes(kFolder + "corpus.txt").substr(0, 50'000);
+  const auto tokenizer = MustLoad(Tokenizer::FromTokenizerJson(kTextFixtures + "qwen2.tokenizer.json", ""));
+  const std::string text = ReadBytes(kTextFixtures + "corpus.txt").substr(0, 50'000);
   const std::vector<int32_t> expected = tokenizer->Encode(text, true);
   std::vector<std::thread> threads;
   threads.reserve(4);
@@ -225,7 +226,7 @@ TEST(TokenizerJson, DeepNestingIsAnError) {
 }
 
 TEST(TokenizerJson, TruncatedAnywhereIsAnError) {
-  const std::string bytes = ReadBytes(kFolder + "llama2.tokenizer.json");
+  const std::string bytes = ReadBytes(kTextFixtures + "llama2.tokenizer.json");
   ASSERT_GT(bytes.size(), 10'000U);
   for (size_t length = 0; length < bytes.size(); length += length < 600 ? 7 : 997) {
     const TemporaryFile file("truncated.json", std::string_view(bytes).substr(0, length));
@@ -237,9 +238,9 @@ TEST(TokenizerJson, TruncatedAnywhereIsAnError) {
 
 TEST(TokenizerJson, MissingFilesAreErrors) {
   EXPECT_EQ(Tokenizer::FromTokenizerJson("/no/such/file", "").error().code, ErrorCode::kNotFound);
-  EXPECT_EQ(Tokenizer::FromTokenizerJson(kFolder + "qwen2.tokenizer.json", "/no/such/file").error().code,
+  EXPECT_EQ(Tokenizer::FromTokenizerJson(kTextFixtures + "qwen2.tokenizer.json", "/no/such/file").error().code,
             ErrorCode::kNotFound);
-  EXPECT_EQ(Tokenizer::FromTokenizerJson(kFolder, "").error().code, ErrorCode::kIo);
+  EXPECT_EQ(Tokenizer::FromTokenizerJson(kTextFixtures, "").error().code, ErrorCode::kIo);
   EXPECT_EQ(Tokenizer::FromSentencePiece("/no/such/file", "").error().code, ErrorCode::kNotFound);
   EXPECT_EQ(Tokenizer::FromGguf("/no/such/file").error().code, ErrorCode::kNotFound);
 }
@@ -259,14 +260,14 @@ TEST(TokenizerConfigFile, WrongTypesAreErrors) {
                                      {{"additional_special_tokens", {1}}}};
   for (const json& config : configs) {
     const TemporaryFile file("config.json", config.dump());
-    const auto tokenizer = Tokenizer::FromTokenizerJson(kFolder + "qwen2.tokenizer.json", file.path());
+    const auto tokenizer = Tokenizer::FromTokenizerJson(kTextFixtures + "qwen2.tokenizer.json", file.path());
     ASSERT_FALSE(tokenizer.ok()) << config;
     EXPECT_EQ(tokenizer.error().code, ErrorCode::kMalformedFile) << config;
   }
 }
 
 TEST(SentencePieceFile, DamagedFilesAreErrorsOrLoad) {
-  const std::string good = ReadBytes(kFolder + "llama2.tokenizer.model");
+  const std::string good = ReadBytes(kTextFixtures + "llama2.tokenizer.model");
   ASSERT_GT(good.size(), 10'000U);
   const auto load = [](std::string_view bytes) {
     const TemporaryFile file("damaged.model", bytes);
@@ -295,7 +296,7 @@ TEST(SentencePieceFile, DamagedFilesAreErrorsOrLoad) {
 }
 
 TEST(GgufVocabulary, UnknownPreTokenizerIsUnsupported) {
-  std::string bytes = ReadBytes(kFolder + "gguf_qwen2.gguf");
+  std::string bytes = ReadBytes(kTextFixtures + "gguf_qwen2.gguf");
   const size_t at = bytes.find("qwen2", bytes.find("tokenizer.ggml.pre"));
   ASSERT_NE(at, std::string::npos);
   bytes.replace(at, 5, "other");
@@ -310,7 +311,7 @@ TEST(GgufVocabulary, MissingKeysAreErrors) {
   for (const char* name : {"gguf_qwen2.gguf", "gguf_spm.gguf"}) {
     for (const char* key : {"tokenizer.ggml.model", "tokenizer.ggml.tokens", "tokenizer.ggml.merges",
                             "tokenizer.ggml.scores"}) {
-      std::string bytes = ReadBytes(kFolder + name);
+      std::string bytes = ReadBytes(kTextFixtures + name);
       const size_t at = bytes.find(key);
       if (at == std::string::npos) continue;
       bytes[at] = 'T';

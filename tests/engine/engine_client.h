@@ -15,6 +15,10 @@
 
 namespace tandem {
 
+inline CacheSize SizeInTokens(int64_t amount) {
+  return {.unit = CacheSize::Unit::kTokens, .amount = amount};
+}
+
 // What has arrived for one request so far.
 class Collected {
  public:

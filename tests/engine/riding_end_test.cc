@@ -146,9 +146,8 @@ TEST_P(RidingStallTest, DropDoesNotWaitForever) {
   FinishRiding({1, 3}, {0, 2, 4, 5});
 }
 
-const auto kMachines = ::testing::Values(Machine{"host", 1}, Machine{"host", 2}, Machine{"cuda", 1});
-INSTANTIATE_TEST_SUITE_P(Machines, RidingEndTest, kMachines, NameOfMachine);
-INSTANTIATE_TEST_SUITE_P(Machines, RidingStallTest, kMachines, NameOfMachine);
+INSTANTIATE_TEST_SUITE_P(Machines, RidingEndTest, kRidingMachines, NameOfMachine);
+INSTANTIATE_TEST_SUITE_P(Machines, RidingStallTest, kRidingMachines, NameOfMachine);
 
 }  // namespace
 }  // namespace tandem

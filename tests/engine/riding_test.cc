@@ -218,10 +218,9 @@ TEST_P(PaddedGraphTest, ALargeCohortIsEnqueuedOpByOp) {
   ExpectReferenceTokens();
 }
 
-const auto kMachines = ::testing::Values(Machine{"host", 1}, Machine{"host", 2}, Machine{"cuda", 1});
-INSTANTIATE_TEST_SUITE_P(Machines, RidingTest, kMachines, NameOfMachine);
-INSTANTIATE_TEST_SUITE_P(Machines, RidingGraphTest, kMachines, NameOfMachine);
-INSTANTIATE_TEST_SUITE_P(Machines, PaddedGraphTest, kMachines, NameOfMachine);
+INSTANTIATE_TEST_SUITE_P(Machines, RidingTest, kRidingMachines, NameOfMachine);
+INSTANTIATE_TEST_SUITE_P(Machines, RidingGraphTest, kRidingMachines, NameOfMachine);
+INSTANTIATE_TEST_SUITE_P(Machines, PaddedGraphTest, kRidingMachines, NameOfMachine);
 
 }  // namespace
 }  // namespace tandem

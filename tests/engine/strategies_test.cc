@@ -60,10 +60,6 @@ RequestSpec SpecOf(const Prompt& prompt) {
   return spec;
 }
 
-CacheSize Tokens(int64_t amount) {
-  return {.unit = CacheSize::Unit::kTokens, .amount = amount};
-}
-
 // The parameter: the device. On the cuda backend at fp32 the same tokens, if not the same bits.
 class StrategiesTest : public ::testing::TestWithParam<std::string> {
  protected:
@@ -113,7 +109,7 @@ class StrategiesTest : public ::testing::TestWithParam<std::string> {
   // With room for everything.
   static std::vector<std::vector<int32_t>> RunAmple(EngineOptions options,
                                                     const std::vector<Prompt>& prompts) {
-    options.gpu_kv_cache = Tokens(32'768);
+    options.gpu_kv_cache = SizeInTokens(32'768);
     const auto engine = Create(options);
     return engine == nullptr ? std::vector<std::vector<int32_t>>() : RunAll(*engine, prompts);
   }
@@ -153,8 +149,8 @@ TEST_P(StrategiesTest, SameTokensFromEveryStrategy) {
   for (const std::string& strategy : kHybrids) {
     EngineOptions tight = ample;
     tight.strategy = strategy;
-    tight.gpu_kv_cache = Tokens(384);
-    tight.cpu_kv_cache = Tokens(2048);
+    tight.gpu_kv_cache = SizeInTokens(384);
+    tight.cpu_kv_cache = SizeInTokens(2048);
     const auto engine = Create(tight);
     ASSERT_NE(engine, nullptr);
     ExpectSameTokens(RunAll(*engine, prompts), expected, strategy);
@@ -176,8 +172,8 @@ TEST_P(StrategiesTest, SameTokensBesideCancelsAndPreemptions) {
   for (const std::string& strategy : kHybrids) {
     EngineOptions tight = ample;
     tight.strategy = strategy;
-    tight.gpu_kv_cache = Tokens(320);
-    tight.cpu_kv_cache = Tokens(640);
+    tight.gpu_kv_cache = SizeInTokens(320);
+    tight.cpu_kv_cache = SizeInTokens(640);
     const auto engine = Create(tight);
     ASSERT_NE(engine, nullptr);
     std::mt19937 random(11);
@@ -216,8 +212,8 @@ TEST_P(StrategiesTest, RealModelGivesTheSameTokens) {
   for (const std::string& strategy : kHybrids) {
     EngineOptions tight = ample;
     tight.strategy = strategy;
-    tight.gpu_kv_cache = Tokens(512);
-    tight.cpu_kv_cache = Tokens(4096);
+    tight.gpu_kv_cache = SizeInTokens(512);
+    tight.cpu_kv_cache = SizeInTokens(4096);
     const auto engine = Create(tight);
     ASSERT_NE(engine, nullptr);
     ExpectSameTokens(RunAll(*engine, prompts), expected, strategy);
@@ -294,14 +290,14 @@ TEST_P(StrategiesTest, Bf16LogProbabilitiesStayWithinTolerance) {
   EngineOptions ample = Options(model, "gpu-only");
   ample.dtype = DType::kBF16;
   ample.max_num_batched_tokens = 96;
-  ample.gpu_kv_cache = Tokens(32'768);
+  ample.gpu_kv_cache = SizeInTokens(32'768);
   const auto expected = run(ample);
   ASSERT_EQ(expected.size(), prompts.size());
   for (const std::string& strategy : kHybrids) {
     EngineOptions tight = ample;
     tight.strategy = strategy;
-    tight.gpu_kv_cache = Tokens(384);
-    tight.cpu_kv_cache = Tokens(2048);
+    tight.gpu_kv_cache = SizeInTokens(384);
+    tight.cpu_kv_cache = SizeInTokens(2048);
     const auto got = run(tight);
     ASSERT_EQ(got.size(), prompts.size());
     Bf16Comparison comparison;
@@ -330,14 +326,14 @@ TEST_P(StrategiesTest, Bf16GpuOnlyIsIdentical) {
   };
   EngineOptions options = Options(model, "gpu-only");
   options.dtype = DType::kBF16;
-  options.gpu_kv_cache = Tokens(4096);
+  options.gpu_kv_cache = SizeInTokens(4096);
   const auto expected = run(options);
   EXPECT_EQ(run(options), expected);
-  options.gpu_kv_cache = Tokens(384);
+  options.gpu_kv_cache = SizeInTokens(384);
   EXPECT_EQ(run(options), expected);
   // With room in the gpu tier the other strategies do just the same.
   options.strategy = "asymmetric";
-  options.cpu_kv_cache = Tokens(1024);
+  options.cpu_kv_cache = SizeInTokens(1024);
   EXPECT_EQ(run(options), expected);
 }
 

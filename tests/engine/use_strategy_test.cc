@@ -15,10 +15,6 @@
 namespace tandem {
 namespace {
 
-CacheSize Tokens(int64_t amount) {
-  return {.unit = CacheSize::Unit::kTokens, .amount = amount};
-}
-
 class UseStrategyTest : public ::testing::Test {
  protected:
   UseStrategyTest()
@@ -34,8 +30,8 @@ class UseStrategyTest : public ::testing::Test {
     options.dtype = DType::kF32;
     options.cpu_threads = 2;
     options.max_num_batched_tokens = 64;
-    options.gpu_kv_cache = Tokens(320);
-    if (cpu_tier) options.cpu_kv_cache = Tokens(2048);
+    options.gpu_kv_cache = SizeInTokens(320);
+    if (cpu_tier) options.cpu_kv_cache = SizeInTokens(2048);
     options.show_progress = false;
     options.cache_folder = cache_folder_;
     auto engine = Engine::Create(options);
