@@ -9,6 +9,24 @@ set(TANDEM_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverl
 # (kernels) stay alone. Larger batches cost memory and make a rebuild after a change longer.
 set(TANDEM_UNITY_BATCH 8)
 
+# Compiling costs more CPU seconds the more it optimizes, so only what is HOT does (what runs for each token or plan):
+#
+#              release  with sanitizers
+#   HOT            -O2              -O1
+#   (neither)      -O2              -O0
+#   COLD           -O1              -O0     what runs once a program: its command line, profiling, tests
+#
+# The presets' own flags are -O2 and -O0; kernels have theirs, see tandem_kernel_sources.
+function(tandem_optimization target level)
+  if(TANDEM_SANITIZE)
+    set(flags "$<$<STREQUAL:${level},HOT>:-O1>")
+  else()
+    # At -O1 GCC 12 takes constants behind initializer lists for uninitialized.
+    set(flags "$<$<AND:$<STREQUAL:${level},COLD>,$<CONFIG:Release>>:-O1;-Wno-maybe-uninitialized>")
+  endif()
+  target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${flags}>")
+endfunction()
+
 function(tandem_compile_options target)
   set_target_properties(${target} PROPERTIES UNITY_BUILD "${TANDEM_UNITY_BUILD}"
                                              UNITY_BUILD_BATCH_SIZE ${TANDEM_UNITY_BATCH})
@@ -21,13 +39,18 @@ function(tandem_compile_options target)
   endif()
 endfunction()
 
-# tandem_library(NAME SOURCES a.cc ... DEPENDS folder ... LIBRARIES external ...)
+# tandem_library(NAME [HOT | COLD] SOURCES a.cc ... DEPENDS folder ... LIBRARIES external ...)
 # DEPENDS: other folders of src/. LIBRARIES: third-party targets, private to this folder's sources
 # unless given as PUBLIC_LIBRARIES.
 function(tandem_library name)
-  cmake_parse_arguments(ARG "" "" "SOURCES;DEPENDS;LIBRARIES;PUBLIC_LIBRARIES" ${ARGN})
+  cmake_parse_arguments(ARG "HOT;COLD" "" "SOURCES;DEPENDS;LIBRARIES;PUBLIC_LIBRARIES" ${ARGN})
   add_library(tandem_${name} STATIC ${ARG_SOURCES})
   tandem_compile_options(tandem_${name})
+  if(ARG_HOT)
+    tandem_optimization(tandem_${name} HOT)
+  elseif(ARG_COLD)
+    tandem_optimization(tandem_${name} COLD)
+  endif()
   target_link_libraries(tandem_${name} PUBLIC fmt::fmt Threads::Threads ${ARG_PUBLIC_LIBRARIES}
                                        PRIVATE ${ARG_LIBRARIES})
   foreach(dep IN LISTS ARG_DEPENDS)
@@ -46,6 +69,7 @@ function(tandem_test name)
   set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   add_executable(${name}_test ${ARG_SOURCES})
   tandem_compile_options(${name}_test)
+  tandem_optimization(${name}_test COLD)
   target_compile_definitions(${name}_test PRIVATE TANDEM_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name}_test PRIVATE GTest::gtest GTest::gmock GTest::gtest_main ${ARG_LIBRARIES})
   foreach(dep IN LISTS ARG_DEPENDS)

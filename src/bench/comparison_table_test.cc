@@ -9,7 +9,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-ordered_json Result(double output, ordered_json bound) {
+ordered_json RunResult(double output, ordered_json bound) {
   return {{"output_throughput", output},
           {"upper_bound_throughput", std::move(bound)},
           {"gpu_tier", {{"median_itl_ms", 10.0}, {"p99_itl_ms", 12.5}}},
@@ -20,8 +20,8 @@ ordered_json Result(double output, ordered_json bound) {
 
 TEST(ComparisonTableTest, ATableForEachWorkload) {
   ordered_json runs = ordered_json::array();
-  runs.push_back({{"workload", "osc"}, {"strategy", "gpu-only"}, {"result", Result(200, nullptr)}});
-  runs.push_back({{"workload", "osc"}, {"strategy", "async"}, {"result", Result(300, 400)}});
+  runs.push_back({{"workload", "osc"}, {"strategy", "gpu-only"}, {"result", RunResult(200, nullptr)}});
+  runs.push_back({{"workload", "osc"}, {"strategy", "async"}, {"result", RunResult(300, 400)}});
   runs.push_back({{"workload", "azure-conv"},
                   {"rate", 2.5},
                   {"strategy", "gpu-only"},

@@ -15,7 +15,8 @@
 namespace tandem {
 namespace {
 
-std::unique_ptr<Engine> MakeOfflineEngine(int64_t max_num_queued_reqs = 100, const char* strategy = "gpu-only") {
+std::unique_ptr<Engine> MakeOfflineEngine(int64_t max_num_queued_reqs = 100,
+                                          const char* strategy = "gpu-only") {
   EngineOptions options = TestEngineOptions();
   options.cpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 512};
   options.strategy = strategy;

@@ -41,7 +41,8 @@ CompletionStream Finished(const GenerationRequest& request) {
 
 TEST(OpenAiResponse, CompletionLogprobsHaveTheTokensOwnBesideTheBest) {
   TokenRecord first{.token = 'x', .logprob = std::nullopt, .top_logprobs = {}, .text_offset = 0};
-  const ordered_json logprobs = CompletionLogprobs(SharedTestModel().tokenizer(), {first, Record('a', -2.5F, 1)}, 1);
+  const ordered_json logprobs =
+      CompletionLogprobs(SharedTestModel().tokenizer(), {first, Record('a', -2.5F, 1)}, 1);
   EXPECT_EQ(logprobs["tokens"], ordered_json({"x", "a"}));
   EXPECT_EQ(logprobs["token_logprobs"], ordered_json({nullptr, -2.5}));
   EXPECT_EQ(logprobs["text_offset"], ordered_json({0, 1}));

@@ -7,12 +7,10 @@
 #include <vector>
 
 #include "base/utf8.h"
-
 #include "text/text_fixtures_testing.h"
 
 namespace tandem {
 namespace {
-
 
 std::unique_ptr<Tokenizer> ByteLevel() {
   auto tokenizer = Tokenizer::FromTokenizerJson(kTextFixtures + "qwen2.tokenizer.json", "");

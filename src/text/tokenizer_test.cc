@@ -19,7 +19,6 @@ namespace {
 
 using nlohmann::json;
 
-
 std::string ReadBytes(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
@@ -238,8 +237,9 @@ TEST(TokenizerJson, TruncatedAnywhereIsAnError) {
 
 TEST(TokenizerJson, MissingFilesAreErrors) {
   EXPECT_EQ(Tokenizer::FromTokenizerJson("/no/such/file", "").error().code, ErrorCode::kNotFound);
-  EXPECT_EQ(Tokenizer::FromTokenizerJson(kTextFixtures + "qwen2.tokenizer.json", "/no/such/file").error().code,
-            ErrorCode::kNotFound);
+  EXPECT_EQ(
+      Tokenizer::FromTokenizerJson(kTextFixtures + "qwen2.tokenizer.json", "/no/such/file").error().code,
+      ErrorCode::kNotFound);
   EXPECT_EQ(Tokenizer::FromTokenizerJson(kTextFixtures, "").error().code, ErrorCode::kIo);
   EXPECT_EQ(Tokenizer::FromSentencePiece("/no/such/file", "").error().code, ErrorCode::kNotFound);
   EXPECT_EQ(Tokenizer::FromGguf("/no/such/file").error().code, ErrorCode::kNotFound);

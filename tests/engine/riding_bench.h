@@ -97,6 +97,7 @@ class RidingBench : public ExecutorFixture {
 };
 
 // What every suite of cohorts that ride runs on.
-inline const auto kRidingMachines = ::testing::Values(Machine{"host", 1}, Machine{"host", 2}, Machine{"cuda", 1});
+inline const auto kRidingMachines =
+    ::testing::Values(Machine{"host", 1}, Machine{"host", 2}, Machine{"cuda", 1});
 
 }  // namespace tandem
