@@ -7,7 +7,7 @@ set(TANDEM_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverl
 # Most of a file's compile time is what its includes cost, so TANDEM_UNITY_BUILD compiles a folder's files in batches
 # of this many: names of unnamed namespaces must then differ within a folder. Files with compile options of their own
 # (kernels) stay alone. Larger batches cost memory and make a rebuild after a change longer.
-set(TANDEM_UNITY_BATCH 8)
+set(TANDEM_UNITY_BATCH 20)
 
 # Compiling costs more CPU seconds the more it optimizes, so only what is HOT does (what runs for each token or plan):
 #

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Everything that is checked without running the program. All checks, or those named:
 #
-#   scripts/lint.sh                   format, layers, words, headers, docs, tidy
+#   scripts/lint.sh                   format, layers, words, headers, docs, scripts, tidy
 #   scripts/lint.sh format layers     only these
 #   scripts/lint.sh --fix             formats the sources instead of checking them
-#   scripts/lint.sh tidy FILE...      clang-tidy on these files
+#   scripts/lint.sh tidy PATH...      clang-tidy on these files and folders
 #   scripts/lint.sh analyze [FILE...] the same with clang's static analyzer, which CI leaves out for its time
 #
 # tidy needs a configured build (host-release unless TANDEM_BUILD_DIR names another) and remembers what passed.
@@ -22,6 +22,7 @@ check_layers() { python3 scripts/check_layers.py && python3 scripts/check_layers
 check_words() { python3 scripts/check_words.py; }
 check_headers() { python3 scripts/check_headers.py; }
 check_docs() { python3 scripts/check_docs.py && python3 scripts/check_docs_test.py 2>&1 | tail -n 3; }
+check_scripts() { python3 -B scripts/stage_budgets_test.py 2>&1 | tail -n 3; }
 check_tidy() {
   local build_dir="${TANDEM_BUILD_DIR:-build/host-release}"
   if [[ ! -f $build_dir/compile_commands.json ]]; then
@@ -40,11 +41,11 @@ case "${1:-}" in
 esac
 
 checks=("$@")
-[[ ${#checks[@]} == 0 ]] && checks=(format layers words headers docs tidy)
+[[ ${#checks[@]} == 0 ]] && checks=(format layers words headers docs scripts tidy)
 failed=()
 for check in "${checks[@]}"; do
   case "$check" in
-    format | layers | words | headers | docs | tidy) ;;
+    format | layers | words | headers | docs | scripts | tidy) ;;
     *) echo "lint.sh: unknown check '$check'" >&2; exit 2 ;;
   esac
   begin=$SECONDS

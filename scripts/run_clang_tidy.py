@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over src/ on all cores, and skips what has not changed since it last passed.
 
-    scripts/run_clang_tidy.py [--analyze] BUILD_DIR [FILE...]
+    scripts/run_clang_tidy.py [--analyze] BUILD_DIR [PATH...]
 
-BUILD_DIR is a configured build folder (compile_commands.json). A file counts as unchanged if its own text, the
-text of every project header it reaches, its compile command, .clang-tidy and clang-tidy's version are the same.
+BUILD_DIR is a configured build folder (compile_commands.json). What is checked is what is compiled: files of src/,
+or batches of them (a unity build), which takes half the time; PATH, a file or folder, selects what holds some of it.
+It counts as unchanged if its text, that of every project file it includes, its compile command, .clang-tidy and
+clang-tidy's version are the same.
 Passes are remembered in the user's cache folder, for every checkout. Without --analyze the static analyzer of
 .clang-tidy is left out: it takes longer than all other checks together. Standard library only.
 """
@@ -23,7 +25,10 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tandem" / "clang-tidy"
-WITHOUT_ANALYZER = "--checks=-clang-analyzer-*"
+# A batch includes .cc files, on purpose, and they are what is to be checked.
+ALWAYS = ["--header-filter=/src/.*\\.(h|cc)$"]
+CHECKS = "--checks=-bugprone-suspicious-include"
+WITHOUT_ANALYZER = ",-clang-analyzer-*"
 INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
@@ -36,10 +41,16 @@ class Texts:
 
     def _read(self, path):
         data = path.read_bytes()
-        self._digests[path] = hashlib.sha256(data).digest()
+        # Batches name their files by absolute paths.
+        self._digests[path] = hashlib.sha256(data.replace(str(ROOT).encode(), b".")).digest()
         self._includes[path] = [
             target for name in INCLUDE.findall(data) if (target := ROOT / "src" / name.decode()).is_file()
         ]
+
+    def includes(self, path):
+        if path not in self._includes:
+            self._read(path)
+        return self._includes[path]
 
     def closure(self, start):
         """start and every project file that it reaches, sorted."""
@@ -83,28 +94,36 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--analyze", action="store_true")
     parser.add_argument("build_dir", type=pathlib.Path)
-    parser.add_argument("files", nargs="*", type=pathlib.Path)
+    parser.add_argument("paths", nargs="*", type=pathlib.Path)
     arguments = parser.parse_args()
 
     database = arguments.build_dir / "compile_commands.json"
     if not database.is_file():
         print(f"run_clang_tidy.py: {database} is missing; configure that build first", file=sys.stderr)
         return 2
-    wanted = {file.resolve() for file in arguments.files}
+    wanted = {path.resolve() for path in arguments.paths}
+    texts = Texts()
     entries = {}
+    checked = set()
     for entry in json.loads(database.read_text()):
         file = pathlib.Path(entry["file"])
-        if file.suffix == ".cc" and file.is_relative_to(ROOT / "src") and (not wanted or file in wanted):
-            entries[file] = entry
-    if wanted - entries.keys():
-        for file in sorted(wanted - entries.keys()):
-            print(f"run_clang_tidy.py: {file} is not in {database}", file=sys.stderr)
-        return 2
+        batch = "Unity" in file.parts
+        sources = texts.includes(file) if batch else [file]
+        # Generated sources, and what only tests link outside src/, are left out.
+        if not sources or not all(source.suffix == ".cc" and source.is_relative_to(ROOT / "src") for source in sources):
+            continue
+        if wanted and not any(source.is_relative_to(path) for source in sources for path in wanted):
+            continue
+        entries[file] = entry
+        checked.update(sources)
+    for path in sorted(wanted):
+        if not any(source.is_relative_to(path) for source in checked):
+            print(f"run_clang_tidy.py: {path} is not in {database}", file=sys.stderr)
+            return 2
 
     version = subprocess.run(["clang-tidy", "--version"], capture_output=True, check=True).stdout
-    options = [] if arguments.analyze else [WITHOUT_ANALYZER]
+    options = [*ALWAYS, CHECKS + ("" if arguments.analyze else WITHOUT_ANALYZER)]
     base = version + (ROOT / ".clang-tidy").read_bytes() + " ".join(options).encode()
-    texts = Texts()
     keys = {file: cache_key(texts, entry, base) for file, entry in entries.items()}
     CACHE.mkdir(parents=True, exist_ok=True)
     stale = [file for file in entries if not (CACHE / keys[file]).exists()]
@@ -125,7 +144,10 @@ def main():
                 failed.append(file)
                 print(output.strip(), file=sys.stderr)
 
-    print(f"clang-tidy: {len(entries)} files, {len(entries) - len(stale)} unchanged, {len(failed)} with warnings")
+    print(
+        f"clang-tidy: {len(checked)} files in {len(entries)} compilations, {len(entries) - len(stale)} unchanged, "
+        f"{len(failed)} with warnings"
+    )
     if os.environ.get("TANDEM_TIDY_TIMES"):
         for seconds, file in sorted(slowest, reverse=True):
             print(f"  {seconds:6.1f} s  {file}")

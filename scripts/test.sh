@@ -1,35 +1,43 @@
 #!/usr/bin/env bash
 # Builds and tests everything, on a machine that may have nothing installed yet. What CI runs.
 #
-#   scripts/test.sh                    all stages
+#   scripts/test.sh                    all stages but the nightly ones
 #   scripts/test.sh --quick            release build and its tests, lint without clang-tidy
 #   scripts/test.sh release debug      only these stages (packages and the model are fetched all the same)
+#   scripts/test.sh nightly            the stages that take longer: soak, seeds, package, cuda-all
 #
-# Stages, in order:
-#   lint        format, layers, words, headers that compile alone
+#   lint        format, layers, words, headers that compile alone, docs
+#   quickstart  scripts/quickstart.sh --check, which compiles tandem
 #   release     host-release: unit, scenario, engine and conformance tests
 #   http        the HTTP suite against build/host-release/tandem, in a Python environment below build/
-#   quickstart  scripts/quickstart.sh --check
-#   threads     host-tsan: the tests labelled `threads` under the thread sanitizer
 #   debug       host-debug: all tests, and malformed HTTP requests, under the address and undefined-behaviour sanitizers
-#   cuda        cuda-release, where the machine has nvcc; its tests are skipped where there is no GPU
+#   threads     host-tsan: the tests labelled `threads` under the thread sanitizer
+#   cuda        cuda-release for one architecture, where the machine has nvcc; tests are skipped where there is no GPU
 #   tidy        clang-tidy over src/
+#   soak        20 minutes of cancels, disconnects and malformed requests: all blocks back, memory flat
+#   seeds       the tests that draw at random, with many more draws
+#   package     scripts/package.sh and scripts/check_package.sh: a .deb on a bare Debian
+#   cuda-all    every GPU architecture, FA3
 #
-# Ends with a table of stage times and the line "N passed, N failed, N skipped" over all tests that ran.
+# A stage has a part that compiles and a part that tests. The first run one after the other, the second beside them.
+# Ends with a table of seconds and of CPU seconds beside their budgets (scripts/stage_budgets.txt; more than 1.3 times
+# fails) and the line "N passed, N failed, N skipped" over all tests that ran.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null
 
-all_stages=(lint release http quickstart threads debug cuda tidy)
+all_stages=(lint quickstart release http debug threads cuda tidy)
 quick_stages=(lint release http)
+nightly_stages=(soak seeds package cuda-all)
 stages=()
 for argument in "$@"; do
   case "$argument" in
-    -h | --help) sed -n '2,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,25s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --quick) stages+=("${quick_stages[@]}") ;;
+    nightly) stages+=("${nightly_stages[@]}") ;;
     *)
-      if [[ ! " ${all_stages[*]} " == *" $argument "* ]]; then
-        echo "test.sh: unknown stage '$argument'; there are: ${all_stages[*]}" >&2
+      if [[ ! " ${all_stages[*]} ${nightly_stages[*]} " == *" $argument "* ]]; then
+        echo "test.sh: unknown stage '$argument'; there are: ${all_stages[*]} nightly ${nightly_stages[*]}" >&2
         exit 2
       fi
       stages+=("$argument")
@@ -65,9 +73,14 @@ run_ctest() {  # preset, jobs, further arguments of ctest...
     --output-junit "$folder/ctest.xml" -j "$jobs" "$@"
 }
 
-stage_lint() { scripts/lint.sh format layers words headers docs; }
+# Each stage: compile_STAGE, test_STAGE, or both.
 
-stage_release() { build host-release && run_ctest host-release 1; }
+test_lint() { scripts/lint.sh format layers words headers docs scripts; }
+
+compile_quickstart() { scripts/quickstart.sh --build --check; }
+
+compile_release() { build host-release; }
+test_release() { run_ctest host-release 1; }
 
 run_http() {  # preset, further arguments of pytest...
   local preset="$1" environment=build/test-venv requirements=tests/http/requirements.txt wanted
@@ -84,44 +97,64 @@ run_http() {  # preset, further arguments of pytest...
     "$environment/bin/python" -m pytest -q -p no:cacheprovider --junitxml="$results/http-$preset/pytest.xml" "$@"
 }
 
-stage_http() { build host-release tandem && run_http host-release tests/http; }
+compile_http() { build host-release tandem; }
+test_http() { run_http host-release tests/http; }
 
-stage_quickstart() { scripts/quickstart.sh --check; }
-
-stage_threads() {
-  build host-tsan help >/dev/null || return 1
-  local targets
-  mapfile -t targets < <(ctest --test-dir build/host-tsan -N -L threads | sed -n 's/^ *Test *#[0-9]*: *//p')
-  [[ ${#targets[@]} -gt 0 ]] || { echo "no test has the label 'threads'"; return 1; }
-  build host-tsan "${targets[@]}" && run_ctest host-tsan 1 -L threads
-}
-
-stage_debug() {
+compile_debug() { build host-debug; }
+test_debug() {
   local ok=0
-  build host-debug || return 1
   run_ctest host-debug 1 || ok=1
   # Input that no client should send, against the sanitizers.
   run_http host-debug tests/http/test_malformed_requests.py || ok=1
   return $ok
 }
 
-stage_cuda() {
-  if ! command -v nvcc >/dev/null; then
-    echo "no nvcc on this machine"
-    return
-  fi
+compile_threads() {
+  build host-tsan help >/dev/null || return 1
+  local targets
+  mapfile -t targets < <(ctest --test-dir build/host-tsan -N -L threads | sed -n 's/^ *Test *#[0-9]*: *//p')
+  [[ ${#targets[@]} -gt 0 ]] || { echo "no test has the label 'threads'"; return 1; }
+  build host-tsan "${targets[@]}"
+}
+test_threads() { run_ctest host-tsan 1 -L threads; }
+
+has_nvcc() { command -v nvcc >/dev/null || { echo "no nvcc on this machine"; return 1; }; }
+cuda_targets=(tandem ops_cuda_test device_cuda_test conformance_cuda_test)
+compile_cuda() {
+  has_nvcc || return 0
+  scripts/fetch_flashinfer.sh >/dev/null || return 1
+  # One architecture is enough to see that it compiles; who has a GPU keeps what is configured.
+  [[ -f build/cuda-release/CMakeCache.txt ]] ||
+    cmake --preset cuda-release -DTANDEM_CUDA_ARCHITECTURES=90a-real >/dev/null || return 1
+  build cuda-release "${cuda_targets[@]}"
+}
+test_cuda() {
+  has_nvcc || return 0
   # Without a GPU the tests that need one report that they were skipped.
-  scripts/fetch_flashinfer.sh >/dev/null && build cuda-release tandem ops_cuda_test device_cuda_test conformance_cuda_test &&
-    run_ctest cuda-release 1 -L cuda
+  run_ctest cuda-release 1 -L cuda
 }
 
-stage_tidy() {
+compile_tidy() {
   cmake --preset host-release >/dev/null && scripts/lint.sh tidy || return 1
   # The host code of the cuda backend, where the stage before has configured it.
   [[ -f build/cuda-release/compile_commands.json ]] || return 0
-  local sources
-  mapfile -t sources < <(find src/device/cuda src/ops/cuda -name '*.cc' ! -name '*_test.cc' | sort)
-  TANDEM_BUILD_DIR=build/cuda-release scripts/lint.sh tidy "${sources[@]}"
+  TANDEM_BUILD_DIR=build/cuda-release scripts/lint.sh tidy src/device/cuda src/ops/cuda
+}
+
+compile_soak() { build host-release tandem; }
+test_soak() { TANDEM_NIGHTLY=1 run_http host-release -rP tests/http/soak; }
+
+compile_seeds() { build host-release; }
+test_seeds() { TANDEM_NIGHTLY=1 run_ctest host-release 1; }
+
+compile_package() { scripts/package.sh; }
+test_package() { scripts/check_package.sh; }
+
+compile_cuda-all() {
+  has_nvcc || return 0
+  scripts/fetch_flashinfer.sh >/dev/null || return 1
+  cmake --preset cuda-release -B build/cuda-all -DTANDEM_FLASH_ATTENTION3=ON >/dev/null || return 1
+  cmake --build build/cuda-all --target "${cuda_targets[@]}" -- --quiet
 }
 
 # What the stages need. Without it there is nothing to go on with.
@@ -132,22 +165,57 @@ if ! scripts/install_deps.sh --tests || ! TANDEM_TEST_MODEL="$(scripts/fetch_mod
   exit 1
 fi
 export TANDEM_TEST_MODEL
-table="$(printf '%-12s %-6s %6d s' setup ok $((SECONDS - begin)))"
+setup_s=$((SECONDS - begin))
 
-failed_stages=()
+parts="$results/parts"
+mkdir -p "$parts"
+python3 scripts/stage_budgets.py yardstick >"$parts/yardstick" || exit 1
+
+# Runs a part of a stage (compile or test) and prints its output when it has ended.
+run_part() {  # part, stage
+  local part="$1" stage="$2" log begin=$SECONDS outcome=ok cpu
+  declare -F "${part}_$stage" >/dev/null || return 0
+  log="$results/$stage.$part.log"
+  # The shell of its own tells the CPU seconds of this part's processes.
+  (
+    "${part}_$stage"
+    code=$?
+    times >"$results/$stage.$part.times"
+    exit $code
+  ) >"$log" 2>&1 || outcome=FAILED
+  cpu="$(awk -F'[ms ]+' '{ cpu += $1 * 60 + $2 + $3 * 60 + $4 } END { print cpu }' "$results/$stage.$part.times")"
+  echo "$outcome $begin $SECONDS ${cpu:-0}" >"$parts/$stage.$part"
+  printf '=== %s: %s %s after %d s\n%s\n' "$stage" "$part" "$outcome" $((SECONDS - begin)) "$(cat "$log")"
+  [[ $outcome == ok ]]
+}
+
+# Compilers leave the cores to tests, whose clients and servers keep time. A process group, so that all of it can stop.
+set -m
+(
+  renice -n 10 -p $BASHPID >/dev/null
+  for stage in "${stages[@]}"; do
+    run_part compile "$stage" || touch "$results/$stage.broken"
+    touch "$results/$stage.compiled"
+  done
+) &
+compiling=$!
+set +m
+trap 'kill -TERM -- "-$compiling" 2>/dev/null' EXIT
 for stage in "${stages[@]}"; do
-  echo "=== $stage"
-  begin=$SECONDS
-  if "stage_$stage"; then
-    outcome=ok
-  else
-    outcome=FAILED
-    failed_stages+=("$stage")
+  if declare -F "compile_$stage" >/dev/null; then
+    until [[ -f $results/$stage.compiled ]]; do sleep 0.2; done
   fi
-  table+=$'\n'"$(printf '%-12s %-6s %6d s' "$stage" "$outcome" $((SECONDS - begin)))"
+  [[ -f $results/$stage.broken ]] || run_part test "$stage"
 done
+wait "$compiling"
+python3 scripts/stage_budgets.py yardstick >>"$parts/yardstick"
 
 echo
-printf '%s\n%-12s %-6s %6d s\n\n' "$table" total "" "$SECONDS"
+failed_stages=()
+python3 scripts/stage_budgets.py table "$parts" || failed_stages+=(budgets)
+printf 'setup %d s, all %d s\n\n' "$setup_s" "$SECONDS"
+for stage in "${stages[@]}"; do
+  grep -qs '^FAILED' "$parts/$stage".* && failed_stages+=("$stage")
+done
 # Fails if a test failed, and counts a failed stage that no test accounts for as one failure.
 python3 scripts/count_tests.py "$results" "${failed_stages[@]}"

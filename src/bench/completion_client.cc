@@ -24,7 +24,6 @@ using asio::ip::tcp;
 using nlohmann::json;
 
 constexpr std::chrono::seconds kAskTimeout{20};
-constexpr int kOk = 200;
 constexpr int kNotFound = 404;
 
 struct Answer {
@@ -118,7 +117,7 @@ Result<CompletionServer> FindCompletionServer(const ServerUrl& url, const std::s
   }
   // Some servers have no list of models; the name alone will do.
   if (answer.status == kNotFound && !model.empty()) return server;
-  if (answer.status != kOk) {
+  if (answer.status != kHttpOk) {
     return MakeParamError(ErrorCode::kUnavailable, "url", "{}{}/models: HTTP {}: {}", url.Authority(),
                           url.path, answer.status, ErrorMessageOf(answer.body));
   }

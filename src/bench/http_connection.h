@@ -13,6 +13,8 @@
 
 namespace tandem {
 
+constexpr int kHttpOk = 200;
+
 // Only on the thread that runs the io_context.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:

@@ -18,7 +18,6 @@ constexpr std::chrono::seconds kMaxConnectTime{30};
 // A request may wait long in a server's queue; a server that says nothing for so long is gone.
 constexpr std::chrono::seconds kMaxSilence{600};
 constexpr size_t kMaxErrorBodyBytes = size_t{64} << 10;
-constexpr int kOk = 200;
 constexpr int kTooManyRequests = 429;
 constexpr int kServiceUnavailable = 503;
 
@@ -62,7 +61,7 @@ void HttpTarget::Start(int64_t index, Exchange* exchange) {
 }
 
 void HttpTarget::OnBody(Exchange* exchange, std::string_view piece) {
-  if (exchange->status != kOk) {
+  if (exchange->status != kHttpOk) {
     if (exchange->error_body.size() < kMaxErrorBodyBytes) exchange->error_body += piece;
     return;
   }
@@ -103,7 +102,7 @@ RequestEnd HttpTarget::EndOf(const Exchange& exchange, const std::string& error)
   using Kind = RequestEnd::Kind;
   const bool answered = error.empty() || exchange.done;
   if (!answered) return {Kind::kFailed, error};
-  if (exchange.status != kOk) {
+  if (exchange.status != kHttpOk) {
     const bool rejected = exchange.status == kTooManyRequests || exchange.status == kServiceUnavailable;
     return {rejected ? Kind::kRejected : Kind::kFailed,
             fmt::format("HTTP {}: {}", exchange.status, ErrorMessageOf(exchange.error_body))};

@@ -10,7 +10,7 @@ import tempfile
 import time
 
 READY_TIMEOUT_S = 120
-DEFAULT_FLAGS = ("--max-model-len", "1024", "--gpu-kv-cache", "16384tok", "--log-level", "warn")
+DEFAULT_FLAGS = {"--max-model-len": "1024", "--gpu-kv-cache": "16384tok", "--log-level": "warn"}
 MODEL_NAME = "test-model"
 
 
@@ -26,8 +26,11 @@ class TandemServer:
         self.url = f"http://127.0.0.1:{self.port}"
         self._errors = tempfile.TemporaryFile()
         command = [binary, "serve", model, "--port", str(self.port), "--served-model-name", MODEL_NAME]
+        for name, value in DEFAULT_FLAGS.items():
+            if name not in flags:
+                command += [name, value]
         self.process = subprocess.Popen(
-            [*command, *DEFAULT_FLAGS, *flags], stdout=subprocess.PIPE, stderr=self._errors, text=True)
+            [*command, *flags], stdout=subprocess.PIPE, stderr=self._errors, text=True)
         if wait:
             self.wait_ready()
 

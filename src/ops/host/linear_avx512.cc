@@ -3,7 +3,8 @@
 namespace tandem {
 
 const LinearKernels& LinearKernelsAvx512() {
-  return kLinearKernels;
+  static constexpr LinearKernels kernels = LinearKernelsWith(RunLinearTile<float, float>);
+  return kernels;
 }
 
 }  // namespace tandem

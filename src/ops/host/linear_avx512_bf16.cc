@@ -3,7 +3,8 @@
 namespace tandem {
 
 const LinearKernels& LinearKernelsAvx512Bf16() {
-  return kLinearKernels;
+  static const LinearKernels kernels = LinearKernelsWith(LinearKernelsAvx512().f32);
+  return kernels;
 }
 
 }  // namespace tandem

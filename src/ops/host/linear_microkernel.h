@@ -71,15 +71,25 @@ struct DepthRange {
   bool last = true;
 };
 
-// kRows rows x kVectors vectors of columns, starting at row `row` of the tile and column `column` of the
-// panel. partial: running sums of the tile between blocks of k, [kMaxTileRows][kPanelColumns].
-template <typename T, typename Y, int kRows, int kVectors>
-void GroupKernel(const LinearTile& tile, int64_t row, int64_t panel, int64_t column, DepthRange depth,
-                 float* partial, Prefetch prefetch) {
+// A block of W: what RunLinearTile hands to the groups of rows that share it.
+struct PanelBlock {
+  int64_t panel = 0;
+  int64_t first_column = 0;  // within the panel
+  int64_t end_column = 0;
+  DepthRange depth;
+};
+
+// Adds a block's products to the running sums of kRows rows x kVectors vectors of columns, starting at row
+// `row` of the tile and column `column` of the panel. partial: the sums, [kMaxTileRows][kPanelColumns]. What
+// they become in y is FinishRows' work, so that this code exists once for all types of y.
+template <typename T, int kRows, int kVectors>
+void GroupKernel(const LinearTile& tile, int64_t row, const PanelBlock& block, int64_t column, float* partial,
+                 Prefetch prefetch) {
   constexpr int64_t kStepDepth = sizeof(T) == 2 ? 2 : 1;
+  const DepthRange& depth = block.depth;
   const T* x = static_cast<const T*>(tile.x) + row * tile.x_stride + depth.begin;
-  const T* w = static_cast<const T*>(tile.panels) + panel * tile.panel_stride + depth.begin * kPanelColumns +
-               column * kStepDepth;
+  const T* w = static_cast<const T*>(tile.panels) + block.panel * tile.panel_stride +
+               depth.begin * kPanelColumns + column * kStepDepth;
   Accumulators<kRows, kVectors> acc;
   float* sums = partial + row * kPanelColumns + column;
 #pragma GCC unroll 8
@@ -90,41 +100,61 @@ void GroupKernel(const LinearTile& tile, int64_t row, int64_t panel, int64_t col
     }
   }
   MultiplyAdd(acc, x, tile.x_stride, w, depth.end - depth.begin, prefetch);
-  if (!depth.last) {
-#pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v) Store(sums + r * kPanelColumns + v * kLanes, acc.value[r][v]);
-    }
-    return;
-  }
-  const int64_t first_column = panel * kPanelColumns + column;
-  const float* bias = tile.bias == nullptr ? nullptr : tile.bias + first_column;
-  Y* y = static_cast<Y*>(tile.y) + row * tile.y_stride + first_column;
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
-    for (int v = 0; v < kVectors; ++v) {
-      Finish(acc.value[r][v], bias == nullptr ? nullptr : bias + v * kLanes,
-             y + r * tile.y_stride + v * kLanes, tile.out_features - first_column - v * kLanes);
-    }
+    for (int v = 0; v < kVectors; ++v) Store(sums + r * kPanelColumns + v * kLanes, acc.value[r][v]);
   }
 }
 
-// Columns [column, end) of a panel for one group of rows.
-template <typename T, typename Y, int kRows>
-void GroupColumns(const LinearTile& tile, int64_t row, int64_t panel, int64_t column, int64_t end,
-                  DepthRange depth, float* partial, Prefetch prefetch) {
+// All columns of a block for one group of rows.
+template <typename T, int kRows>
+void GroupColumns(const LinearTile& tile, int64_t row, const PanelBlock& block, float* partial,
+                  Prefetch prefetch) {
   constexpr int kVectors = kRows == 1 ? kSingleRowVectors : kGroupVectors;
-  while (column + kVectors * kLanes <= end) {
-    GroupKernel<T, Y, kRows, kVectors>(tile, row, panel, column, depth, partial, prefetch);
+  int64_t column = block.first_column;
+  while (column + kVectors * kLanes <= block.end_column) {
+    GroupKernel<T, kRows, kVectors>(tile, row, block, column, partial, prefetch);
     prefetch = {};
     column += kVectors * kLanes;
   }
   if constexpr (kVectors * kLanes > kColumnsPerUnit) {
     constexpr int kHalf = static_cast<int>(kColumnsPerUnit) / kLanes;
-    if (column < end) {
-      GroupKernel<T, Y, kRows, kHalf>(tile, row, panel, column, depth, partial, prefetch);
+    if (column < block.end_column) GroupKernel<T, kRows, kHalf>(tile, row, block, column, partial, prefetch);
+  }
+}
+
+template <typename T>
+void GroupOfRows(int64_t num_rows, const LinearTile& tile, int64_t row, const PanelBlock& block,
+                 float* partial, Prefetch prefetch) {
+  switch (num_rows) {
+    case 1:
+      return GroupColumns<T, 1>(tile, row, block, partial, prefetch);
+    case 2:
+      return GroupColumns<T, 2>(tile, row, block, partial, prefetch);
+    case 3:
+      return GroupColumns<T, 3>(tile, row, block, partial, prefetch);
+    case 4:
+      return GroupColumns<T, 4>(tile, row, block, partial, prefetch);
+    default:
+      if constexpr (kGroupRows > 4) {
+        if (num_rows == 5) return GroupColumns<T, 5>(tile, row, block, partial, prefetch);
+        return GroupColumns<T, 6>(tile, row, block, partial, prefetch);
+      }
+  }
+}
+
+// Writes the sums of a group of rows to y.
+template <typename Y>
+void FinishRows(const LinearTile& tile, int64_t row, int64_t num_rows, const PanelBlock& block,
+                const float* partial) {
+  const int64_t panel_column = block.panel * kPanelColumns;
+  for (int64_t r = row; r < row + num_rows; ++r) {
+    for (int64_t column = block.first_column; column < block.end_column; column += kLanes) {
+      const int64_t y_column = panel_column + column;
+      Finish(Load(partial + r * kPanelColumns + column),
+             tile.bias == nullptr ? nullptr : tile.bias + y_column,
+             static_cast<Y*>(tile.y) + r * tile.y_stride + y_column, tile.out_features - y_column);
     }
   }
 }
@@ -136,22 +166,23 @@ void RunLinearTile(const LinearTile& tile) {
   const int64_t depth_block = num_groups == 1 ? tile.in_features : kDepthBlock<T>;
   constexpr int64_t kUnitsPerPanel = kPanelColumns / kColumnsPerUnit;
   for (int64_t unit = tile.first_unit; unit < tile.end_unit;) {
-    const int64_t panel = unit / kUnitsPerPanel;
-    const int64_t panel_begin = panel * kUnitsPerPanel;
+    PanelBlock block;
+    block.panel = unit / kUnitsPerPanel;
+    const int64_t panel_begin = block.panel * kUnitsPerPanel;
     const int64_t panel_end = panel_begin + kUnitsPerPanel;
-    const int64_t column = (unit - panel_begin) * kColumnsPerUnit;
     const int64_t unit_end = tile.end_unit < panel_end ? tile.end_unit : panel_end;
-    const int64_t column_end = (unit_end - panel_begin) * kColumnsPerUnit;
+    block.first_column = (unit - panel_begin) * kColumnsPerUnit;
+    block.end_column = (unit_end - panel_begin) * kColumnsPerUnit;
     unit = unit_end;
     for (int64_t begin = 0; begin < tile.in_features || begin == 0; begin += depth_block) {
-      DepthRange depth;
+      DepthRange& depth = block.depth;
       depth.begin = begin;
       depth.end = begin + depth_block < tile.in_features ? begin + depth_block : tile.in_features;
       depth.first = begin == 0;
       depth.last = depth.end == tile.in_features;
       const int64_t depth_bytes = (depth.end - begin) * kPanelColumns * static_cast<int64_t>(sizeof(T));
-      const char* weights = reinterpret_cast<const char*>(static_cast<const T*>(tile.panels) +
-                                                          panel * tile.panel_stride + begin * kPanelColumns);
+      const char* weights = reinterpret_cast<const char*>(
+          static_cast<const T*>(tile.panels) + block.panel * tile.panel_stride + begin * kPanelColumns);
       // A single group reads each weight once: it fetches a little ahead of itself. Several groups read
       // the block again from the L2 cache: meanwhile they fetch what comes after it.
       constexpr int64_t kAheadBytes = 4096;
@@ -169,40 +200,24 @@ void RunLinearTile(const LinearTile& tile) {
             prefetch.bytes_per_4_steps = (1024 / quarter + 63) / 64 * 64;
           }
         }
-        switch (group_rows) {
-          case 1:
-            GroupColumns<T, Y, 1>(tile, row, panel, column, column_end, depth, partial, prefetch);
-            break;
-          case 2:
-            GroupColumns<T, Y, 2>(tile, row, panel, column, column_end, depth, partial, prefetch);
-            break;
-          case 3:
-            GroupColumns<T, Y, 3>(tile, row, panel, column, column_end, depth, partial, prefetch);
-            break;
-          case 4:
-            GroupColumns<T, Y, 4>(tile, row, panel, column, column_end, depth, partial, prefetch);
-            break;
-          default:
-            if constexpr (kGroupRows > 4) {
-              if (group_rows == 5) {
-                GroupColumns<T, Y, 5>(tile, row, panel, column, column_end, depth, partial, prefetch);
-              } else {
-                GroupColumns<T, Y, 6>(tile, row, panel, column, column_end, depth, partial, prefetch);
-              }
-            }
-        }
+        GroupOfRows<T>(group_rows, tile, row, block, partial, prefetch);
+        if (depth.last) FinishRows<Y>(tile, row, group_rows, block, partial);
         row += group_rows;
       }
     }
   }
 }
 
-constexpr LinearKernels kLinearKernels = {
-    .f32 = RunLinearTile<float, float>,
-    .bf16_to_f32 = RunLinearTile<uint16_t, float>,
-    .bf16_to_bf16 = RunLinearTile<uint16_t, uint16_t>,
-    .max_group_rows = kGroupRows,
-};
+// The kernels of this file's instruction set. f32: RunLinearTile<float, float>, or that of a set below, where
+// this one has nothing new for fp32.
+constexpr LinearKernels LinearKernelsWith(void (*f32)(const LinearTile& tile)) {
+  return {
+      .f32 = f32,
+      .bf16_to_f32 = RunLinearTile<uint16_t, float>,
+      .bf16_to_bf16 = RunLinearTile<uint16_t, uint16_t>,
+      .max_group_rows = kGroupRows,
+  };
+}
 
 }  // namespace
 }  // namespace tandem
