@@ -3,7 +3,7 @@
 
     scripts/run_clang_tidy.py [--analyze] BUILD_DIR [FILE...]
 
-BUILD_DIR is a configured build folder (compile_commands.json). A file counts as unchanged if its own text, the
+BUILD_DIR is a configured build folder; batches of files are taken apart (compile_database.py). A file counts as unchanged if its own text, the
 text of every project header it reaches, its compile command, .clang-tidy and clang-tidy's version are the same.
 Passes are remembered in the user's cache folder, for every checkout. Without --analyze the static analyzer of
 .clang-tidy is left out: it takes longer than all other checks together. Standard library only.
@@ -16,10 +16,11 @@ import json
 import os
 import pathlib
 import re
-import shlex
 import subprocess
 import sys
 import time
+
+import compile_database
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tandem" / "clang-tidy"
@@ -61,7 +62,7 @@ class Texts:
 
 def cache_key(texts, entry, base):
     key = hashlib.sha256(base)
-    command = entry.get("arguments") or shlex.split(entry["command"])
+    command = entry["arguments"]
     # Where the checkout and the build folder are, and whether there is a ccache, changes nothing.
     command = [word.replace(str(ROOT), ".") for word in command if word.startswith(("-D", "-W", "-f", "-m", "-s", "-I"))]
     key.update(" ".join(command).encode())
@@ -70,9 +71,9 @@ def cache_key(texts, entry, base):
     return key.hexdigest()
 
 
-def tidy(build_dir, options, file):
+def tidy(database_folder, options, file):
     begin = time.monotonic()
-    command = ["clang-tidy", "-p", str(build_dir), "--quiet", *options, str(file)]
+    command = ["clang-tidy", "-p", str(database_folder), "--quiet", *options, str(file)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     # clang-tidy says on standard error only how many warnings of system headers it suppressed.
     output = run.stdout if run.stdout.strip() or run.returncode == 0 else run.stdout + run.stderr
@@ -86,19 +87,24 @@ def main():
     parser.add_argument("files", nargs="*", type=pathlib.Path)
     arguments = parser.parse_args()
 
-    database = arguments.build_dir / "compile_commands.json"
-    if not database.is_file():
-        print(f"run_clang_tidy.py: {database} is missing; configure that build first", file=sys.stderr)
+    try:
+        database = compile_database.database_of(arguments.build_dir)
+    except OSError as error:
+        print(f"run_clang_tidy.py: {error}; configure that build first", file=sys.stderr)
         return 2
+    # clang-tidy looks for the name in a folder.
+    database_folder = arguments.build_dir / "each_file"
+    database_folder.mkdir(exist_ok=True)
+    (database_folder / "compile_commands.json").write_text(json.dumps(database))
     wanted = {file.resolve() for file in arguments.files}
     entries = {}
-    for entry in json.loads(database.read_text()):
+    for entry in database:
         file = pathlib.Path(entry["file"])
         if file.suffix == ".cc" and file.is_relative_to(ROOT / "src") and (not wanted or file in wanted):
             entries[file] = entry
     if wanted - entries.keys():
         for file in sorted(wanted - entries.keys()):
-            print(f"run_clang_tidy.py: {file} is not in {database}", file=sys.stderr)
+            print(f"run_clang_tidy.py: {arguments.build_dir} does not compile {file}", file=sys.stderr)
         return 2
 
     version = subprocess.run(["clang-tidy", "--version"], capture_output=True, check=True).stdout
@@ -114,7 +120,7 @@ def main():
     failed = []
     slowest = []
     with concurrent.futures.ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
-        runs = {pool.submit(tidy, arguments.build_dir, options, file): file for file in stale}
+        runs = {pool.submit(tidy, database_folder, options, file): file for file in stale}
         for run in concurrent.futures.as_completed(runs):
             file = runs[run]
             code, output, seconds = run.result()
