@@ -16,6 +16,11 @@ if(Python3_FOUND AND NOT CMAKE_CROSSCOMPILING)
 endif()
 
 install(TARGETS tandem RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
+install(CODE "
+  if(NOT EXISTS \"${man_page}\")
+    message(FATAL_ERROR \"The man page is not made yet: cmake --build ${PROJECT_BINARY_DIR} --target tandem_man_page\")
+  endif()"
+  COMPONENT program)
 install(FILES ${man_page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
 
