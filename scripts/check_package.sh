@@ -55,7 +55,7 @@ clean_up() {
   local code=$?
   trap - EXIT
   if [[ -n $container ]]; then
-    kill -KILL "$container" 2>/dev/null || true
+    pkill -KILL -P "$container" 2>/dev/null || true  # its first process; all others in it end with that one
     wait "$container" 2>/dev/null || true
   fi
   rm -rf --one-file-system "$scratch"
@@ -190,8 +190,12 @@ fi
 ask "http://127.0.0.1:$port" "the service"
 service="$(pgrep -x tandem --ns "$(pgrep -P "$container" | head -n 1)" --nslist pid | head -n 1)"
 [[ $(stat -c %u "/proc/$service") != 0 ]] || fail "the service runs as root"
-grep -q '^Max locked memory  *unlimited  *unlimited' "/proc/$service/limits" || fail "the service may not lock memory without limit"
-kill -TERM "$container"
+if bash -c 'ulimit -l unlimited' 2>/dev/null; then
+  grep -q '^Max locked memory  *unlimited  *unlimited' "/proc/$service/limits" || fail "the service may not lock memory without limit"
+else
+  echo "[package]     not checked: limits of locked memory, which root of this machine may not raise"
+fi
+kill -TERM "$container"  # an orderly shutdown
 wait "$container" || true
 container=""
 passed "systemd starts the service, it answers"
