@@ -3,7 +3,7 @@
 # .deb with apt, serves the real model, purges; runs the archive and the quickstart; boots and has systemd start the
 # service. Needs root, systemd-nspawn and the Debian mirror that this machine's apt is configured for; fails without.
 #
-#   scripts/check_package.sh            about two minutes beside the build
+#   scripts/check_package.sh            two to five minutes beside the build
 #   scripts/check_package.sh --no-build takes the packages that are in build/packages
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -163,7 +163,7 @@ git ls-files -z scripts | xargs -0 cp --parents -t "$root/clone"
 cp "$model" "$root/clone/models/"
 quietly inside /clone/scripts/quickstart.sh --check || fail "the quickstart fails with an installed tandem"
 grep -q "quickstart.*/usr/bin/tandem" "$scratch/nspawn.log" || { cat "$scratch/nspawn.log" >&2; fail "the quickstart does not say that it uses /usr/bin/tandem"; }
-inside /bin/sh -c 'command -v g++ || command -v cmake' >/dev/null && fail "the quickstart installed a compiler though tandem is installed"
+inside /bin/sh -c 'command -v g++ || command -v cmake' >/dev/null 2>&1 && fail "the quickstart installed a compiler though tandem is installed"
 [[ ! -e $root/clone/build ]] || fail "the quickstart built though tandem is installed"
 passed "quickstart with the installed program"
 
