@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Checks the Markdown pages: README.md, CONTRIBUTING.md and docs/.
+"""Checks the Markdown pages: those at the root, README.md and CONTRIBUTING.md among them, and docs/.
 
 - Every relative link names a file or folder that exists, and its anchor a heading of that page.
 - Every path in backticks (`src/kv/`, `docs/bench.md`, `src/*/*_test.cc`) names something; a reader's own file is my_...
-- No page is longer than people read. docs/lab_notes, which is to be searched, may be of any length.
+- No page is longer than people read. docs/lab_notes and the changelog, which are to be searched, may be of any length.
 
 Prints one line for each violation and exits with 1 if there is any. Standard library only.
 
@@ -22,8 +22,9 @@ MAX_LINES_OF = {
     "docs/performance.md": 165,
     "docs/evaluation_tables.md": 300,  # written by evaluation/figures/figure.py
 }
-ANY_LENGTH = "docs/lab_notes/"
-PATH_FOLDERS = ("src", "docs", "scripts", "tests", "evaluation", "web", "cmake", "bench")
+LAB_NOTES = "docs/lab_notes/"
+ANY_LENGTH = (LAB_NOTES, "CHANGELOG.md")
+PATH_FOLDERS = ("src", "docs", "scripts", "tests", "evaluation", "web", "cmake", "bench", "packaging")
 
 FENCE = re.compile(r"^ {0,3}(```|~~~)")
 CODE = re.compile(r"(`+)(.+?)\1")
@@ -107,11 +108,12 @@ def check_page(root, page):
     if not name.startswith(ANY_LENGTH):
         num_lines, limit = len(text.splitlines()), MAX_LINES_OF.get(name, MAX_LINES)
         if num_lines > limit:
-            yield f"{name}: {num_lines} lines, {limit} at most; history belongs into {ANY_LENGTH}"
+            yield f"{name}: {num_lines} lines, {limit} at most; history belongs into {LAB_NOTES}"
 
 
 def check(root):
-    pages = [root / "README.md", root / "CONTRIBUTING.md", *sorted((root / "docs").rglob("*.md"))]
+    required = {root / "README.md", root / "CONTRIBUTING.md"}
+    pages = sorted(required.union(root.glob("*.md"), (root / "docs").rglob("*.md")))
     errors = [f"{page.name} is missing" for page in pages if not page.is_file()]
     errors += [
         f"{name} has a limit of lines and is not there" for name in MAX_LINES_OF if not (root / name).is_file()

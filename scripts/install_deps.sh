@@ -3,6 +3,7 @@
 #
 #   scripts/install_deps.sh           compiler, CMake, libraries, Python
 #   scripts/install_deps.sh --tests   also what scripts/lint.sh and scripts/test.sh need
+#   scripts/install_deps.sh --run     only what fetches a model and asks a server, for who has tandem installed
 #   scripts/install_deps.sh --list    prints what is missing and installs nothing
 set -euo pipefail
 
@@ -12,17 +13,18 @@ build_packages=(
   libdnnl-dev ocl-icd-opencl-dev libboost-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev prometheus-cpp-dev
   libpcre2-dev libhwloc-dev libutf8proc-dev
   libgtest-dev libgmock-dev libbenchmark-dev
-  python3 python3-pip curl ca-certificates
 )
+run_packages=(python3 python3-pip curl ca-certificates)
 test_packages=(python3-venv clang-format clang-tidy ccache)
 
-usage() { sed -n '2,6s/^# \{0,1\}//p' "$0"; }
+usage() { sed -n '2,7s/^# \{0,1\}//p' "$0"; }
 
-packages=("${build_packages[@]}")
+packages=("${run_packages[@]}" "${build_packages[@]}")
 list_only=0
 for argument in "$@"; do
   case "$argument" in
     --tests) packages+=("${test_packages[@]}") ;;
+    --run) packages=("${run_packages[@]}") ;;
     --list) list_only=1 ;;
     -h | --help) usage; exit 0 ;;
     *) echo "install_deps.sh: unknown argument '$argument'" >&2; usage >&2; exit 2 ;;

@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # From a fresh clone to a model that answers: installs packages, builds tandem, fetches SmolLM2-135M-Instruct,
 # starts the server on 127.0.0.1 and sends it a first prompt. Ctrl-C stops the server. Later starts take seconds.
+# Where a tandem is installed (on PATH), that one serves, and neither a compiler is installed nor anything built.
 #
 #   scripts/quickstart.sh                  port 8000, or the next free one
+#   scripts/quickstart.sh --build          builds this checkout though a tandem is installed
 #   scripts/quickstart.sh --port 9000      this port or an error
 #   scripts/quickstart.sh --prompt TEXT    another first prompt
 #   scripts/quickstart.sh --check          stops after the first answer; fails if there is none
@@ -13,12 +15,14 @@ cd "$root"
 port=""
 prompt="What is the capital of France? Answer in one sentence."
 check=0
+build_anyway=0
 while [[ $# -gt 0 ]]; do
   case "$1" in
-    -h | --help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,10s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --port) port="${2:?--port needs a number}"; shift 2 ;;
     --prompt) prompt="${2:?--prompt needs a text}"; shift 2 ;;
     --check) check=1; shift ;;
+    --build) build_anyway=1; shift ;;
     *) echo "quickstart.sh: unknown argument '$1' (see --help)" >&2; exit 2 ;;
   esac
 done
@@ -33,10 +37,20 @@ report() {  # what took the time since the last report
   stage_ms="$now"
 }
 
-scripts/install_deps.sh
+preset=host-release
+tandem="$root/build/$preset/tandem"
+installed="$(command -v tandem || true)"
+if [[ -n $installed && $build_anyway == 0 ]]; then
+  tandem="$installed"
+  echo "[quickstart] uses the installed $tandem; --build builds this checkout instead" >&2
+  scripts/install_deps.sh --run
+else
+  installed=""
+  echo "[quickstart] builds this checkout: build/$preset/tandem" >&2
+  scripts/install_deps.sh
+fi
 report "packages"
 
-# The download and the compiler do not get into each other's way.
 scratch="$(mktemp -d)"
 server="" fetch="" build=""
 
@@ -65,32 +79,34 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 fetch_model() { scripts/fetch_model.sh >"$scratch/model" 2>"$scratch/fetch.log"; }
+build_tandem() { cmake --build --preset "$preset" --target tandem >"$scratch/build.log" 2>&1; }
+build_checkout() {
+  # An existing build folder configures itself anew when it has to.
+  if [[ ! -f build/$preset/build.ninja ]]; then
+    cmake --preset "$preset" >"$scratch/configure.log" 2>&1 || { cat "$scratch/configure.log" >&2; exit 1; }
+  fi
+  start build_tandem
+  build=$job
+  # A line now and then: on two cores a first build takes minutes.
+  while kill -0 "$build" 2>/dev/null; do
+    for _ in {1..300}; do
+      kill -0 "$build" 2>/dev/null || break
+      sleep 0.1
+    done
+    kill -0 "$build" 2>/dev/null && sed -n '$s/^\(\[[0-9/]*\]\).*/[quickstart]   building \1/p' "$scratch/build.log" >&2
+  done
+  wait "$build" || { tail -n 40 "$scratch/build.log" >&2; echo "quickstart.sh: the build failed" >&2; exit 1; }
+  build=""
+  report "build"
+}
+# The download and the compiler do not get into each other's way.
 start fetch_model
 fetch=$job
-preset=host-release
-tandem="build/$preset/tandem"
-# An existing build folder configures itself anew when it has to.
-if [[ ! -f build/$preset/build.ninja ]]; then
-  cmake --preset "$preset" >"$scratch/configure.log" 2>&1 || { cat "$scratch/configure.log" >&2; exit 1; }
-fi
-build_tandem() { cmake --build --preset "$preset" --target tandem >"$scratch/build.log" 2>&1; }
-start build_tandem
-build=$job
-# A line now and then: on two cores a first build takes minutes.
-while kill -0 "$build" 2>/dev/null; do
-  for _ in {1..300}; do
-    kill -0 "$build" 2>/dev/null || break
-    sleep 0.1
-  done
-  kill -0 "$build" 2>/dev/null && sed -n '$s/^\(\[[0-9/]*\]\).*/[quickstart]   building \1/p' "$scratch/build.log" >&2
-done
-wait "$build" || { tail -n 40 "$scratch/build.log" >&2; echo "quickstart.sh: the build failed" >&2; exit 1; }
-build=""
-report "build"
+[[ -n $installed ]] || build_checkout
 wait "$fetch" || { cat "$scratch/fetch.log" >&2; exit 1; }
 fetch=""
 model="$(tail -n 1 "$scratch/model")"
-report "model (beside the build)"
+report "model"
 
 port_is_free() { ! (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 if [[ -n $port ]]; then
@@ -164,7 +180,7 @@ The server runs at $url (Ctrl-C stops it). From another terminal:
   curl $url/v1/chat/completions -H 'Content-Type: application/json' \\
     -d '{"messages": [{"role": "user", "content": "Write a haiku about rivers."}]}'
 
-  $root/$tandem generate $model -p "Once upon a time" -n 50
+  $tandem generate $model -p "Once upon a time" -n 50
 
 Any OpenAI client works with base_url = $url/v1.
 Endpoints, flags and metrics: docs/serving.md. Other models: docs/models.md.

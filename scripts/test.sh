@@ -148,7 +148,7 @@ compile_seeds() { build host-release; }
 test_seeds() { TANDEM_NIGHTLY=1 run_ctest host-release 1; }
 
 compile_package() { scripts/package.sh; }
-test_package() { scripts/check_package.sh; }
+test_package() { scripts/check_package.sh --no-build; }
 
 compile_cuda-all() {
   has_nvcc || return 0

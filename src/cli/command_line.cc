@@ -18,6 +18,7 @@
 
 #include "base/log.h"
 #include "cli/bench_flags.h"
+#include "cli/build_info.h"
 #include "cli/engine_flags.h"
 #include "cli/size_flag.h"
 
@@ -64,6 +65,7 @@ Result<ServeOptions> MakeServeOptions(const EngineFlags& engine_flags, const Ser
   options.server.api_key = flags.api_key;
   options.server.allowed_origins = flags.allowed_origins;
   options.server.served_model_name = options.engine.served_model_name;
+  options.server.version = ProjectVersion();
   return options;
 }
 
@@ -213,7 +215,8 @@ Command AddDoctor(CLI::App* app) {
   };
   CLI::App* command = app->add_subcommand("doctor", "Says what this machine offers and what would limit it");
   auto flags = std::make_shared<DoctorFlags>();
-  command->add_option("model", flags->options.model, "Model folder or .gguf file: would it fit?");
+  command->add_option("model", flags->options.model, "Model folder or .gguf file: would it fit?")
+      ->envname("TANDEM_MODEL");
   command->add_option("--dtype", flags->dtype, "Type of weights and KV cache: auto, bf16, fp32")
       ->envname("TANDEM_DTYPE");
   command->add_flag("--json", flags->options.json, "One JSON object");
@@ -256,7 +259,7 @@ std::string DefaultModelName(const std::string& model_path) {
 
 CommandLine ParseCommandLine(int argc, const char* const* argv) {
   CLI::App app("Tandem serves large language models.", "tandem");
-  app.set_version_flag("--version", std::string("tandem ") + TANDEM_VERSION);
+  app.set_version_flag("--version", VersionText);
   app.require_subcommand(1);
   std::vector<Command> commands;
   commands.push_back(AddServe(&app));

@@ -10,12 +10,16 @@
 #include <variant>
 #include <vector>
 
+#include "cli/build_info.h"
 #include "policy/strategy.h"
+#include "simd/cpu_isa.h"
 
 namespace tandem {
 namespace {
 
+using testing::EndsWith;
 using testing::HasSubstr;
+using testing::MatchesRegex;
 
 CommandLine Parse(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "tandem");
@@ -121,6 +125,19 @@ TEST(CommandLine, FlagsWinOverTheEnvironment) {
   EXPECT_EQ(std::get<ServeOptions>(from_flag).engine.max_num_seqs, 4);
 }
 
+TEST(CommandLine, TheModelMayComeFromTheEnvironment) {
+  setenv("TANDEM_MODEL", "/models/a.gguf", 1);
+  const CommandLine from_environment = Parse({"serve"});
+  const CommandLine from_argument = Parse({"serve", "/models/b.gguf"});
+  setenv("TANDEM_MODEL", "", 1);
+  const int code_of_empty = ExitCode({"serve"});
+  unsetenv("TANDEM_MODEL");
+  ASSERT_TRUE(std::holds_alternative<ServeOptions>(from_environment));
+  EXPECT_EQ(std::get<ServeOptions>(from_environment).engine.model, "/models/a.gguf");
+  EXPECT_EQ(std::get<ServeOptions>(from_argument).engine.model, "/models/b.gguf");
+  EXPECT_EQ(code_of_empty, 2);
+}
+
 TEST(CommandLine, WrongUsageIsExitCodeTwo) {
   EXPECT_EQ(ExitCode({}), 2);
   EXPECT_EQ(ExitCode({"fly"}), 2);
@@ -162,6 +179,32 @@ TEST(CommandLine, HelpAndVersionAreExitCodeZero) {
   EXPECT_EQ(ExitCode({"--version"}), 0);
   EXPECT_EQ(ExitCode({"--help"}), 0);
   EXPECT_EQ(ExitCode({"serve", "--help"}), 0);
+}
+
+TEST(CommandLine, VersionSaysWhatTheProgramWasBuiltFromAndFor) {
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(ExitCode({"--version"}), 0);
+  const std::string text = testing::internal::GetCapturedStdout();
+  EXPECT_THAT(text, MatchesRegex("tandem [0-9]+\\.[0-9]+\\.[0-9]+\n"
+                                 "commit: [^\n]+\n"
+                                 "backends: host[^\n]*\n"
+                                 "instruction sets: portable[^\n]*\n"
+                                 "of this machine: portable[^\n]*\n"));
+  // What runs was compiled, and the best of it is named.
+  const size_t machine = text.find("of this machine: ");
+  ASSERT_NE(machine, std::string::npos);
+  if (BestCpuIsa() != CpuIsa::kAvx512Ymm) {
+    EXPECT_THAT(text.substr(machine), EndsWith(std::string(CpuIsaName(BestCpuIsa())) + "\n"));
+  }
+  EXPECT_THAT(text.substr(0, machine), HasSubstr(CpuIsaName(CompiledCpuIsas().back())));
+  EXPECT_EQ(text.find("cuda") != std::string::npos, !CudaArchitectures().empty());
+}
+
+TEST(CommandLine, ServeHandsTheVersionToTheServer) {
+  const CommandLine parsed = Parse({"serve", "m"});
+  ASSERT_TRUE(std::holds_alternative<ServeOptions>(parsed));
+  EXPECT_EQ(std::get<ServeOptions>(parsed).server.version, ProjectVersion());
+  EXPECT_FALSE(ProjectVersion().empty());
 }
 
 TEST(CommandLine, ReadsGenerateAndDoctor) {

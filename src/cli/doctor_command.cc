@@ -9,6 +9,7 @@
 
 #include "base/cpu_features.h"
 #include "base/topology.h"
+#include "cli/build_info.h"
 #include "cli/commands.h"
 #include "cli/machine_report.h"
 #include "cli/memory_bandwidth.h"
@@ -216,7 +217,7 @@ void PrintText(const ordered_json& report) {
 }  // namespace
 
 Status Doctor(const DoctorOptions& options) {
-  ordered_json report = {{"version", TANDEM_VERSION}, {"cpu", CpuReport()}};
+  ordered_json report = {{"version", ProjectVersion()}, {"commit", SourceCommit()}, {"cpu", CpuReport()}};
   report["memory"] = MemoryReport();
   report["gpu"] = GpuReport();
   report["gpu"]["backend"] = CudaBackendReport();

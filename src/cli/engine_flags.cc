@@ -61,7 +61,8 @@ Status CheckAvailable(const EngineFlags& flags) {
 
 void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
   EngineOptions* options = &flags->options;
-  app->add_option("model", options->model, "Model: a Hugging Face folder or a .gguf file");
+  app->add_option("model", options->model, "Model: a Hugging Face folder or a .gguf file")
+      ->envname("TANDEM_MODEL");
   AddFlag(app, "dummy", &options->dummy, "Instead of a model: seeded random weights of the shape of NAME");
   AddFlag(app, "served-model-name", &options->served_model_name,
           "Name in the API (default: from the model's path)");

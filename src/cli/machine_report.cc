@@ -8,6 +8,7 @@
 
 #include "base/cpu_features.h"
 #include "base/topology.h"
+#include "cli/build_info.h"
 #include "cli/gpu_probe.h"
 
 namespace tandem {
@@ -48,7 +49,8 @@ ordered_json MachineReport() {
           {"memory_bytes", MachineTopology().memory_bytes},
           {"gpu", GpuReport()},
           {"versions",
-           {{"tandem", TANDEM_VERSION},
+           {{"tandem", ProjectVersion()},
+            {"commit", SourceCommit()},
             {"compiler", __VERSION__},
             {"kernel", known ? ordered_json(fmt::format("{} {}", system.sysname, system.release))
                              : ordered_json(nullptr)}}}};

@@ -55,8 +55,8 @@ void Health(ApiState& state, HttpRequest /*request*/, std::shared_ptr<HttpExchan
   RespondJson(exchange, {{"status", "ok"}});
 }
 
-void Version(ApiState& /*state*/, HttpRequest /*request*/, std::shared_ptr<HttpExchange> exchange) {
-  RespondJson(exchange, {{"version", TANDEM_VERSION}});
+void Version(ApiState& state, HttpRequest /*request*/, std::shared_ptr<HttpExchange> exchange) {
+  RespondJson(exchange, {{"version", state.options.version}});
 }
 
 void Metrics(ApiState& state, HttpRequest /*request*/, std::shared_ptr<HttpExchange> exchange) {

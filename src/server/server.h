@@ -17,6 +17,7 @@ struct ApiState;
 struct ServerOptions {
   HttpServerOptions http;
   std::string served_model_name;
+  std::string version;                            // what /version answers
   std::string api_key;                            // empty: /v1 is open to everyone
   std::vector<std::string> allowed_origins{"*"};  // CORS
 };

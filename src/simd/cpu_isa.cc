@@ -3,6 +3,27 @@
 #include "base/cpu_features.h"
 
 namespace tandem {
+namespace {
+
+bool IsSupported(CpuIsa isa, const CpuFeatures& features) {
+  switch (isa) {
+    case CpuIsa::kPortable:
+      return true;
+    case CpuIsa::kAvx2:
+      return features.avx2;
+    case CpuIsa::kAvx512:
+      return features.avx512;
+    case CpuIsa::kAvx512Bf16:
+      return features.avx512_bf16;
+    case CpuIsa::kAvx512Ymm:
+      return features.avx512_bf16 && features.zen4;
+    case CpuIsa::kAmx:
+      return features.amx_bf16;
+  }
+  return false;
+}
+
+}  // namespace
 
 std::string_view CpuIsaName(CpuIsa isa) {
   switch (isa) {
@@ -22,14 +43,20 @@ std::string_view CpuIsaName(CpuIsa isa) {
   return "?";
 }
 
+std::vector<CpuIsa> CompiledCpuIsas() {
+#if defined(__x86_64__)
+  return {CpuIsa::kPortable,   CpuIsa::kAvx2,      CpuIsa::kAvx512,
+          CpuIsa::kAvx512Bf16, CpuIsa::kAvx512Ymm, CpuIsa::kAmx};
+#else
+  return {CpuIsa::kPortable};
+#endif
+}
+
 std::vector<CpuIsa> SupportedCpuIsas() {
-  const CpuFeatures& features = HostCpuFeatures();
-  std::vector<CpuIsa> isas = {CpuIsa::kPortable};
-  if (features.avx2) isas.push_back(CpuIsa::kAvx2);
-  if (features.avx512) isas.push_back(CpuIsa::kAvx512);
-  if (features.avx512_bf16) isas.push_back(CpuIsa::kAvx512Bf16);
-  if (features.avx512_bf16 && features.zen4) isas.push_back(CpuIsa::kAvx512Ymm);
-  if (features.amx_bf16) isas.push_back(CpuIsa::kAmx);
+  std::vector<CpuIsa> isas;
+  for (const CpuIsa isa : CompiledCpuIsas()) {
+    if (IsSupported(isa, HostCpuFeatures())) isas.push_back(isa);
+  }
   return isas;
 }
 

@@ -13,7 +13,9 @@ namespace tandem {
 enum class CpuIsa : uint8_t { kPortable, kAvx2, kAvx512, kAvx512Bf16, kAvx512Ymm, kAmx };
 
 std::string_view CpuIsaName(CpuIsa isa);
-// What this processor can run, weakest first; never empty.
+// What this program has kernels for, weakest first: kPortable, and on x86-64 all the others.
+std::vector<CpuIsa> CompiledCpuIsas();
+// Those of them that this processor can run, weakest first; never empty.
 std::vector<CpuIsa> SupportedCpuIsas();
 inline CpuIsa BestCpuIsa() {
   return SupportedCpuIsas().back();

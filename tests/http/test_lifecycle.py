@@ -61,6 +61,13 @@ def test_a_model_that_cannot_be_loaded_never_looks_ready(binary, tmp_path):
     assert "broken.gguf" in lines[-1]
 
 
+def test_the_server_has_the_version_of_the_program(server, binary):
+    printed = subprocess.run([binary, "--version"], capture_output=True, text=True, check=True).stdout
+    status, _, body = server.request("GET", "/version")
+    assert status == 200
+    assert printed.splitlines()[0] == f"tandem {json.loads(body)['version']}"
+
+
 def test_browsers_find_an_icon(start_server):
     status, headers, body = start_server().request("GET", "/favicon.ico")
     assert (status, headers["Content-Type"]) == (200, "image/x-icon")

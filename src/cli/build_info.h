@@ -1,0 +1,21 @@
+// What this program was built from and for.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tandem {
+
+// Of the project: "0.1.0". The one place in the program that knows it.
+std::string_view ProjectVersion();
+// Of the source tree when the program was built: the short hash, or the tag and what came after it;
+// "-dirty" behind it if files differed; "unknown" outside a git tree.
+std::string_view SourceCommit();
+// GPU architectures of the cuda backend, as CMake names them ("80-real, 90a-real"); empty: built without it.
+std::string_view CudaArchitectures();
+
+// What --version prints: the above, the backends, the instruction sets compiled in and those of this machine.
+// Lines, without the last line's end.
+std::string VersionText();
+
+}  // namespace tandem
