@@ -1,0 +1,9 @@
+#include "ops/host/linear/linear_microkernel.h"
+
+namespace tandem {
+
+const LinearKernels& LinearKernelsAvx512() {
+  return kLinearKernels;
+}
+
+}  // namespace tandem

@@ -1,9 +1,0 @@
-#include "ops/host/linear_microkernel.h"
-
-namespace tandem {
-
-const LinearKernels& LinearKernelsAvx512() {
-  return kLinearKernels;
-}
-
-}  // namespace tandem

@@ -1,9 +1,0 @@
-#include "ops/host/linear_microkernel.h"
-
-namespace tandem {
-
-const LinearKernels& LinearKernelsPortable() {
-  return kLinearKernels;
-}
-
-}  // namespace tandem
