@@ -60,12 +60,6 @@ CONDITIONS = (
 )
 
 
-def field_of(report, path):
-    for name in path.split("."):
-        report = report.get(name) if isinstance(report, dict) else None
-    return report
-
-
 def by_identity(runs):
     grouped = defaultdict(list)
     for run in runs:
@@ -150,7 +144,7 @@ def compare(groups, names):
         "|---|--:|" + "--:|--:|" * len(others),
     ]
     for title, path in METRICS:
-        spreads = [repeats.spread_of(field_of(run.report, path) for run in runs) for runs in groups]
+        spreads = [repeats.spread_of(result_files.field_of(run.report, path) for run in runs) for runs in groups]
         if spreads[0] is None and not any(spreads[1:]):
             continue
         cells = [title, format_value(spreads[0])]

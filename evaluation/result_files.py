@@ -1,5 +1,17 @@
-"""Reads bench results: single reports of `tandem bench`, and files of `tandem bench compare` and of bench_runner.py with many."""
+"""Reads bench results: single reports of `tandem bench`, files of `tandem bench compare`, and those of bench_runner.py.
 
+Those of evaluation/results went through condense_results.py, which leaves out what nobody reads and says once what is
+the same everywhere; read_content() gives all of them in the complete form.
+
+    {"command", "date", "same": {setting: value}, "fields": [field],
+     "rows": [{"name", "mode", "args", "same", "runs": {strategy: [[value of each field], ... a list a repeat]}}]}
+
+"mode" and "args" make the command of a strategy; where they do not, "runs" has {"command", "repeats"} for it. A field
+with dots is inside of others. null: not there, or in "same". A list of records is {"same", "fields", "records"}, each
+record a list of values.
+"""
+
+import copy
 import json
 import shlex
 from dataclasses import dataclass
@@ -84,12 +96,67 @@ def command_of_compared(command, run):
     return bench_runner.bench_command(program, mode, words, run["strategy"])
 
 
-def read_runs(path):
-    """All successful runs of a file. Raises ValueError for what is no result."""
+def field_of(report, path):
+    """The value of "machine.device", or None."""
+    for name in path.split("."):
+        report = report.get(name) if isinstance(report, dict) else None
+    return report
+
+
+def expand_record(fields, values, *same):
+    """A report with what `same` say and, before that, the values."""
+    report = {}
+    pairs = [*(pair for settings in same for pair in settings.items()), *zip(fields, values, strict=True)]
+    for path, value in pairs:
+        if value is None:
+            continue
+        *outer, name = path.split(".")
+        inside = report
+        for each in outer:
+            inside = inside.setdefault(each, {})
+        inside[name] = copy.deepcopy(value)
+    return report
+
+
+def expand_row(row, content):
+    words = shlex.split(row["args"])
+    runs = {}
+    for strategy, entry in row["runs"].items():
+        command = bench_runner.bench_command("tandem", row["mode"], words, strategy)
+        if isinstance(entry, dict):
+            command, entry = shlex.split(entry["command"]), entry["repeats"]
+        done = [{"result": expand_record(content["fields"], values, content["same"], row["same"])} for values in entry]
+        runs[strategy] = {"command": command, **(done[0] if len(done) == 1 else {"repeats": done})}
+    return {"name": row["name"], "args": words, "runs": runs}
+
+
+def expand(content):
+    """Content in the complete form."""
+    if not isinstance(content, dict) or "fields" not in content:
+        return content
+    if "records" in content:
+        return [expand_record(content["fields"], values, content["same"]) for values in content["records"]]
+    rows = [expand_row(row, content) for row in content["rows"]]
+    return {**{key: content[key] for key in content if key not in ("same", "fields", "rows")}, "rows": rows}
+
+
+def read_content(path):
+    """The JSON of a file of results, in the complete form. Raises ValueError for what is no JSON."""
     try:
-        content = json.loads(Path(path).read_text())
+        return expand(json.loads(Path(path).read_text()))
     except ValueError as error:
         raise ValueError(f"{path} is no JSON: {error}") from None
+
+
+def run_of(run, entry, path):
+    """A run of an entry of "runs". Its report may be of a command that made others too, or have none."""
+    alone = "ran_as" in run or "command" not in run["result"]
+    return make_run(run["result"], path, entry["command"] if alone else None)
+
+
+def read_runs(path):
+    """All successful runs of a file. Raises ValueError for what is no result."""
+    content = read_content(path)
     if isinstance(content, dict) and "output_throughput" in content:
         return [make_run(content, path)]
     if isinstance(content, dict) and isinstance(content.get("runs"), list):
@@ -101,7 +168,7 @@ def read_runs(path):
     if not isinstance(content, dict) or not isinstance(content.get("rows"), list):
         raise ValueError(f"{path} is neither a report of tandem bench nor a file with rows of them")
     return [
-        make_run(run["result"], path, entry["command"] if "ran_as" in run else None)
+        run_of(run, entry, path)
         for row in content["rows"]
         for entry in row["runs"].values()
         for run in repeats.runs_of(entry)

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Checks the Markdown pages: those at the root, README.md and CONTRIBUTING.md among them, and docs/.
+"""Checks the Markdown pages: those at the root, README.md and CONTRIBUTING.md among them, and docs/, and the size of the results behind them.
 
 - Every relative link names a file or folder that exists, and its anchor a heading of that page.
 - Every path in backticks (`src/kv/`, `docs/bench.md`, `src/*/*_test.cc`) names something; a reader's own file is my_...
 - No page is longer than people read. docs/lab_notes and the changelog, which are to be searched, may be of any length.
+- The results that pages are made from stay small, since every clone has them and all that there were.
 
 Prints one line for each violation and exits with 1 if there is any. Standard library only.
 
@@ -24,6 +25,8 @@ MAX_LINES_OF = {
 }
 LAB_NOTES = "docs/lab_notes/"
 ANY_LENGTH = (LAB_NOTES, "CHANGELOG.md")
+RESULTS = "evaluation/results"
+MAX_RESULTS_BYTES = 500_000
 PATH_FOLDERS = ("src", "docs", "scripts", "tests", "evaluation", "web", "cmake", "bench", "packaging")
 
 FENCE = re.compile(r"^ {0,3}(```|~~~)")
@@ -111,6 +114,12 @@ def check_page(root, page):
             yield f"{name}: {num_lines} lines, {limit} at most; history belongs into {LAB_NOTES}"
 
 
+def check_results(root):
+    num_bytes = sum(file.stat().st_size for file in (root / RESULTS).rglob("*") if file.is_file())
+    if num_bytes > MAX_RESULTS_BYTES:
+        yield f"{RESULTS}: {num_bytes:,} bytes, {MAX_RESULTS_BYTES:,} at most: evaluation/condense_results.py makes them small"
+
+
 def check(root):
     required = {root / "README.md", root / "CONTRIBUTING.md"}
     pages = sorted(required.union(root.glob("*.md"), (root / "docs").rglob("*.md")))
@@ -121,7 +130,7 @@ def check(root):
     for page in pages:
         if page.is_file():
             errors += check_page(root, page)
-    return errors
+    return [*errors, *check_results(root)]
 
 
 def main():

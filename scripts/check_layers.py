@@ -1,6 +1,9 @@
 #!/usr/bin/env python3
 """Checks that the folders of src/ depend on each other as their CMakeLists.txt files say, and in one direction.
 
+Each folder also says at its head what lives there and what does not: its CMakeLists.txt begins with a comment that says
+it, or where it has none, README.md does.
+
 Prints one line for each violation and exits with 1 if there is any. Standard library only.
 
     scripts/check_layers.py [ROOT]
@@ -8,6 +11,7 @@ Prints one line for each violation and exits with 1 if there is any. Standard li
 
 import argparse
 import collections
+import itertools
 import pathlib
 import re
 import sys
@@ -33,6 +37,7 @@ UNREACHABLE = [
 CUDA_FOLDERS = re.compile(r"^src/(device/cuda/|ops/(.*/)?cuda/)")
 CUDA_NAMES = re.compile(r"\bcudaError_t\b|\bcuda[A-Z]\w*\s*\(|\bCUresult\b|#include\s*<cuda")
 
+SENTENCE_END = re.compile(r"[\w`)/]\.$")
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 CALL = re.compile(r"\b(tandem_library|tandem_test)\s*\(([^)]*)\)", re.DOTALL)
 
@@ -103,6 +108,30 @@ def is_test(file):
     return file.stem.endswith(("_test", "_testing"))
 
 
+def says_what_lives_there(folder):
+    """Whether CMakeLists.txt begins with a comment of whole sentences; without one, whether README.md has some."""
+    cmake, readme = folder / "CMakeLists.txt", folder / "README.md"
+    if cmake.is_file():
+        lines = itertools.takewhile(lambda line: line.startswith("#"), cmake.read_text().splitlines())
+        return SENTENCE_END.search(" ".join(line.strip("# ") for line in lines)) is not None
+    return readme.is_file() and any(
+        SENTENCE_END.search(line) for line in readme.read_text().splitlines() if not line.startswith("#")
+    )
+
+
+def check_heads(source):
+    """A line for each folder with sources, or with folders that have some, that does not say what lives there."""
+    folders = {file.parent for file in source.rglob("*") if file.suffix in SOURCE_SUFFIXES and file.is_file()}
+    folders |= {parent for folder in folders for parent in folder.parents if parent.is_relative_to(source)}
+    for folder in sorted(folders - {source}):
+        if not says_what_lives_there(folder):
+            name = "CMakeLists.txt" if (folder / "CMakeLists.txt").is_file() else "README.md"
+            yield (
+                f"src/{folder.relative_to(source).as_posix()}: {name} does not begin by saying what lives there, "
+                "and what does not"
+            )
+
+
 def check(root):
     """All violations below root/src, as text."""
     source = root / "src"
@@ -156,6 +185,8 @@ def check(root):
                 errors.append(
                     f'{shown}:{line}: includes "{target}", but DEPENDS of src/{folder} does not name {target_folder}'
                 )
+
+    errors += check_heads(source)
 
     for folder in sorted(without_library):
         errors.append(f"src/{folder}: has sources but no CMakeLists.txt that says what it may include")

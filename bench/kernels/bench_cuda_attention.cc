@@ -21,8 +21,8 @@
 #include "base/check.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_error.h"
+#include "ops/cuda/attention/prefill_attention.h"
 #include "ops/cuda/cuda_ops.h"
-#include "ops/cuda/prefill_attention.h"
 
 namespace tandem {
 namespace {

@@ -17,10 +17,10 @@
 #include "base/log.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_error.h"
-#include "ops/cuda/cuda_linear_weight.h"
 #include "ops/cuda/cuda_ops.h"
-#include "ops/cuda/linear_runner.h"
-#include "ops/cuda/skinny_linear.h"
+#include "ops/cuda/linear/cuda_linear_weight.h"
+#include "ops/cuda/linear/linear_runner.h"
+#include "ops/cuda/linear/skinny_linear.h"
 
 namespace tandem {
 namespace {

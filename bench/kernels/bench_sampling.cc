@@ -2,7 +2,7 @@
 #include <span>
 
 #include "host_bench.h"
-#include "ops/host/token_sampler.h"
+#include "ops/host/sampling/token_sampler.h"
 
 namespace tandem {
 namespace {

@@ -10,10 +10,13 @@ blocks, the machine's best instruction set. Needs matplotlib.
 """
 
 import argparse
-import json
 import pathlib
+import sys
 
 import matplotlib
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
+import result_files  # noqa: E402
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # noqa: E402
@@ -33,7 +36,7 @@ def main():
         title, _, path = text.partition("=")
         cases = [
             case
-            for case in json.loads(pathlib.Path(path).read_text())
+            for case in result_files.read_content(path)
             if case["dtype"] == "bf16"
             and case["head_dim"] == 128
             and case["blocks"] == "random"

@@ -31,7 +31,7 @@ FASTER = {"gpu-only": 1.0, "asymmetric": 1.3, "full-offload": 1.1, "async": 1.5,
 
 
 def measured_report(strategy):
-    runs = json.loads(MEASURED.read_text())["rows"][0]["runs"]
+    runs = result_files.read_content(MEASURED)["rows"][0]["runs"]
     return copy.deepcopy(runs["gpu-only" if strategy == "gpu-only" else "asymmetric"]["result"])
 
 

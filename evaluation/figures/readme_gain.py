@@ -9,13 +9,13 @@ Drawing needs matplotlib.
 """
 
 import argparse
-import json
 import pathlib
 import sys
 from dataclasses import dataclass
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 import repeats  # noqa: E402
+import result_files  # noqa: E402
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent.parent
 RESULTS = REPOSITORY / "evaluation" / "results"
@@ -105,7 +105,7 @@ def median_of(reports, field, where):
 
 
 def read_gain(case, folder=RESULTS):
-    rows = json.loads((folder / case.file).read_text())["rows"]
+    rows = result_files.read_content(folder / case.file)["rows"]
     runs = next((row["runs"] for row in rows if row["name"] == case.row), None)
     if runs is None:
         raise ValueError(f"{case.file}: no row '{case.row}'")

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include "device/cuda/cuda_device.h"
-#include "ops/cuda/cublas_linear.h"
-#include "ops/cuda/cuda_sampler.h"
-#include "ops/cuda/kv_copy.h"
+#include "ops/cuda/kv_copy/kv_copy.h"
+#include "ops/cuda/linear/cublas_linear.h"
+#include "ops/cuda/sampling/cuda_sampler.h"
 
 namespace tandem {
 

@@ -6,8 +6,8 @@
 #include <string>
 
 #include "cpu_attention/attention_kernels.h"
-#include "ops/host/linear_kernels.h"
-#include "ops/host/row_kernels.h"
+#include "ops/host/linear/linear_kernels.h"
+#include "ops/host/rows/row_kernels.h"
 #include "ops/ops.h"
 #include "simd/cpu_isa.h"
 

@@ -1,6 +1,6 @@
 // From instruction set to kernels.
-#include "ops/host/linear_kernels.h"
-#include "ops/host/row_kernels.h"
+#include "ops/host/linear/linear_kernels.h"
+#include "ops/host/rows/row_kernels.h"
 
 namespace tandem {
 

@@ -1,0 +1,239 @@
+#include "ops/attention.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "ops/cuda/attention/attention_test_problem.h"
+#include "ops/cuda/cuda_op_test_bench.h"
+
+namespace tandem {
+namespace {
+
+std::string Describe(DType dtype, const AttentionShape& shape) {
+  return fmt::format("{}, {}/{} heads of {}, blocks of {}, window {}", DTypeName(dtype), shape.num_heads,
+                     shape.num_kv_heads, shape.head_dim, shape.block_size, shape.window);
+}
+
+class CudaAttentionTest : public CudaOpTest {
+ protected:
+  std::unique_ptr<AttentionPlan> MakePlan(const AttentionCapacity& capacity) {
+    auto plan = ops().CreateAttentionPlan(capacity);
+    TANDEM_CHECK(plan.ok(), "{}", plan.error().message);
+    return std::move(plan).value();
+  }
+  void RunOnce(const AttentionProblem& problem, AttentionPlan* plan, const CudaMatrix& out) {
+    ops().PlanAttention(stream(), problem.batch(), plan);
+    ops().PagedAttention(stream(), problem.Args(plan, out));
+    stream().Synchronize();
+  }
+  void ExpectReference(DType dtype, const AttentionShape& shape, const std::vector<RowsAndContext>& lengths) {
+    ExpectReference(dtype, shape, lengths, dtype);
+  }
+  void ExpectReference(DType dtype, const AttentionShape& shape, const std::vector<RowsAndContext>& lengths,
+                       DType q_dtype) {
+    SCOPED_TRACE(Describe(dtype, shape));
+    const AttentionProblem problem(device(), random(), dtype, shape, lengths, q_dtype);
+    const auto plan = MakePlan(problem.Capacity());
+    CudaMatrix out = problem.MakeOut();
+    RunOnce(problem, plan.get(), out);
+    problem.Expect(out);
+  }
+  std::vector<int64_t> RandomLengths(int64_t count, int64_t max) {
+    std::uniform_int_distribution<int64_t> length(1, max);
+    std::vector<int64_t> lengths(static_cast<size_t>(count));
+    for (int64_t& value : lengths) value = length(random());
+    return lengths;
+  }
+};
+
+constexpr DType kEngineDTypes[] = {DType::kBF16, DType::kF16};
+
+TEST_F(CudaAttentionTest, DecodesOfMixedLengths) {
+  for (const DType dtype : kEngineDTypes) {
+    for (const int64_t group : {1, 3, 4, 7, 8, 16}) {
+      for (const int64_t head_dim : {64, 128}) {
+        ExpectReference(dtype, {group * 2, 2, head_dim},
+                        Decodes({1, 5000, 16, 17, 31, 32, 33, 2, 777, 48, 1024, 15, 250}));
+        if (HasFatalFailure()) return;
+      }
+    }
+    for (const int64_t group : {1, 2, 8}) {
+      ExpectReference(dtype, {group * 3, 3, 256}, Decodes({1500, 1, 40, 333, 64}));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+// A sequence is spread over many CTAs, or several over one.
+TEST_F(CudaAttentionTest, OneDecode) {
+  for (const int64_t num_kv_heads : {1, 8}) {
+    for (const int64_t context_len : {1, 15, 16, 17, 64, 127, 128, 129, 1000, 1024, 1025, 5000, 20000}) {
+      ExpectReference(DType::kBF16, {num_kv_heads * 4, num_kv_heads, 128}, Decodes({context_len}));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_F(CudaAttentionTest, ManyDecodes) {
+  for (const int64_t count : {2, 7, 33, 131, 300}) {
+    ExpectReference(DType::kBF16, {8, 2, 128}, Decodes(RandomLengths(count, 40000 / count)));
+    if (HasFatalFailure()) return;
+    ExpectReference(DType::kF16, {5, 5, 64}, Decodes(RandomLengths(count, 10000 / count)));
+    if (HasFatalFailure()) return;
+  }
+  // More sequences in a CTA's range than a warp looks at in one step.
+  ExpectReference(DType::kBF16, {2, 1, 64}, Decodes(std::vector<int64_t>(6000, 3)));
+}
+
+TEST_F(CudaAttentionTest, SlidingWindow) {
+  for (const int64_t window : {1, 15, 16, 17, 100, 1000}) {
+    ExpectReference(DType::kBF16, {8, 2, 128, 32, window},
+                    Decodes({1, 16, 17, 99, 100, 101, 116, 2500, 32, 1001}));
+    if (HasFatalFailure()) return;
+  }
+  ExpectReference(DType::kF16, {3, 1, 64, 32, 70}, {{1, 300}, {90, 200}, {1, 20}, {70, 70}});
+}
+
+TEST_F(CudaAttentionTest, DecodesAndPrefillsTogether) {
+  const std::vector<std::vector<RowsAndContext>> batches = {
+      {{1, 100}, {1, 1}, {1, 1025}, {300, 300}, {64, 700}},
+      {{20, 20}, {1, 100}, {130, 131}, {1, 5}, {1, 640}},
+      {{1, 33}, {2, 2}, {1, 900}, {17, 400}},
+      {{500, 1500}},
+  };
+  for (const DType dtype : kEngineDTypes) {
+    for (const std::vector<RowsAndContext>& lengths : batches) {
+      for (const int64_t head_dim : {64, 128}) {
+        ExpectReference(dtype, {8, 2, head_dim}, lengths);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_F(CudaAttentionTest, ShapesOfTheFallback) {
+  const std::vector<RowsAndContext> lengths = {{1, 100}, {1, 1}, {40, 77}, {1, 33}, {5, 5}, {1, 300}};
+  const std::vector<AttentionShape> shapes = {
+      {3, 1, 16},   {4, 4, 32},  {6, 2, 80},      {2, 2, 96},         {5, 1, 8},          {12, 1, 256},
+      {20, 1, 128}, {40, 2, 64}, {2, 1, 128, 16}, {2, 2, 40, 48, 17}, {4, 2, 112, 32, 50}};
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const AttentionShape& shape : shapes) {
+      ExpectReference(dtype, shape, lengths);
+      if (HasFatalFailure()) return;
+    }
+  }
+  for (const DType dtype : kEngineDTypes) {
+    ExpectReference(dtype, {8, 2, 128}, lengths, DType::kF32);
+    if (HasFatalFailure()) return;
+  }
+  ExpectReference(DType::kF32, {8, 2, 128}, lengths);
+}
+
+TEST_F(CudaAttentionTest, PlanIsUsedForOneBatchAfterTheOther) {
+  const AttentionShape shape{8, 2, 128};
+  const AttentionProblem decodes(device(), random(), DType::kBF16, shape, Decodes(RandomLengths(100, 600)));
+  const AttentionProblem mixed(device(), random(), DType::kBF16, shape, {{1, 900}, {200, 300}, {1, 4}});
+  const AttentionProblem one(device(), random(), DType::kBF16, shape, Decodes({2000}));
+  AttentionCapacity capacity = decodes.Capacity();
+  for (const AttentionProblem* problem : {&mixed, &one}) {
+    capacity.max_rows = std::max(capacity.max_rows, problem->Capacity().max_rows);
+    capacity.max_blocks = std::max(capacity.max_blocks, problem->Capacity().max_blocks);
+  }
+  const auto plan = MakePlan(capacity);
+  for (const AttentionProblem* problem : {&one, &decodes, &mixed, &decodes, &one, &mixed}) {
+    CudaMatrix out = problem->MakeOut();
+    RunOnce(*problem, plan.get(), out);
+    problem->Expect(out);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// The graph is captured while the plan is of no batch, and runs with each batch that the plan gets.
+TEST_F(CudaAttentionTest, GraphRunsWithNewPlans) {
+  const std::vector<std::vector<int64_t>> batches = {{700}, {1, 40, 3000, 17}, RandomLengths(64, 300), {16}};
+  for (const DType dtype : {DType::kBF16, DType::kF32}) {  // the decode kernel and the fallback
+    const AttentionShape shape{8, 2, 128};
+    // One cache and one q, so that the graph's arguments fit: all sequences in one problem.
+    std::vector<int64_t> all;
+    for (const auto& batch : batches) all.insert(all.end(), batch.begin(), batch.end());
+    const AttentionProblem problem(device(), random(), dtype, shape, Decodes(all));
+    const auto plan = MakePlan(problem.Capacity());
+    CudaMatrix out = problem.MakeOut();
+
+    stream().BeginCapture();
+    // Twice: the second launch meets what the first has left behind.
+    ops().PagedAttention(stream(), problem.Args(plan.get(), out));
+    ops().PagedAttention(stream(), problem.Args(plan.get(), out));
+    const std::unique_ptr<Graph> graph = stream().EndCapture();
+
+    stream().Launch(*graph);
+    stream().Synchronize();
+    out.Download();
+    for (int64_t c = 0; c < out.cols(); ++c) {
+      ASSERT_TRUE(std::isnan(out.At(kFirstRow, c))) << "written without a batch, column " << c;
+    }
+    auto first = problem.batch().sequences.begin();
+    for (const auto& lengths : batches) {
+      AttentionBatch batch;
+      batch.num_rows = problem.batch().num_rows;
+      const auto end = first + static_cast<std::ptrdiff_t>(lengths.size());
+      batch.sequences.assign(first, end);
+      first = end;
+      ops().PlanAttention(stream(), batch, plan.get());
+      stream().Launch(*graph);
+      stream().Synchronize();
+    }
+    // Every batch has written its own rows.
+    problem.Expect(out);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_F(CudaAttentionTest, EqualBitsEveryTime) {
+  for (const auto& lengths : {std::vector<int64_t>{3000}, RandomLengths(37, 2000)}) {
+    const AttentionProblem problem(device(), random(), DType::kBF16, {32, 8, 128}, Decodes(lengths));
+    const auto plan = MakePlan(problem.Capacity());
+    CudaMatrix expected = problem.MakeOut();
+    RunOnce(problem, plan.get(), expected);
+    expected.Download();
+    for (int run = 0; run < 10; ++run) {
+      CudaMatrix out = problem.MakeOut();
+      RunOnce(problem, plan.get(), out);
+      out.Download();
+      for (int64_t row = kFirstRow; row < problem.batch().num_rows; ++row) {
+        for (int64_t c = 0; c < out.cols(); ++c) {
+          ASSERT_EQ(out.At(row, c), expected.At(row, c))
+              << "run " << run << ", row " << row << ", column " << c;
+        }
+      }
+    }
+  }
+}
+
+// A slice has fewer CTAs, each with more sequences.
+TEST(CudaAttentionSliceTest, DecodesOnFewSms) {
+  auto device = CreateCudaDevice({.sm_limit = 16});
+  if (!device.ok()) GTEST_SKIP() << device.error().message;
+  const auto stream = device.value()->CreateStream(StreamKind::kCompute, "test");
+  const auto ops = CreateCudaOps(device.value().get(), {.tuning_folder = "", .tune_linear = false});
+  std::mt19937 random(3);
+  const AttentionProblem problem(*device.value(), random, DType::kBF16, {8, 2, 128},
+                                 Decodes({1, 5000, 100, 16, 33, 900, 2, 2, 640}));
+  auto plan = ops->CreateAttentionPlan(problem.Capacity());
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  CudaMatrix out = problem.MakeOut();
+  ops->PlanAttention(*stream, problem.batch(), plan.value().get());
+  ops->PagedAttention(*stream, problem.Args(plan.value().get(), out));
+  stream->Synchronize();
+  problem.Expect(out);
+}
+
+}  // namespace
+}  // namespace tandem

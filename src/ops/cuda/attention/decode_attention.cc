@@ -1,0 +1,98 @@
+#include "ops/cuda/attention/decode_attention.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "ops/cuda/attention/decode_attention_kernel.h"
+
+namespace tandem {
+namespace {
+
+constexpr float kLog2E = 1.44269504088896340736F;
+// Rows of q are read in words of 4 bytes, rows of out are written in pieces of 8.
+constexpr uintptr_t kQAlignment = 4;
+constexpr uintptr_t kOutAlignment = 8;
+
+size_t WarpBytes(const KvShape& kv, int64_t group) {
+  const int head_dim = static_cast<int>(kv.head_dim);
+  return static_cast<size_t>(DecodeStages(head_dim) * DecodePartBytes(head_dim)) +
+         sizeof(float) * static_cast<size_t>(DecodeSlotFloats(head_dim, static_cast<int>(group)));
+}
+
+// What stands in shared memory beside the warps' parts: kinds of the partial results, two flags.
+constexpr size_t kCtaBytes = 16 * 16 + 16;
+
+bool Aligned(const void* data, int64_t row_stride, uintptr_t bytes) {
+  return reinterpret_cast<uintptr_t>(data) % bytes == 0 &&
+         static_cast<uintptr_t>(row_stride) * 2 % bytes == 0;
+}
+
+void Dispatch(CudaStream* stream, const KvShape& kv, int64_t group, const DecodeLaunch& launch,
+              const DecodeAttentionParams* params) {
+  const auto run = kv.plain_dtype() == DType::kBF16 ? LaunchDecodeAttentionBf16 : LaunchDecodeAttentionFp16;
+  run(stream, static_cast<int>(kv.head_dim), launch, params, static_cast<int>(group));
+}
+
+}  // namespace
+
+bool DecodeAttentionSupports(const KvShape& kv, int64_t num_heads, const CudaTarget& target) {
+  if (target.compute_capability < 80 || kv.block_size != kDecodeTileTokens || kv.num_kv_heads < 1)
+    return false;
+  const DType cache = kv.plain_dtype();
+  if (cache != DType::kBF16 && cache != DType::kF16) return false;
+  if (num_heads < 1 || num_heads % kv.num_kv_heads != 0) return false;
+  const int64_t group = num_heads / kv.num_kv_heads;
+  if (kv.head_dim == 64 || kv.head_dim == 128) return group <= 2 * kDecodeHeadTile;
+  return kv.head_dim == 256 && group <= kDecodeHeadTile;
+}
+
+DecodeLaunch PlanDecodeLaunch(const KvShape& kv, int64_t num_heads, const CudaTarget& target) {
+  const int64_t group = num_heads / kv.num_kv_heads;
+  const size_t warp_bytes = WarpBytes(kv, group);
+  const auto available = static_cast<size_t>(target.max_shared_bytes_per_block);
+  TANDEM_CHECK(available >= warp_bytes + kCtaBytes, "decode attention: {} bytes of shared memory a block",
+               available);
+  DecodeLaunch launch;
+  launch.num_ctas = target.num_sms;
+  launch.num_warps = static_cast<int>(std::min<size_t>(8, (available - kCtaBytes) / warp_bytes));
+  launch.shared_bytes = static_cast<size_t>(launch.num_warps) * warp_bytes + kCtaBytes;
+  launch.partial_bytes =
+      sizeof(float) * 2 * static_cast<size_t>(launch.num_ctas) *
+      static_cast<size_t>(DecodePartialFloats(static_cast<int>(kv.head_dim), static_cast<int>(group)));
+  launch.counter_bytes = sizeof(int32_t) * static_cast<size_t>(launch.num_ctas);
+  return launch;
+}
+
+void PrepareDecodeAttention(const KvShape& kv, int64_t num_heads, const DecodeLaunch& launch) {
+  Dispatch(nullptr, kv, num_heads / kv.num_kv_heads, launch, nullptr);
+}
+
+void DecodeAttention(CudaStream& stream, const AttentionArgs& args, const DecodeLaunch& launch,
+                     const int32_t* plan, void* partials, void* counters) {
+  const KvShape& kv = args.kv.shape;
+  const DType cache = kv.plain_dtype();
+  TANDEM_CHECK(args.q.dtype == cache && args.out.dtype == cache, "decode attention: q {}, out {}, cache {}",
+               DTypeName(args.q.dtype), DTypeName(args.out.dtype), DTypeName(cache));
+  TANDEM_CHECK(Aligned(args.q.data, args.q.row_stride, kQAlignment) &&
+                   Aligned(args.out.data, args.out.row_stride, kOutAlignment) &&
+                   reinterpret_cast<uintptr_t>(args.kv.data) % 16 == 0,
+               "decode attention: q at {} with rows of {}, out at {} with rows of {}, cache at {}",
+               args.q.data, args.q.row_stride, args.out.data, args.out.row_stride, args.kv.data);
+  TANDEM_CHECK(args.scale > 0, "decode attention: scale {}", args.scale);
+  DecodeAttentionParams params = {};
+  params.plan = plan;
+  params.q = args.q.data;
+  params.out = args.out.data;
+  params.kv = args.kv.data;
+  params.q_stride = args.q.row_stride;
+  params.out_stride = args.out.row_stride;
+  params.num_kv_heads = static_cast<int32_t>(kv.num_kv_heads);
+  params.group = static_cast<int32_t>(args.num_heads / kv.num_kv_heads);
+  params.window = static_cast<int32_t>(args.sliding_window);
+  params.scale_log2 = args.scale * kLog2E;
+  params.partials = static_cast<float*>(partials);
+  params.counters = static_cast<int32_t*>(counters);
+  Dispatch(&stream, kv, params.group, launch, &params);
+}
+
+}  // namespace tandem

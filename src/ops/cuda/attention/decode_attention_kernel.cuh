@@ -1,0 +1,334 @@
+// The decode kernel. A warp streams its tiles, K and V of each apart, through a ring in shared memory and
+// multiplies with the tokens as the rows of the mma: S^T = K Q^T, O^T = V^T P^T, so that 8 query heads fill
+// its columns. Within a tile one thing waits for the other (fragments, scores, softmax, outputs), and few
+// warps fit beside each other: tiles of 32 tokens have half the waiting of an mma's 16. Warps do not wait for
+// each other until all have ended; what a warp has of a (sequence, kv head) that it shares with others is
+// merged in the CTA, and across CTAs by whichever ends last.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+#include "device/cuda/kernel_launch.h"
+#include "ops/cuda/attention/attention_plan_layout.h"
+#include "ops/cuda/attention/decode_attention_kernel.h"
+#include "ops/cuda/attention/decode_merge.cuh"
+#include "ops/cuda/attention/decode_mma.cuh"
+#include "ops/cuda/attention/decode_warp_state.cuh"
+
+namespace tandem {
+namespace decode {
+
+// A tile in the line.
+struct Cursor {
+  int sequence;
+  int kv_head;
+  int tile;  // of the sequence, which is the number of its block too
+  // Of the sequence:
+  int first_tile;
+  int end_tile;
+  int first_token;  // that the row sees
+  int context_len;
+  int row;
+  int table;
+
+  __device__ __forceinline__ void Read(const AttentionPlanSequence* sequences, int window) {
+    const int4 planned = __ldcg(reinterpret_cast<const int4*>(sequences + sequence));
+    row = planned.x;
+    context_len = planned.y;
+    table = planned.z;
+    first_token = FirstVisibleToken(context_len, window);
+    first_tile = first_token / kTileTokens;
+    end_tile = first_tile + NumDecodeTiles(context_len, window);
+  }
+  // To the first tile of the next kv head, or of the next sequence, which there must be.
+  __device__ __forceinline__ void NextHead(const AttentionPlanSequence* sequences, int window,
+                                           int num_kv_heads) {
+    if (++kv_head == num_kv_heads) {
+      kv_head = 0;
+      ++sequence;
+      Read(sequences, window);
+    }
+    tile = first_tile;
+  }
+};
+
+// What stands at a place of the line, or the head behind whose tiles it is (then tile is its end_tile or
+// more); sequence: at or before its own. The whole warp.
+__device__ __forceinline__ Cursor Locate(const AttentionPlanSequence* sequences, int num_decodes,
+                                         int sequence, int place, int window, int lane) {
+  while (true) {
+    const int candidate = min(sequence + 1 + lane, num_decodes);
+    const unsigned begun = __ballot_sync(kAllLanes, __ldcg(&sequences[candidate].place_begin) <= place);
+    sequence += __popc(begun);
+    if (begun != kAllLanes) break;
+  }
+  Cursor cursor;
+  cursor.sequence = sequence;
+  cursor.Read(sequences, window);
+  const int places = cursor.end_tile - cursor.first_tile + kDecodeHeadPlaces;
+  const int in_sequence = place - __ldcg(&sequences[sequence].place_begin);
+  cursor.kv_head = in_sequence / places;
+  cursor.tile = cursor.first_tile + in_sequence % places;
+  return cursor;
+}
+
+// Query heads of a kv head as the right side of the mma: past L1, which may hold the rows of the layer
+// before.
+template <typename T, int kHeadDim, int kHeadTiles>
+__device__ __forceinline__ void LoadQ(const DecodeAttentionParams& params, const Cursor& cursor, int lane,
+                                      uint32_t (&q)[kHeadTiles][kHeadDim / 16][2]) {
+  const T* row = static_cast<const T*>(params.q) + cursor.row * params.q_stride +
+                 static_cast<int64_t>(cursor.kv_head) * params.group * kHeadDim + lane % 4 * 2;
+#pragma unroll
+  for (int h = 0; h < kHeadTiles; ++h) {
+    const int head = h * kDecodeHeadTile + lane / 4;
+    const bool valid = head < params.group;
+    const T* head_row = row + (valid ? head : 0) * kHeadDim;
+#pragma unroll
+    for (int k = 0; k < kHeadDim / 16; ++k) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const unsigned values = __ldcg(reinterpret_cast<const unsigned*>(head_row + k * 16 + i * 8));
+        q[h][k][i] = valid ? values : 0;
+      }
+    }
+  }
+}
+
+// Starts the copy of K or V of the tile at cursor, whose block number is given.
+template <typename T, int kHeadDim, bool kIsV>
+__device__ __forceinline__ void CopyPart(const DecodeAttentionParams& params, const Cursor& cursor, int block,
+                                         uint32_t destination, int lane) {
+  constexpr int kRowPieces = kHeadDim / 8;  // of 16 bytes
+  constexpr int kRowsAtOnce = 32 / kRowPieces;
+  constexpr int kSteps = kTileTokens / kRowsAtOnce;
+  constexpr int64_t kPartElements = kTileTokens * kHeadDim;
+  const T* source =
+      static_cast<const T*>(params.kv) +
+      ((static_cast<int64_t>(block) * params.num_kv_heads + cursor.kv_head) * 2 + (kIsV ? 1 : 0)) *
+          kPartElements +
+      lane * 8;
+  // Piece p of row r lies at place p ^ (r % 8).
+  const int lane_row = lane / kRowPieces;
+  const auto lane_place =
+      static_cast<uint32_t>(lane_row * kRowPieces * 16 + ((lane % kRowPieces) ^ lane_row) * 16);
+  const auto to = [&](int step) {
+    const int row = step * kRowsAtOnce;
+    return destination + (lane_place ^ static_cast<uint32_t>(row % 8 * 16)) +
+           static_cast<uint32_t>(row * kRowPieces * 16);
+  };
+  const int first = cursor.first_token - cursor.tile * kTileTokens;
+  const int end = cursor.context_len - cursor.tile * kTileTokens;
+  if (first <= 0 && end >= kTileTokens) {
+#pragma unroll
+    for (int i = 0; i < kSteps; ++i) CopyAsync16(to(i), source + i * 256);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
+    // Past the ends lies what nobody wrote, or a NaN of someone else's.
+    const int row = i * kRowsAtOnce + lane_row;
+    CopyAsync16OrZeros(to(i), source + i * 256, row >= first && row < end);
+  }
+}
+
+template <typename T, int kHeadDim, int kHeadTiles>
+__global__ void __launch_bounds__(256, 1) DecodeAttentionKernel(const DecodeAttentionParams params) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  constexpr int kStages = DecodeStages(kHeadDim);
+  constexpr int kPartBytes = DecodePartBytes(kHeadDim);
+  constexpr int kRingFloats = kStages * kPartBytes / 4;
+  AllowSuccessors();
+
+  // [ring x warps][slot x warps][kinds of the slots][two flags]. A warp has two slots: for what it begins
+  // with, beside the ring, and for what it ends with, in its ring.
+  extern __shared__ __align__(128) float shared[];
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int warp = static_cast<int>(threadIdx.x / 32);
+  const int num_warps = static_cast<int>(blockDim.x / 32);
+  float* ring = shared + warp * kRingFloats;
+  float* slots = shared + num_warps * kRingFloats;
+  int4* metas = reinterpret_cast<int4*>(slots + num_warps * DecodeSlotFloats(kHeadDim, params.group));
+  auto ring_address = static_cast<uint32_t>(__cvta_generic_to_shared(ring));
+  // Kept in a register, not found again with every tile.
+  asm volatile("" : "+r"(ring_address));
+
+  // The plan came by a copy before the first kernel of the iteration started, so it may be read at once.
+  const int cta = static_cast<int>(blockIdx.x);
+  // Past L1: it may have been copied since an earlier kernel read it here.
+  const auto* header = reinterpret_cast<const PlanHeader*>(params.plan);
+  const int num_decodes = __ldcg(&header->num_decodes);
+  const int num_places = __ldcg(&header->num_places);
+  const int places_per_cta = __ldcg(&header->places_per_cta);
+  const PlanOffsets offsets{static_cast<int32_t>(gridDim.x)};
+  const int first_sequence = __ldcg(params.plan + offsets.first_sequences() + cta);
+  const auto* sequences = reinterpret_cast<const AttentionPlanSequence*>(params.plan + offsets.sequences());
+  const int cta_begin = min(cta * places_per_cta, num_places);
+  const int cta_end = min(cta_begin + places_per_cta, num_places);
+  const int places_per_warp = (cta_end - cta_begin + num_warps - 1) / num_warps;
+  const int begin = min(cta_begin + warp * places_per_warp, cta_end);
+  const int end = min(begin + places_per_warp, cta_end);
+  if (cta_begin == cta_end) {
+    // Whoever waits for this kernel waits for those before it.
+    WaitForPredecessors();
+    return;
+  }
+
+  int4 slot_metas[2] = {make_int4(0, 0, 0, 0), make_int4(0, 0, 0, 0)};
+  Cursor cursor;
+  int left = end - begin;  // places
+  if (left > 0) {
+    cursor = Locate(sequences, num_decodes, first_sequence, begin, params.window, lane);
+    if (cursor.tile >= cursor.end_tile) {
+      left -= cursor.end_tile + kDecodeHeadPlaces - cursor.tile;
+      if (left > 0) cursor.NextHead(sequences, params.window, params.num_kv_heads);
+    }
+  }
+  if (left <= 0) {
+    WaitForPredecessors();
+  } else {
+    Cursor ahead = cursor;  // the next tile to be copied
+    int left_to_copy = left;
+    const auto block_of = [&](const Cursor& at) { return __ldcg(params.plan + at.table + at.tile); };
+    int block = block_of(ahead);
+    const auto part_at = [&](int stage) { return ring_address + static_cast<uint32_t>(stage * kPartBytes); };
+    const auto next_stage = [](int stage) { return stage + 1 == kStages ? 0 : stage + 1; };
+    // Parts are copied in the order in which they are used: K of a tile, V of it, K of the next.
+    const auto copy_keys = [&](int stage) {
+      if (left_to_copy > 0) CopyPart<T, kHeadDim, false>(params, ahead, block, part_at(stage), lane);
+      CommitCopies();  // without a part as well: groups are counted
+    };
+    const auto copy_values = [&](int stage) {
+      if (left_to_copy > 0) {
+        CopyPart<T, kHeadDim, true>(params, ahead, block, part_at(stage), lane);
+        --left_to_copy;
+        if (++ahead.tile == ahead.end_tile) {
+          left_to_copy -= kDecodeHeadPlaces;
+          if (left_to_copy > 0) ahead.NextHead(sequences, params.window, params.num_kv_heads);
+        }
+        if (left_to_copy > 0) block = block_of(ahead);
+      }
+      CommitCopies();
+    };
+    const auto fill = [&](int stage) { stage % 2 == 0 ? copy_keys(stage) : copy_values(stage); };
+    // The place before stage is free: there goes the part that is used kStages - 1 after that in stage.
+    const auto refill = [&](int stage, bool has_keys) {
+      const int before = stage == 0 ? kStages - 1 : stage - 1;
+      has_keys == (kStages % 2 == 0) ? copy_values(before) : copy_keys(before);
+    };
+
+    // Every tile but a sequence's last is older than this iteration: no kernel that is still running writes
+    // it.
+    int filled = 0;
+    while (filled < kStages - 1 && left_to_copy > 0 && ahead.tile + 1 < ahead.end_tile) fill(filled++);
+    WaitForPredecessors();
+
+    WarpState<T, kHeadDim, kHeadTiles> state;
+    uint32_t next_q[kHeadTiles][kHeadDim / 16][2];
+    LoadQ<T, kHeadDim, kHeadTiles>(params, cursor, lane, next_q);
+    while (filled < kStages - 1) fill(filled++);
+
+    int stage = 0;
+    bool is_first = true;
+    while (left > 0) {
+      const int tiles = min(left, cursor.end_tile - cursor.tile);
+      const bool starts = cursor.tile == cursor.first_tile;
+      const bool ends = cursor.tile + tiles == cursor.end_tile;
+#pragma unroll
+      for (int h = 0; h < kHeadTiles; ++h) {
+#pragma unroll
+        for (int k = 0; k < kHeadDim / 16; ++k) {
+          state.q[h][k][0] = next_q[h][k][0];
+          state.q[h][k][1] = next_q[h][k][1];
+        }
+      }
+      left -= tiles + (ends ? kDecodeHeadPlaces : 0);
+      Cursor next = cursor;
+      if (left > 0) {
+        next.NextHead(sequences, params.window, params.num_kv_heads);
+        LoadQ<T, kHeadDim, kHeadTiles>(params, next, lane, next_q);
+      }
+      state.Start();
+      int first_seen = cursor.first_token - cursor.tile * kTileTokens;
+      int end_seen = cursor.context_len - cursor.tile * kTileTokens;
+      for (int i = 0; i < tiles; ++i) {
+        WaitCopies<kStages - 2>();
+        // This part is there for all lanes, and all have read the one before, whose place is filled now.
+        __syncwarp();
+        refill(stage, true);
+        state.AddKeys(part_at(stage), first_seen, end_seen, params.scale_log2, lane);
+        stage = next_stage(stage);
+        WaitCopies<kStages - 2>();
+        __syncwarp();
+        refill(stage, false);
+        state.AddValues(part_at(stage), lane);
+        stage = next_stage(stage);
+        first_seen -= kTileTokens;
+        end_seen -= kTileTokens;
+      }
+      state.ReduceSums();
+      if (starts && ends) {
+        state.WriteOutput(static_cast<T*>(params.out) + cursor.row * params.out_stride +
+                              static_cast<int64_t>(cursor.kv_head) * params.group * kHeadDim,
+                          params.group, lane);
+      } else {
+        // Not the first: then the last, and nothing is read from the ring any more.
+        __syncwarp();
+        float* data = is_first ? slots + warp * DecodeSlotFloats(kHeadDim, params.group) : ring;
+        state.WriteSlot(Slot{data, params.group}, lane);
+        const int flags = kSlotUsed | (starts ? kSlotStarts : 0) | (ends ? kSlotEnds : 0);
+        const int4 meta = make_int4(cursor.sequence, cursor.kv_head, flags, cursor.row);
+        if (is_first) {
+          slot_metas[0] = meta;
+        } else {
+          slot_metas[1] = meta;
+        }
+      }
+      is_first = false;
+      cursor = next;
+    }
+    WaitCopies<0>();
+  }
+  if (lane == 0) {
+    metas[warp * 2] = slot_metas[0];
+    metas[warp * 2 + 1] = slot_metas[1];
+  }
+  __syncthreads();
+  MergeSlots<T, kHeadDim>(params, places_per_cta, sequences, metas,
+                          reinterpret_cast<int*>(metas + 2 * num_warps), shared, kRingFloats, slots);
+#else
+  __trap();
+#endif
+}
+
+template <typename T, int kHeadDim, int kHeadTiles>
+void LaunchShape(CudaStream* stream, const DecodeLaunch& launch, const DecodeAttentionParams* params) {
+  const auto kernel = DecodeAttentionKernel<T, kHeadDim, kHeadTiles>;
+  if (params == nullptr) {
+    TANDEM_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                           static_cast<int>(launch.shared_bytes)),
+                      "decode attention: {} bytes of shared memory", launch.shared_bytes);
+    return;
+  }
+  LaunchKernel("decode attention", kernel, dim3(static_cast<unsigned>(launch.num_ctas)),
+               dim3(static_cast<unsigned>(launch.num_warps * 32)), launch.shared_bytes, *stream, *params);
+}
+
+template <typename T>
+void LaunchType(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
+                const DecodeAttentionParams* params, int group) {
+  const bool wide = group > kDecodeHeadTile;
+  if (head_dim == 64) {
+    wide ? LaunchShape<T, 64, 2>(stream, launch, params) : LaunchShape<T, 64, 1>(stream, launch, params);
+  } else if (head_dim == 128) {
+    wide ? LaunchShape<T, 128, 2>(stream, launch, params) : LaunchShape<T, 128, 1>(stream, launch, params);
+  } else {
+    LaunchShape<T, 256, 1>(stream, launch, params);
+  }
+}
+
+}  // namespace decode
+}  // namespace tandem

@@ -1,0 +1,58 @@
+// Between decode_attention.cc and the units that hold the kernel, one a dtype.
+#pragma once
+
+#include <cstdint>
+
+#include "device/cuda/cuda_stream.h"
+#include "ops/cuda/attention/attention_plan_layout.h"
+#include "ops/cuda/attention/decode_attention.h"
+
+namespace tandem {
+
+// Query heads are taken in tiles of 8: the width of the mma.
+constexpr int kDecodeHeadTile = 8;
+
+// A part is K or V of a tile: what a warp copies, waits for and gives up at a time.
+constexpr int DecodePartBytes(int head_dim) {
+  return kDecodeTileTokens * head_dim * 2;
+}
+// Parts that a warp keeps in shared memory, as a ring: 24 KiB, or three if they are larger.
+constexpr int DecodeStages(int head_dim) {
+  return head_dim <= 64 ? 6 : 3;
+}
+// A partial result in shared memory: rows of head_dim floats, 4 apart so that they lie in different banks,
+// then the maxima and the sums.
+constexpr int DecodeSlotStride(int head_dim) {
+  return head_dim + 4;
+}
+constexpr int DecodeSlotFloats(int head_dim, int group) {
+  return (group * DecodeSlotStride(head_dim) + 2 * group + 3) / 4 * 4;
+}
+
+struct DecodeAttentionParams {
+  const int32_t* plan;
+  const void* q;
+  void* out;
+  const void* kv;
+  int64_t q_stride;    // elements between rows
+  int64_t out_stride;  // likewise
+  int32_t num_kv_heads;
+  int32_t group;  // query heads a kv head
+  int32_t window;
+  float scale_log2;   // scale * log2(e)
+  float* partials;    // [CTA][2][DecodePartialFloats]
+  int32_t* counters;  // [CTA]
+};
+
+// A partial result in the workspace: [group][head_dim], maxima, sums.
+constexpr int DecodePartialFloats(int head_dim, int group) {
+  return (group * head_dim + 2 * group + 3) / 4 * 4;
+}
+
+// With params null: prepares instead of launching.
+void LaunchDecodeAttentionBf16(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
+                               const DecodeAttentionParams* params, int group);
+void LaunchDecodeAttentionFp16(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
+                               const DecodeAttentionParams* params, int group);
+
+}  // namespace tandem

@@ -1,0 +1,55 @@
+// Linear operations of the cuda backend: an own kernel for few rows, cuBLASLt with measured algorithms for
+// more.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+
+#include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/linear/linear_algorithm.h"
+#include "ops/cuda/linear/linear_runner.h"
+#include "ops/cuda/linear/linear_tuning_file.h"
+#include "ops/cuda/linear/weight_upload.h"
+
+namespace tandem {
+
+// Any thread, one at a time a stream.
+class CublasLinear {
+ public:
+  // Reads what earlier starts measured. device: of the cuda backend; outlives this.
+  CublasLinear(Device* device, const CudaOpsOptions& options);
+
+  Result<std::unique_ptr<LinearWeight>> CreateWeight(int64_t out_features, int64_t in_features, DType dtype);
+  // Ops::Linear. The first call on a stream must not be one that is captured.
+  void Run(CudaStream& stream, const LinearArgs& args);
+  // Ops::TuneLinear. Measures the row counts that no earlier start has measured; 16-bit weights only.
+  void Tune(CudaStream& stream, const LinearTuning& tuning);
+  std::string Description() const;
+
+ private:
+  struct Choices {
+    std::map<int64_t, LinearAlgorithm> measured;  // by row count
+    // By row count and alignment: cuBLASLt's first choices, and what turned out to run for a call.
+    std::unordered_map<int64_t, LinearAlgorithm> first;
+    std::unordered_map<int64_t, LinearAlgorithm> resolved;
+  };
+
+  // Whether the product has so few rows that its algorithm is not measured.
+  bool UsesSkinny(const LinearArgs& args) const;
+  LinearAlgorithm Choose(const LinearArgs& args);
+  LinearAlgorithm Resolve(const LinearArgs& args, int64_t alignment, Choices* choices);
+
+  Device* device_;
+  CudaOpsOptions options_;
+  LinearRunner runner_;
+  LinearTuningFile file_;
+  std::shared_ptr<WeightUpload> upload_;
+  std::mutex mutex_;
+  std::map<LinearShape, Choices> choices_;
+};
+
+}  // namespace tandem

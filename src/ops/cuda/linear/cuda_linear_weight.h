@@ -1,0 +1,49 @@
+// Weights of the cuda backend.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+
+#include "base/matrix_view.h"
+#include "ops/cuda/linear/weight_upload.h"
+#include "ops/linear.h"
+
+namespace tandem {
+
+// [out][in] row-major in GPU memory, 256-byte aligned. bf16, fp16 or fp32.
+class CudaLinearWeight : public LinearWeight {
+ public:
+  // Errors: kResourceExhausted; kUnsupported for a type that the GPU lacks.
+  static Result<std::unique_ptr<LinearWeight>> Create(Device* device, std::shared_ptr<WeightUpload> upload,
+                                                      int64_t out_features, int64_t in_features, DType dtype);
+
+  int64_t out_features() const override { return out_features_; }
+  int64_t in_features() const override { return in_features_; }
+  DType dtype() const override { return dtype_; }
+  size_t size_bytes() const override { return memory_.size_bytes(); }
+  void LoadRows(int64_t row_begin, int64_t num_rows, const void* rows) override;
+  void LoadBias(int64_t row_begin, int64_t num_rows, const float* bias) override;
+  void FillRandom(uint64_t seed, float bound) override;
+
+  MatrixView view() const { return MatrixView::Dense(memory_.data(), dtype_, out_features_, in_features_); }
+  bool has_bias() const { return has_bias_.load(std::memory_order_relaxed); }
+  // [out] in GPU memory; zeros where no bias was loaded. dtype: fp32 or dtype().
+  const void* bias(DType dtype) const;
+
+ private:
+  CudaLinearWeight(Device* device, std::shared_ptr<WeightUpload> upload, int64_t out_features,
+                   int64_t in_features, DType dtype);
+
+  Device* device_;
+  std::shared_ptr<WeightUpload> upload_;
+  int64_t out_features_;
+  int64_t in_features_;
+  DType dtype_;
+  size_t bias_f32_offset_ = 0;
+  size_t bias_rounded_offset_ = 0;
+  Buffer memory_;  // the weight, the bias in fp32, the bias in dtype_
+  std::atomic<bool> has_bias_ = false;
+};
+
+}  // namespace tandem

@@ -1,0 +1,44 @@
+// Which product, and how it is computed.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <cstdint>
+#include <tuple>
+
+#include "base/dtype.h"
+
+namespace tandem {
+
+// Products that differ in their number of rows only.
+struct LinearShape {
+  int64_t out_features = 0;
+  int64_t in_features = 0;
+  DType dtype = DType::kBF16;
+  DType y_dtype = DType::kBF16;
+  bool has_bias = false;
+
+  bool operator==(const LinearShape&) const = default;
+  bool operator<(const LinearShape& other) const {
+    return std::tie(out_features, in_features, dtype, y_dtype, has_bias) <
+           std::tie(other.out_features, other.in_features, other.dtype, other.y_dtype, other.has_bias);
+  }
+};
+
+enum class LinearMethod : uint8_t {
+  // y^T = W x^T in cuBLASLt's column-major terms: bias can be part of it.
+  kCublasLt,
+  // y = x W^T with y in row-major order: other kernels are on offer for it. No bias.
+  kCublasLtRowMajor,
+  kSkinny,  // ops/cuda/linear/skinny_linear.h
+};
+
+struct LinearAlgorithm {
+  LinearMethod method = LinearMethod::kCublasLt;
+  // The bias is added by a kernel of its own: cuBLASLt has no algorithm that does both.
+  bool separate_bias = false;
+  cublasLtMatmulAlgo_t lt = {};
+  float measured_us = 0.0F;
+};
+
+}  // namespace tandem

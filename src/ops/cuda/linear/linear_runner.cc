@@ -1,0 +1,97 @@
+#include "ops/cuda/linear/linear_runner.h"
+
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "device/cuda/cuda_device.h"
+#include "device/cuda/cuda_error.h"
+#include "ops/cuda/linear/linear_kernels.h"
+#include "ops/cuda/linear/skinny_linear.h"
+
+namespace tandem {
+
+const CudaLinearWeight& AsCudaLinearWeight(const LinearWeight* weight) {
+  const auto* cuda_weight = dynamic_cast<const CudaLinearWeight*>(weight);
+  TANDEM_CHECK(cuda_weight != nullptr, "linear: not a weight of the cuda backend");
+  return *cuda_weight;
+}
+
+LinearShape ShapeOf(const CudaLinearWeight& weight, DType y_dtype) {
+  return {weight.out_features(), weight.in_features(), weight.dtype(), y_dtype, weight.has_bias()};
+}
+
+LinearRunner::LinearRunner(Device* device) : device_(device), target_(CudaTargetOf(*device)) {
+  CheckCublas(cublasLtCreate(&handle_), "create a handle");
+  int gpu = 0;
+  int gpu_sms = 0;
+  TANDEM_CUDA_CHECK(cudaGetDevice(&gpu));
+  TANDEM_CUDA_CHECK(cudaDeviceGetAttribute(&gpu_sms, cudaDevAttrMultiProcessorCount, gpu));
+  if (target_.num_sms < gpu_sms) sm_limit_ = target_.num_sms;
+}
+
+LinearRunner::~LinearRunner() {
+  cublasLtDestroy(handle_);
+}
+
+CublasLtProduct LinearRunner::Product(LinearMethod method, const LinearArgs& args, bool separate_bias) const {
+  const CudaLinearWeight& weight = AsCudaLinearWeight(args.weight);
+  const void* bias = weight.has_bias() && !separate_bias ? weight.bias(args.y.dtype) : nullptr;
+  return {handle_, method, args.x, weight.view(), bias, args.y.dtype, args.y, sm_limit_};
+}
+
+std::optional<LinearAlgorithm> LinearRunner::FirstChoice(const LinearArgs& args) const {
+  for (const bool separate_bias : {false, true}) {
+    const std::vector<cublasLtMatmulAlgo_t> choices =
+        Product(LinearMethod::kCublasLt, args, separate_bias).Heuristics(kLinearWorkspaceBytes, 1);
+    if (choices.empty()) continue;
+    LinearAlgorithm algorithm;
+    algorithm.separate_bias = separate_bias;
+    algorithm.lt = choices.front();
+    return algorithm;
+  }
+  return std::nullopt;
+}
+
+bool LinearRunner::CanRun(const LinearArgs& args, const LinearAlgorithm& algorithm) const {
+  const CudaLinearWeight& weight = AsCudaLinearWeight(args.weight);
+  if (algorithm.method == LinearMethod::kSkinny) return SkinnyLinearSupports(target_, args.x, weight.view());
+  if (algorithm.method == LinearMethod::kCublasLtRowMajor && weight.has_bias()) return false;
+  return Product(algorithm.method, args, algorithm.separate_bias).CanRun(algorithm.lt);
+}
+
+bool LinearRunner::PrepareWorkspace(CudaStream& stream) {
+  const std::lock_guard lock(mutex_);
+  Buffer& workspace = workspaces_[stream.handle()];
+  if (workspace.data() != nullptr) return false;
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  TANDEM_CUDA_CHECK(cudaStreamIsCapturing(stream.handle(), &capture));
+  TANDEM_CHECK(capture == cudaStreamCaptureStatusNone,
+               "linear: stream {} is being captured before its first product", stream.name());
+  auto buffer =
+      device_->Allocate(kLinearWorkspaceBytes, MemoryKind::kDevice, "workspace of linear operations");
+  TANDEM_CHECK(buffer.ok(), "{}", buffer.error().message);
+  workspace = std::move(buffer).value();
+  return true;
+}
+
+bool LinearRunner::Run(CudaStream& stream, const LinearArgs& args, const LinearAlgorithm& algorithm) {
+  const CudaLinearWeight& weight = AsCudaLinearWeight(args.weight);
+  const auto* bias = weight.has_bias() ? static_cast<const float*>(weight.bias(DType::kF32)) : nullptr;
+  if (algorithm.method == LinearMethod::kSkinny) {
+    LaunchSkinnyLinear(stream, args.x, weight.view(), bias, args.y);
+    return true;
+  }
+  void* workspace = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    workspace = workspaces_[stream.handle()].data();
+  }
+  TANDEM_CHECK(workspace != nullptr, "linear: stream {} has no workspace", stream.name());
+  const CublasLtProduct product = Product(algorithm.method, args, algorithm.separate_bias);
+  if (product.Run(stream.handle(), algorithm.lt, workspace) != CUBLAS_STATUS_SUCCESS) return false;
+  if (bias != nullptr && algorithm.separate_bias) LaunchAddBias(stream, args.y, bias);
+  return true;
+}
+
+}  // namespace tandem

@@ -1,0 +1,181 @@
+#include "ops/cuda/linear/linear_timer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/dtype.h"
+#include "base/log.h"
+#include "device/cuda/cuda_error.h"
+#include "ops/cuda/linear/fill_random.h"
+#include "ops/cuda/linear/linear_kernels.h"
+
+namespace tandem {
+namespace {
+
+float ToFloat(DType dtype, const std::byte* at) {
+  if (dtype == DType::kF32) {
+    float value;
+    std::memcpy(&value, at, sizeof(value));
+    return value;
+  }
+  uint16_t bits;
+  std::memcpy(&bits, at, sizeof(bits));
+  return dtype == DType::kBF16 ? BF16ToF32(bits) : F16ToF32(bits);
+}
+
+}  // namespace
+
+LinearTimer::LinearTimer(Device* device, LinearRunner* runner, CudaStream* stream, const LinearTuning& tuning)
+    : device_(device),
+      runner_(runner),
+      stream_(stream),
+      tuning_(tuning),
+      shape_(ShapeOf(AsCudaLinearWeight(tuning.weights[0]), tuning.y_dtype)) {}
+
+LinearTimer::~LinearTimer() {
+  for (const EventPair& pair : events_) {
+    cudaEventDestroy(pair.begin);
+    cudaEventDestroy(pair.end);
+  }
+}
+
+bool LinearTimer::AllocateMatrices(int64_t max_rows) {
+  const auto rows = static_cast<size_t>(max_rows);
+  const auto l2_bytes = static_cast<size_t>(runner_->target().l2_bytes);
+  const auto take = [&](size_t bytes, Buffer* buffer) {
+    auto memory = device_->Allocate(bytes, MemoryKind::kDevice, "measuring linear operations");
+    if (!memory.ok()) {
+      LogWarn("products with weights [{}, {}] are not measured: {}", shape_.out_features, shape_.in_features,
+              memory.error().message);
+      return false;
+    }
+    *buffer = std::move(memory).value();
+    return true;
+  };
+  if (!take(rows * static_cast<size_t>(shape_.in_features) * DTypeSize(shape_.dtype), &x_) ||
+      !take(rows * static_cast<size_t>(shape_.out_features) * DTypeSize(shape_.y_dtype), &y_) ||
+      !take(2 * l2_bytes / 256 * 256 + 256, &flush_)) {
+    return false;
+  }
+  constexpr uint64_t kSeed = 1;
+  LaunchFillRandom(*stream_, Args(max_rows, 0).x, kSeed, 1.0F);
+  return true;
+}
+
+LinearArgs LinearTimer::Args(int64_t rows, size_t weight) const {
+  LinearArgs args;
+  args.x = MatrixView::Dense(x_.data(), shape_.dtype, rows, shape_.in_features);
+  args.weight = tuning_.weights[weight % tuning_.weights.size()];
+  args.y = MatrixView::Dense(y_.data(), shape_.y_dtype, rows, shape_.out_features);
+  return args;
+}
+
+LinearTimer::Chain LinearTimer::Capture(int64_t rows, const LinearAlgorithm& algorithm,
+                                        int64_t min_products) {
+  // Outside of a graph first: this loads the kernel, and here a refusal does no harm.
+  if (!runner_->Run(*stream_, Args(rows, next_weight_), algorithm)) return {};
+  Chain chain;
+  chain.num_products = NumProducts(rows, min_products);
+  bool captured = true;
+  stream_->BeginCapture();
+  for (int64_t i = 0; i < chain.num_products; ++i) {
+    captured = runner_->Run(*stream_, Args(rows, next_weight_++), algorithm) && captured;
+  }
+  chain.graph = stream_->EndCapture();
+  if (!captured) return {};
+  return chain;
+}
+
+const LinearTimer::EventPair& LinearTimer::Events(size_t index) {
+  while (events_.size() <= index) {
+    EventPair& pair = events_.emplace_back();
+    TANDEM_CUDA_CHECK(cudaEventCreate(&pair.begin));
+    TANDEM_CUDA_CHECK(cudaEventCreate(&pair.end));
+  }
+  return events_[index];
+}
+
+void LinearTimer::EnqueueReplay(const Chain& chain, const EventPair& events) {
+  // Takes the weights out of the L2, and is long enough for the graph to be enqueued meanwhile.
+  LaunchReadAll(*stream_, flush_.data(), flush_.size_bytes(), y_.data());
+  TANDEM_CUDA_CHECK(cudaEventRecord(events.begin, stream_->handle()));
+  stream_->Launch(*chain.graph);
+  TANDEM_CUDA_CHECK(cudaEventRecord(events.end, stream_->handle()));
+}
+
+double LinearTimer::ElapsedUs(const Chain& chain, const EventPair& events) {
+  TANDEM_CUDA_CHECK(cudaEventSynchronize(events.end));
+  float elapsed_ms = 0.0F;
+  TANDEM_CUDA_CHECK(cudaEventElapsedTime(&elapsed_ms, events.begin, events.end));
+  return double{elapsed_ms} * 1e3 / static_cast<double>(chain.num_products);
+}
+
+double LinearTimer::TimeUs(const Chain& chain) {
+  const EventPair& events = Events(0);
+  EnqueueReplay(chain, events);
+  return ElapsedUs(chain, events);
+}
+
+std::vector<double> LinearTimer::MedianTimesUs(const std::vector<const Chain*>& chains, int num_rounds) {
+  const auto rounds = static_cast<size_t>(num_rounds);
+  for (size_t round = 0; round < rounds; ++round) {
+    for (size_t i = 0; i < chains.size(); ++i) EnqueueReplay(*chains[i], Events(round * chains.size() + i));
+  }
+  std::vector<double> medians;
+  for (size_t i = 0; i < chains.size(); ++i) {
+    std::vector<double> times_us;
+    for (size_t round = 0; round < rounds; ++round) {
+      times_us.push_back(ElapsedUs(*chains[i], Events(round * chains.size() + i)));
+    }
+    const auto middle = times_us.begin() + static_cast<int64_t>(rounds / 2);
+    std::nth_element(times_us.begin(), middle, times_us.end());
+    medians.push_back(*middle);
+  }
+  return medians;
+}
+
+int64_t LinearTimer::NumProducts(int64_t rows, int64_t min_products) const {
+  // Long enough to be measured, short enough for a hundred candidates; no weight twice if the L2 could then
+  // hold it. Rates: rough ones of a large GPU.
+  constexpr double kBytesPerUs = 4e6;
+  constexpr double kFlopsPerUs = 6e8;
+  constexpr double kWantedUs = 250.0;
+  constexpr int64_t kMaxProducts = 32;
+  const double weight_elements =
+      static_cast<double>(shape_.out_features) * static_cast<double>(shape_.in_features);
+  const double weight_bytes = weight_elements * static_cast<double>(DTypeSize(shape_.dtype));
+  const double product_us =
+      std::max(weight_bytes / kBytesPerUs, 2.0 * weight_elements * static_cast<double>(rows) / kFlopsPerUs);
+  auto products = std::max(static_cast<int64_t>(kWantedUs / product_us) + 1, min_products);
+  if (weight_bytes < 2.0 * runner_->target().l2_bytes) {
+    const double all_bytes = weight_bytes * static_cast<double>(tuning_.weights.size());
+    const auto distinct = static_cast<int64_t>(tuning_.weights.size());
+    if (all_bytes < 4.0 * runner_->target().l2_bytes) products = std::min(products, distinct);
+  }
+  return std::clamp<int64_t>(products, 1, kMaxProducts);
+}
+
+std::vector<float> LinearTimer::ResultOf(int64_t rows, const LinearAlgorithm& algorithm) {
+  constexpr int64_t kMaxSampledRows = 16;
+  const LinearArgs args = Args(rows, 0);
+  const auto row_bytes = static_cast<size_t>(args.y.cols) * DTypeSize(args.y.dtype);
+  // NaN in every type: what is not written does not pass.
+  TANDEM_CUDA_CHECK(
+      cudaMemsetAsync(args.y.data, 0xff, static_cast<size_t>(rows) * row_bytes, stream_->handle()));
+  if (!runner_->Run(*stream_, args, algorithm)) return {};
+  const int64_t step = std::max<int64_t>(1, rows / kMaxSampledRows);
+  const int64_t sampled = (rows + step - 1) / step;
+  std::vector<std::byte> bytes(static_cast<size_t>(sampled) * row_bytes);
+  TANDEM_CUDA_CHECK(cudaMemcpy2DAsync(bytes.data(), row_bytes, args.y.data,
+                                      static_cast<size_t>(step) * row_bytes, row_bytes,
+                                      static_cast<size_t>(sampled), cudaMemcpyDefault, stream_->handle()));
+  stream_->Synchronize();
+  std::vector<float> values(static_cast<size_t>(sampled * args.y.cols));
+  const size_t element_bytes = DTypeSize(args.y.dtype);
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = ToFloat(args.y.dtype, bytes.data() + i * element_bytes);
+  return values;
+}
+
+}  // namespace tandem

@@ -1,0 +1,285 @@
+#include "ops/cuda/linear/linear_tuner.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <optional>
+
+#include "base/log.h"
+
+namespace tandem {
+namespace {
+
+// Whole search of one shape.
+constexpr std::chrono::duration<double> kBudget{5.0};
+constexpr double kWideShare = 8.0;  // of the budget, against 1 for a row count that only tries hints
+constexpr size_t kNumHints = 6;
+constexpr size_t kNumFinalists = 4;
+constexpr int kFinalRounds = 4;
+constexpr double kHopeless = 1.25;  // times the best: not measured again
+// Against cuBLASLt's first choice: enough products for each to start while another ends.
+constexpr int kRoundsAgainstFirstChoice = 15;
+constexpr int64_t kProductsAgainstFirstChoice = 4;
+constexpr double kTie = 0.98;  // times the first choice: not better
+constexpr double kMaxError = 1e-2;
+// Larger results are not worth their memory.
+constexpr size_t kMaxResultBytes = size_t{2} << 30;
+
+bool IsPowerOfTwo(int64_t value) {
+  return (value & (value - 1)) == 0;
+}
+
+bool SameAlgorithm(const LinearAlgorithm& a, const LinearAlgorithm& b) {
+  return a.method == b.method && a.separate_bias == b.separate_bias &&
+         std::memcmp(&a.lt, &b.lt, sizeof(a.lt)) == 0;
+}
+
+template <typename T>
+bool SetConfig(LinearAlgorithm* algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute, T value) {
+  return cublasLtMatmulAlgoConfigSetAttribute(&algorithm->lt, attribute, &value, sizeof(value)) ==
+         CUBLAS_STATUS_SUCCESS;
+}
+
+// The ids of a capability that is a list.
+std::vector<uint32_t> CapabilityIds(const cublasLtMatmulAlgo_t& algorithm,
+                                    cublasLtMatmulAlgoCapAttributes_t attribute) {
+  size_t size_bytes = 0;
+  if (cublasLtMatmulAlgoCapGetAttribute(&algorithm, attribute, nullptr, 0, &size_bytes) !=
+      CUBLAS_STATUS_SUCCESS) {
+    return {};
+  }
+  std::vector<uint32_t> ids(size_bytes / sizeof(uint32_t));
+  if (ids.empty() || cublasLtMatmulAlgoCapGetAttribute(&algorithm, attribute, ids.data(), size_bytes,
+                                                       &size_bytes) != CUBLAS_STATUS_SUCCESS) {
+    return {};
+  }
+  return ids;
+}
+
+double RelativeErrorOf(const std::vector<float>& result, const std::vector<float>& reference) {
+  double difference = 0.0;
+  double norm = 0.0;
+  for (size_t i = 0; i < reference.size(); ++i) {
+    const double delta = double{result[i]} - double{reference[i]};
+    difference += delta * delta;
+    norm += double{reference[i]} * double{reference[i]};
+  }
+  return norm > 0.0 ? std::sqrt(difference / norm) : std::sqrt(difference);
+}
+
+}  // namespace
+
+LinearTuner::LinearTuner(Device* device, LinearRunner* runner, CudaStream* stream, const LinearTuning& tuning)
+    : runner_(runner), timer_(device, runner, stream, tuning) {}
+
+void LinearTuner::SortByTime(std::vector<Candidate>* candidates, size_t count) {
+  std::sort(candidates->begin(), candidates->begin() + static_cast<int64_t>(count),
+            [](const Candidate& a, const Candidate& b) { return a.us < b.us; });
+}
+
+std::map<int64_t, LinearAlgorithm> LinearTuner::Measure(const std::vector<int64_t>& row_counts) {
+  const Clock::time_point begin = Clock::now();
+  const LinearShape& shape = timer_.shape();
+  const size_t bytes_a_row = static_cast<size_t>(shape.out_features) * DTypeSize(shape.y_dtype);
+  std::vector<int64_t> counts;
+  for (const int64_t rows : row_counts) {
+    if (static_cast<size_t>(rows) * bytes_a_row <= kMaxResultBytes) counts.push_back(rows);
+  }
+  if (counts.empty() || !timer_.AllocateMatrices(counts.back())) return {};
+
+  // The widely searched first: they give the others their hints.
+  const auto is_wide = [&](int64_t rows) { return IsPowerOfTwo(rows) || rows == counts.front(); };
+  std::stable_partition(counts.begin(), counts.end(), is_wide);
+  double shares = 0.0;
+  for (const int64_t rows : counts) shares += is_wide(rows) ? kWideShare : 1.0;
+  std::map<int64_t, LinearAlgorithm> best;
+  std::map<int64_t, std::vector<LinearAlgorithm>> best_of_wide;
+  for (const int64_t rows : counts) {
+    const double share = is_wide(rows) ? kWideShare : 1.0;
+    const auto remaining = kBudget - (Clock::now() - begin);
+    const Clock::time_point deadline =
+        Clock::now() + std::chrono::duration_cast<Clock::duration>(remaining * (share / shares));
+    shares -= share;
+    std::vector<LinearAlgorithm> hints;
+    const auto next = best_of_wide.lower_bound(rows);
+    if (next != best_of_wide.end()) hints = next->second;
+    if (next != best_of_wide.begin()) {
+      const std::vector<LinearAlgorithm>& smaller = std::prev(next)->second;
+      hints.insert(hints.end(), smaller.begin(), smaller.end());
+    }
+    std::vector<Candidate> candidates = Search(rows, hints, is_wide(rows), deadline);
+    if (!Decide(rows, &candidates)) continue;
+    best[rows] = candidates.front().algorithm;
+    best[rows].measured_us = static_cast<float>(candidates.front().us);
+    if (!is_wide(rows)) continue;
+    for (size_t i = 0; i < std::min(candidates.size(), kNumHints); ++i) {
+      best_of_wide[rows].push_back(candidates[i].algorithm);
+    }
+  }
+  if (!best.empty()) {
+    const auto& [fewest, first] = *best.begin();
+    const auto& [most, last] = *best.rbegin();
+    LogInfo(
+        "products with weights [{}, {}] {}: measured {} row counts in {:.1f} s; {} rows {:.1f} us, {} rows "
+        "{:.1f} us",
+        shape.out_features, shape.in_features, DTypeName(shape.dtype), best.size(),
+        std::chrono::duration<double>(Clock::now() - begin).count(), fewest, first.measured_us, most,
+        last.measured_us);
+  }
+  return best;
+}
+
+std::vector<LinearTuner::Candidate> LinearTuner::Search(int64_t rows,
+                                                        const std::vector<LinearAlgorithm>& hints, bool wide,
+                                                        Clock::time_point deadline) {
+  constexpr size_t kMany = 32;
+  constexpr size_t kFew = 3;
+  // More rows than this fill the GPU without a split, and every measurement takes long.
+  constexpr int64_t kMaxRowsOfSplits = 1024;
+  candidates_.clear();
+  deadline_ = deadline;
+  for (const LinearAlgorithm& hint : hints) Try(rows, hint);
+  TryHeuristics(rows, wide ? kMany : kFew);
+  if (wide && rows <= kMaxRowsOfSplits) {
+    for (const LinearAlgorithm& base : Best(2)) TrySplitsAndClusters(rows, base);
+  }
+  if (wide) {
+    for (const LinearAlgorithm& base : Best(1)) TryTilesAndStages(rows, base);
+    if (rows <= kMaxRowsOfSplits) {
+      for (const LinearAlgorithm& base : Best(1)) TrySplitsAndClusters(rows, base);
+    }
+  }
+  SortByTime(&candidates_, candidates_.size());
+  return candidates_;
+}
+
+void LinearTuner::TryHeuristics(int64_t rows, size_t max_count) {
+  const LinearArgs args = timer_.Args(rows, 0);
+  const std::optional<LinearAlgorithm> first = runner_->FirstChoice(args);
+  if (!first) return;
+  Try(rows, *first);
+  LinearAlgorithm algorithm;
+  algorithm.separate_bias = first->separate_bias;
+  for (const LinearMethod method : {LinearMethod::kCublasLt, LinearMethod::kCublasLtRowMajor}) {
+    if (method == LinearMethod::kCublasLtRowMajor && timer_.shape().has_bias) continue;
+    algorithm.method = method;
+    const CublasLtProduct product = runner_->Product(method, args, algorithm.separate_bias);
+    for (const size_t workspace_bytes : {kLinearWorkspaceBytes, size_t{4} << 20, size_t{0}}) {
+      for (const cublasLtMatmulAlgo_t& lt :
+           product.Heuristics(workspace_bytes, static_cast<int>(max_count))) {
+        algorithm.lt = lt;
+        Try(rows, algorithm);
+      }
+    }
+  }
+}
+
+void LinearTuner::TrySplitsAndClusters(int64_t rows, const LinearAlgorithm& base) {
+  constexpr std::array<uint16_t, 8> kClusters = {CUBLASLT_CLUSTER_SHAPE_AUTO,  CUBLASLT_CLUSTER_SHAPE_1x1x1,
+                                                 CUBLASLT_CLUSTER_SHAPE_2x1x1, CUBLASLT_CLUSTER_SHAPE_1x2x1,
+                                                 CUBLASLT_CLUSTER_SHAPE_4x1x1, CUBLASLT_CLUSTER_SHAPE_1x4x1,
+                                                 CUBLASLT_CLUSTER_SHAPE_2x2x1, CUBLASLT_CLUSTER_SHAPE_8x1x1};
+  constexpr std::array<int32_t, 7> kSplits = {1, 2, 3, 4, 5, 6, 8};
+  for (const int32_t splits : kSplits) {
+    LinearAlgorithm split = base;
+    const uint32_t reduction =
+        splits == 1 ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    if (!SetConfig(&split, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, splits) ||
+        !SetConfig(&split, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, reduction)) {
+      continue;
+    }
+    for (const uint16_t cluster : kClusters) {
+      LinearAlgorithm mutated = split;
+      if (SetConfig(&mutated, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, cluster)) Try(rows, mutated);
+    }
+  }
+}
+
+void LinearTuner::TryTilesAndStages(int64_t rows, const LinearAlgorithm& base) {
+  for (const uint32_t stages : CapabilityIds(base.lt, CUBLASLT_ALGO_CAP_STAGES_IDS)) {
+    LinearAlgorithm mutated = base;
+    if (SetConfig(&mutated, CUBLASLT_ALGO_CONFIG_STAGES_ID, stages)) Try(rows, mutated);
+  }
+  for (const uint32_t tile : CapabilityIds(base.lt, CUBLASLT_ALGO_CAP_TILE_IDS)) {
+    LinearAlgorithm mutated = base;
+    if (SetConfig(&mutated, CUBLASLT_ALGO_CONFIG_TILE_ID, tile)) Try(rows, mutated);
+  }
+  for (const uint32_t swizzle : {0U, 1U}) {
+    LinearAlgorithm mutated = base;
+    if (SetConfig(&mutated, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, swizzle)) Try(rows, mutated);
+  }
+}
+
+void LinearTuner::Try(int64_t rows, const LinearAlgorithm& algorithm) {
+  // There is always one that is measured.
+  if (!candidates_.empty() && Clock::now() > deadline_) return;
+  const bool known = std::any_of(candidates_.begin(), candidates_.end(), [&](const Candidate& candidate) {
+    return SameAlgorithm(candidate.algorithm, algorithm);
+  });
+  if (known || !runner_->CanRun(timer_.Args(rows, 0), algorithm)) return;
+  const LinearTimer::Chain chain = timer_.Capture(rows, algorithm);
+  if (chain.graph == nullptr) return;
+  double best_us = std::numeric_limits<double>::infinity();
+  for (const Candidate& candidate : candidates_) best_us = std::min(best_us, candidate.us);
+  double us = timer_.TimeUs(chain);
+  if (us < kHopeless * best_us) us = std::min(us, timer_.TimeUs(chain));
+  candidates_.push_back({algorithm, us});
+}
+
+std::vector<LinearAlgorithm> LinearTuner::Best(size_t max_count) const {
+  std::vector<Candidate> sorted = candidates_;
+  SortByTime(&sorted, sorted.size());
+  std::vector<LinearAlgorithm> best;
+  for (size_t i = 0; i < std::min(sorted.size(), max_count); ++i) best.push_back(sorted[i].algorithm);
+  return best;
+}
+
+bool LinearTuner::Decide(int64_t rows, std::vector<Candidate>* candidates) {
+  const size_t num_finalists = std::min(candidates->size(), kNumFinalists);
+  std::vector<LinearTimer::Chain> chains;
+  for (size_t i = 0; i < num_finalists; ++i) {
+    chains.push_back(timer_.Capture(rows, (*candidates)[i].algorithm));
+    (*candidates)[i].us = std::numeric_limits<double>::infinity();
+  }
+  for (int round = 0; round < kFinalRounds; ++round) {
+    for (size_t i = 0; i < num_finalists; ++i) {
+      if (chains[i].graph == nullptr) continue;
+      (*candidates)[i].us = std::min((*candidates)[i].us, timer_.TimeUs(chains[i]));
+    }
+  }
+  SortByTime(candidates, num_finalists);
+  const std::optional<LinearAlgorithm> first = runner_->FirstChoice(timer_.Args(rows, 0));
+  if (!first) return false;
+  const std::vector<float> reference = timer_.ResultOf(rows, *first);
+  if (reference.empty()) return false;
+  while (!candidates->empty()) {
+    const std::vector<float> result = timer_.ResultOf(rows, candidates->front().algorithm);
+    const double error =
+        result.empty() ? std::numeric_limits<double>::infinity() : RelativeErrorOf(result, reference);
+    if (error < kMaxError) {  // false for NaN
+      CompareWithFirstChoice(rows, *first, candidates);
+      return true;
+    }
+    LogDebug("products [{}, {}] of {} rows: a candidate is wrong by {}", timer_.shape().out_features,
+             timer_.shape().in_features, rows, error);
+    candidates->erase(candidates->begin());
+  }
+  return false;
+}
+
+void LinearTuner::CompareWithFirstChoice(int64_t rows, const LinearAlgorithm& first,
+                                         std::vector<Candidate>* candidates) {
+  Candidate& front = candidates->front();
+  if (SameAlgorithm(front.algorithm, first)) return;
+  const LinearTimer::Chain of_front = timer_.Capture(rows, front.algorithm, kProductsAgainstFirstChoice);
+  const LinearTimer::Chain of_first = timer_.Capture(rows, first, kProductsAgainstFirstChoice);
+  if (of_front.graph == nullptr || of_first.graph == nullptr) return;
+  const std::vector<double> medians_us =
+      timer_.MedianTimesUs({&of_front, &of_first}, kRoundsAgainstFirstChoice);
+  front.us = medians_us[0];
+  if (front.us >= kTie * medians_us[1]) candidates->insert(candidates->begin(), {first, medians_us[1]});
+}
+
+}  // namespace tandem

@@ -1,0 +1,59 @@
+// Finds cuBLASLt's fastest algorithm for a product by measurement.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "device/cuda/cuda_stream.h"
+#include "device/device.h"
+#include "ops/cuda/linear/linear_algorithm.h"
+#include "ops/cuda/linear/linear_runner.h"
+#include "ops/cuda/linear/linear_timer.h"
+#include "ops/linear.h"
+
+namespace tandem {
+
+// Row counts that are powers of two are searched widely; the others try what was best for their neighbours.
+class LinearTuner {
+ public:
+  // All outlive this. stream has a workspace; tuning.weights: 16-bit.
+  LinearTuner(Device* device, LinearRunner* runner, CudaStream* stream, const LinearTuning& tuning);
+
+  // row_counts: ascending. Takes a few seconds at most; counts that time or memory did not suffice for are
+  // missing.
+  std::map<int64_t, LinearAlgorithm> Measure(const std::vector<int64_t>& row_counts);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Candidate {
+    LinearAlgorithm algorithm;
+    double us = 0.0;
+  };
+
+  // The fastest first. wide: mutate what the heuristics give; else hints and heuristics only.
+  std::vector<Candidate> Search(int64_t rows, const std::vector<LinearAlgorithm>& hints, bool wide,
+                                Clock::time_point deadline);
+  void TryHeuristics(int64_t rows, size_t max_count);
+  void TrySplitsAndClusters(int64_t rows, const LinearAlgorithm& base);
+  void TryTilesAndStages(int64_t rows, const LinearAlgorithm& base);
+  // Measures algorithm and adds it to candidates_, unless it was there, cannot run or time is up.
+  void Try(int64_t rows, const LinearAlgorithm& algorithm);
+  // The measured algorithms, the fastest first.
+  std::vector<LinearAlgorithm> Best(size_t max_count) const;
+  // Measures the best again, side by side, and puts the fastest one with the right result in front. False:
+  // none.
+  bool Decide(int64_t rows, std::vector<Candidate>* candidates);
+  // Puts cuBLASLt's first choice in front if the front, measured beside it, is not clearly better.
+  void CompareWithFirstChoice(int64_t rows, const LinearAlgorithm& first, std::vector<Candidate>* candidates);
+  static void SortByTime(std::vector<Candidate>* candidates, size_t count);
+
+  LinearRunner* runner_;
+  LinearTimer timer_;
+  std::vector<Candidate> candidates_;
+  Clock::time_point deadline_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,39 @@
+// Measured choices of algorithms, kept on disk between starts.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "device/device.h"
+#include "ops/cuda/linear/linear_algorithm.h"
+
+namespace tandem {
+
+// One file for each GPU, slice and version of cuBLASLt, with algorithms of cuBLASLt:
+//   {"format": 3, "gpu": "NVIDIA-H200-sm90-132", "cublaslt": 130100, "shapes": [
+//     {"out": 6144, "in": 4096, "dtype": "bf16", "y": "bf16", "bias": false, "rows": [
+//       {"rows": 64, "method": "cublaslt", "separate_bias": false, "algorithm": "<128 hex digits>",
+//       "us": 12.1}]}]}
+class LinearTuningFile {
+ public:
+  using Content = std::map<LinearShape, std::map<int64_t, LinearAlgorithm>>;
+
+  // folder: made when it is needed; empty: nothing is kept. device: of the cuda backend.
+  LinearTuningFile(const Device* device, const std::string& folder);
+
+  // Empty if there is no file. A file that is damaged or of something else is ignored, with a warning.
+  // Whether an algorithm runs on this GPU is for the caller to check.
+  Content Load() const;
+  // Replaces the file as a whole. What goes wrong is a warning. Algorithms of cuBLASLt only.
+  void Save(const Content& content) const;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string gpu_;
+  std::string folder_;
+  std::string path_;  // empty: none
+};
+
+}  // namespace tandem

@@ -1,0 +1,318 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "device/cuda/cuda_error.h"
+#include "device/cuda/kernel_launch.h"
+#include "ops/cuda/linear/skinny_linear.h"
+
+namespace tandem {
+namespace {
+
+// A block computes tiles of 16 outputs for all rows, one after the other. Its warps divide a tile's
+// in_features: warp w takes slices w, w + 8, w + 16, ... of 64 elements. Each warp streams its slices of all
+// its tiles through a ring of its own in shared memory, so no warp waits for another but at the end of a
+// tile, where their sums are added in fixed order.
+//
+// The first stages are requested before the predecessors have ended. A block takes less than half of an SM's
+// shared memory and two work on an SM, so that the next kernel's blocks become resident, and fill their
+// rings, as this one's end.
+constexpr int kWarps = 8;
+constexpr int kThreads = kWarps * 32;
+constexpr int kSliceElements = 64;
+[[maybe_unused]] constexpr int kRowBytes = kSliceElements * 2;  // of a stage
+constexpr int kTileOutputs = 16;
+constexpr int kRingBytes = 12 << 10;  // of a warp
+
+struct SkinnyArguments {
+  const void* weight = nullptr;
+  const void* x = nullptr;
+  const float* bias = nullptr;
+  void* y = nullptr;
+  int64_t x_stride = 0;
+  int64_t y_stride = 0;
+  int out_features = 0;
+  int in_features = 0;
+  int rows = 0;
+  bool y_is_f32 = false;
+};
+
+constexpr int kTilePitch = kTileOutputs + 4;  // a warp's stores of sums then meet no bank twice
+
+constexpr int kSumsOfWarp = static_cast<int>(kMaxSkinnyRows) * kTilePitch;
+constexpr int kSharedBytes = kWarps * (kRingBytes + kSumsOfWarp * static_cast<int>(sizeof(float)));
+static_assert(kMaxSkinnyRows == 8);  // the width of the tensor core's product
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+
+__device__ __forceinline__ uint64_t StreamingPolicy() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// 16 bytes; if not valid zeros, and nothing is read.
+__device__ __forceinline__ void CopyAsync(uint32_t shared_to, const void* from, bool valid, uint64_t policy) {
+  const int bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(shared_to),
+               "l"(from), "r"(bytes), "l"(policy)
+               : "memory");
+}
+
+__device__ __forceinline__ void CommitCopies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int kPending>
+__device__ __forceinline__ void WaitForCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+__device__ __forceinline__ uint4 LoadShared(uint32_t from) {
+  uint4 value;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(from)
+               : "memory");
+  return value;
+}
+
+// sums[16 outputs, 8 rows] += a[16, 16] b[16, 8]
+template <typename T>
+__device__ __forceinline__ void MultiplyAdd(float (&sums)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                            uint32_t a3, uint32_t b0, uint32_t b1);
+template <>
+__device__ __forceinline__ void MultiplyAdd<__nv_bfloat16>(float (&sums)[4], uint32_t a0, uint32_t a1,
+                                                           uint32_t a2, uint32_t a3, uint32_t b0,
+                                                           uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+template <>
+__device__ __forceinline__ void MultiplyAdd<__half>(float (&sums)[4], uint32_t a0, uint32_t a1, uint32_t a2,
+                                                    uint32_t a3, uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
+      "{%0, %1, %2, %3};"
+      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
+      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
+__device__ __forceinline__ void StoreRounded(__nv_bfloat16* to, float value) {
+  *to = __float2bfloat16(value);
+}
+__device__ __forceinline__ void StoreRounded(__half* to, float value) {
+  *to = __float2half(value);
+}
+
+#endif
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads, 2) SkinnyLinearKernel(const SkinnyArguments arguments) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  constexpr int kStageBytes = kTileOutputs * kRowBytes;
+  constexpr int kDepth = kRingBytes / kStageBytes;
+  // Slices of x in registers. For rows of 4096 elements that is all of it.
+  constexpr int kSlicesOfX = 8;
+  extern __shared__ __align__(128) unsigned char shared[];
+
+  AllowSuccessors();
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int in_features = arguments.in_features;
+  const int out_features = arguments.out_features;
+  const int num_slices = (in_features + kSliceElements - 1) / kSliceElements;
+  const int num_tiles = (out_features + kTileOutputs - 1) / kTileOutputs;
+  const int first_tile = static_cast<int>(blockIdx.x);
+  const int tile_step = static_cast<int>(gridDim.x);
+  const int block_tiles = (num_tiles - first_tile + tile_step - 1) / tile_step;
+  const int warp_slices = warp < num_slices ? (num_slices - warp + kWarps - 1) / kWarps : 0;
+  int stages_to_request = block_tiles * warp_slices;
+
+  // Requests: lane l brings 16 bytes (chunk l % 8) of rows l / 8, l / 8 + 4, ... of a stage. Odd rows have
+  // their halves exchanged, which spreads the fragments that a warp reads at once over all banks.
+  const uint32_t ring =
+      static_cast<uint32_t>(__cvta_generic_to_shared(shared)) + static_cast<uint32_t>(warp * kRingBytes);
+  const uint64_t policy = StreamingPolicy();
+  const int request_row = lane / 8;
+  const int request_chunk = lane % 8;
+  const uint32_t request_to =
+      ring + static_cast<uint32_t>(request_row * kRowBytes + (request_chunk ^ (request_row % 2 * 4)) * 16);
+  int request_slice = warp;
+  int request_output = first_tile * kTileOutputs + request_row;
+  const int64_t row_bytes = static_cast<int64_t>(in_features) * 2;
+  const auto* request_from = static_cast<const unsigned char*>(arguments.weight) +
+                             request_output * row_bytes + request_slice * kRowBytes + request_chunk * 16;
+  const int64_t to_next_tile = tile_step * kTileOutputs * row_bytes - warp_slices * kWarps * kRowBytes;
+  const auto request_stage = [&](int slot) {
+    const uint32_t to = request_to + static_cast<uint32_t>(slot * kStageBytes);
+    const bool inside = request_slice * kSliceElements + request_chunk * 8 < in_features;
+    const unsigned char* from = request_from;
+#pragma unroll
+    for (int i = 0; i < kTileOutputs / 4; ++i) {
+      CopyAsync(to + static_cast<uint32_t>(i * 4 * kRowBytes), from,
+                inside && request_output + i * 4 < out_features, policy);
+      from += 4 * row_bytes;
+    }
+    --stages_to_request;
+    request_slice += kWarps;
+    request_from += kWarps * kRowBytes;
+    if (request_slice >= num_slices) {
+      request_slice = warp;
+      request_output += tile_step * kTileOutputs;
+      request_from += to_next_tile;
+    }
+  };
+#pragma unroll
+  for (int slot = 0; slot < kDepth; ++slot) {
+    if (stages_to_request > 0) request_stage(slot);
+    CommitCopies();
+  }
+
+  // Everything above is weights; x and y belong to other kernels until here.
+  WaitForPredecessors();
+
+  // Fragments: with group = lane / 4 and member = lane % 4 the tensor core multiplies, for two rows of the
+  // weight (group, group + 8) and one row of x (group), the elements that the four members hold. Which
+  // element of k is at which place does not matter as long as both sides agree: a member holds 8 neighbours.
+  const int group = lane / 4;
+  const int member = lane % 4;
+  const auto* x = static_cast<const T*>(arguments.x);
+  uint4 xs[kSlicesOfX][2];
+  const auto load_x = [&](uint4(&to)[2], int slice) {
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const int k = slice * kSliceElements + half * 32 + member * 8;
+      to[half] = make_uint4(0, 0, 0, 0);
+      if (group < arguments.rows && k < in_features) {
+        to[half] = *reinterpret_cast<const uint4*>(x + group * arguments.x_stride + k);
+      }
+    }
+  };
+  const auto load_first_x = [&] {
+#pragma unroll
+    for (int i = 0; i < kSlicesOfX; ++i) load_x(xs[i], warp + i * kWarps);
+  };
+  auto* sums_of_warps = reinterpret_cast<float*>(shared + kWarps * kRingBytes);
+  const uint32_t fragment_row = ring + static_cast<uint32_t>(group * kRowBytes);
+
+  load_first_x();
+  int slot = 0;
+  for (int tile = first_tile; tile < num_tiles; tile += tile_step) {
+    float sums[4] = {};
+    for (int first = 0; first < warp_slices; first += kSlicesOfX) {
+#pragma unroll
+      for (int i = 0; i < kSlicesOfX; ++i) {
+        if (first + i >= warp_slices) break;
+        WaitForCopies<kDepth - 1>();
+        __syncwarp();
+        const uint32_t stage = fragment_row + static_cast<uint32_t>(slot * kStageBytes);
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          const int chunk = (half * 4 + member) ^ (group % 2 * 4);
+          const uint32_t at = stage + static_cast<uint32_t>(chunk * 16);
+          const uint4 low = LoadShared(at);
+          const uint4 high = LoadShared(at + 8 * kRowBytes);
+          const uint4 of_x = xs[i][half];
+          MultiplyAdd<T>(sums, low.x, high.x, low.y, high.y, of_x.x, of_x.y);
+          MultiplyAdd<T>(sums, low.z, high.z, low.w, high.w, of_x.z, of_x.w);
+        }
+        __syncwarp();  // all lanes have read the stage
+        if (stages_to_request > 0) request_stage(slot);
+        CommitCopies();
+        slot = slot + 1 == kDepth ? 0 : slot + 1;
+        if (first + i + kSlicesOfX < warp_slices) load_x(xs[i], warp + (first + i + kSlicesOfX) * kWarps);
+      }
+    }
+    // Every tile needs the same x.
+    if (warp_slices > kSlicesOfX && tile + tile_step < num_tiles) load_first_x();
+
+    __syncthreads();  // the sums of the tile before have been read
+    float* to = sums_of_warps + warp * kSumsOfWarp + member * 2 * kTilePitch + group;
+    to[0] = sums[0];
+    to[kTilePitch] = sums[1];
+    to[8] = sums[2];
+    to[kTilePitch + 8] = sums[3];
+    __syncthreads();
+#pragma unroll 1
+    for (int i = static_cast<int>(threadIdx.x); i < arguments.rows * kTileOutputs; i += kThreads) {
+      const int row = i / kTileOutputs;
+      const int column = i % kTileOutputs;
+      const int output = tile * kTileOutputs + column;
+      if (output >= out_features) continue;
+      float sum = 0.0F;
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) sum += sums_of_warps[w * kSumsOfWarp + row * kTilePitch + column];
+      if (arguments.bias != nullptr) sum += arguments.bias[output];
+      const int64_t at = row * arguments.y_stride + output;
+      if (arguments.y_is_f32) {
+        static_cast<float*>(arguments.y)[at] = sum;
+      } else {
+        StoreRounded(static_cast<T*>(arguments.y) + at, sum);
+      }
+    }
+  }
+#else
+  __trap();
+#endif
+}
+
+template <typename T>
+void Launch(CudaStream& stream, const SkinnyArguments& arguments) {
+  auto* kernel = SkinnyLinearKernel<T>;
+  static const bool prepared = [kernel] {
+    TANDEM_CUDA_CHECK(
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
+    // Room for a block of the next kernel.
+    TANDEM_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
+                                           cudaSharedmemCarveoutMaxShared));
+    return true;
+  }();
+  TANDEM_CHECK(prepared);
+  const int num_tiles = (arguments.out_features + kTileOutputs - 1) / kTileOutputs;
+  const int grid = std::min(num_tiles, stream.target().num_sms * 2);
+  LaunchKernel("skinny linear", kernel, dim3(static_cast<unsigned>(grid)), dim3(kThreads), kSharedBytes,
+               stream, arguments);
+}
+
+}  // namespace
+
+bool SkinnyLinearSupports(const CudaTarget& target, const MatrixView& x, const MatrixView& weight) {
+  return target.compute_capability >= 80 && target.max_shared_bytes_per_block >= kSharedBytes &&
+         (weight.dtype == DType::kBF16 || weight.dtype == DType::kF16) && x.rows <= kMaxSkinnyRows &&
+         weight.cols % 8 == 0 && x.row_stride % 8 == 0 && reinterpret_cast<uintptr_t>(x.data) % 16 == 0 &&
+         reinterpret_cast<uintptr_t>(weight.data) % 16 == 0;
+}
+
+void LaunchSkinnyLinear(CudaStream& stream, const MatrixView& x, const MatrixView& weight, const float* bias,
+                        const MatrixView& y) {
+  TANDEM_CHECK(SkinnyLinearSupports(stream.target(), x, weight) && weight.row_stride == weight.cols,
+               "skinny linear: x [{}, {}] stride {}, weight [{}, {}] {}", x.rows, x.cols, x.row_stride,
+               weight.rows, weight.cols, DTypeName(weight.dtype));
+  TANDEM_CHECK(x.dtype == weight.dtype && x.cols == weight.cols && y.rows == x.rows &&
+                   y.cols == weight.rows && (y.dtype == DType::kF32 || y.dtype == weight.dtype),
+               "skinny linear: x {} [{}, {}], y {} [{}, {}]", DTypeName(x.dtype), x.rows, x.cols,
+               DTypeName(y.dtype), y.rows, y.cols);
+  if (x.rows == 0) return;
+  SkinnyArguments arguments;
+  arguments.weight = weight.data;
+  arguments.x = x.data;
+  arguments.bias = bias;
+  arguments.y = y.data;
+  arguments.x_stride = x.row_stride;
+  arguments.y_stride = y.row_stride;
+  arguments.out_features = static_cast<int>(weight.rows);
+  arguments.in_features = static_cast<int>(weight.cols);
+  arguments.rows = static_cast<int>(x.rows);
+  arguments.y_is_f32 = y.dtype == DType::kF32;
+  if (weight.dtype == DType::kBF16) {
+    Launch<__nv_bfloat16>(stream, arguments);
+  } else {
+    Launch<__half>(stream, arguments);
+  }
+}
+
+}  // namespace tandem

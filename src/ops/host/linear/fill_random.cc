@@ -1,0 +1,69 @@
+// Random weights: HostOps::FillRandom and HostLinearWeight::FillRandom.
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <thread>
+#include <vector>
+
+#include "base/check.h"
+#include "base/hashed_uniform.h"
+#include "base/topology.h"
+#include "device/host/host_device.h"
+#include "ops/host/host_ops.h"
+#include "ops/host/linear/linear_weight.h"
+#include "ops/host/row_tasks.h"
+
+namespace tandem {
+namespace {
+
+// values: row `row` of a matrix with num_columns columns.
+void FillRow(DType dtype, int64_t row, int64_t num_columns, uint64_t seed, float bound, void* values) {
+  const uint64_t first = static_cast<uint64_t>(row) * static_cast<uint64_t>(num_columns);
+  const auto count = static_cast<size_t>(num_columns);
+  if (dtype == DType::kF32) {
+    auto* to = static_cast<float*>(values);
+    for (size_t i = 0; i < count; ++i) to[i] = HashedUniform(seed, first + i, bound);
+  } else {
+    auto* to = static_cast<bf16_t*>(values);
+    for (size_t i = 0; i < count; ++i) to[i] = F32ToBF16(HashedUniform(seed, first + i, bound));
+  }
+}
+
+}  // namespace
+
+void HostOps::FillRandom(Stream& stream, const MatrixView& matrix, uint64_t seed, float bound) {
+  TANDEM_CHECK(
+      matrix.row_stride == matrix.cols && (matrix.dtype == DType::kF32 || matrix.dtype == DType::kBF16),
+      "fill_random: [{}, {}] {} with a row stride of {}", matrix.rows, matrix.cols, DTypeName(matrix.dtype),
+      matrix.row_stride);
+  AsHostStream(stream).Enqueue([matrix, seed, bound](ComputePool& pool) {
+    ForEachRow(pool, matrix.rows, matrix.cols, [&](int64_t row) {
+      FillRow(matrix.dtype, row, matrix.cols, seed, bound, matrix.RowData(row));
+    });
+  });
+}
+
+void HostLinearWeight::FillRandom(uint64_t seed, float bound) {
+  // A panel at a time: threads then write to different cache lines.
+  std::atomic<int64_t> next_panel{0};
+  const auto work = [&] {
+    const size_t row_bytes = static_cast<size_t>(in_features_) * DTypeSize(dtype_);
+    std::vector<std::byte> rows(row_bytes * kPanelColumns);
+    for (int64_t panel = next_panel++; panel < num_panels_; panel = next_panel++) {
+      const int64_t begin = panel * kPanelColumns;
+      const int64_t count = std::min<int64_t>(kPanelColumns, out_features_ - begin);
+      for (int64_t i = 0; i < count; ++i) {
+        FillRow(dtype_, begin + i, in_features_, seed, bound,
+                rows.data() + static_cast<size_t>(i) * row_bytes);
+      }
+      LoadRows(begin, count, rows.data());
+    }
+  };
+  const auto num_threads = std::min<int64_t>(num_panels_, MachineTopology().num_physical_cores);
+  std::vector<std::thread> threads;
+  for (int64_t i = 1; i < num_threads; ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace tandem

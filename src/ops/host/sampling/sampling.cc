@@ -1,0 +1,29 @@
+#include "base/check.h"
+#include "device/host/host_device.h"
+#include "ops/host/host_ops.h"
+#include "ops/host/sampling/token_sampler.h"
+
+namespace tandem {
+
+void HostOps::Sample(Stream& stream, const SampleArgs& args) {
+  TANDEM_CHECK(
+      args.logits.dtype == DType::kF32 && args.logits.cols > 0 && args.rows.size() == args.results.size(),
+      "sample: logits [{}, {}] {}, {} rows, {} results", args.logits.rows, args.logits.cols,
+      DTypeName(args.logits.dtype), args.rows.size(), args.results.size());
+  for (const SampleRow& row : args.rows) {
+    TANDEM_CHECK(
+        row.logits_row >= 0 && row.logits_row < args.logits.rows && row.forced_token < args.logits.cols,
+        "sample: row {} of {}, forced token {} of {}", row.logits_row, args.logits.rows, row.forced_token,
+        args.logits.cols);
+  }
+  AsHostStream(stream).Enqueue([args, &row_kernels = row_](ComputePool& pool) {
+    pool.ParallelFor(static_cast<int64_t>(args.rows.size()), [&](int64_t i) {
+      const SampleRow& row = args.rows[static_cast<size_t>(i)];
+      const std::span<const float> logits(static_cast<const float*>(args.logits.RowData(row.logits_row)),
+                                          static_cast<size_t>(args.logits.cols));
+      args.results[static_cast<size_t>(i)] = SampleToken(logits, row, row_kernels);
+    });
+  });
+}
+
+}  // namespace tandem
