@@ -28,6 +28,7 @@
 #include "perf/time_model.h"
 #include "planning/operating_point.h"
 #include "policy/strategy.h"
+#include "simulate/ideal_throughput_testing.h"
 #include "simulate/schedule_simulation.h"
 #include "traces/embedded_traces.h"
 #include "traces/trace_csv.h"
@@ -170,23 +171,6 @@ IdealMix IdealMixOf(const JudgedMachine& machine, const std::vector<TraceRequest
   return mix;
 }
 
-// What nothing beats (perf/steady_times.h): the best of all numbers of rows that the tiers hold.
-double IdealThroughput(const JudgedMachine& machine, const IdealMix& mix) {
-  const IdealTimes ideal(mix, machine.costs);
-  const double max_gpu_rows = static_cast<double>(machine.gpu_tokens) / mix.mean_context;
-  const double max_cpu_rows = static_cast<double>(machine.cpu_tokens) / mix.mean_context;
-  constexpr int kFillings = 16;
-  double best = 0;
-  for (int filling = 0; filling <= kFillings; ++filling) {
-    const double gpu_rows = max_gpu_rows * filling / kFillings;
-    for (double cpu_rows = 0; cpu_rows <= max_cpu_rows; cpu_rows += std::max(0.5, 0.01 * cpu_rows)) {
-      if (gpu_rows + cpu_rows <= 0) continue;
-      best = std::max(best, (gpu_rows + cpu_rows) / ideal.IterationUs(gpu_rows, cpu_rows) * 1e6);
-    }
-  }
-  return best;
-}
-
 // Of a steady state, over that of gpu-only.
 double PromisedOfFullOffload(const JudgedMachine& machine, const IdealMix& mix,
                              const std::vector<TraceRequest>& requests) {
@@ -233,7 +217,7 @@ Judged Judge(const JudgedMachine& machine, const JudgedWorkload& workload, size_
   EXPECT_GE(requests.size(), std::min<size_t>(num_requests, 240)) << "hardly any fits " << machine.name;
   Judged judged{.case_name = fmt::format("{}, {}", machine.name, workload.name)};
   const IdealMix mix = IdealMixOf(machine, requests);
-  judged.ideal = IdealThroughput(machine, mix);
+  judged.ideal = testing::IdealThroughput(mix, machine.costs, machine.gpu_tokens, machine.cpu_tokens);
   judged.promised_full_offload = PromisedOfFullOffload(machine, mix, requests);
   for (const std::string_view strategy : kJudgedStrategies) {
     const double throughput = JudgedThroughput(strategy, machine, requests);
@@ -266,22 +250,23 @@ struct JudgedLimits {
   double async_gain = 0.97;
 };
 
-constexpr JudgedLimits kLimits[] = {{"A10G class, azure_code", 0.92},
-                                    {"A10G class, azure_conv", 0.835},
-                                    {"A10G class, osc", 0.90},
-                                    {"A10G class, 630/270", 0.80},
-                                    {"A10G class, 190/530", 0.72},
-                                    {"T4 class, azure_code", 0.825},
-                                    {"T4 class, azure_conv", 0.66},
-                                    {"T4 class, osc", 0.825},
-                                    {"T4 class, 630/270", 0.78},
-                                    {"T4 class, 190/530", 0.77},
-                                    {"L4 class, azure_code", 0.75},
-                                    {"L4 class, azure_conv", 0.48},
-                                    {"L4 class, osc", 0.715},
-                                    {"L4 class, 630/270", 0.415},
-                                    // 240 requests do not repay filling the cpu tier for riders; 1,000 do, by 13 %.
-                                    {"L4 class, 190/530", 0.41, 0.86}};
+constexpr JudgedLimits kLimits[] = {
+    {"A10G class, azure_code", 0.92},
+    {"A10G class, azure_conv", 0.835},
+    {"A10G class, osc", 0.90},
+    {"A10G class, 630/270", 0.80},
+    {"A10G class, 190/530", 0.72},
+    {"T4 class, azure_code", 0.825},
+    {"T4 class, azure_conv", 0.66},
+    {"T4 class, osc", 0.825},
+    {"T4 class, 630/270", 0.78},
+    {"T4 class, 190/530", 0.77},
+    {"L4 class, azure_code", 0.75},
+    {"L4 class, azure_conv", 0.48},
+    {"L4 class, osc", 0.715},
+    {"L4 class, 630/270", 0.415},
+    // 240 requests do not repay filling the cpu tier for riders; 1,000 do, by 13 %.
+    {"L4 class, 190/530", 0.41, 0.86}};
 
 JudgedLimits LimitsOf(const std::string& case_name) {
   for (const JudgedLimits& limits : kLimits) {

@@ -181,7 +181,7 @@ void PrintTiers(const std::string& strategy, const EngineStats& stats) {
 // is late, while each in the gpu tier takes one: riders make fewer of the tokens.
 double LeastShareOfCpuTier(const std::string& strategy) {
   if (strategy == "full-offload" || strategy == "symmetric" || strategy == "simple-offload") return 1;
-  return strategy == "async" ? 0.25 : 0.5;
+  return strategy == "async" ? 0.15 : 0.5;
 }
 
 void ExpectDecodesInTheCpuTier(const std::string& strategy, const Engine& engine, size_t num_requests) {
@@ -361,7 +361,7 @@ TEST_P(StrategiesTest, Bf16LogProbabilitiesStayWithinTolerance) {
   const std::vector<Prompt> prompts = MakePrompts(kSanitized ? 12 : 32, 3, 160, 20, 300);
   const auto run = [&](const EngineOptions& options) {
     std::vector<std::vector<SampledToken>> all;
-    const auto engine = Create(options);
+    const auto engine = Create(options, CostsWhereTheCpuTierPays());
     if (engine == nullptr) return all;
     std::vector<Submitted> submitted;
     for (const Prompt& prompt : prompts) {
@@ -373,6 +373,7 @@ TEST_P(StrategiesTest, Bf16LogProbabilitiesStayWithinTolerance) {
       EXPECT_EQ(each.output->Wait(), FinishReason::kLength);
       all.push_back(each.output->tokens());
     }
+    if (options.strategy != "gpu-only") ExpectDecodesInTheCpuTier(options.strategy, *engine, prompts.size());
     return all;
   };
   EngineOptions ample = Options(model, "gpu-only");
@@ -381,6 +382,8 @@ TEST_P(StrategiesTest, Bf16LogProbabilitiesStayWithinTolerance) {
   ample.gpu_kv_cache = SizeInTokens(32'768);
   const auto expected = run(ample);
   ASSERT_EQ(expected.size(), prompts.size());
+  int64_t num_tokens = 0;
+  for (const std::vector<SampledToken>& each : expected) num_tokens += static_cast<int64_t>(each.size());
   for (const std::string& strategy : kHybrids) {
     EngineOptions tight = ample;
     tight.strategy = strategy;
@@ -391,7 +394,8 @@ TEST_P(StrategiesTest, Bf16LogProbabilitiesStayWithinTolerance) {
     Bf16Comparison comparison;
     for (size_t i = 0; i < prompts.size(); ++i)
       comparison.Compare(got[i], expected[i], strategy + ", request " + std::to_string(i));
-    EXPECT_GT(comparison.count(), 0);
+    // Few part, and late: of eight candidates for each token most are compared.
+    EXPECT_GE(2 * comparison.count(), 8 * num_tokens) << strategy;
     comparison.Print(strategy);
   }
 }
