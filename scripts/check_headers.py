@@ -18,6 +18,7 @@ FIRST_INCLUDE = re.compile(r'^\s*#\s*include\s*(?:"([^"]+)"|<[^>]+>)', re.MULTIL
 
 def compile_alone(header):
     command = ["g++", "-std=c++20", "-fsyntax-only", "-Wall", "-Werror", "-I", str(ROOT / "src")]
+    command.append(f'-DTANDEM_SOURCE_DIR="{ROOT}"')  # as tests have it
     # Through standard input: a header named on the command line warns about its own #pragma once.
     run = subprocess.run(
         [*command, "-x", "c++", "-"], input=f'#include "{header}"\n', capture_output=True, text=True, check=False

@@ -83,13 +83,14 @@ compile_release() { build host-release; }
 test_release() { run_ctest host-release 1; }
 
 run_http() {  # preset, further arguments of pytest...
-  local preset="$1" environment=build/test-venv requirements=tests/http/requirements.txt wanted
+  local preset="$1" environment=build/test-venv wanted
+  local requirements=(tests/http/requirements.txt tests/http/page_requirements.txt)
   shift
-  wanted="$(sha256sum "$requirements")" || return 1
+  wanted="$(sha256sum "${requirements[@]}")" || return 1
   if [[ "$(cat "$environment/installed" 2>/dev/null)" != "$wanted" ]]; then
     rm -rf "$environment"
     python3 -m venv "$environment" &&
-      "$environment/bin/pip" install -q --disable-pip-version-check -r "$requirements" &&
+      "$environment/bin/pip" install -q --disable-pip-version-check "${requirements[@]/#/-r}" &&
       echo "$wanted" >"$environment/installed" || return 1
   fi
   mkdir -p "$results/http-$preset"

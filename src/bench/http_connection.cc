@@ -44,9 +44,9 @@ struct HttpConnection::Parsing {
       std::size_t put(const ConstBufferSequence& buffers, error_code& error) {
         error = {};
         std::size_t num_bytes = 0;
-        for (const asio::const_buffer buffer : boost::beast::buffers_range_ref(buffers)) {
-          body_.sink({static_cast<const char*>(buffer.data()), buffer.size()});
-          num_bytes += buffer.size();
+        for (const asio::const_buffer piece : boost::beast::buffers_range_ref(buffers)) {
+          body_.sink({static_cast<const char*>(piece.data()), piece.size()});
+          num_bytes += piece.size();
         }
         return num_bytes;
       }

@@ -12,6 +12,7 @@ namespace tandem {
 namespace {
 
 namespace asio = boost::asio;
+using EndKind = RequestEnd::Kind;
 
 constexpr std::chrono::seconds kWatchInterval{2};
 constexpr std::chrono::seconds kMaxConnectTime{30};
@@ -99,20 +100,19 @@ void HttpTarget::OnConnectionEnd(int64_t index, const std::string& error) {
 }
 
 RequestEnd HttpTarget::EndOf(const Exchange& exchange, const std::string& error) {
-  using Kind = RequestEnd::Kind;
   const bool answered = error.empty() || exchange.done;
-  if (!answered) return {Kind::kFailed, error};
+  if (!answered) return {EndKind::kFailed, error};
   if (exchange.status != kHttpOk) {
     const bool rejected = exchange.status == kTooManyRequests || exchange.status == kServiceUnavailable;
-    return {rejected ? Kind::kRejected : Kind::kFailed,
+    return {rejected ? EndKind::kRejected : EndKind::kFailed,
             fmt::format("HTTP {}: {}", exchange.status, ErrorMessageOf(exchange.error_body))};
   }
-  if (!exchange.error.empty()) return {Kind::kFailed, exchange.error};
-  if (exchange.finish_reason.empty()) return {Kind::kFailed, "the stream ended without a finish reason"};
+  if (!exchange.error.empty()) return {EndKind::kFailed, exchange.error};
+  if (exchange.finish_reason.empty()) return {EndKind::kFailed, "the stream ended without a finish reason"};
   if (exchange.finish_reason != "length") {
-    return {Kind::kFailed, fmt::format("ended with finish reason {}", exchange.finish_reason)};
+    return {EndKind::kFailed, fmt::format("ended with finish reason {}", exchange.finish_reason)};
   }
-  return {Kind::kDone, ""};
+  return {EndKind::kDone, ""};
 }
 
 void HttpTarget::Finish(int64_t index, RequestEnd end) {
@@ -127,7 +127,7 @@ void HttpTarget::Cancel(int64_t index) {
   under_way_.at(index).connection->Close();
   // Whoever cancels learns of the end afterwards.
   asio::post(*io_, [this, index] {
-    if (under_way_.contains(index)) Finish(index, {RequestEnd::Kind::kCancelled, ""});
+    if (under_way_.contains(index)) Finish(index, {EndKind::kCancelled, ""});
   });
 }
 
@@ -157,7 +157,7 @@ void HttpTarget::WatchSilence() {
     WatchSilence();
     for (auto& [index, reason] : silent) {
       under_way_.at(index).connection->Close();
-      Finish(index, {RequestEnd::Kind::kFailed, std::move(reason)});
+      Finish(index, {EndKind::kFailed, std::move(reason)});
     }
   });
 }

@@ -37,7 +37,7 @@ auto Near(const std::vector<double>& values) {
 }
 
 // Done before the window; done in it; still at it behind it; never at it.
-BenchRun MakeRun() {
+BenchRun MakeAddedRun() {
   BenchRun run;
   run.records = {Record(10, 2, {{100}, {200}}), Record(20, 4, {{900}, {1100, true}, {1300, true}, {1350}}),
                  Record(30, 9, {{1500, true}, {1900, true}, {2100, true}}), Record(40, 9, {})};
@@ -47,7 +47,7 @@ BenchRun MakeRun() {
 }
 
 TEST(RunTotals, WhatArrivesInTheWindowCounts) {
-  const RunTotals totals = AddUpRun(MakeRun());
+  const RunTotals totals = AddUpRun(MakeAddedRun());
   EXPECT_EQ(totals.completed, 1);
   EXPECT_EQ(totals.failed, 0);
   EXPECT_EQ(totals.unfinished, 2);
@@ -60,7 +60,7 @@ TEST(RunTotals, WhatArrivesInTheWindowCounts) {
 }
 
 TEST(RunTotals, EachTierHasItsTokensAndRequests) {
-  const RunTotals totals = AddUpRun(MakeRun());
+  const RunTotals totals = AddUpRun(MakeAddedRun());
   EXPECT_EQ(totals.cpu_tier.output_tokens, 4);
   EXPECT_THAT(totals.cpu_tier.itl_ms, Near({200, 200, 400}));
   EXPECT_EQ(totals.cpu_tier.requests, 1) << "two of the three tokens behind the first";
@@ -71,7 +71,7 @@ TEST(RunTotals, EachTierHasItsTokensAndRequests) {
 }
 
 TEST(RunTotals, WithoutAWindowCompletedRequestsCount) {
-  BenchRun run = MakeRun();
+  BenchRun run = MakeAddedRun();
   run.window.reset();
   const RunTotals totals = AddUpRun(run);
   EXPECT_EQ(totals.completed, 2);
@@ -83,7 +83,7 @@ TEST(RunTotals, WithoutAWindowCompletedRequestsCount) {
 }
 
 TEST(RunTotals, ARequestAmidItsOutputHasNoBeginning) {
-  BenchRun run = MakeRun();
+  BenchRun run = MakeAddedRun();
   run.window.reset();
   run.records[1].begun = true;
   run.records[1].made_tokens = 50;
@@ -98,7 +98,7 @@ TEST(RunTotals, ARequestAmidItsOutputHasNoBeginning) {
 }
 
 TEST(RunTotals, AWindowByDueTimeCountsWholeRequests) {
-  BenchRun run = MakeRun();
+  BenchRun run = MakeAddedRun();
   run.window =
       BenchWindow{.begin = kStart - milliseconds(10), .end = kStart + milliseconds(1000), .by_due = true};
   // Due later; due in the window and not accepted.
@@ -129,12 +129,12 @@ TEST(RunTotals, AWindowByDueTimeCountsWholeRequests) {
 }
 
 TEST(RunTotals, AllRequestsMakeTheBoundOfAWindowAmidThem) {
-  const BenchRun run = MakeRun();
+  const BenchRun run = MakeAddedRun();
   EXPECT_EQ(CountedRequests(run).size(), run.records.size());
 }
 
 TEST(RunTotals, RequestsWithAPartInAWindowByDueTimeMakeItsBound) {
-  BenchRun run = MakeRun();
+  BenchRun run = MakeAddedRun();
   run.window->by_due = true;
   const std::vector<WorkloadRequest> requests = CountedRequests(run);
   ASSERT_EQ(requests.size(), 2U);

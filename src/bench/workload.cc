@@ -15,8 +15,8 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/param_error.h"
-#include "bench/embedded_traces.h"
-#include "bench/trace_csv.h"
+#include "traces/embedded_traces.h"
+#include "traces/trace_csv.h"
 
 namespace tandem {
 namespace {
@@ -134,7 +134,7 @@ size_t FindLengths(const std::string& name) {
   return rest.starts_with("in=") || rest.starts_with("out=") ? colon : std::string::npos;
 }
 
-Result<std::vector<WorkloadRequest>> ReadTrace(const std::string& name) {
+Result<std::vector<TraceRequest>> ReadTrace(const std::string& name) {
   for (const NamedTrace& named : kNamedTraces) {
     if (named.name != name) continue;
     for (const EmbeddedTrace& trace : EmbeddedTraces()) {
@@ -163,7 +163,7 @@ Result<std::vector<WorkloadRequest>> ReadTrace(const std::string& name) {
 }
 
 // The first num_requests of trace, begun again when it ends.
-std::vector<WorkloadRequest> Repeat(const std::vector<WorkloadRequest>& trace, int64_t num_requests) {
+std::vector<WorkloadRequest> Repeat(const std::vector<TraceRequest>& trace, int64_t num_requests) {
   std::vector<WorkloadRequest> requests;
   requests.reserve(static_cast<size_t>(num_requests));
   const auto size = static_cast<int64_t>(trace.size());
@@ -174,7 +174,9 @@ std::vector<WorkloadRequest> Repeat(const std::vector<WorkloadRequest>& trace, i
     round_s = span_s + (size > 1 ? span_s / static_cast<double>(size - 1) : 0.0);
   }
   for (int64_t i = 0; i < num_requests; ++i) {
-    WorkloadRequest request = trace[static_cast<size_t>(i % size)];
+    const TraceRequest& row = trace[static_cast<size_t>(i % size)];
+    WorkloadRequest request = {
+        .prompt_tokens = row.prompt_tokens, .output_tokens = row.output_tokens, .arrival_s = row.arrival_s};
     if (request.arrival_s) {
       const int64_t round = i / size;
       *request.arrival_s += static_cast<double>(round) * round_s - *trace.front().arrival_s;
@@ -204,7 +206,7 @@ Result<Workload> LoadWorkload(const std::string& name, int64_t num_requests, uin
       workload.requests.resize(static_cast<size_t>(num_requests));
       DrawReasoning(seed, &workload.requests);
     } else {
-      TANDEM_ASSIGN_OR_RETURN(const std::vector<WorkloadRequest> trace, ReadTrace(source));
+      TANDEM_ASSIGN_OR_RETURN(const std::vector<TraceRequest> trace, ReadTrace(source));
       workload.requests = Repeat(trace, num_requests);
     }
     DrawLengths(lengths, seed, &workload.requests);

@@ -28,10 +28,10 @@ struct Workload {
 
 // name: azure-code, azure-conv, osc, "synthetic:in=1000,out=100" (lengths uniform within 10 % of these, drawn
 // from seed), reasoning (prompts of 300 tokens within 10 %, outputs log-normal with mean 1500 and sigma 0.6,
-// from 64 to 8192), or the path of a CSV file (trace_csv.h). The trace's first num_requests requests, begun
-// again from its start when there are not as many; the arrival times then go on after its last. A trace's
-// prompts with other outputs, or its outputs with other prompts: "osc:out=100", "osc:in=500", drawn as
-// synthetic lengths are. Errors: kInvalidArgument, kNotFound, kIo or kMalformedFile; param is "workload".
+// from 64 to 8192), or the path of a CSV file (traces/trace_csv.h). The trace's first num_requests requests,
+// begun again from its start when there are not as many; the arrival times then go on after its last. A
+// trace's prompts with other outputs, or its outputs with other prompts: "osc:out=100", "osc:in=500", drawn
+// as synthetic lengths are. Errors: kInvalidArgument, kNotFound, kIo or kMalformedFile; param is "workload".
 Result<Workload> LoadWorkload(const std::string& name, int64_t num_requests, uint64_t seed);
 
 // Of the decoded tokens of requests, each with a prompt and an output.

@@ -10,7 +10,7 @@
 namespace tandem {
 namespace {
 
-constexpr int64_t kLayers = 2;
+constexpr int64_t kMovedLayers = 2;
 
 // What a block holds: one number, in all its bytes.
 void Fill(const KvLayerView& kv, int64_t block, int value) {
@@ -26,11 +26,11 @@ int ValueOf(const KvLayerView& kv, int64_t block) {
 TEST(TierMovesTest, LaterMovesWriteWhatEarlierOnesLeave) {
   testing::ExecuteBench bench;
   const SharedParts& parts = bench.parts();
-  for (int64_t layer = 0; layer < kLayers; ++layer) {
+  for (int64_t layer = 0; layer < kMovedLayers; ++layer) {
     Fill(parts.kv->LayerView(Tier::kGpu, layer), 2, 10 + static_cast<int>(layer));
     Fill(parts.kv->LayerView(Tier::kCpu, layer), 5, 20 + static_cast<int>(layer));
   }
-  TierMoves moves(parts.device, parts.ops, parts.kv, kLayers);
+  TierMoves moves(parts.device, parts.ops, parts.kv, kMovedLayers);
   moves.Begin({}, parts.copy_stream());
   EXPECT_FALSE(moves.any());
   moves.AwaitLayer(0, parts.compute_stream());
@@ -39,7 +39,7 @@ TEST(TierMovesTest, LaterMovesWriteWhatEarlierOnesLeave) {
       {.sequence = 2, .to = Tier::kGpu, .source_blocks = {5}, .destination_blocks = {2}}};
   moves.Begin(both, parts.copy_stream());
   EXPECT_TRUE(moves.any());
-  for (int64_t layer = 0; layer < kLayers; ++layer) {
+  for (int64_t layer = 0; layer < kMovedLayers; ++layer) {
     moves.AwaitLayer(layer, parts.compute_stream());
     parts.compute_stream().Synchronize();
     EXPECT_EQ(ValueOf(parts.kv->LayerView(Tier::kCpu, layer), 0), 10 + layer);

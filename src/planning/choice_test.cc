@@ -19,11 +19,9 @@ using ::testing::ElementsAre;
 using testing::GpuDecode;
 using testing::IdsOf;
 using ::testing::IsEmpty;
+using testing::kSmallTarget;
 using testing::SmallMachine;
 using testing::Stages;
-
-constexpr Target kTarget = {.point = {.cpu_rows = 100, .prefilled_token_us = 2, .decoded_token_us = 10},
-                            .max_cpu_sequences = 200};
 
 class ChoiceTest : public ::testing::Test {
  protected:
@@ -57,7 +55,7 @@ class ChoiceTest : public ::testing::Test {
   }
 
   SmallMachine machine;
-  Target target = kTarget;
+  Target target = kSmallTarget;
 };
 
 TEST_F(ChoiceTest, NothingToDo) {

@@ -106,6 +106,10 @@ struct SmallMachine {
   }
 };
 
+// A prefilled token is worth 2 us, a decoded one 10 us.
+constexpr Target kSmallTarget = {.point = {.cpu_rows = 100, .prefilled_token_us = 2, .decoded_token_us = 10},
+                                 .max_cpu_sequences = 200};
+
 // What the stages before the schedules find. The machine outlives it.
 struct Stages {
   Stages(const SmallMachine& machine, const Target& wanted)

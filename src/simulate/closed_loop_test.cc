@@ -10,6 +10,9 @@
 #include <string_view>
 
 #include "perf/analytic_costs.h"
+#include "perf/steady_times.h"
+#include "perf/time_model.h"
+#include "simulate/ideal_throughput_testing.h"
 #include "simulate/schedule_simulation.h"
 
 namespace tandem {
@@ -77,24 +80,39 @@ double Play(std::string_view name, const Machine& machine, const Workload& workl
   return counts.us / 1e6;
 }
 
+// Seconds that nothing beats: those of the best steady state.
+double IdealSeconds(const Machine& machine, const Workload& workload) {
+  const auto prompt_len = static_cast<double>(workload.prompt_len);
+  const auto output_len = static_cast<double>(workload.output_len);
+  const IdealMix mix = {
+      .prompt_tokens_per_output = prompt_len / output_len,
+      .prompt_attention_us = TimeModel(machine.costs).PromptAttentionUs(workload.prompt_len, 0) / output_len,
+      .mean_context = prompt_len + output_len / 2};
+  return static_cast<double>(workload.num_requests) * output_len /
+         testing::IdealThroughput(mix, machine.costs, machine.gpu_tokens, machine.cpu_tokens);
+}
+
 // gpu-only as it is with costs, and without, when it takes prompts as they come. The first is the harder
 // baseline.
 struct Row {
   const char* label;
   Machine machine;
   Workload workload;
-  double at_least;  // over gpu-only
+  // Over gpu-only, and of the ideal: what it reaches less 3 %, so that a loss shows. The constants were tuned
+  // on these workloads; held_out_test.cc has others.
+  double at_least;
+  double of_ideal;
 };
 
 TEST(ClosedLoopTest, AsymmetricBeatsGpuOnly) {
-  const std::array rows = {Row{"A10G class, 50 out", SmallSlice(), {300, 1000, 50}, 0.98},
-                           Row{"A10G class, 100 out", SmallSlice(), {300, 1000, 100}, 1.0},
-                           Row{"A10G class, 200 out", SmallSlice(), {300, 1000, 200}, 1.08},
-                           Row{"A10G class, 400 out", SmallSlice(), {300, 1000, 400}, 1.0},
-                           Row{"A10G class, 1600 out", SmallSlice(), {300, 1000, 1600}, 1.0},
-                           Row{"T4 class, 45 out", TinySlice(), {200, 372, 45}, 1.07},
-                           Row{"T4 class, 100 out", TinySlice(), {200, 372, 100}, 1.8},
-                           Row{"T4 class, 200 out", TinySlice(), {200, 372, 200}, 2.1}};
+  const std::array rows = {Row{"A10G class, 50 out", SmallSlice(), {300, 1000, 50}, 0.97, 0.93},
+                           Row{"A10G class, 100 out", SmallSlice(), {300, 1000, 100}, 1.03, 0.93},
+                           Row{"A10G class, 200 out", SmallSlice(), {300, 1000, 200}, 1.12, 0.87},
+                           Row{"A10G class, 400 out", SmallSlice(), {300, 1000, 400}, 1.18, 0.83},
+                           Row{"A10G class, 1600 out", SmallSlice(), {300, 1000, 1600}, 1.10, 0.68},
+                           Row{"T4 class, 45 out", TinySlice(), {200, 372, 45}, 1.38, 0.92},
+                           Row{"T4 class, 100 out", TinySlice(), {200, 372, 100}, 2.13, 0.79},
+                           Row{"T4 class, 200 out", TinySlice(), {200, 372, 200}, 2.33, 0.67}};
   for (const Row& row : rows) {
     std::printf("%s\n", row.label);
     const double in_lumps = Play("gpu-only", row.machine, row.workload, false);
@@ -108,7 +126,12 @@ TEST(ClosedLoopTest, AsymmetricBeatsGpuOnly) {
         "%.3f\n",
         gpu_only / in_lumps, gpu_only / asymmetric, gpu_only / full_offload, gpu_only / symmetric,
         gpu_only / simple_offload);
+    const double ideal = IdealSeconds(row.machine, row.workload);
+    std::printf("  of the ideal: gpu-only %.3f, asymmetric %.3f\n", ideal / gpu_only, ideal / asymmetric);
     EXPECT_LE(gpu_only, in_lumps) << row.label;
+    for (const double seconds : {gpu_only, asymmetric, full_offload, symmetric, simple_offload})
+      EXPECT_GE(seconds, ideal) << row.label << ": nothing is faster";
+    EXPECT_GE(ideal / asymmetric, row.of_ideal) << row.label;
     EXPECT_GE(gpu_only / asymmetric, row.at_least) << row.label;
     // Offloading everything is one of the schedules that asymmetric could have chosen.
     EXPECT_LE(asymmetric, 1.03 * full_offload) << row.label;
@@ -133,13 +156,16 @@ TEST(ClosedLoopTest, TimeOfAPlan) {
     auto strategy = CreateStrategy(name, &machine.costs);
     ASSERT_TRUE(strategy.ok());
     constexpr int kPlans = 200;
-    size_t num_rows = 0;
+    int64_t num_rows = 0;
     const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < kPlans; ++i)
-      num_rows +=
-          static_cast<size_t>((*strategy)->Plan(simulation.state(), simulation.books()).main.num_rows());
+    for (int i = 0; i < kPlans; ++i) {
+      const IterationPlan plan = (*strategy)->Plan(simulation.state(), simulation.books());
+      num_rows += plan.main.num_rows();
+      for (const CohortStep& step : plan.cohorts) num_rows += static_cast<int64_t>(step.rows.size());
+    }
     const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;
-    EXPECT_GT(num_rows, 0U);
+    // All of the gpu tier's decodes at least: nobody is preempted in this state.
+    EXPECT_GE(num_rows, 22 * kPlans) << name;
     std::printf("%-14s %6.1f us a plan, 508 running requests\n", name, took.count() / kPlans);
   }
 }

@@ -92,8 +92,11 @@ TEST(OpenLoopTest, TheCpuTierKeepsUpWhereTheGpuTierDoesNot) {
   const Present gpu_only = Play("gpu-only", costs, kRate);
   for (const char* name : {"asymmetric", "auto"}) {
     const Present hybrid = Play(name, costs, kRate);
-    EXPECT_LT(hybrid.mean, 0.5 * gpu_only.mean) << name;
-    EXPECT_LT(hybrid.at_the_end, 0.5 * gpu_only.at_the_end) << name;
+    EXPECT_LT(hybrid.mean, 0.4 * gpu_only.mean) << name;
+    // gpu-only falls behind: of 90 s it ends with the work of 20 more, at 7 requests a second. Who keeps up
+    // ends with about as many as were there all the time.
+    EXPECT_GT(gpu_only.at_the_end, 1.5 * gpu_only.mean);
+    EXPECT_LT(hybrid.at_the_end, 1.25 * hybrid.mean) << name;
   }
 }
 
@@ -101,7 +104,7 @@ TEST(OpenLoopTest, TheCpuTierKeepsUpWhereTheGpuTierDoesNot) {
 // as it would take to serve the most: 45 would be present.
 TEST(OpenLoopTest, FewRequestsInTheCpuTierDecodeAtOnce) {
   const AnalyticCosts costs = TinySlice();
-  for (const char* name : {"asymmetric", "auto"}) EXPECT_LT(Play(name, costs, kRate).mean, 35) << name;
+  for (const char* name : {"asymmetric", "auto"}) EXPECT_LT(Play(name, costs, kRate).mean, 30) << name;
 }
 
 }  // namespace

@@ -256,8 +256,9 @@ TEST(RandomStateTest, StrategiesMayChangeAmidATokenAndEveryRequestEnds) {
     dropped += simulation.counts().dropped_cohorts;
     rider_visits += simulation.counts().rider_visits;
   }
-  EXPECT_GT(dropped, 0);
-  EXPECT_GT(rider_visits, 0);
+  // Else hardly any change came amid a token.
+  EXPECT_GE(dropped, 150 / kSlowdown);
+  EXPECT_GE(rider_visits, 2500 / kSlowdown);
 }
 
 // With a queue that never runs dry nobody is left behind for good: only so many that came later end before

@@ -146,12 +146,15 @@ struct Row {
   int64_t output_len;
   int64_t riding_rows;
   int64_t auto_rows;
-  double async_at_least;  // over gpu-only
+  // Over gpu-only: what they reach less 3 %.
+  double async_at_least;
+  double apex_at_least;
 };
 
 TEST(SteadyStateTest, AsyncBeatsGpuOnlyAndAutoTheBestOfThem) {
-  const std::array rows = {Row{"200 out", 200, 550, 50, 0.95}, Row{"400 out", 400, 450, 450, 1.05},
-                           Row{"800 out", 800, 350, 350, 1.2}, Row{"1600 out", 1600, 300, 300, 1.25}};
+  const std::array rows = {
+      Row{"200 out", 200, 550, 50, 1.15, 0.90}, Row{"400 out", 400, 450, 450, 1.16, 1.20},
+      Row{"800 out", 800, 350, 350, 1.27, 1.28}, Row{"1600 out", 1600, 300, 300, 1.29, 1.29}};
   for (const Row& row : rows) {
     std::printf("%s\n", row.label);
     const AnalyticCosts costs = SmallSlice();
@@ -169,6 +172,8 @@ TEST(SteadyStateTest, AsyncBeatsGpuOnlyAndAutoTheBestOfThem) {
     // The short run of a sanitized build counts before it is quite steady.
     const double margin = kSanitized ? 0.9 : 1.0;
     EXPECT_GE(async / gpu_only, margin * row.async_at_least) << row.label;
+    // By its inequality it takes two sub-batches where riding is worth more: at 200 out it loses by 7 %.
+    EXPECT_GE(apex / gpu_only, margin * row.apex_at_least) << row.label;
     EXPECT_GE(best, margin * 0.97 * std::max({gpu_only, asymmetric, async})) << row.label;
   }
 }
@@ -247,7 +252,8 @@ TEST(SteadyStateTest, NobodyInAHurryRides) {
       }
       ASSERT_TRUE(simulation.Apply(plan).ok());
     }
-    EXPECT_GT(flexible_rows, 0) << name;
+    // Half of 300 are flexible, and those ride all the time, but for the few that another way is found for.
+    EXPECT_GE(flexible_rows, 60 * 100) << name;
   }
 }
 
@@ -320,7 +326,7 @@ TEST(SteadyStateTest, ChunksFillTilesBesideCpuRows) {
       }
       ASSERT_TRUE(simulation.Apply(plan).ok());
     }
-    EXPECT_GT(num_with_both, 5);
+    EXPECT_GE(num_with_both, 15) << "of 60 iterations";
   }
 }
 

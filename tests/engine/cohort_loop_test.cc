@@ -176,7 +176,8 @@ void ExpectAllBlocksFree(EngineLoop& loop) {
   EXPECT_EQ(stats.gpu_blocks_free, stats.gpu_blocks_total);
   EXPECT_EQ(stats.cpu_blocks_free, stats.cpu_blocks_total);
   EXPECT_EQ(stats.cpu_kv_tokens, 0);
-  EXPECT_GT(stats.max_cpu_kv_tokens, 0);
+  // Two of three prompts go there, and each takes a block of 32.
+  EXPECT_GE(stats.max_cpu_kv_tokens, 3 * 32);
 }
 
 std::vector<std::vector<int32_t>> ExpectedTokens() {
@@ -297,8 +298,9 @@ TEST(AssumeComputedTest, FillsTheGpuTierThenTheCpuTierThenWaits) {
   const EngineStats stats = bench.loop().Stats();
   EXPECT_EQ(stats.prompt_tokens, 1 + kNumAssumed + kNumWaiting * kPromptLen);
   EXPECT_EQ(tally->gpu_tokens + tally->cpu_tokens, kOutputLen * (1 + kNumAssumed + kNumWaiting));
-  EXPECT_GT(tally->gpu_tokens, 0);
-  EXPECT_GT(tally->cpu_tokens, 0);
+  // Nobody is moved out of the gpu tier; out of the cpu tier one in 30 may be, once there is room.
+  EXPECT_GE(tally->gpu_tokens, 14 * kOutputLen);
+  EXPECT_GE(tally->cpu_tokens, 7);
   EXPECT_EQ(stats.cpu_tier_tokens, static_cast<uint64_t>(tally->cpu_tokens));
   ExpectAllBlocksFree(bench.loop());
 }

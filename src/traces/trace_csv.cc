@@ -1,4 +1,4 @@
-#include "bench/trace_csv.h"
+#include "traces/trace_csv.h"
 
 #include <array>
 #include <charconv>
@@ -60,12 +60,12 @@ class TraceReader {
     return {};
   }
 
-  Result<WorkloadRequest> ReadRequest(std::string_view line, int64_t line_number) {
+  Result<TraceRequest> ReadRequest(std::string_view line, int64_t line_number) {
     const std::vector<std::string_view> fields = SplitFields(line);
     if (fields.size() != columns_.count) {
       return Malformed(line_number, "{} fields where the first line has {}", fields.size(), columns_.count);
     }
-    WorkloadRequest request;
+    TraceRequest request;
     TANDEM_ASSIGN_OR_RETURN(request.prompt_tokens,
                             ReadLength(fields[columns_.prompt_tokens], "prompt_tokens", line_number));
     TANDEM_ASSIGN_OR_RETURN(request.output_tokens,
@@ -113,10 +113,10 @@ class TraceReader {
 
 }  // namespace
 
-Result<std::vector<WorkloadRequest>> ParseTraceCsv(std::string_view text, const std::string& source) {
+Result<std::vector<TraceRequest>> ParseTraceCsv(std::string_view text, const std::string& source) {
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // the mark that spreadsheets write
   TraceReader reader(source);
-  std::vector<WorkloadRequest> requests;
+  std::vector<TraceRequest> requests;
   int64_t line_number = 0;
   while (!text.empty()) {
     const size_t newline = text.find('\n');
@@ -127,7 +127,7 @@ Result<std::vector<WorkloadRequest>> ParseTraceCsv(std::string_view text, const 
     if (line_number == 1) {
       TANDEM_RETURN_IF_ERROR(reader.ReadHeader(line));
     } else if (!line.empty()) {
-      TANDEM_ASSIGN_OR_RETURN(WorkloadRequest request, reader.ReadRequest(line, line_number));
+      TANDEM_ASSIGN_OR_RETURN(TraceRequest request, reader.ReadRequest(line, line_number));
       requests.push_back(request);
     }
   }
