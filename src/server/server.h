@@ -17,6 +17,7 @@ struct ApiState;
 struct ServerOptions {
   HttpServerOptions http;
   std::string served_model_name;
+  bool special_tokens_in_content = false;         // ModelContext's
   std::string api_key;                            // empty: /v1 is open to everyone
   std::vector<std::string> allowed_origins{"*"};  // CORS
 };

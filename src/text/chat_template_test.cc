@@ -26,10 +26,15 @@ std::string ReadFixture(const std::string& name) {
   return text.str();
 }
 
+Result<std::string> Text(Result<RenderedChat> rendered) {
+  if (!rendered.ok()) return rendered.error();
+  return std::move(rendered).value().text;
+}
+
 Result<std::string> Render(const std::string& source, const Json& variables) {
   auto parsed = ChatTemplate::Parse(source);
   if (!parsed.ok()) return parsed.error();
-  return parsed.value()->Render(variables);
+  return Text(parsed.value()->Render(variables, Json::object()));
 }
 
 std::string ErrorOf(const std::string& source, const Json& variables = Json::object()) {
@@ -75,7 +80,7 @@ TEST_P(ChatTemplateFamily, RendersAsJinja2) {
   const Json cases = Json::parse(ReadFixture(GetParam() + ".json"))["cases"];
   ASSERT_GT(cases.size(), 100U);
   for (const Json& test_case : cases) {
-    Check(parsed.value()->Render(Variables(fixture, test_case)), test_case,
+    Check(Text(parsed.value()->Render(Variables(fixture, test_case), Json::object())), test_case,
           fmt::format("{} tools={} {}", test_case["conversation"].get<std::string>(),
                       test_case["tools"].get<bool>(), test_case["variables"].dump()));
   }
@@ -156,7 +161,8 @@ TEST(ChatTemplate, RendersFromSeveralThreads) {
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
       for (const Json& test_case : cases) {
-        Check(parsed.value()->Render(Variables(fixture, test_case)), test_case, "thread");
+        Check(Text(parsed.value()->Render(Variables(fixture, test_case), Json::object())), test_case,
+              "thread");
       }
     });
   }
