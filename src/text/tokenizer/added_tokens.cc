@@ -103,8 +103,8 @@ int32_t AddedTokenMatcher::LongestAt(std::string_view text, size_t pos, size_t c
 void AddedTokenMatcher::Split(std::string_view text, bool include_special, const Provenance& provenance,
                               std::vector<TextSegment>* segments) const {
   Provenance::Cursor cursor(provenance);
-  size_t done = 0;  // end of the last segment
-  size_t pos = 0;
+  size_t done = 0;                                 // end of the last segment
+  size_t pos = tokens_.empty() ? text.size() : 0;  // most tokenizers have none of one kind
   while (pos < text.size()) {
     if (!starts_token_[static_cast<uint8_t>(text[pos])]) {
       ++pos;
