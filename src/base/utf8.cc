@@ -38,6 +38,27 @@ size_t AsciiPrefix(std::string_view bytes) {
   return n;
 }
 
+size_t AppendComplete(std::string_view bytes, std::string* out, Alignment* alignment) {
+  size_t pos = 0;
+  while (pos < bytes.size()) {
+    const size_t ascii = AsciiPrefix(bytes.substr(pos));
+    out->append(bytes.substr(pos, ascii));
+    if (alignment != nullptr) alignment->Keep(ascii);
+    pos += ascii;
+    if (pos == bytes.size()) break;
+    const Scan scan = ScanCharacter(bytes.substr(pos));
+    if (scan.validity == Validity::kIncomplete) break;
+    const bool valid = scan.validity == Validity::kValid;
+    out->append(valid ? bytes.substr(pos, scan.num_bytes) : kReplacementCharacter);
+    if (alignment != nullptr) {
+      valid ? alignment->Keep(scan.num_bytes)
+            : alignment->Change(scan.num_bytes, kReplacementCharacter.size());
+    }
+    pos += scan.num_bytes;
+  }
+  return pos;
+}
+
 }  // namespace
 
 bool IsValidUtf8(std::string_view text) {
@@ -92,25 +113,17 @@ void AppendUtf8(uint32_t code_point, std::string* out) {
 }
 
 size_t AppendCompleteUtf8(std::string_view bytes, std::string* out) {
-  size_t pos = 0;
-  while (pos < bytes.size()) {
-    const size_t ascii = AsciiPrefix(bytes.substr(pos));
-    out->append(bytes.substr(pos, ascii));
-    pos += ascii;
-    if (pos == bytes.size()) break;
-    const Scan scan = ScanCharacter(bytes.substr(pos));
-    if (scan.validity == Validity::kIncomplete) break;
-    out->append(scan.validity == Validity::kValid ? bytes.substr(pos, scan.num_bytes)
-                                                  : kReplacementCharacter);
-    pos += scan.num_bytes;
-  }
-  return pos;
+  return AppendComplete(bytes, out, nullptr);
 }
 
-std::string ReplaceInvalidUtf8(std::string_view bytes) {
+std::string ReplaceInvalidUtf8(std::string_view bytes, Alignment* alignment) {
   std::string out;
   out.reserve(bytes.size());
-  if (AppendCompleteUtf8(bytes, &out) < bytes.size()) out.append(kReplacementCharacter);
+  const size_t complete = AppendComplete(bytes, &out, alignment);
+  if (complete < bytes.size()) {
+    out.append(kReplacementCharacter);
+    if (alignment != nullptr) alignment->Change(bytes.size() - complete, kReplacementCharacter.size());
+  }
   return out;
 }
 

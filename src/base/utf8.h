@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/provenance.h"
+
 namespace tandem {
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
@@ -32,7 +34,8 @@ void AppendUtf8(uint32_t code_point, std::string* out);
 // rest (at most 3 bytes) is the beginning of a character that further bytes could complete.
 size_t AppendCompleteUtf8(std::string_view bytes, std::string* out);
 
-// All of bytes; an incomplete character at the end is replaced too.
-std::string ReplaceInvalidUtf8(std::string_view bytes);
+// All of bytes; an incomplete character at the end is replaced too. alignment, if not null, gets what was
+// replaced.
+std::string ReplaceInvalidUtf8(std::string_view bytes, Alignment* alignment = nullptr);
 
 }  // namespace tandem

@@ -33,6 +33,7 @@ struct ServerFlags {
   std::string api_key;
   std::string max_body_size = "32MiB";
   std::vector<std::string> allowed_origins{"*"};
+  bool special_tokens_in_content = false;
 };
 
 void AddServerFlags(CLI::App* app, ServerFlags* flags) {
@@ -53,6 +54,9 @@ void AddServerFlags(CLI::App* app, ServerFlags* flags) {
       ->envname("TANDEM_ALLOWED_ORIGINS")
       ->delimiter(',')
       ->capture_default_str();
+  app->add_flag("--special-tokens-in-content", flags->special_tokens_in_content,
+                "Special tokens that messages spell out become such tokens (clients can forge turns)")
+      ->envname("TANDEM_SPECIAL_TOKENS_IN_CONTENT");
 }
 
 Result<ServeOptions> MakeServeOptions(const EngineFlags& engine_flags, const ServerFlags& flags) {
@@ -63,6 +67,7 @@ Result<ServeOptions> MakeServeOptions(const EngineFlags& engine_flags, const Ser
   options.server.http.port = static_cast<uint16_t>(flags.port);
   options.server.http.max_body_bytes = static_cast<size_t>(max_body_bytes);
   options.server.api_key = flags.api_key;
+  options.server.special_tokens_in_content = flags.special_tokens_in_content;
   options.server.allowed_origins = flags.allowed_origins;
   options.server.served_model_name = options.engine.served_model_name;
   options.server.version = ProjectVersion();

@@ -38,6 +38,7 @@ TEST(CommandLine, ServeHasTheDocumentedDefaults) {
   ASSERT_NE(options, nullptr);
   EXPECT_EQ(options->server.http.host, "127.0.0.1");
   EXPECT_EQ(options->server.http.port, 8000);
+  EXPECT_FALSE(options->server.special_tokens_in_content);
   EXPECT_EQ(options->server.served_model_name, "SmolLM2.Q4_1");
   EXPECT_EQ(options->server.http.max_body_bytes, size_t{32} << 20);
   EXPECT_EQ(options->engine.device, "host");
@@ -54,6 +55,7 @@ TEST(CommandLine, ReadsEveryFlagOfServe) {
                                     "0",
                                     "--api-key",
                                     "k",
+                                    "--special-tokens-in-content",
                                     "--dtype",
                                     "fp32",
                                     "--max-model-len",
@@ -104,6 +106,7 @@ TEST(CommandLine, ReadsEveryFlagOfServe) {
   EXPECT_EQ(options->engine.async_cohorts, 1);
   EXPECT_EQ(options->engine.cpu_attention_order, "arming");
   EXPECT_EQ(options->server.api_key, "k");
+  EXPECT_TRUE(options->server.special_tokens_in_content);
   EXPECT_EQ(options->server.served_model_name, "name");
 }
 

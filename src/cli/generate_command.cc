@@ -49,13 +49,13 @@ Result<std::vector<int32_t>> PromptTokens(const GenerateOptions& options, const 
   nlohmann::ordered_json messages = nlohmann::ordered_json::array();
   if (!options.system.empty()) messages.push_back({{"role", "system"}, {"content", options.system}});
   messages.push_back({{"role", "user"}, {"content", options.prompt}});
-  TANDEM_ASSIGN_OR_RETURN(const std::string text,
-                          engine.chat_template()->Render({{"messages", std::move(messages)},
-                                                          {"tools", nullptr},
-                                                          {"add_generation_prompt", true},
-                                                          {"bos_token", engine.tokenizer().bos_token()},
-                                                          {"eos_token", engine.tokenizer().eos_token()}}));
-  return engine.tokenizer().Encode(text, false);
+  TANDEM_ASSIGN_OR_RETURN(
+      const RenderedChat chat,
+      engine.chat_template()->Render({{"messages", std::move(messages)}, {"tools", nullptr}},
+                                     {{"add_generation_prompt", true},
+                                      {"bos_token", engine.tokenizer().bos_token()},
+                                      {"eos_token", engine.tokenizer().eos_token()}}));
+  return engine.tokenizer().Encode(chat.text, chat.provenance, false);
 }
 
 SamplingParams MakeSampling(const GenerateOptions& options, const GenerationDefaults& defaults,

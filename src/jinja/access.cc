@@ -26,7 +26,7 @@ std::string QuotedType(const Value& object) {
 Value MissingItem(Runtime& runtime, const Value& object, const Value& key) {
   if (key.is_string()) return MissingAttribute(object, key.text());
   return Value::Undefined(
-      fmt::format("{} has no element {}", DescribeType(object), ToRepr(runtime, key).substr(0, 200)));
+      fmt::format("{} has no element {}", DescribeType(object), ToRepr(runtime, key).bytes().substr(0, 200)));
 }
 
 std::optional<Value> FindIndexed(Runtime& runtime, const Value& object, int64_t index) {
@@ -34,16 +34,21 @@ std::optional<Value> FindIndexed(Runtime& runtime, const Value& object, int64_t 
   if (index < 0) index += length;
   if (index < 0 || index >= length) return std::nullopt;
   if (object.is_list_or_tuple()) return object.items()[static_cast<size_t>(index)];
-  if (object.is(Kind::kRange)) return Value::Int(object.range().start + index * object.range().step);
-  const std::string& text = object.text();
+  if (object.is(Kind::kRange)) {
+    return Value::Int(object.range().start + index * object.range().step).From(object.range().source);
+  }
+  const std::string_view text = object.text();
+  const auto part = [&](size_t begin, size_t end) {
+    return Value::String(object.sourced_text().Part(text.substr(begin, end - begin)), object.is_markup());
+  };
   if (static_cast<size_t>(length) == text.size()) {
-    return Value::String(text.substr(static_cast<size_t>(index), 1), object.is_markup());
+    return part(static_cast<size_t>(index), static_cast<size_t>(index) + 1);
   }
   size_t offset = 0;
   for (int64_t i = 0; i < index; ++i) NextCodePoint(text, offset);
   const size_t begin = offset;
   NextCodePoint(text, offset);
-  return Value::String(text.substr(begin, offset - begin), object.is_markup());
+  return part(begin, offset);
 }
 
 std::optional<Value> FindItem(Runtime& runtime, const Value& object, const Value& key) {
@@ -101,25 +106,29 @@ int64_t SliceIndex(const Value& value) {
 }
 
 Value SliceString(Runtime& runtime, const Value& object, const SliceBounds& bounds, int64_t length) {
-  const std::string& text = object.text();
-  if (static_cast<size_t>(length) == text.size()) {
-    if (bounds.step == 1) {
-      return runtime.NewString(
-          text.substr(static_cast<size_t>(bounds.start), static_cast<size_t>(bounds.count)),
-          object.is_markup());
-    }
-    std::string result;
-    for (int64_t i = 0; i < bounds.count; ++i) {
-      result.push_back(text[static_cast<size_t>(bounds.start + i * bounds.step)]);
-    }
-    return runtime.NewString(std::move(result), object.is_markup());
+  const SourcedText& text = object.sourced_text();
+  const std::string_view bytes = text.bytes();
+  // Where the characters begin; empty if each is a byte.
+  std::vector<size_t> begins;
+  if (static_cast<size_t>(length) != bytes.size()) {
+    begins.reserve(static_cast<size_t>(length) + 1);
+    for (size_t offset = 0; offset < bytes.size(); NextCodePoint(bytes, offset)) begins.push_back(offset);
+    begins.push_back(bytes.size());
+    runtime.ChargeString(bytes.size());
   }
-  const std::u32string code_points = DecodeUtf8(text);
-  std::string result;
+  const auto characters = [&](int64_t first, int64_t count) {
+    const size_t begin = begins.empty() ? static_cast<size_t>(first) : begins[static_cast<size_t>(first)];
+    const size_t end =
+        begins.empty() ? static_cast<size_t>(first + count) : begins[static_cast<size_t>(first + count)];
+    return bytes.substr(begin, end - begin);
+  };
+  if (bounds.step == 1) {
+    return runtime.NewString(text.Part(characters(bounds.start, bounds.count)), object.is_markup());
+  }
+  SourcedText result;
   for (int64_t i = 0; i < bounds.count; ++i) {
-    EncodeUtf8(code_points[static_cast<size_t>(bounds.start + i * bounds.step)], result);
+    result.Append(text, characters(bounds.start + i * bounds.step, 1));
   }
-  runtime.ChargeString(text.size());
   return runtime.NewString(std::move(result), object.is_markup());
 }
 
@@ -195,6 +204,7 @@ Value GetSlice(Runtime& runtime, const Value& object, const Value& start, const 
     data->start = range.start + bounds.start * range.step;
     data->step = range.step * bounds.step;
     data->length = bounds.count;
+    data->source = range.source;
     data->stop = data->start + data->length * data->step;
     return Value::Heap(Kind::kRange, std::move(data));
   }

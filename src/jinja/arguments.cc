@@ -50,12 +50,12 @@ bool BoundArguments::Bool(size_t index, bool fallback) const {
   return Has(index) ? IsTruthy(*values_[index]) : fallback;
 }
 
-const std::string& BoundArguments::Text(size_t index) const {
+const Value& BoundArguments::String(size_t index) const {
   if (!values_[index]->is_string()) {
     throw TemplateError(
         fmt::format("{}() argument must be str, not {}", function_, TypeName(*values_[index])));
   }
-  return values_[index]->text();
+  return *values_[index];
 }
 
 }  // namespace tandem::jinja

@@ -24,7 +24,8 @@ class BoundArguments {
   // These throw TemplateError for another type.
   int64_t Int(size_t index, int64_t fallback) const;
   bool Bool(size_t index, bool fallback) const;  // by truth value
-  const std::string& Text(size_t index) const;
+  const std::string& Text(size_t index) const { return String(index).text(); }
+  const Value& String(size_t index) const;
 
  private:
   std::string function_;

@@ -37,7 +37,7 @@ Value AttributePath::Resolve(Runtime& runtime, Value item, const Value& fallback
 }
 
 Value IgnoreCase(const Value& value) {
-  return value.is_string() ? Value::String(ToLower(value.text())) : value;
+  return value.is_string() ? Value::String(value.sourced_text().Mapped(ToLower)) : value;
 }
 
 }  // namespace tandem::jinja

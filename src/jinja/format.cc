@@ -22,17 +22,22 @@ bool IsNumber(std::string_view text) {
          std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
 }
 
-std::string AsciiRepr(const std::string& repr) {
-  std::string out;
-  for (size_t offset = 0; offset < repr.size();) {
-    const char32_t c = NextCodePoint(repr, offset);
-    if (c < 0x80) {
-      out.push_back(static_cast<char>(c));
-    } else {
-      AppendEscape(c, out);
+SourcedText AsciiRepr(const SourcedText& repr) {
+  return repr.Mapped([](std::string_view bytes, Alignment* alignment) {
+    std::string out;
+    for (size_t offset = 0; offset < bytes.size();) {
+      const size_t begin = offset;
+      const size_t out_begin = out.size();
+      const char32_t c = NextCodePoint(bytes, offset);
+      if (c < 0x80) {
+        out.push_back(static_cast<char>(c));
+      } else {
+        AppendEscape(c, out);
+      }
+      if (alignment != nullptr) alignment->Change(offset - begin, out.size() - out_begin);
     }
-  }
-  return out;
+    return out;
+  });
 }
 
 // str.format: fields in braces.
@@ -40,21 +45,23 @@ class BraceFormatter {
  public:
   BraceFormatter(Runtime& runtime, const Arguments& arguments) : runtime_(runtime), arguments_(arguments) {}
 
-  std::string Format(std::string_view text, int depth) {
+  SourcedText Format(const SourcedText& format, int depth) {
     if (depth > kMaxFieldDepth) throw TemplateError("Max string recursion exceeded");
-    std::string out;
+    const std::string_view text = format.bytes();
+    SourcedText out;
     for (size_t at = 0; at < text.size();) {
+      const size_t plain_end = std::min(text.find_first_of("{}", at), text.size());
+      out.Append(format, text.substr(at, plain_end - at));
+      at = plain_end;
+      if (at == text.size()) break;
       const char c = text[at++];
       const bool doubled = at < text.size() && text[at] == c;
-      if (c != '{' && c != '}') {
-        out.push_back(c);
-      } else if (doubled) {
-        out.push_back(c);
-        ++at;
+      if (doubled) {
+        out.Append(format, text.substr(at++, 1));
       } else if (c == '}') {
         throw TemplateError("Single '}' encountered in format string");
       } else {
-        out += Field(TakeField(text, at), depth);
+        out.Append(Field(format.Part(TakeField(text, at)), depth));
         if (out.size() > kMaxOutputBytes) runtime_.ChargeString(out.size());
       }
     }
@@ -72,7 +79,8 @@ class BraceFormatter {
     throw TemplateError("expected '}' before end of string");
   }
 
-  std::string Field(std::string_view field, int depth) {
+  SourcedText Field(const SourcedText& field_text, int depth) {
+    const std::string_view field = field_text.bytes();
     const size_t name_end = std::min(field.find_first_of("!:"), field.size());
     const Value value = Resolve(field.substr(0, name_end));
     std::string_view rest = field.substr(name_end);
@@ -83,7 +91,8 @@ class BraceFormatter {
       rest = rest.substr(2);
       if (!rest.empty() && rest[0] != ':') throw TemplateError("expected ':' after conversion specifier");
     }
-    const std::string spec = rest.empty() ? "" : Format(rest.substr(1), depth + 1);
+    const SourcedText spec =
+        rest.empty() ? SourcedText() : Format(field_text.Part(rest.substr(1)), depth + 1);
     Value converted = value;
     switch (conversion) {
       case 0:
@@ -157,16 +166,16 @@ class PercentFormatter {
   PercentFormatter(Runtime& runtime, const Value& values, bool markup)
       : runtime_(runtime), values_(values), markup_(markup) {}
 
-  std::string Format(std::string_view text) {
-    std::string out;
+  SourcedText Format(const SourcedText& format) {
+    const std::string_view text = format.bytes();
+    SourcedText out;
     for (size_t at = 0; at < text.size();) {
-      const char c = text[at++];
-      if (c == '%') {
-        out += Directive(text, at);
-        if (out.size() > kMaxOutputBytes) runtime_.ChargeString(out.size());
-      } else {
-        out.push_back(c);
-      }
+      const size_t plain_end = std::min(text.find('%', at), text.size());
+      out.Append(format, text.substr(at, plain_end - at));
+      if (plain_end == text.size()) break;
+      at = plain_end + 1;
+      out.Append(Directive(format, at));
+      if (out.size() > kMaxOutputBytes) runtime_.ChargeString(out.size());
     }
     const size_t given = values_.is(Kind::kTuple) ? values_.items().size() : 1;
     if (next_ < given && !values_.is(Kind::kDict) && !values_.is(Kind::kList) && !used_names_) {
@@ -185,7 +194,8 @@ class PercentFormatter {
     return values_;
   }
 
-  std::string Directive(std::string_view text, size_t& at) {
+  SourcedText Directive(const SourcedText& format, size_t& at) {
+    const std::string_view text = format.bytes();
     std::optional<Value> named;
     if (at < text.size() && text[at] == '(') {
       const size_t end = text.find(')', at);
@@ -212,10 +222,10 @@ class PercentFormatter {
     while (at < text.size() && (text[at] == 'h' || text[at] == 'l' || text[at] == 'L')) ++at;
     if (at >= text.size()) throw TemplateError("incomplete format");
     const char type = text[at++];
-    if (type == '%') return "%";
+    if (type == '%') return format.Part(text.substr(at - 1, 1));
     const Value value = named ? *named : NextValue();
     if (type == 's' || type == 'r' || type == 'a') {
-      std::string shown = type == 's' ? (markup_ ? ToMarkup(runtime_, value) : ToStr(runtime_, value))
+      SourcedText shown = type == 's' ? (markup_ ? ToMarkup(runtime_, value) : ToStr(runtime_, value))
                                       : ToRepr(runtime_, value);
       if (type == 'a') shown = AsciiRepr(shown);
       spec.sign = '-';
@@ -224,7 +234,7 @@ class PercentFormatter {
     return NumberDirective(type, zero, value, spec);
   }
 
-  std::string NumberDirective(char type, bool zero, const Value& value, FormatSpec spec) {
+  SourcedText NumberDirective(char type, bool zero, const Value& value, FormatSpec spec) {
     if (type == 'c' && value.is_string()) {
       if (CodePointCount(value.text()) != 1) throw TemplateError("%c requires int or char");
       return FormatValue(runtime_, value, spec);
@@ -235,7 +245,7 @@ class PercentFormatter {
           fmt::format("%{} format: a real number is required, not {}", type, TypeName(value)));
     }
     if (zero && spec.align != '<') {
-      spec.fill.assign(1, '0');
+      spec.fill = SourcedText("0", Source::kTemplate);
       spec.align = '=';
     }
     spec.type = type == 'i' || type == 'u' ? 'd' : type;
@@ -249,12 +259,12 @@ class PercentFormatter {
       }
       const int64_t number = value.is(Kind::kFloat) ? static_cast<int64_t>(real) : value.integer();
       if (spec.precision >= 0) throw TemplateError("a precision for integers is not supported");
-      return FormatValue(runtime_, Value::Int(number), spec);
+      return FormatValue(runtime_, Value::Int(number).From(value.source()), spec);
     }
     if (std::string_view("eEfFgG").find(spec.type) == std::string_view::npos) {
       throw TemplateError(fmt::format("unsupported format character '{}'", type));
     }
-    return FormatValue(runtime_, Value::Float(value.AsDouble()), spec);
+    return FormatValue(runtime_, Value::Float(value.AsDouble()).From(value.source()), spec);
   }
 
   int Number(std::string_view text, size_t& at) {
@@ -279,12 +289,14 @@ class PercentFormatter {
 }  // namespace
 
 Value FormatPercent(Runtime& runtime, const Value& format, const Value& values) {
-  return runtime.NewString(PercentFormatter(runtime, values, format.is_markup()).Format(format.text()),
-                           format.is_markup());
+  return runtime.NewString(
+      PercentFormatter(runtime, values, format.is_markup()).Format(format.sourced_text()),
+      format.is_markup());
 }
 
 Value FormatBraces(Runtime& runtime, const Value& format, const Arguments& arguments) {
-  return runtime.NewString(BraceFormatter(runtime, arguments).Format(format.text(), 0), format.is_markup());
+  return runtime.NewString(BraceFormatter(runtime, arguments).Format(format.sourced_text(), 0),
+                           format.is_markup());
 }
 
 }  // namespace tandem::jinja

@@ -30,26 +30,24 @@ std::string Group(const std::string& digits, char separator, size_t group_size) 
   return result + digits.substr(integer);
 }
 
-std::string Pad(Runtime& runtime, const std::string& prefix, const std::string& body, const FormatSpec& spec,
+SourcedText Pad(Runtime& runtime, const SourcedText& prefix, const SourcedText& body, const FormatSpec& spec,
                 char default_align) {
-  const int64_t length = CodePointCount(prefix) + CodePointCount(body);
+  const int64_t length = CodePointCount(prefix.bytes()) + CodePointCount(body.bytes());
   const int64_t missing = std::max<int64_t>(spec.width - length, 0);
   runtime.ChargeString(static_cast<size_t>(missing) + prefix.size() + body.size());
+  SourcedText result;
   const auto fill = [&](int64_t count) {
-    std::string text;
-    for (int64_t i = 0; i < count; ++i) text += spec.fill;
-    return text;
+    for (int64_t i = 0; i < count; ++i) result.Append(spec.fill);
   };
-  switch (spec.align != 0 ? spec.align : default_align) {
-    case '<':
-      return prefix + body + fill(missing);
-    case '^':
-      return fill(missing / 2) + prefix + body + fill(missing - missing / 2);
-    case '=':
-      return prefix + fill(missing) + body;
-    default:
-      return fill(missing) + prefix + body;
-  }
+  const char align = spec.align != 0 ? spec.align : default_align;
+  const int64_t before = align == '^' ? missing / 2 : align == '<' || align == '=' ? 0 : missing;
+  const int64_t inside = align == '=' ? missing : 0;
+  fill(before);
+  result.Append(prefix);
+  fill(inside);
+  result.Append(body);
+  fill(missing - before - inside);
+  return result;
 }
 
 std::string IntegerDigits(uint64_t magnitude, char type) {
@@ -104,7 +102,7 @@ std::string SignOf(bool negative, const FormatSpec& spec) {
   return spec.sign == '-' ? "" : std::string(1, spec.sign);
 }
 
-std::string FormatNumber(Runtime& runtime, const Value& value, const FormatSpec& spec) {
+SourcedText FormatNumber(Runtime& runtime, const Value& value, const FormatSpec& spec) {
   constexpr std::string_view kRealTypes = "eEfFgG%";
   const bool real = value.is(Kind::kFloat) || kRealTypes.find(spec.type) != std::string_view::npos;
   if (real && spec.type != 0 && spec.type != 'n' && kRealTypes.find(spec.type) == std::string_view::npos) {
@@ -126,7 +124,7 @@ std::string FormatNumber(Runtime& runtime, const Value& value, const FormatSpec&
       if (number < 0 || number > 0x10ffff) throw TemplateError("%c arg not in range(0x110000)");
       std::string character;
       EncodeUtf8(static_cast<char32_t>(number), character);
-      return Pad(runtime, "", character, spec, '<');
+      return Pad(runtime, {}, SourcedText(std::move(character), value.source()), spec, '<');
     }
     prefix = SignOf(number < 0, spec);
     digits = IntegerDigits(number < 0 ? 0 - static_cast<uint64_t>(number) : number, spec.type);
@@ -138,7 +136,8 @@ std::string FormatNumber(Runtime& runtime, const Value& value, const FormatSpec&
     const bool by_four = spec.type == 'x' || spec.type == 'X' || spec.type == 'o' || spec.type == 'b';
     digits = Group(digits, spec.grouping, by_four ? 4 : 3);
   }
-  return Pad(runtime, prefix, digits, spec, '>');
+  return Pad(runtime, SourcedText(std::move(prefix), value.source()),
+             SourcedText(std::move(digits), value.source()), spec, '>');
 }
 
 }  // namespace
@@ -152,13 +151,14 @@ int ParseWidth(std::string_view text, size_t& at) {
   return number;
 }
 
-FormatSpec ParseFormatSpec(std::string_view text) {
+FormatSpec ParseFormatSpec(const SourcedText& spec_text) {
+  const std::string_view text = spec_text.bytes();
   FormatSpec spec;
   size_t at = 0;
   size_t after_fill = 0;
   if (!text.empty()) NextCodePoint(text, after_fill);
   if (after_fill < text.size() && IsAlign(text[after_fill])) {
-    spec.fill = std::string(text.substr(0, after_fill));
+    spec.fill = spec_text.Part(text.substr(0, after_fill));
     spec.align = text[after_fill];
     at = after_fill + 1;
   } else if (!text.empty() && IsAlign(text[0])) {
@@ -172,7 +172,7 @@ FormatSpec ParseFormatSpec(std::string_view text) {
   if (const char sign = take("+- ")) spec.sign = sign;
   spec.alternate = take("#") != 0;
   if (take("0") != 0 && spec.align == 0) {
-    spec.fill.assign(1, '0');
+    spec.fill = SourcedText("0", spec_text.source());
     spec.align = '=';
   }
   spec.width = ParseWidth(text, at);
@@ -187,7 +187,7 @@ FormatSpec ParseFormatSpec(std::string_view text) {
   return spec;
 }
 
-std::string FormatValue(Runtime& runtime, const Value& value, const FormatSpec& spec) {
+SourcedText FormatValue(Runtime& runtime, const Value& value, const FormatSpec& spec) {
   if (value.is_number() && !(value.is(Kind::kBool) && spec.type == 0 && spec.width == 0)) {
     return FormatNumber(runtime, value, spec);
   }
@@ -197,13 +197,14 @@ std::string FormatValue(Runtime& runtime, const Value& value, const FormatSpec& 
   if ((spec.type != 0 && spec.type != 's') || spec.align == '=' || spec.grouping != 0 || spec.sign != '-') {
     throw TemplateError("format specifier not allowed for a string");
   }
-  std::string text = ToStr(runtime, value);
+  SourcedText text = ToStr(runtime, value);
   if (spec.precision >= 0) {
+    const std::string_view bytes = text.bytes();
     size_t end = 0;
-    for (int i = 0; i < spec.precision && end < text.size(); ++i) NextCodePoint(text, end);
-    text.resize(end);
+    for (int i = 0; i < spec.precision && end < bytes.size(); ++i) NextCodePoint(bytes, end);
+    text = text.Part(bytes.substr(0, end));
   }
-  return Pad(runtime, "", text, spec, '<');
+  return Pad(runtime, {}, text, spec, '<');
 }
 
 }  // namespace tandem::jinja

@@ -10,7 +10,7 @@
 namespace tandem::jinja {
 
 struct FormatSpec {
-  std::string fill = " ";
+  SourcedText fill = SourcedText(" ", Source::kTemplate);
   char align = 0;   // < > ^ =, 0 for the type's own
   char sign = '-';  // - + or a blank
   bool alternate = false;
@@ -26,9 +26,9 @@ inline constexpr int kMaxWidth = 1'000'000;
 int ParseWidth(std::string_view text, size_t& at);
 
 // [[fill]align][sign][#][0][width][grouping][.precision][type]
-FormatSpec ParseFormatSpec(std::string_view text);
+FormatSpec ParseFormatSpec(const SourcedText& spec_text);
 
 // format(value, spec) of Python, for strings and numbers.
-std::string FormatValue(Runtime& runtime, const Value& value, const FormatSpec& spec);
+SourcedText FormatValue(Runtime& runtime, const Value& value, const FormatSpec& spec);
 
 }  // namespace tandem::jinja

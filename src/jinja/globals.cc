@@ -23,6 +23,9 @@ Value Range(Runtime& /*runtime*/, const Arguments& arguments) {
   range->start = bound.Has(1) ? bound.Int(0, 0) : 0;
   range->stop = bound.Has(1) ? bound.Int(1, 0) : bound.Int(0, 0);
   range->step = bound.Int(2, 1);
+  for (size_t i = 0; i < 3; ++i) {
+    if (bound.Get(i).source() == Source::kContent) range->source = Source::kContent;
+  }
   if (range->step == 0) throw TemplateError("range() arg 3 must not be zero");
   const bool forward = range->step > 0;
   if (forward ? range->start < range->stop : range->start > range->stop) {
@@ -59,7 +62,9 @@ std::shared_ptr<DictData> BuildDict(Runtime& runtime, const Arguments& arguments
       }
     }
   }
-  for (const auto& [name, value] : arguments.named) dict->Set(Value::String(name), value);
+  for (const auto& [name, value] : arguments.named) {
+    dict->Set(Value::String(SourcedText(name, arguments.source_of_names)), value);
+  }
   return dict;
 }
 
@@ -78,7 +83,7 @@ Value Namespace(Runtime& runtime, const Arguments& arguments) {
 
 Value RaiseException(Runtime& runtime, const Arguments& arguments) {
   const BoundArguments bound("raise_exception", arguments, {"message"}, 1);
-  TemplateError error(ToStr(runtime, bound.Get(0)));
+  TemplateError error(ToStr(runtime, bound.Get(0)).bytes());
   error.raised_by_template = true;
   throw error;
 }
@@ -107,7 +112,7 @@ Value StrftimeNow(Runtime& runtime, const Arguments& arguments) {
   char buffer[65536];
   const size_t size = std::strftime(buffer, sizeof buffer, format.c_str(), &local);
   if (size == 0) throw TemplateError("strftime_now: result too long");
-  return runtime.NewString(std::string(buffer, size - 1));
+  return runtime.NewString(SourcedText(std::string(buffer, size - 1), bound.Get(0).source()));
 }
 
 // cycler(a, b): next() gives a, b, a, ...
@@ -154,11 +159,12 @@ Value Cycler(Runtime& /*runtime*/, const Arguments& arguments) {
 
 Value Joiner(Runtime& runtime, const Arguments& arguments) {
   const BoundArguments bound("joiner", arguments, {"sep"}, 0);
-  const std::string separator = bound.Has(0) ? ToStr(runtime, bound.Get(0)) : ", ";
+  const SourcedText separator =
+      bound.Has(0) ? ToStr(runtime, bound.Get(0)) : SourcedText(", ", Source::kTemplate);
   return MakeFunction("joiner", [separator, used = std::make_shared<bool>(false)](
                                     Runtime& call_runtime, const Arguments& call_arguments) {
     const BoundArguments none("joiner", call_arguments, {}, 0);
-    return call_runtime.NewString(std::exchange(*used, true) ? separator : "");
+    return call_runtime.NewString(std::exchange(*used, true) ? separator : SourcedText());
   });
 }
 

@@ -17,8 +17,8 @@ Interpreter::Interpreter(const std::vector<std::pair<std::string, Value>>& varia
   scope_ = std::make_shared<Scope>(scope_);
 }
 
-std::string Interpreter::Render(const Body& body) {
-  std::string output;
+SourcedText Interpreter::Render(const Body& body) {
+  SourcedText output;
   output_ = &output;
   Execute(body);
   return output;
@@ -124,9 +124,13 @@ Value Interpreter::EvaluateDict(const Expr& expr) {
 }
 
 Value Interpreter::EvaluateConcat(const Expr& expr) {
-  std::string text;
+  SourcedText text;
   for (const Value& part : EvaluateAll(expr.children)) {
-    text += ToStr(runtime_, part);
+    if (part.is_string()) {
+      text.Append(part.sourced_text());
+    } else {
+      text.Append(ToStr(runtime_, part));
+    }
     if (text.size() > kMaxOutputBytes) break;
   }
   return runtime_.NewString(std::move(text));
@@ -199,6 +203,7 @@ Arguments Interpreter::EvaluateArguments(const CallArguments& arguments, const V
           throw TemplateError(fmt::format("got multiple values for keyword argument '{}'", name));
         }
       }
+      if (key.source() == Source::kContent) values.source_of_names = Source::kContent;
       values.named.emplace_back(key.text(), value);
     }
   }

@@ -18,7 +18,7 @@ class Interpreter {
   explicit Interpreter(const std::vector<std::pair<std::string, Value>>& variables);
 
   // Throws TemplateError with the line.
-  std::string Render(const Body& body);
+  SourcedText Render(const Body& body);
 
  private:
   enum class Flow : uint8_t { kNext, kBreak, kContinue };
@@ -54,11 +54,13 @@ class Interpreter {
   void ExecuteCallBlock(const Statement& statement);
   std::vector<Value> FilterLoopItems(const Statement& statement, std::vector<Value> items);
   void Assign(const Expr& target, const Value& value);
-  void Write(std::string_view text);
+  void Write(std::string_view text);  // the template's
+  void Write(const SourcedText& text);
+  void CheckOutput(size_t more_bytes) const;
   // The output of a filter or call block, which jinja2 does not convert to text.
   void WriteText(const Value& value);
   // The output of body in a scope inside the current one; flow says how it ended.
-  std::string Capture(const Body& body, Flow& flow);
+  SourcedText Capture(const Body& body, Flow& flow);
 
   // macro.cc.
   Value MakeMacro(const Statement& statement);
@@ -67,7 +69,7 @@ class Interpreter {
 
   Runtime runtime_;
   std::shared_ptr<Scope> scope_;
-  std::string* output_ = nullptr;
+  SourcedText* output_ = nullptr;
   int depth_ = 0;
 
   friend class DepthGuard;

@@ -65,7 +65,7 @@ void Interpreter::BindMacroArguments(const Signature& signature, const Arguments
     if (name == "caller" && signature.takes_caller) {
       caller = value;
     } else if (signature.takes_kwargs) {
-      more_named->Set(Value::String(name), value);
+      more_named->Set(Value::String(SourcedText(name, arguments.source_of_names)), value);
     } else {
       throw TemplateError(fmt::format("macro '{}' takes no keyword argument '{}'", signature.name, name));
     }

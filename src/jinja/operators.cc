@@ -126,10 +126,16 @@ Value RealArithmetic(BinaryOp op, double a, double b) {
 
 Value AddStrings(Runtime& runtime, const Value& a, const Value& b) {
   if (a.is_markup() || b.is_markup()) {
-    return runtime.NewString(ToMarkup(runtime, a) + ToMarkup(runtime, b), true);
+    SourcedText markup = ToMarkup(runtime, a);
+    markup.Append(ToMarkup(runtime, b));
+    return runtime.NewString(std::move(markup), true);
   }
   runtime.ChargeString(a.text().size() + b.text().size());
-  return Value::String(a.text() + b.text());
+  SourcedText text;
+  text.Reserve(a.text().size() + b.text().size());
+  text.Append(a.sourced_text());
+  text.Append(b.sourced_text());
+  return Value::String(std::move(text));
 }
 
 Value AddSequences(Runtime& runtime, const Value& a, const Value& b) {
@@ -143,12 +149,12 @@ Value Repeat(Runtime& runtime, const Value& sequence, int64_t count) {
   if (count < 0) count = 0;
   if (sequence.is_string()) {
     const std::string& text = sequence.text();
-    if (text.empty() || count == 0) return Value::String("", sequence.is_markup());
+    if (text.empty() || count == 0) return Value::String(SourcedText(), sequence.is_markup());
     if (count > static_cast<int64_t>(kMaxOutputBytes)) count = static_cast<int64_t>(kMaxOutputBytes) + 1;
     runtime.ChargeString(text.size() * static_cast<size_t>(count));
-    std::string result;
-    result.reserve(text.size() * static_cast<size_t>(count));
-    for (int64_t i = 0; i < count; ++i) result += text;
+    SourcedText result;
+    result.Reserve(text.size() * static_cast<size_t>(count));
+    for (int64_t i = 0; i < count; ++i) result.Append(sequence.sourced_text());
     return Value::String(std::move(result), sequence.is_markup());
   }
   const std::vector<Value>& once = sequence.items();
@@ -225,8 +231,9 @@ int64_t FloorDivide(int64_t a, int64_t b) {
 
 Value ApplyBinary(Runtime& runtime, BinaryOp op, const Value& a, const Value& b) {
   if (a.is_number() && b.is_number()) {
-    if (a.is_integral() && b.is_integral()) return IntegerArithmetic(op, a.integer(), b.integer());
-    return RealArithmetic(op, a.AsDouble(), b.AsDouble());
+    const Value result = a.is_integral() && b.is_integral() ? IntegerArithmetic(op, a.integer(), b.integer())
+                                                            : RealArithmetic(op, a.AsDouble(), b.AsDouble());
+    return result.From(a.source() == Source::kContent ? a.source() : b.source());
   }
   if (op == BinaryOp::kAdd) {
     if (a.is_string() && b.is_string()) return AddStrings(runtime, a, b);
@@ -241,15 +248,15 @@ Value ApplyBinary(Runtime& runtime, BinaryOp op, const Value& a, const Value& b)
 }
 
 Value Negate(const Value& a) {
-  if (a.is(Kind::kFloat)) return Value::Float(-a.real());
-  if (a.is_integral()) return IntegerArithmetic(BinaryOp::kSub, 0, a.integer());
+  if (a.is(Kind::kFloat)) return Value::Float(-a.real()).From(a.source());
+  if (a.is_integral()) return IntegerArithmetic(BinaryOp::kSub, 0, a.integer()).From(a.source());
   a.RequireDefined();
   throw TemplateError(fmt::format("bad operand type for unary -: '{}'", TypeName(a)));
 }
 
 Value Plus(const Value& a) {
   if (a.is(Kind::kFloat)) return a;
-  if (a.is_integral()) return Value::Int(a.integer());
+  if (a.is_integral()) return Value::Int(a.integer()).From(a.source());
   a.RequireDefined();
   throw TemplateError(fmt::format("bad operand type for unary +: '{}'", TypeName(a)));
 }

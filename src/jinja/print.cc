@@ -17,114 +17,140 @@ namespace {
 // Namespaces can contain themselves, so printing has its own bound.
 constexpr int kMaxPrintDepth = 250;
 
-void CheckPrint(const std::string& out, int depth) {
+// Quotes, brackets and separators that printing puts around values.
+constexpr Source kGenerated = Source::kContent;
+
+void CheckPrint(const SourcedText& out, int depth) {
   if (depth > kMaxPrintDepth) throw TemplateError("value nested too deeply");
   if (out.size() > kMaxOutputBytes) {
     throw TemplateError(fmt::format("text longer than {} bytes", kMaxOutputBytes));
   }
 }
 
-void AppendStringRepr(std::string_view text, std::string& out) {
-  const bool double_quoted =
-      text.find('\'') != std::string_view::npos && text.find('"') == std::string_view::npos;
-  const char32_t quote = double_quoted ? '"' : '\'';
-  EncodeUtf8(quote, out);
+// text with escape(character, out) for every character; it appends the character itself or what stands for
+// it.
+template <typename Escape>
+std::string EscapeCharacters(std::string_view text, Alignment* alignment, Escape escape) {
+  std::string out;
+  out.reserve(text.size());
   for (size_t offset = 0; offset < text.size();) {
-    const char32_t c = NextCodePoint(text, offset);
-    if (c == quote || c == '\\') {
-      out.push_back('\\');
-      EncodeUtf8(c, out);
-    } else if (c == '\n') {
-      out += "\\n";
-    } else if (c == '\r') {
-      out += "\\r";
-    } else if (c == '\t') {
-      out += "\\t";
-    } else if (IsPrintable(c)) {
-      EncodeUtf8(c, out);
+    const size_t begin = offset;
+    const size_t out_begin = out.size();
+    escape(NextCodePoint(text, offset), out);
+    if (alignment == nullptr) continue;
+    if (out.size() - out_begin == offset - begin) {
+      alignment->Keep(offset - begin);
     } else {
-      AppendEscape(c, out);
+      alignment->Change(offset - begin, out.size() - out_begin);
     }
   }
-  EncodeUtf8(quote, out);
+  return out;
 }
 
-void AppendRepr(const Value& value, int depth, std::string& out);
+void AppendStringRepr(const SourcedText& text, SourcedText& out) {
+  const bool double_quoted =
+      text.bytes().find('\'') != std::string::npos && text.bytes().find('"') == std::string::npos;
+  const char32_t quote = double_quoted ? U'"' : U'\'';
+  const std::string_view quotes = double_quoted ? "\"" : "'";
+  out.Append(quotes, kGenerated);
+  out.Append(text.Mapped([quote](std::string_view bytes, Alignment* alignment) {
+    return EscapeCharacters(bytes, alignment, [quote](char32_t c, std::string& escaped) {
+      if (c == quote || c == '\\') {
+        escaped.push_back('\\');
+        EncodeUtf8(c, escaped);
+      } else if (c == '\n') {
+        escaped += "\\n";
+      } else if (c == '\r') {
+        escaped += "\\r";
+      } else if (c == '\t') {
+        escaped += "\\t";
+      } else if (IsPrintable(c)) {
+        EncodeUtf8(c, escaped);
+      } else {
+        AppendEscape(c, escaped);
+      }
+    });
+  }));
+  out.Append(quotes, kGenerated);
+}
 
-void AppendItems(const std::vector<Value>& items, int depth, std::string& out) {
+void AppendRepr(const Value& value, int depth, SourcedText& out);
+
+void AppendItems(const std::vector<Value>& items, int depth, SourcedText& out) {
   for (size_t i = 0; i < items.size(); ++i) {
-    if (i > 0) out += ", ";
+    if (i > 0) out.Append(", ", kGenerated);
     AppendRepr(items[i], depth + 1, out);
   }
 }
 
 template <typename Entries>
-void AppendEntries(const Entries& entries, int depth, std::string& out) {
-  out.push_back('{');
+void AppendEntries(const Entries& entries, int depth, SourcedText& out) {
+  out.Append("{", kGenerated);
   bool first = true;
   for (const auto& [key, item] : entries) {
-    if (!first) out += ", ";
+    if (!first) out.Append(", ", kGenerated);
     first = false;
     if constexpr (std::is_same_v<std::decay_t<decltype(key)>, std::string>) {
-      AppendStringRepr(key, out);
+      AppendStringRepr(SourcedText(key, kGenerated), out);
     } else {
       AppendRepr(key, depth + 1, out);
     }
-    out += ": ";
+    out.Append(": ", kGenerated);
     AppendRepr(item, depth + 1, out);
   }
-  out.push_back('}');
+  out.Append("}", kGenerated);
 }
 
-void AppendView(const DictViewData& view, int depth, std::string& out) {
-  out += view.view_kind == DictViewKind::kKeys     ? "dict_keys(["
-         : view.view_kind == DictViewKind::kValues ? "dict_values(["
-                                                   : "dict_items([";
+void AppendView(const DictViewData& view, int depth, SourcedText& out) {
+  out.Append(view.view_kind == DictViewKind::kKeys     ? "dict_keys(["
+             : view.view_kind == DictViewKind::kValues ? "dict_values(["
+                                                       : "dict_items([",
+             kGenerated);
   bool first = true;
   for (const auto& [key, item] : view.dict.dict().entries) {
-    if (!first) out += ", ";
+    if (!first) out.Append(", ", kGenerated);
     first = false;
-    if (view.view_kind == DictViewKind::kItems) out.push_back('(');
+    if (view.view_kind == DictViewKind::kItems) out.Append("(", kGenerated);
     if (view.view_kind != DictViewKind::kValues) AppendRepr(key, depth + 1, out);
-    if (view.view_kind == DictViewKind::kItems) out += ", ";
+    if (view.view_kind == DictViewKind::kItems) out.Append(", ", kGenerated);
     if (view.view_kind != DictViewKind::kKeys) AppendRepr(item, depth + 1, out);
-    if (view.view_kind == DictViewKind::kItems) out.push_back(')');
+    if (view.view_kind == DictViewKind::kItems) out.Append(")", kGenerated);
   }
-  out += "])";
+  out.Append("])", kGenerated);
 }
 
-void AppendRepr(const Value& value, int depth, std::string& out) {
+void AppendRepr(const Value& value, int depth, SourcedText& out) {
   CheckPrint(out, depth);
   switch (value.kind()) {
     case Kind::kUndefined:
-      out += "Undefined";
+      out.Append("Undefined", kGenerated);
       return;
     case Kind::kNone:
-      out += "None";
+      out.Append("None", value.source());
       return;
     case Kind::kBool:
-      out += value.boolean() ? "True" : "False";
+      out.Append(value.boolean() ? "True" : "False", value.source());
       return;
     case Kind::kInt:
-      fmt::format_to(std::back_inserter(out), "{}", value.integer());
+      out.Append(fmt::to_string(value.integer()), value.source());
       return;
     case Kind::kFloat:
-      out += FormatFloat(value.real());
+      out.Append(FormatFloat(value.real()), value.source());
       return;
     case Kind::kString:
-      if (value.is_markup()) out += "Markup(";
-      AppendStringRepr(value.text(), out);
-      if (value.is_markup()) out.push_back(')');
+      if (value.is_markup()) out.Append("Markup(", kGenerated);
+      AppendStringRepr(value.sourced_text(), out);
+      if (value.is_markup()) out.Append(")", kGenerated);
       return;
     case Kind::kList:
-      out.push_back('[');
+      out.Append("[", kGenerated);
       AppendItems(value.items(), depth, out);
-      out.push_back(']');
+      out.Append("]", kGenerated);
       return;
     case Kind::kTuple:
-      out.push_back('(');
+      out.Append("(", kGenerated);
       AppendItems(value.items(), depth, out);
-      out += value.items().size() == 1 ? ",)" : ")";
+      out.Append(value.items().size() == 1 ? ",)" : ")", kGenerated);
       return;
     case Kind::kDict:
       AppendEntries(value.dict().entries, depth, out);
@@ -134,50 +160,51 @@ void AppendRepr(const Value& value, int depth, std::string& out) {
       return;
     case Kind::kRange: {
       const RangeData& range = value.range();
-      fmt::format_to(std::back_inserter(out), "range({}, {}", range.start, range.stop);
-      if (range.step != 1) fmt::format_to(std::back_inserter(out), ", {}", range.step);
-      out.push_back(')');
+      out.Append(fmt::format("range({}, {}", range.start, range.stop), kGenerated);
+      if (range.step != 1) out.Append(fmt::format(", {}", range.step), kGenerated);
+      out.Append(")", kGenerated);
       return;
     }
     case Kind::kNamespace:
-      out += "<Namespace ";
+      out.Append("<Namespace ", kGenerated);
       AppendEntries(value.ns().attributes.entries, depth, out);
-      out.push_back('>');
+      out.Append(">", kGenerated);
       return;
     case Kind::kIterator:
-      fmt::format_to(std::back_inserter(out), "<{} object>", value.iterator().type_name);
+      out.Append(fmt::format("<{} object>", value.iterator().type_name), kGenerated);
       return;
     case Kind::kFunction:
-      out += value.function().name;
+      out.Append(value.function().name, kGenerated);
       return;
     case Kind::kObject:
-      out += value.object().Describe();
+      out.Append(value.object().Describe(), kGenerated);
       return;
   }
 }
 
-void AppendJsonString(std::string_view text, bool ensure_ascii, std::string& out) {
+void AppendJsonString(const SourcedText& text, bool ensure_ascii, SourcedText& out) {
   constexpr std::u32string_view kEscaped = U"\"\\\n\r\t\f\b";
   constexpr std::string_view kShortForms = "\"\\nrtfb";
-  out.push_back('"');
-  for (size_t offset = 0; offset < text.size();) {
-    const char32_t c = NextCodePoint(text, offset);
-    if (const size_t short_form = kEscaped.find(c); short_form != std::u32string_view::npos) {
-      out.push_back('\\');
-      out.push_back(kShortForms[short_form]);
-      continue;
-    }
-    const auto code = static_cast<uint32_t>(c);
-    if (c < 0x20 || (ensure_ascii && c >= 0x7f && c < 0x10000)) {
-      fmt::format_to(std::back_inserter(out), "\\u{:04x}", code);
-    } else if (ensure_ascii && c >= 0x10000) {
-      fmt::format_to(std::back_inserter(out), "\\u{:04x}\\u{:04x}", 0xd800 + ((code - 0x10000) >> 10),
-                     0xdc00 + ((code - 0x10000) & 0x3ff));
-    } else {
-      EncodeUtf8(c, out);
-    }
-  }
-  out.push_back('"');
+  out.Append("\"", kGenerated);
+  out.Append(text.Mapped([=](std::string_view bytes, Alignment* alignment) {
+    return EscapeCharacters(bytes, alignment, [=](char32_t c, std::string& escaped) {
+      if (const size_t short_form = kEscaped.find(c); short_form != std::u32string_view::npos) {
+        escaped.push_back('\\');
+        escaped.push_back(kShortForms[short_form]);
+        return;
+      }
+      const auto code = static_cast<uint32_t>(c);
+      if (c < 0x20 || (ensure_ascii && c >= 0x7f && c < 0x10000)) {
+        fmt::format_to(std::back_inserter(escaped), "\\u{:04x}", code);
+      } else if (ensure_ascii && c >= 0x10000) {
+        fmt::format_to(std::back_inserter(escaped), "\\u{:04x}\\u{:04x}", 0xd800 + ((code - 0x10000) >> 10),
+                       0xdc00 + ((code - 0x10000) & 0x3ff));
+      } else {
+        EncodeUtf8(c, escaped);
+      }
+    });
+  }));
+  out.Append("\"", kGenerated);
 }
 
 std::string JsonFloat(double value) {
@@ -188,26 +215,26 @@ std::string JsonFloat(double value) {
 
 class JsonWriter {
  public:
-  JsonWriter(Runtime& runtime, const JsonOptions& options, std::string& out)
+  JsonWriter(Runtime& runtime, const JsonOptions& options, SourcedText& out)
       : runtime_(runtime), options_(options), out_(out) {}
 
   void Write(const Value& value, int depth) {
     CheckPrint(out_, depth);
     switch (value.kind()) {
       case Kind::kNone:
-        out_ += "null";
+        out_.Append("null", value.source());
         return;
       case Kind::kBool:
-        out_ += value.boolean() ? "true" : "false";
+        out_.Append(value.boolean() ? "true" : "false", value.source());
         return;
       case Kind::kInt:
-        fmt::format_to(std::back_inserter(out_), "{}", value.integer());
+        out_.Append(fmt::to_string(value.integer()), value.source());
         return;
       case Kind::kFloat:
-        out_ += JsonFloat(value.real());
+        out_.Append(JsonFloat(value.real()), value.source());
         return;
       case Kind::kString:
-        AppendJsonString(value.text(), options_.ensure_ascii, out_);
+        AppendJsonString(value.sourced_text(), options_.ensure_ascii, out_);
         return;
       case Kind::kList:
       case Kind::kTuple:
@@ -224,41 +251,41 @@ class JsonWriter {
  private:
   void NewLine(int depth) {
     if (!options_.has_indent) return;
-    out_.push_back('\n');
-    for (int i = 0; i < depth; ++i) out_ += options_.indent;
+    out_.Append("\n", kGenerated);
+    for (int i = 0; i < depth; ++i) out_.Append(options_.indent);
   }
 
   void WriteArray(const std::vector<Value>& items, int depth) {
     if (items.empty()) {
-      out_ += "[]";
+      out_.Append("[]", kGenerated);
       return;
     }
-    out_.push_back('[');
+    out_.Append("[", kGenerated);
     for (size_t i = 0; i < items.size(); ++i) {
-      if (i > 0) out_ += options_.item_separator;
+      if (i > 0) out_.Append(options_.item_separator);
       NewLine(depth + 1);
       Write(items[i], depth + 1);
     }
     NewLine(depth);
-    out_.push_back(']');
+    out_.Append("]", kGenerated);
   }
 
   void WriteKey(const Value& key) {
     switch (key.kind()) {
       case Kind::kString:
-        AppendJsonString(key.text(), options_.ensure_ascii, out_);
+        AppendJsonString(key.sourced_text(), options_.ensure_ascii, out_);
         return;
       case Kind::kNone:
-        out_ += "\"null\"";
+        out_.Append("\"null\"", kGenerated);
         return;
       case Kind::kBool:
-        out_ += key.boolean() ? "\"true\"" : "\"false\"";
+        out_.Append(key.boolean() ? "\"true\"" : "\"false\"", kGenerated);
         return;
       case Kind::kInt:
-        fmt::format_to(std::back_inserter(out_), "\"{}\"", key.integer());
+        out_.Append(fmt::format("\"{}\"", key.integer()), kGenerated);
         return;
       case Kind::kFloat:
-        fmt::format_to(std::back_inserter(out_), "\"{}\"", JsonFloat(key.real()));
+        out_.Append(fmt::format("\"{}\"", JsonFloat(key.real())), kGenerated);
         return;
       default:
         throw TemplateError(fmt::format("keys must be str, int, float, bool or None, not {}", TypeName(key)));
@@ -267,7 +294,7 @@ class JsonWriter {
 
   void WriteObject(const DictData& dict, int depth) {
     if (dict.entries.empty()) {
-      out_ += "{}";
+      out_.Append("{}", kGenerated);
       return;
     }
     std::vector<const std::pair<Value, Value>*> entries;
@@ -276,23 +303,23 @@ class JsonWriter {
       StableSort(entries,
                  [this](const auto* a, const auto* b) { return Less(runtime_, a->first, b->first); });
     }
-    out_.push_back('{');
+    out_.Append("{", kGenerated);
     bool first = true;
     for (const auto* entry : entries) {
-      if (!first) out_ += options_.item_separator;
+      if (!first) out_.Append(options_.item_separator);
       first = false;
       NewLine(depth + 1);
       WriteKey(entry->first);
-      out_ += options_.key_separator;
+      out_.Append(options_.key_separator);
       Write(entry->second, depth + 1);
     }
     NewLine(depth);
-    out_.push_back('}');
+    out_.Append("}", kGenerated);
   }
 
   Runtime& runtime_;
   const JsonOptions& options_;
-  std::string& out_;
+  SourcedText& out_;
 };
 
 }  // namespace
@@ -332,51 +359,51 @@ std::string FormatFloat(double value) {
   return result + digits.substr(0, point) + "." + digits.substr(point);
 }
 
-std::string ToStr(Runtime& runtime, const Value& value) {
-  if (value.is_string()) return value.text();
-  if (value.is_undefined()) return "";
+SourcedText ToStr(Runtime& runtime, const Value& value) {
+  if (value.is_string()) return value.sourced_text();
+  if (value.is_undefined()) return {};
   return ToRepr(runtime, value);
 }
 
-std::string ToRepr(Runtime& runtime, const Value& value) {
-  std::string out;
+SourcedText ToRepr(Runtime& runtime, const Value& value) {
+  SourcedText out;
   AppendRepr(value, 0, out);
   runtime.ChargeString(out.size());
   return out;
 }
 
-std::string EscapeHtml(std::string_view text) {
-  std::string out;
-  for (char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '\'':
-        out += "&#39;";
-        break;
-      case '"':
-        out += "&#34;";
-        break;
-      default:
-        out.push_back(c);
-    }
-  }
-  return out;
+SourcedText EscapeHtml(const SourcedText& text) {
+  return text.Mapped([](std::string_view bytes, Alignment* alignment) {
+    return EscapeCharacters(bytes, alignment, [](char32_t c, std::string& escaped) {
+      switch (c) {
+        case '&':
+          escaped += "&amp;";
+          break;
+        case '<':
+          escaped += "&lt;";
+          break;
+        case '>':
+          escaped += "&gt;";
+          break;
+        case '\'':
+          escaped += "&#39;";
+          break;
+        case '"':
+          escaped += "&#34;";
+          break;
+        default:
+          EncodeUtf8(c, escaped);
+      }
+    });
+  });
 }
 
-std::string ToMarkup(Runtime& runtime, const Value& value) {
-  return value.is_markup() ? value.text() : EscapeHtml(ToStr(runtime, value));
+SourcedText ToMarkup(Runtime& runtime, const Value& value) {
+  return value.is_markup() ? value.sourced_text() : EscapeHtml(ToStr(runtime, value));
 }
 
-std::string ToJson(Runtime& runtime, const Value& value, const JsonOptions& options) {
-  std::string out;
+SourcedText ToJson(Runtime& runtime, const Value& value, const JsonOptions& options) {
+  SourcedText out;
   JsonWriter(runtime, options, out).Write(value, 0);
   runtime.ChargeString(out.size());
   return out;

@@ -1,4 +1,5 @@
-// Values as text: Python's str and repr, and json.dumps as Hugging Face's tojson filter calls it.
+// Values as text: Python's str and repr, and json.dumps as Hugging Face's tojson filter calls it. value.h
+// says what of it is content.
 #pragma once
 
 #include <string>
@@ -10,25 +11,25 @@
 namespace tandem::jinja {
 
 std::string FormatFloat(double value);  // Python's repr of a float
-std::string ToStr(Runtime& runtime, const Value& value);
-std::string ToRepr(Runtime& runtime, const Value& value);
+SourcedText ToStr(Runtime& runtime, const Value& value);
+SourcedText ToRepr(Runtime& runtime, const Value& value);
 // \xNN, \uNNNN or \UNNNNNNNN.
 void AppendEscape(char32_t c, std::string& out);
 // The five characters that HTML wants escaped.
-std::string EscapeHtml(std::string_view text);
+SourcedText EscapeHtml(const SourcedText& text);
 // As ToStr, and escaped for HTML unless value is markup.
-std::string ToMarkup(Runtime& runtime, const Value& value);
+SourcedText ToMarkup(Runtime& runtime, const Value& value);
 
 struct JsonOptions {
   bool ensure_ascii = false;
   bool sort_keys = false;
   bool has_indent = false;
-  std::string indent;  // of one level
-  std::string item_separator = ", ";
-  std::string key_separator = ": ";
+  SourcedText indent;  // of one level
+  SourcedText item_separator = SourcedText(", ", Source::kContent);
+  SourcedText key_separator = SourcedText(": ", Source::kContent);
 };
 
 // Throws TemplateError for what JSON cannot say.
-std::string ToJson(Runtime& runtime, const Value& value, const JsonOptions& options);
+SourcedText ToJson(Runtime& runtime, const Value& value, const JsonOptions& options);
 
 }  // namespace tandem::jinja

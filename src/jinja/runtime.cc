@@ -26,7 +26,7 @@ void Runtime::ChargeString(size_t bytes) {
   }
 }
 
-Value Runtime::NewString(std::string text, bool markup) {
+Value Runtime::NewString(SourcedText text, bool markup) {
   ChargeString(text.size());
   return Value::String(std::move(text), markup);
 }
@@ -62,7 +62,9 @@ std::vector<Value> Runtime::Iterate(const Value& value) {
       for (size_t offset = 0; offset < text.size();) {
         const size_t start = offset;
         NextCodePoint(text, offset);
-        items.push_back(Value::String(text.substr(start, offset - start), value.is_markup()));
+        items.push_back(
+            Value::String(value.sourced_text().Part(std::string_view(text).substr(start, offset - start)),
+                          value.is_markup()));
       }
       return items;
     }
@@ -87,7 +89,8 @@ std::vector<Value> Runtime::Iterate(const Value& value) {
     case Kind::kRange: {
       const RangeData& range = value.range();
       ChargeSteps(range.length);
-      for (int64_t i = 0; i < range.length; ++i) items.push_back(Value::Int(range.start + i * range.step));
+      for (int64_t i = 0; i < range.length; ++i)
+        items.push_back(Value::Int(range.start + i * range.step).From(range.source));
       return items;
     }
     case Kind::kIterator: {

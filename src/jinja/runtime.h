@@ -28,7 +28,7 @@ class Runtime {
   // Each throws TemplateError when the rendering has used up its share.
   void ChargeSteps(int64_t steps);
   void ChargeString(size_t bytes);
-  Value NewString(std::string text, bool markup = false);
+  Value NewString(SourcedText text, bool markup = false);
   Value NewList(std::vector<Value> items);
 
   Value Call(const Value& callee, const Arguments& arguments);

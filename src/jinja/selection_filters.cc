@@ -36,6 +36,7 @@ Arguments CallOn(const Arguments& arguments, size_t skipped, const Value& item) 
                          arguments.positional.begin() + static_cast<ptrdiff_t>(skipped),
                          arguments.positional.end());
   call.named = arguments.named;
+  call.source_of_names = arguments.source_of_names;
   return call;
 }
 

@@ -19,7 +19,8 @@ namespace {
 
 Value Length(Runtime& runtime, const Arguments& arguments) {
   const BoundArguments bound("length", arguments, {"0"}, 1);
-  return Value::Int(runtime.Length(bound.Get(0)));
+  const Value value = bound.Get(0);
+  return Value::Int(runtime.Length(value)).From(value.source());
 }
 
 Value First(Runtime& runtime, const Arguments& arguments) {
@@ -44,14 +45,14 @@ Value List(Runtime& runtime, const Arguments& arguments) {
 
 Value Join(Runtime& runtime, const Arguments& arguments) {
   const BoundArguments bound("join", arguments, {"value", "d", "attribute"}, 1);
-  const std::string separator = bound.Has(1) ? ToStr(runtime, bound.Get(1)) : "";
+  const SourcedText separator = bound.Has(1) ? ToStr(runtime, bound.Get(1)) : SourcedText();
   const AttributePath path(bound.Get(2));
-  std::string result;
+  SourcedText result;
   bool first = true;
   for (const Value& item : runtime.Iterate(bound.Get(0))) {
-    if (!first) result += separator;
+    if (!first) result.Append(separator);
     first = false;
-    result += ToStr(runtime, path.Resolve(runtime, item));
+    result.Append(ToStr(runtime, path.Resolve(runtime, item)));
     if (result.size() > kMaxOutputBytes) break;
   }
   return runtime.NewString(std::move(result));
@@ -61,9 +62,10 @@ Value Reverse(Runtime& runtime, const Arguments& arguments) {
   const BoundArguments bound("reverse", arguments, {"value"}, 1);
   const Value value = bound.Get(0);
   if (value.is_string()) {
-    std::u32string text = DecodeUtf8(value.text());
-    std::reverse(text.begin(), text.end());
-    return runtime.NewString(EncodeUtf8(text), value.is_markup());
+    const std::vector<Value> characters = runtime.Iterate(value);
+    SourcedText text;
+    for (size_t i = characters.size(); i > 0; --i) text.Append(characters[i - 1].sourced_text());
+    return runtime.NewString(std::move(text), value.is_markup());
   }
   std::vector<Value> items = runtime.Iterate(value);
   std::reverse(items.begin(), items.end());
@@ -107,7 +109,7 @@ std::vector<Value> SortByKeys(Runtime& runtime, const std::vector<Value>& items,
 
 Value DictSort(Runtime& runtime, const Arguments& arguments) {
   const BoundArguments bound("dictsort", arguments, {"value", "case_sensitive", "by", "reverse"}, 1);
-  const std::string by = bound.Has(2) ? ToStr(runtime, bound.Get(2)) : "key";
+  const std::string by = bound.Has(2) ? ToStr(runtime, bound.Get(2)).bytes() : "key";
   if (by != "key" && by != "value") {
     throw TemplateError("You can only sort by either \"key\" or \"value\"");
   }

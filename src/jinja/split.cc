@@ -66,31 +66,32 @@ std::vector<std::string_view> SplitAt(std::string_view text, std::string_view se
   return parts;
 }
 
-std::string ReplaceText(Runtime& runtime, std::string_view text, std::string_view old_text,
-                        std::string_view new_text, int64_t max_count) {
-  std::string result;
+SourcedText ReplaceText(Runtime& runtime, const SourcedText& text, std::string_view old_text,
+                        const SourcedText& new_text, int64_t max_count) {
+  const std::string_view bytes = text.bytes();
+  SourcedText result;
   int64_t count = 0;
   size_t offset = 0;
   const auto may_replace = [&] { return max_count < 0 || count < max_count; };
   while (may_replace()) {
     if (old_text.empty()) {
-      result += new_text;
+      result.Append(new_text);
       ++count;
-      if (offset == text.size()) break;
+      if (offset == bytes.size()) break;
       const size_t begin = offset;
-      NextCodePoint(text, offset);
-      result += text.substr(begin, offset - begin);
+      NextCodePoint(bytes, offset);
+      result.Append(text, bytes.substr(begin, offset - begin));
     } else {
-      const size_t at = text.find(old_text, offset);
+      const size_t at = bytes.find(old_text, offset);
       if (at == std::string_view::npos) break;
-      result += text.substr(offset, at - offset);
-      result += new_text;
+      result.Append(text, bytes.substr(offset, at - offset));
+      result.Append(new_text);
       offset = at + old_text.size();
       ++count;
     }
     if (result.size() > kMaxOutputBytes) runtime.ChargeString(result.size());
   }
-  result += text.substr(offset);
+  result.Append(text, bytes.substr(offset));
   runtime.ChargeString(result.size());
   return result;
 }

@@ -17,7 +17,7 @@ std::vector<std::string_view> SplitAt(std::string_view text, std::string_view se
                                       bool from_right);
 
 // max_count: negative for no limit. An empty old matches before every code point and at the end.
-std::string ReplaceText(Runtime& runtime, std::string_view text, std::string_view old_text,
-                        std::string_view new_text, int64_t max_count);
+SourcedText ReplaceText(Runtime& runtime, const SourcedText& text, std::string_view old_text,
+                        const SourcedText& new_text, int64_t max_count);
 
 }  // namespace tandem::jinja

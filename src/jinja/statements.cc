@@ -13,7 +13,7 @@ namespace {
 // Sends the output into text, and back to where it went before at the end.
 class OutputGuard {
  public:
-  OutputGuard(std::string*& output, std::string& text) : output_(output), previous_(output) {
+  OutputGuard(SourcedText*& output, SourcedText& text) : output_(output), previous_(output) {
     output = &text;
   }
   OutputGuard(const OutputGuard&) = delete;
@@ -21,24 +21,33 @@ class OutputGuard {
   ~OutputGuard() { output_ = previous_; }
 
  private:
-  std::string*& output_;
-  std::string* previous_;
+  SourcedText*& output_;
+  SourcedText* previous_;
 };
 
 }  // namespace
 
-void Interpreter::Write(std::string_view text) {
-  if (output_->size() + text.size() > kMaxOutputBytes) {
+void Interpreter::CheckOutput(size_t more_bytes) const {
+  if (output_->size() + more_bytes > kMaxOutputBytes) {
     throw TemplateError(fmt::format("output longer than {} bytes", kMaxOutputBytes));
   }
-  output_->append(text);
+}
+
+void Interpreter::Write(std::string_view text) {
+  CheckOutput(text.size());
+  output_->Append(text, Source::kTemplate);
+}
+
+void Interpreter::Write(const SourcedText& text) {
+  CheckOutput(text.size());
+  output_->Append(text);
 }
 
 void Interpreter::WriteText(const Value& value) {
   if (!value.is_string()) {
     throw TemplateError(fmt::format("expected text as the block's output, got {}", TypeName(value)));
   }
-  Write(value.text());
+  Write(value.sourced_text());
 }
 
 Interpreter::Flow Interpreter::Execute(const Body& body) {
@@ -68,7 +77,7 @@ Interpreter::Flow Interpreter::ExecuteKind(const Statement& statement) {
       for (const ExprPtr& expr : statement.expressions) {
         const Value value = Evaluate(*expr);
         if (value.is_string()) {
-          Write(value.text());
+          Write(value.sourced_text());
         } else {
           Write(ToStr(runtime_, value));
         }
@@ -145,7 +154,7 @@ Interpreter::Flow Interpreter::RunLoop(const Statement& statement, std::vector<V
       if (arguments.positional.size() != 1) throw TemplateError("loop() takes one iterable");
       const DepthGuard depth(*this);
       const ScopeGuard scope(*this, outer);
-      std::string text;
+      SourcedText text;
       const OutputGuard output(output_, text);
       RunLoop(statement, runtime.Iterate(arguments.positional[0]), loop_depth + 1);
       return runtime.NewString(std::move(text));
@@ -175,8 +184,8 @@ Interpreter::Flow Interpreter::ExecuteWith(const Statement& statement) {
   return Execute(statement.body);
 }
 
-std::string Interpreter::Capture(const Body& body, Flow& flow) {
-  std::string text;
+SourcedText Interpreter::Capture(const Body& body, Flow& flow) {
+  SourcedText text;
   {
     const ScopeGuard scope(*this);
     const OutputGuard output(output_, text);

@@ -19,14 +19,16 @@ namespace tandem::jinja {
 namespace {
 
 // Parameters that Python takes by position only have names that no template can write.
-Value Text(Runtime& runtime, const Value& self, std::string text) {
+//
+// Numbers that a method computes of a text's characters come of what the text does.
+Value Text(Runtime& runtime, const Value& self, SourcedText text) {
   return runtime.NewString(std::move(text), self.is_markup());
 }
 
-template <std::string (*Function)(std::string_view)>
+template <std::string (*Function)(std::string_view, Alignment*)>
 Value Map(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const BoundArguments bound("str method", arguments, {}, 0);
-  return Text(runtime, self, Function(self.text()));
+  return Text(runtime, self, self.sourced_text().Mapped(Function));
 }
 
 enum Side : uint8_t { kLeft = 1, kRight = 2, kBoth = 3 };
@@ -40,14 +42,16 @@ Value Strip(Runtime& runtime, const Value& self, const Arguments& arguments) {
   std::string_view text = self.text();
   if (side & kLeft) text = StripLeft(text, has_chars ? &chars : nullptr);
   if (side & kRight) text = StripRight(text, has_chars ? &chars : nullptr);
-  return Text(runtime, self, std::string(text));
+  return Text(runtime, self, self.sourced_text().Part(text));
 }
 
 Value ToStringList(Runtime& runtime, const Value& self, const std::vector<std::string_view>& parts) {
   runtime.ChargeString(self.text().size());
   std::vector<Value> items;
   items.reserve(parts.size());
-  for (std::string_view part : parts) items.push_back(Value::String(std::string(part), self.is_markup()));
+  for (std::string_view part : parts) {
+    items.push_back(Value::String(self.sourced_text().Part(part), self.is_markup()));
+  }
   return runtime.NewList(std::move(items));
 }
 
@@ -123,9 +127,9 @@ Value Find(Runtime& runtime, const Value& self, const Arguments& arguments) {
                                     : window->find(needle);
   if (found == std::string_view::npos) {
     if (must_exist) throw TemplateError("substring not found");
-    return Value::Int(-1);
+    return Value::Int(-1).From(self.source());
   }
-  return Value::Int(offset + CodePointCount(window->substr(0, found)));
+  return Value::Int(offset + CodePointCount(window->substr(0, found))).From(self.source());
 }
 
 Value Count(Runtime& runtime, const Value& self, const Arguments& arguments) {
@@ -133,32 +137,33 @@ Value Count(Runtime& runtime, const Value& self, const Arguments& arguments) {
   int64_t offset = 0;
   const std::optional<std::string_view> window = Window(runtime, self, bound, 1, offset);
   const std::string& needle = bound.Text(0);
-  if (!window) return Value::Int(0);
-  if (needle.empty()) return Value::Int(CodePointCount(*window) + 1);
+  if (!window) return Value::Int(0).From(self.source());
+  if (needle.empty()) return Value::Int(CodePointCount(*window) + 1).From(self.source());
   runtime.ChargeSteps(static_cast<int64_t>(self.text().size() / 64));
   int64_t count = 0;
   for (size_t at = 0; (at = window->find(needle, at)) != std::string_view::npos; at += needle.size()) ++count;
-  return Value::Int(count);
+  return Value::Int(count).From(self.source());
 }
 
 Value Replace(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const BoundArguments bound("replace", arguments, {"0", "1", "2"}, 2);
   return Text(runtime, self,
-              ReplaceText(runtime, self.text(), bound.Text(0), bound.Text(1), bound.Int(2, -1)));
+              ReplaceText(runtime, self.sourced_text(), bound.Text(0), bound.String(1).sourced_text(),
+                          bound.Int(2, -1)));
 }
 
 Value Join(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const BoundArguments bound("join", arguments, {"0"}, 1);
   if (bound.Get(0).is_undefined() && !bound.Get(0).heap()) throw TemplateError("can only join an iterable");
-  std::string result;
+  SourcedText result;
   bool first = true;
   for (const Value& item : runtime.Iterate(bound.Get(0))) {
     if (!item.is_string()) {
       throw TemplateError(fmt::format("sequence item: expected str instance, {} found", TypeName(item)));
     }
-    if (!first) result += self.text();
+    if (!first) result.Append(self.sourced_text());
     first = false;
-    result += item.text();
+    result.Append(item.sourced_text());
     if (result.size() > kMaxOutputBytes) runtime.ChargeString(result.size());
   }
   return Text(runtime, self, std::move(result));
@@ -166,46 +171,52 @@ Value Join(Runtime& runtime, const Value& self, const Arguments& arguments) {
 
 Value RemovePrefix(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const BoundArguments bound("removeprefix", arguments, {"0"}, 1);
-  const std::string& text = self.text();
-  return Text(runtime, self, text.starts_with(bound.Text(0)) ? text.substr(bound.Text(0).size()) : text);
+  const std::string_view text = self.text();
+  const size_t size = text.starts_with(bound.Text(0)) ? bound.Text(0).size() : 0;
+  return Text(runtime, self, self.sourced_text().Part(text.substr(size)));
 }
 
 Value RemoveSuffix(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const BoundArguments bound("removesuffix", arguments, {"0"}, 1);
-  const std::string& text = self.text();
-  const std::string& suffix = bound.Text(0);
-  return Text(runtime, self, text.ends_with(suffix) ? text.substr(0, text.size() - suffix.size()) : text);
+  const std::string_view text = self.text();
+  const size_t size = text.ends_with(bound.Text(0)) ? bound.Text(0).size() : 0;
+  return Text(runtime, self, self.sourced_text().Part(text.substr(0, text.size() - size)));
 }
 
 template <bool from_right>
 Value Partition(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const BoundArguments bound("partition", arguments, {"0"}, 1);
-  const std::string& text = self.text();
+  const std::string_view text = self.text();
   const std::string& separator = bound.Text(0);
   if (separator.empty()) throw TemplateError("empty separator");
   const size_t at = from_right ? text.rfind(separator) : text.find(separator);
-  const auto part = [&](std::string_view piece) { return runtime.NewString(std::string(piece)); };
-  if (at == std::string::npos) {
-    return from_right ? Value::Tuple({part(""), part(""), self}) : Value::Tuple({self, part(""), part("")});
+  const auto part = [&](std::string_view piece) {
+    return runtime.NewString(self.sourced_text().Part(piece));
+  };
+  if (at == std::string_view::npos) {
+    const Value empty = Value::String(SourcedText());
+    return from_right ? Value::Tuple({empty, empty, self}) : Value::Tuple({self, empty, empty});
   }
-  return Value::Tuple({part(std::string_view(text).substr(0, at)), part(separator),
-                       part(std::string_view(text).substr(at + separator.size()))});
+  return Value::Tuple({part(text.substr(0, at)), part(text.substr(at, separator.size())),
+                       part(text.substr(at + separator.size()))});
 }
 
 template <Side side>
 Value Pad(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const BoundArguments bound("justify", arguments, {"0", "1"}, 1);
-  const std::string fill = bound.Has(1) ? bound.Text(1) : " ";
-  if (CodePointCount(fill) != 1) throw TemplateError("The fill character must be exactly one character long");
+  const SourcedText fill =
+      bound.Has(1) ? bound.String(1).sourced_text() : SourcedText(" ", Source::kTemplate);
+  if (CodePointCount(fill.bytes()) != 1)
+    throw TemplateError("The fill character must be exactly one character long");
   const int64_t width = bound.Int(0, 0);
   const int64_t missing = std::max<int64_t>(width - runtime.Length(self), 0);
   runtime.ChargeString(static_cast<size_t>(std::min<int64_t>(missing, kMaxOutputBytes + 1)) * fill.size());
   // str.center puts the odd blank on the left when the width is odd.
   int64_t left = side == kBoth ? missing / 2 + (missing & width & 1) : side == kRight ? missing : 0;
-  std::string result;
-  for (int64_t i = 0; i < left; ++i) result += fill;
-  result += self.text();
-  for (int64_t i = left; i < missing; ++i) result += fill;
+  SourcedText result;
+  for (int64_t i = 0; i < left; ++i) result.Append(fill);
+  result.Append(self.sourced_text());
+  for (int64_t i = left; i < missing; ++i) result.Append(fill);
   return Text(runtime, self, std::move(result));
 }
 
@@ -213,31 +224,38 @@ Value ZeroFill(Runtime& runtime, const Value& self, const Arguments& arguments) 
   const BoundArguments bound("zfill", arguments, {"0"}, 1);
   const int64_t missing = std::max<int64_t>(bound.Int(0, 0) - runtime.Length(self), 0);
   runtime.ChargeString(static_cast<size_t>(std::min<int64_t>(missing, kMaxOutputBytes + 1)));
-  std::string text = self.text();
-  const bool has_sign = !text.empty() && (text[0] == '+' || text[0] == '-');
-  text.insert(has_sign ? 1 : 0, static_cast<size_t>(missing), '0');
-  return Text(runtime, self, std::move(text));
+  const std::string_view text = self.text();
+  const bool has_sign = text.starts_with('+') || text.starts_with('-');
+  SourcedText result = self.sourced_text().Part(text.substr(0, has_sign ? 1 : 0));
+  result.Append(std::string(static_cast<size_t>(missing), '0'), Source::kTemplate);
+  result.Append(self.sourced_text(), text.substr(has_sign ? 1 : 0));
+  return Text(runtime, self, std::move(result));
 }
 
 Value ExpandTabs(Runtime& runtime, const Value& self, const Arguments& arguments) {
   const BoundArguments bound("expandtabs", arguments, {"tabsize"}, 0);
   const int64_t tab_size = std::min<int64_t>(bound.Int(0, 8), kMaxOutputBytes + 1);
-  std::string result;
-  int64_t column = 0;
-  const std::string& text = self.text();
-  for (size_t offset = 0; offset < text.size();) {
-    const char32_t c = NextCodePoint(text, offset);
-    if (c == '\t') {
-      const int64_t blanks = tab_size > 0 ? tab_size - column % tab_size : 0;
-      runtime.ChargeString(result.size() + static_cast<size_t>(blanks));
-      result.append(static_cast<size_t>(blanks), ' ');
-      column += blanks;
-      continue;
+  const auto expand = [&](std::string_view text, Alignment* alignment) {
+    std::string result;
+    int64_t column = 0;
+    for (size_t offset = 0; offset < text.size();) {
+      const size_t begin = offset;
+      const char32_t c = NextCodePoint(text, offset);
+      if (c == '\t') {
+        const int64_t blanks = tab_size > 0 ? tab_size - column % tab_size : 0;
+        runtime.ChargeString(result.size() + static_cast<size_t>(blanks));
+        result.append(static_cast<size_t>(blanks), ' ');
+        if (alignment != nullptr) alignment->Change(1, static_cast<size_t>(blanks));
+        column += blanks;
+        continue;
+      }
+      result += text.substr(begin, offset - begin);
+      if (alignment != nullptr) alignment->Keep(offset - begin);
+      column = c == '\n' || c == '\r' ? 0 : column + 1;
     }
-    EncodeUtf8(c, result);
-    column = c == '\n' || c == '\r' ? 0 : column + 1;
-  }
-  return Text(runtime, self, std::move(result));
+    return result;
+  };
+  return Text(runtime, self, self.sourced_text().Mapped(expand));
 }
 
 template <bool (*Predicate)(char32_t)>

@@ -21,26 +21,32 @@
 namespace tandem::jinja {
 namespace {
 
-template <std::string (*Function)(std::string_view)>
+template <std::string (*Function)(std::string_view, Alignment*)>
 Value MapText(Runtime& runtime, const Arguments& arguments) {
   const BoundArguments bound("filter", arguments, {"s"}, 1);
-  return runtime.NewString(Function(ToStr(runtime, bound.Get(0))), bound.Get(0).is_markup());
+  return runtime.NewString(ToStr(runtime, bound.Get(0)).Mapped(Function), bound.Get(0).is_markup());
 }
 
 bool SeparatesTitleWords(char32_t c) {
   return c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || IsSpace(c);
 }
 
-std::string TitleWords(std::string_view text) {
-  const std::u32string code_points = DecodeUtf8(text);
+std::string TitleWords(std::string_view text, Alignment* alignment) {
   std::string out;
-  for (size_t begin = 0; begin < code_points.size();) {
-    const bool separator = SeparatesTitleWords(code_points[begin]);
+  const auto append = [&](std::string (*map)(std::string_view, Alignment*), std::string_view part) {
+    Alignment mapped;
+    out += map(part, alignment != nullptr ? &mapped : nullptr);
+    if (alignment != nullptr) alignment->Add(mapped);
+  };
+  for (size_t begin = 0; begin < text.size();) {
     size_t end = begin;
-    while (end < code_points.size() && SeparatesTitleWords(code_points[end]) == separator) ++end;
-    const std::u32string_view word = std::u32string_view(code_points).substr(begin, end - begin);
-    out += ToUpper(EncodeUtf8(word.substr(0, 1)));
-    out += ToLower(EncodeUtf8(word.substr(1)));
+    const bool separator = SeparatesTitleWords(NextCodePoint(text, end));
+    const size_t first_end = end;
+    for (size_t next = end; next < text.size(); end = next) {
+      if (SeparatesTitleWords(NextCodePoint(text, next)) != separator) break;
+    }
+    append(ToUpper, text.substr(begin, first_end - begin));
+    append(ToLower, text.substr(first_end, end - first_end));
     begin = end;
   }
   return out;
@@ -48,19 +54,21 @@ std::string TitleWords(std::string_view text) {
 
 Value Trim(Runtime& runtime, const Arguments& arguments) {
   const BoundArguments bound("trim", arguments, {"value", "chars"}, 1);
-  const std::string text = ToStr(runtime, bound.Get(0));
+  const SourcedText text = ToStr(runtime, bound.Get(0));
   std::string_view chars;
   const bool has_chars = bound.Has(1) && !bound.Get(1).is_none();
   if (has_chars) chars = bound.Text(1);
   const std::string_view* set = has_chars ? &chars : nullptr;
-  return runtime.NewString(std::string(StripLeft(StripRight(text, set), set)), bound.Get(0).is_markup());
+  return runtime.NewString(text.Part(StripLeft(StripRight(text.bytes(), set), set)),
+                           bound.Get(0).is_markup());
 }
 
 Value Replace(Runtime& runtime, const Arguments& arguments) {
   const BoundArguments bound("replace", arguments, {"s", "old", "new", "count"}, 3);
   const int64_t count = bound.Has(3) && !bound.Get(3).is_none() ? bound.Int(3, -1) : -1;
-  return Value::String(ReplaceText(runtime, ToStr(runtime, bound.Get(0)), ToStr(runtime, bound.Get(1)),
-                                   ToStr(runtime, bound.Get(2)), count));
+  return Value::String(ReplaceText(runtime, ToStr(runtime, bound.Get(0)),
+                                   ToStr(runtime, bound.Get(1)).bytes(), ToStr(runtime, bound.Get(2)),
+                                   count));
 }
 
 Value Indent(Runtime& runtime, const Arguments& arguments) {
@@ -70,25 +78,31 @@ Value Indent(Runtime& runtime, const Arguments& arguments) {
     source.RequireDefined();
     throw TemplateError(fmt::format("indent: expected str, got {}", TypeName(source)));
   }
-  std::string indention;
+  SourcedText indention;
   if (bound.Has(1) && bound.Get(1).is_string()) {
-    indention = bound.Text(1);
+    indention = bound.Get(1).sourced_text();
   } else {
     const int64_t width = std::clamp<int64_t>(bound.Int(1, 4), 0, kMaxOutputBytes + 1);
     runtime.ChargeString(static_cast<size_t>(width));
-    indention = std::string(static_cast<size_t>(width), ' ');
+    indention = SourcedText(std::string(static_cast<size_t>(width), ' '), Source::kTemplate);
   }
   const bool blank = bound.Bool(3, false);
-  const std::string text = source.text() + "\n";
-  std::string result = bound.Bool(2, false) ? indention : "";
-  bool first_line = true;
-  for (std::string_view line : SplitLines(text)) {
-    if (!first_line) {
-      result += "\n";
-      if (blank || !line.empty()) result += indention;
-    }
-    first_line = false;
-    result += line;
+  const SourcedText& text = source.sourced_text();
+  const char* const text_begin = text.bytes().data();
+  std::vector<std::string_view> lines = SplitLines(text.bytes(), /*keep_ends=*/true);
+  SourcedText result;
+  if (bound.Bool(2, false)) result.Append(indention);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const std::string_view line = SplitLines(lines[i])[0];
+    if (i > 0 && (blank || !line.empty())) result.Append(indention);
+    result.Append(text, line);
+    // jinja2 appends a line feed before it splits: one break with a carriage return at the end.
+    const bool last = i + 1 == lines.size();
+    if (line.size() == lines[i].size() || (last && lines[i].ends_with('\r'))) continue;
+    // The line end is of the break that it stands for.
+    const auto line_end = static_cast<size_t>(line.data() - text_begin) + line.size();
+    result.Append("\n", text.provenance().At(line_end));
+    if (last && blank) result.Append(indention);
     if (result.size() > kMaxOutputBytes) break;
   }
   return runtime.NewString(std::move(result), source.is_markup());
@@ -97,9 +111,10 @@ Value Indent(Runtime& runtime, const Arguments& arguments) {
 Value Truncate(Runtime& runtime, const Arguments& arguments) {
   const BoundArguments bound("truncate", arguments, {"s", "length", "killwords", "end", "leeway"}, 1);
   const int64_t length = bound.Int(1, 255);
-  const std::string end = bound.Has(3) ? bound.Text(3) : "...";
+  const SourcedText end =
+      bound.Has(3) ? bound.String(3).sourced_text() : SourcedText("...", Source::kTemplate);
   const int64_t leeway = bound.Has(4) && !bound.Get(4).is_none() ? bound.Int(4, 5) : 5;
-  const int64_t end_length = CodePointCount(end);
+  const int64_t end_length = CodePointCount(end.bytes());
   if (length < end_length || leeway < 0) throw TemplateError("truncate: length or leeway too small");
   const std::u32string text = DecodeUtf8(bound.Text(0));
   if (static_cast<int64_t>(text.size()) - leeway <= length) return bound.Get(0);
@@ -108,19 +123,23 @@ Value Truncate(Runtime& runtime, const Arguments& arguments) {
     const size_t space = kept.rfind(U' ');
     if (space != std::u32string::npos) kept.resize(space);
   }
-  return runtime.NewString(EncodeUtf8(kept) + end);
+  const SourcedText& source = bound.String(0).sourced_text();
+  SourcedText result = source.Part(std::string_view(source.bytes()).substr(0, EncodeUtf8(kept).size()));
+  result.Append(end);
+  return runtime.NewString(std::move(result));
 }
 
 Value WordCount(Runtime& runtime, const Arguments& arguments) {
   const BoundArguments bound("wordcount", arguments, {"s"}, 1);
   int64_t count = 0;
   bool in_word = false;
-  for (char32_t c : DecodeUtf8(ToStr(runtime, bound.Get(0)))) {
+  const SourcedText text = ToStr(runtime, bound.Get(0));
+  for (char32_t c : DecodeUtf8(text.bytes())) {
     const bool word = IsWordCharacter(c);
     count += word && !in_word ? 1 : 0;
     in_word = word;
   }
-  return Value::Int(count);
+  return Value::Int(count).From(text.source());
 }
 
 Value Center(Runtime& runtime, const Arguments& arguments) {
@@ -139,7 +158,9 @@ Value Format(Runtime& runtime, const Arguments& arguments) {
     throw TemplateError("can't handle positional and keyword arguments at the same time");
   }
   auto dict = std::make_shared<DictData>();
-  for (const auto& [name, value] : arguments.named) dict->Set(Value::String(name), value);
+  for (const auto& [name, value] : arguments.named) {
+    dict->Set(Value::String(SourcedText(name, arguments.source_of_names)), value);
+  }
   return FormatPercent(runtime, format, Value::Dict(std::move(dict)));
 }
 
@@ -172,21 +193,21 @@ Value ToJsonFilter(Runtime& runtime, const Arguments& arguments) {
   options.sort_keys = bound.Bool(4, false);
   const Value indent = bound.Get(2, Value::None());
   if (indent.is_string()) {
-    options.indent = indent.text();
+    options.indent = indent.sourced_text();
   } else if (!indent.is_none()) {
-    options.indent =
-        std::string(static_cast<size_t>(std::clamp<int64_t>(bound.Int(2, 0), 0, 1'000'000)), ' ');
+    const auto width = static_cast<size_t>(std::clamp<int64_t>(bound.Int(2, 0), 0, 1'000'000));
+    options.indent = SourcedText(std::string(width, ' '), Source::kContent);
   }
   options.has_indent = !indent.is_none();
-  if (options.has_indent) options.item_separator.assign(1, ',');
+  if (options.has_indent) options.item_separator = SourcedText(",", Source::kContent);
   const Value separators = bound.Get(3, Value::None());
   if (!separators.is_none()) {
     if (!separators.is_list_or_tuple() || separators.items().size() != 2 ||
         !separators.items()[0].is_string() || !separators.items()[1].is_string()) {
       throw TemplateError("tojson: separators must be two strings");
     }
-    options.item_separator = separators.items()[0].text();
-    options.key_separator = separators.items()[1].text();
+    options.item_separator = separators.items()[0].sourced_text();
+    options.key_separator = separators.items()[1].sourced_text();
   }
   return Value::String(ToJson(runtime, bound.Get(0), options));
 }
@@ -203,23 +224,26 @@ Value Int(Runtime& /*runtime*/, const Arguments& arguments) {
   const Value value = bound.Get(0);
   Value fallback = bound.Get(1, Value::Int(0));
   value.RequireDefined();
-  if (value.is_integral()) return Value::Int(value.integer());
-  if (value.is(Kind::kFloat)) return IntFromReal(value.real(), fallback);
+  const Source source = value.source();
+  if (value.is_integral()) return Value::Int(value.integer()).From(source);
+  if (value.is(Kind::kFloat)) return IntFromReal(value.real(), fallback).From(source);
   if (!value.is_string()) return fallback;
   if (const std::optional<int64_t> parsed = ParseInteger(value.text(), bound.Int(2, 10))) {
-    return Value::Int(*parsed);
+    return Value::Int(*parsed).From(source);
   }
   const std::optional<double> real = ParseReal(value.text());
-  return real && std::isfinite(*real) ? IntFromReal(*real, fallback) : fallback;
+  return real && std::isfinite(*real) ? IntFromReal(*real, fallback).From(source) : fallback;
 }
 
 Value Float(Runtime& /*runtime*/, const Arguments& arguments) {
   const BoundArguments bound("float", arguments, {"value", "default"}, 1);
   const Value value = bound.Get(0);
   value.RequireDefined();
-  if (value.is_number()) return Value::Float(value.AsDouble());
+  if (value.is_number()) return Value::Float(value.AsDouble()).From(value.source());
   if (value.is_string()) {
-    if (const std::optional<double> parsed = ParseReal(value.text())) return Value::Float(*parsed);
+    if (const std::optional<double> parsed = ParseReal(value.text())) {
+      return Value::Float(*parsed).From(value.source());
+    }
   }
   return bound.Get(1, Value::Float(0.0));
 }
@@ -227,10 +251,10 @@ Value Float(Runtime& /*runtime*/, const Arguments& arguments) {
 Value Abs(Runtime& /*runtime*/, const Arguments& arguments) {
   const BoundArguments bound("abs", arguments, {"0"}, 1);
   const Value value = bound.Get(0);
-  if (value.is(Kind::kFloat)) return Value::Float(std::fabs(value.real()));
+  if (value.is(Kind::kFloat)) return Value::Float(std::fabs(value.real())).From(value.source());
   if (!value.is_number())
     throw TemplateError(fmt::format("bad operand type for abs(): '{}'", TypeName(value)));
-  return value.integer() < 0 ? Negate(value) : Value::Int(value.integer());
+  return value.integer() < 0 ? Negate(value) : Plus(value);
 }
 
 Value RoundHalfEven(const Value& value, int64_t precision) {
@@ -262,7 +286,7 @@ Value Round(Runtime& runtime, const Arguments& arguments) {
   const BoundArguments bound("round", arguments, {"value", "precision", "method"}, 1);
   const Value value = bound.Get(0);
   const int64_t precision = bound.Int(1, 0);
-  const std::string method = bound.Has(2) ? ToStr(runtime, bound.Get(2)) : "common";
+  const std::string method = bound.Has(2) ? ToStr(runtime, bound.Get(2)).bytes() : "common";
   if (method != "common" && method != "ceil" && method != "floor") {
     throw TemplateError("method must be common, ceil or floor");
   }
@@ -270,11 +294,12 @@ Value Round(Runtime& runtime, const Arguments& arguments) {
     value.RequireDefined();
     throw TemplateError(fmt::format("type {} doesn't define __round__ method", TypeName(value)));
   }
-  if (method == "common") return RoundHalfEven(value, precision);
+  if (method == "common") return RoundHalfEven(value, precision).From(value.source());
   const double unit = std::pow(10.0, static_cast<double>(precision));
   const double scaled = value.AsDouble() * unit;
   if (!std::isfinite(scaled) || unit == 0) throw TemplateError("cannot round this number");
-  return Value::Float((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / unit);
+  return Value::Float((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / unit)
+      .From(value.source());
 }
 
 Value Default(Runtime& /*runtime*/, const Arguments& arguments) {

@@ -24,20 +24,25 @@ bool IsFinalSigma(const std::u32string& text, size_t position) {
   return after == text.size() || !IsCased(text[after]);
 }
 
-void AppendLower(const std::u32string& text, size_t position, std::string& out) {
+std::u32string LowercasedIn(const std::u32string& text, size_t position) {
   const char32_t c = text[position];
-  if (c == U'\u03A3' && IsFinalSigma(text, position)) {
-    EncodeUtf8(U'\u03C2', out);
-  } else {
-    Append(Lowercased(c), out);
-  }
+  return c == U'\u03A3' && IsFinalSigma(text, position) ? U"\u03C2" : Lowercased(c);
 }
 
-// Every character by itself.
-std::string MapCharacters(std::string_view text, std::u32string (*map)(char32_t)) {
+// map(code points, position): what becomes of the character there.
+template <typename Map>
+std::string MapCharacters(std::string_view text, Alignment* alignment, Map map) {
+  const std::u32string code_points = DecodeUtf8(text);
   std::string out;
   out.reserve(text.size());
-  for (size_t offset = 0; offset < text.size();) Append(map(NextCodePoint(text, offset)), out);
+  size_t offset = 0;
+  for (size_t i = 0; i < code_points.size(); ++i) {
+    const size_t begin = offset;
+    const size_t out_begin = out.size();
+    NextCodePoint(text, offset);
+    Append(map(code_points, i), out);
+    if (alignment != nullptr) alignment->Change(offset - begin, out.size() - out_begin);
+  }
   return out;
 }
 
@@ -45,9 +50,10 @@ bool IsStripped(char32_t c, const std::u32string* chars) {
   return chars != nullptr ? chars->find(c) != std::u32string::npos : IsSpace(c);
 }
 
-std::string MapAscii(std::string_view text, char first, char last) {
+std::string MapAscii(std::string_view text, Alignment* alignment, char first, char last) {
   std::string out(text);
   for (char& c : out) c = static_cast<char>(c >= first && c <= last ? c ^ 0x20 : c);
+  if (alignment != nullptr) alignment->Keep(text.size());
   return out;
 }
 
@@ -99,64 +105,40 @@ int64_t CodePointCount(std::string_view text) {
   return count;
 }
 
-std::string ToUpper(std::string_view text) {
-  return IsAscii(text) ? MapAscii(text, 'a', 'z') : MapCharacters(text, Uppercased);
+std::string ToUpper(std::string_view text, Alignment* alignment) {
+  if (IsAscii(text)) return MapAscii(text, alignment, 'a', 'z');
+  return MapCharacters(text, alignment,
+                       [](const std::u32string& all, size_t at) { return Uppercased(all[at]); });
 }
 
-std::string ToCasefolded(std::string_view text) {
-  return IsAscii(text) ? MapAscii(text, 'A', 'Z') : MapCharacters(text, Casefolded);
+std::string ToCasefolded(std::string_view text, Alignment* alignment) {
+  if (IsAscii(text)) return MapAscii(text, alignment, 'A', 'Z');
+  return MapCharacters(text, alignment,
+                       [](const std::u32string& all, size_t at) { return Casefolded(all[at]); });
 }
 
-std::string ToLower(std::string_view text) {
-  if (IsAscii(text)) return MapAscii(text, 'A', 'Z');
-  const std::u32string code_points = DecodeUtf8(text);
-  std::string out;
-  out.reserve(text.size());
-  for (size_t i = 0; i < code_points.size(); ++i) AppendLower(code_points, i, out);
-  return out;
+std::string ToLower(std::string_view text, Alignment* alignment) {
+  if (IsAscii(text)) return MapAscii(text, alignment, 'A', 'Z');
+  return MapCharacters(text, alignment, LowercasedIn);
 }
 
-std::string ToTitle(std::string_view text) {
-  const std::u32string code_points = DecodeUtf8(text);
-  std::string out;
-  bool in_word = false;
-  for (size_t i = 0; i < code_points.size(); ++i) {
-    if (in_word) {
-      AppendLower(code_points, i, out);
-    } else {
-      Append(Titlecased(code_points[i]), out);
-    }
-    in_word = IsCased(code_points[i]);
-  }
-  return out;
+std::string ToTitle(std::string_view text, Alignment* alignment) {
+  return MapCharacters(text, alignment, [](const std::u32string& all, size_t at) {
+    return at > 0 && IsCased(all[at - 1]) ? LowercasedIn(all, at) : Titlecased(all[at]);
+  });
 }
 
-std::string ToCapitalized(std::string_view text) {
-  const std::u32string code_points = DecodeUtf8(text);
-  std::string out;
-  for (size_t i = 0; i < code_points.size(); ++i) {
-    if (i == 0) {
-      Append(Titlecased(code_points[i]), out);
-    } else {
-      AppendLower(code_points, i, out);
-    }
-  }
-  return out;
+std::string ToCapitalized(std::string_view text, Alignment* alignment) {
+  return MapCharacters(text, alignment, [](const std::u32string& all, size_t at) {
+    return at > 0 ? LowercasedIn(all, at) : Titlecased(all[at]);
+  });
 }
 
-std::string SwapCase(std::string_view text) {
-  const std::u32string code_points = DecodeUtf8(text);
-  std::string out;
-  for (size_t i = 0; i < code_points.size(); ++i) {
-    if (IsUpper(code_points[i])) {
-      AppendLower(code_points, i, out);
-    } else if (IsLower(code_points[i])) {
-      Append(Uppercased(code_points[i]), out);
-    } else {
-      EncodeUtf8(code_points[i], out);
-    }
-  }
-  return out;
+std::string SwapCase(std::string_view text, Alignment* alignment) {
+  return MapCharacters(text, alignment, [](const std::u32string& all, size_t at) {
+    if (IsUpper(all[at])) return LowercasedIn(all, at);
+    return IsLower(all[at]) ? Uppercased(all[at]) : std::u32string(1, all[at]);
+  });
 }
 
 std::string_view StripLeft(std::string_view text, const std::string_view* chars) {

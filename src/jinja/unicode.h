@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/provenance.h"
+
 namespace tandem::jinja {
 
 // The code point at offset, which moves behind it. A byte that starts no valid sequence gives 0xDC00 + byte
@@ -18,12 +20,13 @@ std::string EncodeUtf8(std::u32string_view text);
 bool IsAscii(std::string_view text);
 int64_t CodePointCount(std::string_view text);
 
-std::string ToUpper(std::string_view text);
-std::string ToLower(std::string_view text);
-std::string ToCasefolded(std::string_view text);   // str.casefold
-std::string ToTitle(std::string_view text);        // str.title
-std::string ToCapitalized(std::string_view text);  // str.capitalize
-std::string SwapCase(std::string_view text);
+// alignment, if not null, gets which characters became which.
+std::string ToUpper(std::string_view text, Alignment* alignment = nullptr);
+std::string ToLower(std::string_view text, Alignment* alignment = nullptr);
+std::string ToCasefolded(std::string_view text, Alignment* alignment = nullptr);   // str.casefold
+std::string ToTitle(std::string_view text, Alignment* alignment = nullptr);        // str.title
+std::string ToCapitalized(std::string_view text, Alignment* alignment = nullptr);  // str.capitalize
+std::string SwapCase(std::string_view text, Alignment* alignment = nullptr);
 
 // chars: the set to strip; null strips white space.
 std::string_view StripLeft(std::string_view text, const std::string_view* chars = nullptr);

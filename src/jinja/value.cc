@@ -86,7 +86,7 @@ Value Value::Float(double real) {
   return value;
 }
 
-Value Value::String(std::string text, bool markup) {
+Value Value::String(SourcedText text, bool markup) {
   auto data = std::make_shared<StringData>();
   data->text = std::move(text);
   data->markup = markup;
@@ -130,7 +130,22 @@ Value Value::Heap(Kind kind, std::shared_ptr<HeapData> data) {
 
 const std::string& Value::text() const {
   TANDEM_CHECK(kind_ == Kind::kString, "text() of a {}", TypeName(*this));
+  return static_cast<const StringData&>(*heap_).text.bytes();
+}
+
+const SourcedText& Value::sourced_text() const {
+  TANDEM_CHECK(kind_ == Kind::kString, "sourced_text() of a {}", TypeName(*this));
   return static_cast<const StringData&>(*heap_).text;
+}
+
+Source Value::source() const {
+  return kind_ == Kind::kString ? sourced_text().source() : source_;
+}
+
+Value Value::From(Source source) const {
+  Value value = *this;
+  if (is_number() || is_none()) value.source_ = source;
+  return value;
 }
 
 bool Value::is_markup() const {

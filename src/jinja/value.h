@@ -1,5 +1,12 @@
 // Values of the template language: Python's None, bool, int, float, str, list, tuple, dict and the few
 // objects that templates meet. Values are immutable except namespaces, iterators, loops, cyclers and joiners.
+//
+// Provenance. Strings know which of their characters are content (sourced_text.h), scalars whether they are.
+// A character that is copied keeps its source; one that is made of others (upper, escapes) is content if any
+// of them is. A scalar is content if it was given as such or computed of content: of a text's characters, of
+// such a scalar. What str, repr and tojson write around values (quotes, brackets, separators of their own) is
+// content. Everything else is the template's: its own text and numbers, outcomes of tests, lengths and
+// positions in lists.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +18,8 @@
 #include <unordered_map>
 #include <utility>
 #include <vector>
+
+#include "jinja/sourced_text.h"
 
 namespace tandem::jinja {
 
@@ -63,7 +72,9 @@ class Value {
   static Value Bool(bool boolean);
   static Value Int(int64_t integer);
   static Value Float(double real);
-  static Value String(std::string text, bool markup = false);
+  static Value String(SourcedText text, bool markup = false);
+  // The template's own.
+  static Value String(std::string text) { return String(SourcedText(std::move(text), Source::kTemplate)); }
   static Value List(std::vector<Value> items);
   static Value Tuple(std::vector<Value> items, bool is_group = false);
   static Value Undefined(std::string message);
@@ -88,7 +99,8 @@ class Value {
     return kind_ == Kind::kFloat ? scalar_.real : static_cast<double>(scalar_.integer);
   }
 
-  const std::string& text() const;
+  const std::string& text() const;          // of a string: its bytes
+  const SourcedText& sourced_text() const;  // of a string
   bool is_markup() const;
   const std::vector<Value>& items() const;  // of a list or a tuple
   bool is_group() const;
@@ -99,6 +111,10 @@ class Value {
   NamespaceData& ns() const;
   const FunctionData& function() const;
   ObjectData& object() const;
+  // Of a string: content if any character is. Of what is neither a string nor a scalar: template.
+  Source source() const;
+  // A scalar as content if source is.
+  Value From(Source source) const;
   // Throws TemplateError, with the message of an Undefined, if this is one.
   void RequireDefined() const;
 
@@ -107,6 +123,7 @@ class Value {
 
  private:
   Kind kind_ = Kind::kUndefined;
+  Source source_ = Source::kTemplate;  // of a scalar
   union {
     int64_t integer;
     double real;
@@ -125,6 +142,7 @@ struct NamedValues {
 struct Arguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
+  Source source_of_names = Source::kTemplate;  // content if a ** mapping brought names that are
 };
 
 using NativeFunction = std::function<Value(Runtime&, const Arguments&)>;
@@ -134,7 +152,7 @@ struct UndefinedData : HeapData {
 };
 
 struct StringData : HeapData {
-  std::string text;  // UTF-8
+  SourcedText text;
   bool markup = false;
 };
 
@@ -159,6 +177,7 @@ struct RangeData : HeapData {
   int64_t stop = 0;
   int64_t step = 1;
   int64_t length = 0;
+  Source source = Source::kTemplate;  // of its numbers
 };
 
 enum class DictViewKind : uint8_t { kKeys, kValues, kItems };

@@ -100,11 +100,11 @@ bool IsIn(Runtime& runtime, const Arguments& arguments) {
 }
 
 bool IsFilterName(Runtime& runtime, const Arguments& arguments) {
-  return FindFilter(ToStr(runtime, Only(arguments))) != nullptr;
+  return FindFilter(ToStr(runtime, Only(arguments)).bytes()) != nullptr;
 }
 
 bool IsTestName(Runtime& runtime, const Arguments& arguments) {
-  return FindTest(ToStr(runtime, Only(arguments))) != nullptr;
+  return FindTest(ToStr(runtime, Only(arguments)).bytes()) != nullptr;
 }
 
 template <bool (*Relation)(Runtime&, const Value&, const Value&)>

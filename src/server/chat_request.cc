@@ -1,7 +1,6 @@
 // /v1/chat/completions: JSON to GenerationRequest, messages to text.
 #include <fmt/format.h>
 
-#include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -16,8 +15,6 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int64_t kMaxTopLogprobs = 20;
-constexpr std::array<std::string_view, 6> kRoles = {"system",    "developer", "user",
-                                                    "assistant", "tool",      "function"};
 
 // Text of a message: a string, or a list of {"type": "text", "text": ...} joined by line ends.
 std::optional<ApiError> ReadContent(const ordered_json& content, const std::string& param,
@@ -77,9 +74,9 @@ std::optional<ApiError> ReadMessage(const ordered_json& message, size_t index, o
   const auto role = reader.String("role");
   if (reader.error()) return reader.error();
   if (!role) return InvalidRequest(param + ".role", param + ".role is missing");
-  if (std::find(kRoles.begin(), kRoles.end(), *role) == kRoles.end()) {
+  if (std::find(kChatRoles.begin(), kChatRoles.end(), *role) == kChatRoles.end()) {
     return InvalidRequest(param + ".role", fmt::format("{}.role must be one of {}, got \"{}\"", param,
-                                                       fmt::join(kRoles, ", "), *role));
+                                                       fmt::join(kChatRoles, ", "), *role));
   }
   *normalized = message;
   std::string text;
@@ -115,7 +112,8 @@ std::optional<ApiError> ReadTools(FieldReader& reader, ordered_json* tools) {
 }
 
 // Cuts what the template puts behind the last message's text.
-void CutBehindFinalMessage(const ordered_json& messages, std::string* text) {
+void CutBehindFinalMessage(const ordered_json& messages, RenderedChat* chat) {
+  std::string* text = &chat->text;
   const auto& content = messages.back()["content"].get_ref<const std::string&>();
   const size_t begin = content.find_first_not_of(" \t\r\n");
   if (begin == std::string::npos) return;
@@ -126,19 +124,20 @@ void CutBehindFinalMessage(const ordered_json& messages, std::string* text) {
   size_t cut = found + (end - begin);
   for (size_t i = end; i < content.size() && cut < text->size() && (*text)[cut] == content[i]; ++i) ++cut;
   text->resize(cut);
+  chat->provenance = chat->provenance.Slice(0, cut);
 }
 
 }  // namespace
 
-std::optional<ApiError> RenderChat(const ordered_json& body, const ModelContext& model, std::string* text) {
+std::optional<ApiError> RenderChat(const ordered_json& body, const ModelContext& model, RenderedChat* chat) {
   FieldReader reader(body);
   const ordered_json* messages = reader.Find("messages");
   if (messages == nullptr) return InvalidRequest("messages", "messages is missing");
   if (!messages->is_array() || messages->empty()) {
     return InvalidRequest("messages", "messages must be a list with at least one message");
   }
-  ordered_json variables = ordered_json::object();
-  ordered_json& normalized = variables["messages"] = ordered_json::array();
+  ordered_json content = ordered_json::object();
+  ordered_json& normalized = content["messages"] = ordered_json::array();
   for (size_t i = 0; i < messages->size(); ++i) {
     ordered_json message;
     if (auto error = ReadMessage((*messages)[i], i, &message)) return error;
@@ -156,20 +155,26 @@ std::optional<ApiError> RenderChat(const ordered_json& body, const ModelContext&
   if (model.chat_template == nullptr) {
     return InvalidRequest("messages", "this model has no chat template; use /v1/completions");
   }
-  variables["tools"] = std::move(tools);
-  variables["add_generation_prompt"] = add_prompt;
-  variables["bos_token"] = model.tokenizer->bos_token();
-  variables["eos_token"] = model.tokenizer->eos_token();
+  content["tools"] = std::move(tools);
+  const ordered_json own = {{"add_generation_prompt", add_prompt},
+                            {"bos_token", model.tokenizer->bos_token()},
+                            {"eos_token", model.tokenizer->eos_token()}};
   if (kwargs != nullptr) {
     for (const auto& [key, value] : kwargs->items()) {
-      if (key != "messages") variables[key] = value;
+      if (key != "messages") content[key] = value;
     }
   }
-  auto rendered = model.chat_template->Render(variables);
+  auto rendered = model.chat_template->Render(content, own);
   if (!rendered.ok()) return InvalidRequest("messages", rendered.error().message);
-  *text = std::move(rendered).value();
-  if (continue_final) CutBehindFinalMessage(variables["messages"], text);
+  *chat = std::move(rendered).value();
+  if (continue_final) CutBehindFinalMessage(content["messages"], chat);
   return std::nullopt;
+}
+
+std::vector<int32_t> EncodeChat(const RenderedChat& chat, const ModelContext& model,
+                                bool add_special_tokens) {
+  if (model.special_tokens_in_content) return model.tokenizer->Encode(chat.text, add_special_tokens);
+  return model.tokenizer->Encode(chat.text, chat.provenance, add_special_tokens);
 }
 
 std::optional<ApiError> ParseChatRequest(const ordered_json& body, const ModelContext& model,
@@ -196,10 +201,10 @@ std::optional<ApiError> ParseChatRequest(const ordered_json& body, const ModelCo
   const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(false);
   if (fields.error()) return fields.error();
 
-  std::string text;
-  if (auto error = RenderChat(body, model, &text)) return error;
+  RenderedChat chat;
+  if (auto error = RenderChat(body, model, &chat)) return error;
   GenerationRequest::Prompt prompt;
-  prompt.tokens = model.tokenizer->Encode(text, add_special_tokens);
+  prompt.tokens = EncodeChat(chat, model, add_special_tokens);
   if (prompt.tokens.empty()) return InvalidRequest("messages", "the messages make an empty prompt");
   const auto limit = max_completion_tokens ? max_completion_tokens : max_tokens;
   if (auto error = FitContext(limit, model.max_model_len, model, &prompt)) {

@@ -80,11 +80,12 @@ std::optional<ApiError> PrepareTokenize(const ordered_json& body, const ModelCon
   if (auto error = CheckObject(body, model)) return error;
   FieldReader fields(body);
   const bool is_chat = fields.Find("messages") != nullptr;
+  RenderedChat chat;
   std::string text;
   if (is_chat) {
     if (fields.Find("prompt") != nullptr) fields.Fail("prompt", "give either prompt or messages, not both");
     if (!fields.error()) {
-      if (auto error = RenderChat(body, model, &text)) return error;
+      if (auto error = RenderChat(body, model, &chat)) return error;
     }
   } else if (auto prompt = fields.String("prompt")) {
     text = std::move(*prompt);
@@ -94,7 +95,8 @@ std::optional<ApiError> PrepareTokenize(const ordered_json& body, const ModelCon
   const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(!is_chat);
   const bool return_token_strs = fields.Bool("return_token_strs").value_or(false);
   if (fields.error()) return fields.error();
-  const std::vector<int32_t> tokens = model.tokenizer->Encode(text, add_special_tokens);
+  const std::vector<int32_t> tokens = is_chat ? EncodeChat(chat, model, add_special_tokens)
+                                              : model.tokenizer->Encode(text, add_special_tokens);
   ordered_json token_strs = nullptr;
   if (return_token_strs) {
     token_strs = ordered_json::array();

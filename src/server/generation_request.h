@@ -22,6 +22,7 @@ struct ModelContext {
   const ChatTemplate* chat_template = nullptr;  // nullptr if the model has none
   GenerationDefaults defaults;
   int64_t max_model_len = 0;
+  bool special_tokens_in_content = false;  // whether what messages spell makes control tokens
 };
 
 struct GenerationRequest {
@@ -65,8 +66,9 @@ std::optional<ApiError> CheckModelName(const nlohmann::ordered_json& body, const
 std::optional<ApiError> FitContext(std::optional<int64_t> max_tokens, int64_t default_max_tokens,
                                    const ModelContext& model, GenerationRequest::Prompt* prompt);
 
-// The text that the chat template makes of "messages" (and "tools", "chat_template_kwargs", ...).
+// What the chat template makes of "messages" (and "tools", "chat_template_kwargs", ...).
 std::optional<ApiError> RenderChat(const nlohmann::ordered_json& body, const ModelContext& model,
-                                   std::string* text);
+                                   RenderedChat* chat);
+std::vector<int32_t> EncodeChat(const RenderedChat& chat, const ModelContext& model, bool add_special_tokens);
 
 }  // namespace tandem

@@ -131,7 +131,8 @@ void Server::SetEngine(Engine* engine) {
                   .tokenizer = &engine->tokenizer(),
                   .chat_template = engine->chat_template(),
                   .defaults = engine->generation_defaults(),
-                  .max_model_len = engine->max_model_len()};
+                  .max_model_len = engine->max_model_len(),
+                  .special_tokens_in_content = state->options.special_tokens_in_content};
   state->outputs =
       std::make_shared<OutputQueue>([state] { state->http->Post([state] { DeliverOutputs(*state); }); });
   state->engine = engine;

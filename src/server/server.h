@@ -18,6 +18,7 @@ struct ServerOptions {
   HttpServerOptions http;
   std::string served_model_name;
   std::string version;                            // what /version answers
+  bool special_tokens_in_content = false;         // ModelContext's
   std::string api_key;                            // empty: /v1 is open to everyone
   std::vector<std::string> allowed_origins{"*"};  // CORS
 };

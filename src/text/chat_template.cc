@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -18,6 +19,27 @@ namespace {
 Error ToError(const jinja::TemplateError& error) {
   if (error.raised_by_template) return Error{ErrorCode::kInvalidArgument, error.what(), {}};
   return MakeError(ErrorCode::kInvalidArgument, "chat template, line {}: {}", error.line, error.what());
+}
+
+bool IsChatRole(const jinja::Value& value) {
+  return value.is_string() &&
+         std::find(kChatRoles.begin(), kChatRoles.end(), value.text()) != kChatRoles.end();
+}
+
+// messages with the names of the known roles as the template's.
+jinja::Value WithOwnRoles(const jinja::Value& messages) {
+  if (!messages.is_list_or_tuple()) return messages;
+  std::vector<jinja::Value> result = messages.items();
+  for (jinja::Value& message : result) {
+    if (!message.is(jinja::Kind::kDict)) continue;
+    auto dict = std::make_shared<jinja::DictData>();
+    for (const auto& [key, value] : message.dict().entries) {
+      const bool own = key.is_string() && key.text() == "role" && IsChatRole(value);
+      dict->Set(key, own ? jinja::Value::String(value.text()) : value);
+    }
+    message = jinja::Value::Dict(std::move(dict));
+  }
+  return jinja::Value::List(std::move(result));
 }
 
 }  // namespace
@@ -41,14 +63,23 @@ Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Parse(std::string_view sourc
   }
 }
 
-Result<std::string> ChatTemplate::Render(const nlohmann::ordered_json& variables) const {
-  if (!variables.is_object()) {
+Result<RenderedChat> ChatTemplate::Render(const nlohmann::ordered_json& content,
+                                          const nlohmann::ordered_json& own) const {
+  if (!content.is_object() || !own.is_object()) {
     return MakeError(ErrorCode::kInvalidArgument, "chat template: the variables must be an object");
   }
   try {
     std::vector<std::pair<std::string, jinja::Value>> values;
-    for (const auto& [name, value] : variables.items()) values.emplace_back(name, jinja::FromJson(value));
-    return jinja::Interpreter(values).Render(program_->body);
+    for (const auto& [name, value] : own.items()) {
+      values.emplace_back(name, jinja::FromJson(value, Source::kTemplate));
+    }
+    // A later value of a name replaces the earlier one.
+    for (const auto& [name, value] : content.items()) {
+      jinja::Value given = jinja::FromJson(value, Source::kContent);
+      values.emplace_back(name, name == "messages" ? WithOwnRoles(given) : std::move(given));
+    }
+    auto [text, provenance] = jinja::Interpreter(values).Render(program_->body).Release();
+    return RenderedChat{std::move(text), std::move(provenance)};
   } catch (const jinja::TemplateError& error) {
     return ToError(error);
   } catch (const std::exception& error) {

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/provenance.h"
 #include "base/result.h"
 #include "text/tokenizer/token_decoder.h"
 
@@ -35,6 +36,12 @@ class Tokenizer {
   virtual std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens,
                                       bool parse_special_tokens = true) const = 0;
 
+  // The same for a text that holds content: special tokens are recognized, but no token of which a byte is
+  // content may be a control token (IsControl). The ids of a text without such tokens in its content are
+  // those of Encode(text): everything else goes over the borders of content, words and merges too.
+  virtual std::vector<int32_t> Encode(std::string_view text, const Provenance& provenance,
+                                      bool add_special_tokens) const = 0;
+
   // The text of a whole sequence; bytes that are no valid UTF-8 become U+FFFD as Hugging Face's decode does.
   // Ids outside the vocabulary yield nothing.
   virtual std::string Decode(std::span<const int32_t> ids, bool skip_special_tokens) const = 0;
@@ -50,6 +57,9 @@ class Tokenizer {
   // One more than the largest id.
   virtual int64_t vocab_size() const = 0;
   virtual bool IsSpecial(int32_t id) const = 0;
+  // Whether the token is structure (turns, tools, ends), by tokenizer/added_tokens.h: special, or spelled
+  // like it.
+  virtual bool IsControl(int32_t id) const = 0;
   virtual std::optional<int32_t> TokenToId(std::string_view token) const = 0;
   virtual std::optional<int32_t> bos_token_id() const = 0;
   virtual std::optional<int32_t> eos_token_id() const = 0;

@@ -47,6 +47,14 @@ bool IsWordCharacter(const SplitRegex& word, std::string_view text, size_t pos) 
 
 }  // namespace
 
+bool IsControlToken(const AddedToken& token) {
+  constexpr std::string_view kBrackets[][2] = {{"<|", "|>"}, {"<\uFF5C", "\uFF5C>"}};
+  return token.special || std::any_of(std::begin(kBrackets), std::end(kBrackets), [&](const auto& pair) {
+           return token.content.size() > pair[0].size() + pair[1].size() &&
+                  token.content.starts_with(pair[0]) && token.content.ends_with(pair[1]);
+         });
+}
+
 AddedTokenMatcher::AddedTokenMatcher() : nodes_(1), starts_token_(256, false), word_(WordRegex()) {}
 
 void AddedTokenMatcher::Add(const AddedToken& token, std::string_view spelling) {
@@ -66,6 +74,7 @@ void AddedTokenMatcher::Add(const AddedToken& token, std::string_view spelling) 
   if (nodes_[node].token >= 0) return;
   nodes_[node].token = static_cast<int32_t>(tokens_.size());
   tokens_.push_back(token);
+  is_control_.push_back(IsControlToken(token));
   starts_token_[static_cast<uint8_t>(spelling[0])] = true;
 }
 
@@ -75,31 +84,35 @@ int32_t AddedTokenMatcher::Child(int32_t node, uint8_t byte) const {
   return it != children.end() && it->first == byte ? it->second : -1;
 }
 
-int32_t AddedTokenMatcher::LongestAt(std::string_view text, size_t pos, size_t* length) const {
+int32_t AddedTokenMatcher::LongestAt(std::string_view text, size_t pos, size_t control_end,
+                                     size_t* length) const {
   int32_t node = 0;
   int32_t found = -1;
   for (size_t i = pos; i < text.size(); ++i) {
     node = Child(node, static_cast<uint8_t>(text[i]));
     if (node < 0) break;
-    if (nodes_[node].token >= 0) {
-      found = nodes_[node].token;
+    const int32_t token = nodes_[node].token;
+    if (token >= 0 && (i < control_end || !is_control_[token])) {
+      found = token;
       *length = i + 1 - pos;
     }
   }
   return found;
 }
 
-void AddedTokenMatcher::Split(std::string_view text, bool include_special,
+void AddedTokenMatcher::Split(std::string_view text, bool include_special, const Provenance& provenance,
                               std::vector<TextSegment>* segments) const {
-  size_t done = 0;  // end of the last segment
-  size_t pos = 0;
+  Provenance::Cursor cursor(provenance);
+  size_t done = 0;                                 // end of the last segment
+  size_t pos = tokens_.empty() ? text.size() : 0;  // most tokenizers have none of one kind
   while (pos < text.size()) {
     if (!starts_token_[static_cast<uint8_t>(text[pos])]) {
       ++pos;
       continue;
     }
+    const size_t control_end = cursor.At(pos) == Source::kTemplate ? cursor.run_end() : pos;
     size_t length = 0;
-    const int32_t index = LongestAt(text, pos, &length);
+    const int32_t index = LongestAt(text, pos, control_end, &length);
     if (index < 0) {
       ++pos;
       continue;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/provenance.h"
 #include "text/tokenizer/split_regex.h"
 
 namespace tandem {
@@ -20,6 +21,12 @@ struct AddedToken {
   bool single_word = false;  // not next to a word character
   bool normalized = false;   // looked for in the normalized text
 };
+
+// Whether the token is structure that no content may make: special, or spelled <|...|> with plain or
+// full-width bars. Published files call some such tokens plain ("<\uFF5CUser\uFF5C>", which begins a turn),
+// so that they are decoded. Other plain tokens ("<think>", "<tool_call>", runs of spaces) are text that
+// models write and clients send back.
+bool IsControlToken(const AddedToken& token);
 
 // A part of a text: an added token, or the text between two of them.
 struct TextSegment {
@@ -37,8 +44,12 @@ class AddedTokenMatcher {
   // of a spelling wins.
   void Add(const AddedToken& token, std::string_view spelling);
 
-  // Appends the segments of text in order. include_special: also the special tokens.
-  void Split(std::string_view text, bool include_special, std::vector<TextSegment>* segments) const;
+  bool empty() const { return tokens_.empty(); }
+
+  // Appends the segments of text in order. include_special: also the special tokens. Control tokens are found
+  // only where every byte is the template's: for them a text ends at the first byte of content.
+  void Split(std::string_view text, bool include_special, const Provenance& provenance,
+             std::vector<TextSegment>* segments) const;
 
  private:
   struct Node {
@@ -47,10 +58,12 @@ class AddedTokenMatcher {
   };
 
   int32_t Child(int32_t node, uint8_t byte) const;
-  // Index into tokens_ of the longest token at text[pos], -1 if none; its bytes in *length.
-  int32_t LongestAt(std::string_view text, size_t pos, size_t* length) const;
+  // Index into tokens_ of the longest token at text[pos], -1 if none; its bytes in *length. Control tokens
+  // end by control_end.
+  int32_t LongestAt(std::string_view text, size_t pos, size_t control_end, size_t* length) const;
 
   std::vector<AddedToken> tokens_;
+  std::vector<bool> is_control_;  // by index into tokens_
   std::vector<Node> nodes_;
   std::vector<bool> starts_token_;  // by byte
   SplitRegex word_;                 // one word character

@@ -117,6 +117,19 @@ void BpeModel::Encode(std::string_view piece, BpeScratch* scratch, std::vector<i
   if (begin < piece.size()) EncodeWord(piece.substr(begin), scratch, ids);
 }
 
+std::vector<bool> BpeModel::ReachableIds(size_t num_ids) const {
+  std::vector<bool> reachable(num_ids, false);
+  for (const Merge& merge : merge_table_)
+    if (merge.pair != UINT64_MAX) reachable[static_cast<size_t>(merge.merged_id)] = true;
+  for (const auto& [token, id] : id_of_token_) {
+    const bool one_character = !options_.byte_level && !token.empty() && Utf8Length(token[0]) == token.size();
+    if (options_.ignore_merges || one_character) reachable[static_cast<size_t>(id)] = true;
+  }
+  for (const int32_t id : byte_ids_)
+    if (id >= 0) reachable[static_cast<size_t>(id)] = true;
+  return reachable;
+}
+
 void BpeModel::EncodeWord(std::string_view word, BpeScratch* scratch, std::vector<int32_t>* ids) const {
   const bool cacheable = word.size() <= kMaxCachedWordBytes;
   if (cacheable) {

@@ -70,6 +70,9 @@ class BpeModel {
   // Appends the tokens of piece (raw bytes if byte-level, else valid UTF-8).
   void Encode(std::string_view piece, BpeScratch* scratch, std::vector<int32_t>* ids) const;
 
+  // By id: what Encode can give, besides the unknown token.
+  std::vector<bool> ReachableIds(size_t num_ids) const;
+
  private:
   // Open addressing: the merge of a pair of ids.
   struct Merge {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/utf8.h"
+#include "text/tokenizer/byte_alphabet.h"
 
 namespace tandem {
 namespace {
@@ -124,23 +125,30 @@ BpeTokenizer::BpeTokenizer(TokenizerParts parts, BpeModel model, std::vector<std
       model_(std::move(model)),
       tokens_(std::move(tokens)),
       special_(tokens_.size(), false),
+      control_(tokens_.size(), false),
       skipped_(tokens_.size(), false),
       decoder_(std::move(parts.decoder), spellings),
       prefix_ids_(std::move(parts.prefix_ids)),
       suffix_ids_(std::move(parts.suffix_ids)),
       bos_token_id_(parts.bos_token_id),
-      eos_token_id_(parts.eos_token_id) {
+      eos_token_id_(parts.eos_token_id),
+      unknown_id_(parts.options.unknown_id) {
   for (const auto& [token, id] : parts.vocabulary) id_of_token_.insert_or_assign(token, id);
   for (const AddedToken& token : parts.added_tokens) {
     id_of_token_.insert_or_assign(token.content, token.id);
     const std::string& spelling = spellings[token.id];
     special_[token.id] = token.special;
+    control_[token.id] = IsControlToken(token);
     skipped_[token.id] = token.special && spelling == token.content;
     if (token.normalized) {
       normalized_matcher_.Add(token, spelling);
     } else {
       raw_matcher_.Add(token, token.content);
     }
+  }
+  const std::vector<bool> reachable = model_.ReachableIds(tokens_.size());
+  for (size_t id = 0; id < tokens_.size(); ++id) {
+    if (reachable[id] && IsMadeControl(static_cast<int32_t>(id))) merges_make_control_ = true;
   }
 }
 
@@ -164,18 +172,32 @@ std::vector<int32_t> BpeTokenizer::Encode(std::string_view text, bool add_specia
     repaired = ReplaceInvalidUtf8(text);
     text = repaired;
   }
+  return EncodeValid(text, Provenance(), add_special_tokens, parse_special_tokens);
+}
+
+std::vector<int32_t> BpeTokenizer::Encode(std::string_view text, const Provenance& provenance,
+                                          bool add_special_tokens) const {
+  if (IsValidUtf8(text)) return EncodeValid(text, provenance, add_special_tokens, true);
+  Alignment alignment;
+  const std::string repaired = ReplaceInvalidUtf8(text, &alignment);
+  return EncodeValid(repaired, provenance.Through(alignment), add_special_tokens, true);
+}
+
+std::vector<int32_t> BpeTokenizer::EncodeValid(std::string_view text, const Provenance& provenance,
+                                               bool add_special_tokens, bool parse_special_tokens) const {
   std::vector<int32_t> ids;
   ids.reserve(text.size() / 3 + 4);
   if (add_special_tokens) ids = prefix_ids_;
   std::unique_ptr<Scratch> scratch = TakeScratch();
   scratch->segments.clear();
-  raw_matcher_.Split(text, parse_special_tokens, &scratch->segments);
+  raw_matcher_.Split(text, parse_special_tokens, provenance, &scratch->segments);
   for (const TextSegment& segment : scratch->segments) {
     if (segment.id >= 0) {
       ids.push_back(segment.id);
     } else {
-      EncodeText(text.substr(segment.begin, segment.end - segment.begin), segment.begin == 0,
-                 parse_special_tokens, scratch.get(), &ids);
+      EncodeText(text.substr(segment.begin, segment.end - segment.begin),
+                 provenance.Slice(segment.begin, segment.end), segment.begin == 0, parse_special_tokens,
+                 scratch.get(), &ids);
     }
   }
   ReturnScratch(std::move(scratch));
@@ -183,16 +205,20 @@ std::vector<int32_t> BpeTokenizer::Encode(std::string_view text, bool add_specia
   return ids;
 }
 
-void BpeTokenizer::EncodeText(std::string_view text, bool at_text_start, bool parse_special_tokens,
-                              Scratch* scratch, std::vector<int32_t>* ids) const {
+void BpeTokenizer::EncodeText(std::string_view text, Provenance provenance, bool at_text_start,
+                              bool parse_special_tokens, Scratch* scratch, std::vector<int32_t>* ids) const {
   std::string normalized;
   if (!normalizer_.empty()) {
     normalized = text;
-    normalizer_.Apply(&normalized);
+    if (normalized_matcher_.empty()) {
+      normalizer_.Apply(&normalized);  // nobody asks which character is whose
+    } else {
+      normalizer_.Apply(&normalized, &provenance);
+    }
     text = normalized;
   }
   scratch->normalized_segments.clear();
-  normalized_matcher_.Split(text, parse_special_tokens, &scratch->normalized_segments);
+  normalized_matcher_.Split(text, parse_special_tokens, provenance, &scratch->normalized_segments);
   for (const TextSegment& segment : scratch->normalized_segments) {
     if (segment.id >= 0) {
       ids->push_back(segment.id);
@@ -202,7 +228,34 @@ void BpeTokenizer::EncodeText(std::string_view text, bool at_text_start, bool pa
     scratch->pieces.clear();
     pre_tokenizer_.Split(text.substr(segment.begin, segment.end - segment.begin),
                          at_text_start && segment.begin == 0, &scratch->storage, &scratch->pieces);
+    const size_t first = ids->size();
     for (const std::string_view piece : scratch->pieces) model_.Encode(piece, &scratch->bpe, ids);
+    if (merges_make_control_ && provenance.Of(segment.begin, segment.end) == Source::kContent) {
+      TakeControlTokensApart(first, scratch, ids);
+    }
+  }
+}
+
+void BpeTokenizer::TakeControlTokensApart(size_t first, Scratch* scratch, std::vector<int32_t>* ids) const {
+  const auto is_made = [this](int32_t id) { return IsMadeControl(id); };
+  const auto begin = ids->begin() + static_cast<ptrdiff_t>(first);
+  if (std::none_of(begin, ids->end(), is_made)) return;
+  const std::vector<int32_t> whole(begin, ids->end());
+  ids->resize(first);
+  for (const int32_t id : whole) {
+    std::string spelling = tokens_[id];
+    if (pre_tokenizer_.byte_level()) spelling = BytesFromAlphabet(spelling).value_or("");
+    const size_t head = pre_tokenizer_.byte_level() || spelling.empty() ? 1 : Utf8Length(spelling[0]);
+    if (!is_made(id) || spelling.size() <= head) {
+      ids->push_back(id);
+      continue;
+    }
+    for (const std::string_view part :
+         {std::string_view(spelling).substr(0, head), std::string_view(spelling).substr(head)}) {
+      const size_t part_first = ids->size();
+      model_.Encode(part, &scratch->bpe, ids);
+      TakeControlTokensApart(part_first, scratch, ids);
+    }
   }
 }
 
@@ -224,6 +277,10 @@ std::string BpeTokenizer::TokenBytes(int32_t id) const {
 
 bool BpeTokenizer::IsSpecial(int32_t id) const {
   return id >= 0 && static_cast<size_t>(id) < special_.size() && special_[id];
+}
+
+bool BpeTokenizer::IsControl(int32_t id) const {
+  return id >= 0 && static_cast<size_t>(id) < control_.size() && control_[id];
 }
 
 std::optional<int32_t> BpeTokenizer::TokenToId(std::string_view token) const {

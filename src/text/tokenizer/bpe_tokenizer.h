@@ -48,11 +48,14 @@ class BpeTokenizer : public Tokenizer {
 
   std::vector<int32_t> Encode(std::string_view text, bool add_special_tokens,
                               bool parse_special_tokens) const override;
+  std::vector<int32_t> Encode(std::string_view text, const Provenance& provenance,
+                              bool add_special_tokens) const override;
   std::string Decode(std::span<const int32_t> ids, bool skip_special_tokens) const override;
   std::unique_ptr<DecodeStream> NewDecodeStream(bool skip_special_tokens) const override;
   std::string TokenBytes(int32_t id) const override;
   int64_t vocab_size() const override { return static_cast<int64_t>(tokens_.size()); }
   bool IsSpecial(int32_t id) const override;
+  bool IsControl(int32_t id) const override;
   std::optional<int32_t> TokenToId(std::string_view token) const override;
   std::optional<int32_t> bos_token_id() const override { return bos_token_id_; }
   std::optional<int32_t> eos_token_id() const override { return eos_token_id_; }
@@ -73,8 +76,16 @@ class BpeTokenizer : public Tokenizer {
   // spellings: tokens, those of normalized added tokens normalized.
   BpeTokenizer(TokenizerParts parts, BpeModel model, std::vector<std::string> tokens,
                const std::vector<std::string>& spellings);
-  void EncodeText(std::string_view text, bool at_text_start, bool parse_special_tokens, Scratch* scratch,
-                  std::vector<int32_t>* ids) const;
+  // text: valid UTF-8.
+  std::vector<int32_t> EncodeValid(std::string_view text, const Provenance& provenance,
+                                   bool add_special_tokens, bool parse_special_tokens) const;
+  // text: a part without tokens of raw_matcher_.
+  void EncodeText(std::string_view text, Provenance provenance, bool at_text_start, bool parse_special_tokens,
+                  Scratch* scratch, std::vector<int32_t>* ids) const;
+  // What unknown characters become is no structure.
+  bool IsMadeControl(int32_t id) const { return control_[id] && id != unknown_id_; }
+  // Takes apart the control tokens from ids[first] on.
+  void TakeControlTokensApart(size_t first, Scratch* scratch, std::vector<int32_t>* ids) const;
   std::string TokenText(std::optional<int32_t> id) const { return id ? tokens_[*id] : std::string(); }
   std::unique_ptr<Scratch> TakeScratch() const;
   void ReturnScratch(std::unique_ptr<Scratch> scratch) const;
@@ -85,6 +96,10 @@ class BpeTokenizer : public Tokenizer {
   std::vector<std::string> tokens_;  // by id, as the vocabulary spells them
   StringMap<int32_t> id_of_token_;
   std::vector<bool> special_;  // by id
+  std::vector<bool> control_;  // by id
+  // Whether text can become a control token without being found as one: where the vocabulary has it, merges
+  // may end in it.
+  bool merges_make_control_ = false;
   // By id: what Decode skips. Hugging Face looks a token up by its normalized content, so that a special
   // token which normalization changes is not skipped.
   std::vector<bool> skipped_;
@@ -95,6 +110,7 @@ class BpeTokenizer : public Tokenizer {
   std::vector<int32_t> suffix_ids_;
   std::optional<int32_t> bos_token_id_;
   std::optional<int32_t> eos_token_id_;
+  std::optional<int32_t> unknown_id_;
 
   mutable std::mutex mutex_;
   mutable std::vector<std::unique_ptr<Scratch>> idle_scratches_;  // guarded by mutex_

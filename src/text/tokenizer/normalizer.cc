@@ -2,6 +2,7 @@
 
 #include <utf8proc.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -48,6 +49,36 @@ void ApplyUnicodeForm(int options, std::string* text) {
   *text = std::move(out);
 }
 
+// What ApplyUnicodeForm does to text. A character of ASCII begins anew: nothing before it composes with it or
+// moves across it.
+void AlignUnicodeForm(int options, std::string_view text, Alignment* alignment) {
+  const auto is_ascii = [&](size_t at) { return static_cast<uint8_t>(text[at]) < 0x80; };
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = begin + 1;
+    while (end < text.size() && !is_ascii(end)) ++end;
+    const std::string_view before = text.substr(begin, end - begin);
+    std::string after(before);
+    if (before.size() > 1) ApplyUnicodeForm(options, &after);
+    // The characters that stay where they were, from both ends.
+    const size_t shorter = std::min(before.size(), after.size());
+    size_t head = static_cast<size_t>(
+        std::mismatch(before.begin(), before.begin() + static_cast<ptrdiff_t>(shorter), after.begin()).first -
+        before.begin());
+    const auto inside_character = [](std::string_view bytes, size_t at) {
+      return at < bytes.size() && (static_cast<uint8_t>(bytes[at]) & 0xC0U) == 0x80U;
+    };
+    while (head > 0 && (inside_character(before, head) || inside_character(after, head))) --head;
+    size_t tail = 0;
+    while (tail < shorter - head && before[before.size() - tail - 1] == after[after.size() - tail - 1])
+      ++tail;
+    while (tail > 0 && inside_character(before, before.size() - tail)) --tail;
+    alignment->Keep(head);
+    alignment->Change(before.size() - head - tail, after.size() - head - tail);
+    alignment->Keep(tail);
+    begin = end;
+  }
+}
+
 }  // namespace
 
 Normalizer Normalizer::Nfc() {
@@ -87,20 +118,38 @@ Status Normalizer::Append(const nlohmann::json& spec, int depth) {
 }
 
 void Normalizer::Apply(std::string* text) const {
+  for (const Step& step : steps_) ApplyStep(step, text, nullptr);
+}
+
+void Normalizer::Apply(std::string* text, Provenance* provenance) const {
+  if (provenance->is_uniform()) return Apply(text);
   for (const Step& step : steps_) {
-    switch (step.kind) {
-      case Kind::kNfc:
-        if (!IsTriviallyNfc(*text)) ApplyUnicodeForm(UTF8PROC_STABLE | UTF8PROC_COMPOSE, text);
-        break;
-      case Kind::kNfd:
-        ApplyUnicodeForm(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE, text);
-        break;
-      case Kind::kReplace:
-        *text = step.pattern->ReplaceAll(std::move(*text), step.content);
-        break;
-      case Kind::kPrepend:
-        if (!text->empty()) text->insert(0, step.content);
-        break;
+    Alignment alignment;
+    ApplyStep(step, text, &alignment);
+    *provenance = provenance->Through(alignment);
+  }
+}
+
+void Normalizer::ApplyStep(const Step& step, std::string* text, Alignment* alignment) {
+  switch (step.kind) {
+    case Kind::kNfc:
+    case Kind::kNfd: {
+      const int form = step.kind == Kind::kNfc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
+      if (alignment != nullptr) AlignUnicodeForm(UTF8PROC_STABLE | form, *text, alignment);
+      if (step.kind == Kind::kNfd || !IsTriviallyNfc(*text)) ApplyUnicodeForm(UTF8PROC_STABLE | form, text);
+      break;
+    }
+    case Kind::kReplace:
+      *text = step.pattern->ReplaceAll(std::move(*text), step.content, alignment);
+      break;
+    case Kind::kPrepend: {
+      const size_t prepended = text->empty() ? 0 : step.content.size();
+      if (alignment != nullptr) {
+        alignment->Change(0, prepended);
+        alignment->Keep(text->size());
+      }
+      text->insert(0, step.content, 0, prepended);
+      break;
     }
   }
 }

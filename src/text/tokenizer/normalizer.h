@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/provenance.h"
 #include "base/result.h"
 #include "text/tokenizer/split_regex.h"
 
@@ -25,6 +26,9 @@ class Normalizer {
   bool empty() const { return steps_.empty(); }
   // *text must be valid UTF-8 and stays so.
   void Apply(std::string* text) const;
+  // Also brings the provenance of *text along. A character that is made of several is content if any of them
+  // is.
+  void Apply(std::string* text, Provenance* provenance) const;
 
  private:
   enum class Kind { kNfc, kNfd, kReplace, kPrepend };
@@ -35,6 +39,8 @@ class Normalizer {
   };
 
   Status Append(const nlohmann::json& spec, int depth);
+  // alignment: null, or gets what became what.
+  static void ApplyStep(const Step& step, std::string* text, Alignment* alignment);
 
   std::vector<Step> steps_;
 };

@@ -113,17 +113,23 @@ std::optional<SplitRegex::Match> SplitRegex::Find(std::string_view text, size_t 
   return std::nullopt;
 }
 
-std::string SplitRegex::ReplaceAll(std::string text, std::string_view content) const {
+std::string SplitRegex::ReplaceAll(std::string text, std::string_view content, Alignment* alignment) const {
   auto match = Find(text, 0);
+  if (alignment != nullptr && !match) alignment->Keep(text.size());
   if (!match) return text;
   std::string out;
   out.reserve(text.size() + text.size() / 2);
   size_t pos = 0;
   while (match) {
     out.append(text, pos, match->begin - pos).append(content);
+    if (alignment != nullptr) {
+      alignment->Keep(match->begin - pos);
+      alignment->Change(match->end - match->begin, content.size());
+    }
     pos = match->end;
     match = Find(text, pos);
   }
+  if (alignment != nullptr) alignment->Keep(text.size() - pos);
   return out.append(text, pos);
 }
 

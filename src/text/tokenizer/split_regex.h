@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/provenance.h"
 #include "base/result.h"
 
 namespace tandem {
@@ -30,8 +31,8 @@ class SplitRegex {
   // The first match at or after `from` that is not empty. text must be valid UTF-8; `from` a border between
   // characters.
   std::optional<Match> Find(std::string_view text, size_t from) const;
-  // text with content for every match.
-  std::string ReplaceAll(std::string text, std::string_view content) const;
+  // text with content for every match. alignment, if not null, gets what was replaced.
+  std::string ReplaceAll(std::string text, std::string_view content, Alignment* alignment = nullptr) const;
 
  private:
   struct Code;
