@@ -93,7 +93,8 @@ def measure_yardstick():
 def table(parts, budgets, reference):
     """The lines of the table, and the stages that are over their budgets."""
     figures = [float(line) for line in (parts / "yardstick").read_text().split()]
-    speed = sum(figures) / len(figures) / reference
+    # A machine that got slower meanwhile, through what else it does, is the slower one.
+    speed = max(figures) / reference
     stages = {}
     for path in sorted(parts.glob("*.*"), key=lambda path: float(path.read_text().split()[1])):
         outcome, begin, end, cpu = path.read_text().split()
@@ -116,7 +117,7 @@ def table(parts, budgets, reference):
         lines.append(line)
     lines.append(
         f"{'total':<12} {'':<6} {'':>7} {sum(stage['cpu'] for stage in stages.values()):7.0f}   (budgets times "
-        f"{speed:.2f}: the yardstick took {sum(figures) / len(figures):.2f} s, {reference:.2f} where they were set)"
+        f"{speed:.2f}: the yardstick took {max(figures):.2f} s, {reference:.2f} where they were set)"
     )
     return lines, over
 

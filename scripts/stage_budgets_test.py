@@ -35,7 +35,7 @@ class StageBudgetsTest(unittest.TestCase):
         self.assertIn("over 1.3", next(line for line in lines if line.startswith("lint")))
 
     def test_a_slow_machine_has_more_time(self):
-        self.write_parts("4.0\n6.0\n", lint_test="ok 0 9 240.0")
+        self.write_parts("2.0\n4.0\n", lint_test="ok 0 9 240.0")
         self.assertEqual(self.table({"lint": 100.0})[1], [])
         self.write_parts("2.0\n", lint_test="ok 0 9 240.0")
         self.assertEqual(self.table({"lint": 100.0})[1], ["lint"])
