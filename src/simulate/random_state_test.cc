@@ -256,8 +256,8 @@ TEST(RandomStateTest, StrategiesMayChangeAmidATokenAndEveryRequestEnds) {
     dropped += simulation.counts().dropped_cohorts;
     rider_visits += simulation.counts().rider_visits;
   }
-  // Else hardly any change came amid a token.
-  EXPECT_GE(dropped, 150 / kSlowdown);
+  // Else hardly any change came amid a token. The first rounds have fewer than their share.
+  EXPECT_GE(dropped, kSanitized ? 10 : 150);
   EXPECT_GE(rider_visits, 2500 / kSlowdown);
 }
 

@@ -266,7 +266,7 @@ TEST_P(StrategiesTest, RealModelGivesTheSameTokens) {
   const auto path = RealModelPath();
   if (!path) GTEST_SKIP() << "the model file is not here; scripts/fetch_model.sh fetches it";
   if (kSanitized) GTEST_SKIP() << "the small models do this under sanitizers";
-  const std::vector<Prompt> prompts = MakePrompts(64, 4, 160, 12, 49'000);
+  const std::vector<Prompt> prompts = MakePrompts(32, 4, 160, 12, 49'000);
   EngineOptions ample = Options(*path, "gpu-only");
   ample.max_model_len = 512;
   const auto expected = RunAmple(ample, prompts);
@@ -358,7 +358,7 @@ class Bf16Comparison {
 
 TEST_P(StrategiesTest, Bf16LogProbabilitiesStayWithinTolerance) {
   const std::string model = FixturePath("families/qwen2/model.gguf");
-  const std::vector<Prompt> prompts = MakePrompts(kSanitized ? 12 : 32, 3, 160, 20, 300);
+  const std::vector<Prompt> prompts = MakePrompts(32, 3, 160, 20, 300);
   const auto run = [&](const EngineOptions& options) {
     std::vector<std::vector<SampledToken>> all;
     const auto engine = Create(options, CostsWhereTheCpuTierPays());

@@ -10,10 +10,10 @@
 namespace tandem {
 namespace {
 
-constexpr size_t kAlignment = 256;
+constexpr size_t kWeightAlignment = 256;
 
 size_t Aligned(size_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return (bytes + kWeightAlignment - 1) / kWeightAlignment * kWeightAlignment;
 }
 
 }  // namespace
