@@ -12,6 +12,7 @@
 #include "base/duration_histogram.h"
 #include "base/result.h"
 #include "engine/engine_options.h"
+#include "engine/token_histogram.h"
 #include "load/model_config.h"
 #include "perf/cost_table.h"
 #include "planning/schedule_state.h"
@@ -35,10 +36,11 @@ struct EngineStats {
   int64_t max_cpu_kv_tokens = 0;  // at most since the start
   uint64_t iterations = 0;
   uint64_t preemptions = 0;
-  uint64_t prompt_tokens = 0;  // computed, repeated work after a preemption not counted
-  uint64_t generation_tokens = 0;
-  uint64_t rejected_requests = 0;  // queue full
-  double busy_seconds = 0;         // time spent in iterations
+  uint64_t prompt_tokens = 0;       // computed, repeated work after a preemption not counted
+  uint64_t generation_tokens = 0;   // drawn, those that their client had no use for included
+  TokenHistogram iteration_tokens;  // prompt_tokens and generation_tokens of an iteration
+  uint64_t rejected_requests = 0;   // queue full
+  double busy_seconds = 0;          // time spent in iterations
   // Of the compute stream, by the device's clock: running, and between two iterations that followed each
   // other.
   double gpu_busy_seconds = 0;

@@ -36,9 +36,16 @@ void EngineCounters::Keep(IterationPlan plan, IterationResult result) {
 
 void EngineCounters::Count() {
   if (!uncounted_) return;
+  CountTokens();
   CountDeviceTime(*uncounted_);
   CountCpuTier(*uncounted_);
   uncounted_.reset();
+}
+
+void EngineCounters::CountTokens() {
+  const uint64_t num_tokens = stats_.prompt_tokens + stats_.generation_tokens;
+  stats_.iteration_tokens.Add(num_tokens - num_tokens_counted_);
+  num_tokens_counted_ = num_tokens;
 }
 
 void EngineCounters::CountDeviceTime(const Ran& ran) {

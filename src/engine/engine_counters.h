@@ -28,8 +28,8 @@ class EngineCounters {
   // Queues and blocks as they are.
   void UpdateGauges(EngineStats* stats);
 
-  // An iteration has ended: what it took, and what CPU attention did in it, is counted by Count, while the
-  // next one runs already. result: without its sequences.
+  // An iteration has ended: what it took, what CPU attention did in it, and how many tokens stats() got since
+  // the one before, is counted by Count, while the next one runs already. result: without its sequences.
   void Keep(IterationPlan plan, IterationResult result);
   void Count();
   // The next iteration does not follow the one before without a pause.
@@ -40,6 +40,7 @@ class EngineCounters {
     IterationPlan plan;
     IterationResult result;
   };
+  void CountTokens();
   void CountDeviceTime(const Ran& ran);
   void CountCpuTier(const Ran& ran);
 
@@ -49,8 +50,9 @@ class EngineCounters {
   int64_t num_attention_threads_;
   EngineStats stats_;
   std::optional<Ran> uncounted_;
-  int64_t max_cpu_blocks_ = 0;      // in use at once
-  int64_t last_device_end_ns_ = 0;  // of the iteration before, if the device went on without a pause; else 0
+  uint64_t num_tokens_counted_ = 0;  // of prompt and generation, by iteration_tokens
+  int64_t max_cpu_blocks_ = 0;       // in use at once
+  int64_t last_device_end_ns_ = 0;   // of the iteration before, if the device went on without a pause; else 0
 };
 
 }  // namespace tandem

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -101,6 +102,27 @@ TEST_F(EngineCountersTest, AnIterationIsCountedOnceAndOnlyByCount) {
   KeepAndCount(plan, RanUs(360, 370), &counters);
   EXPECT_EQ(counters.stats().strategy_iterations,
             (std::map<std::string, uint64_t>{{"gpu-only", 1}, {"auto", 2}}));
+}
+
+TEST_F(EngineCountersTest, AnIterationsTokensAreThoseSinceTheOneBefore) {
+  EngineCounters counters = Counters();
+  const IterationPlan plan = MainPlan({GpuDecode(1, 8)});
+  const auto runs = [&](uint64_t num_prompt_tokens, uint64_t num_generation_tokens) {
+    counters.Keep(plan, RanUs(0, 100));
+    // Results are taken after that, and before anything is counted.
+    counters.stats().prompt_tokens += num_prompt_tokens;
+    counters.stats().generation_tokens += num_generation_tokens;
+    counters.Count();
+    counters.Count();
+  };
+  for (const auto& [prompt, generation] : std::vector<std::pair<uint64_t, uint64_t>>{
+           {0, 0}, {0, 1}, {0, 2}, {5, 3}, {9, 0}, {16384, 0}, {16384, 1}}) {
+    runs(prompt, generation);
+  }
+  const TokenHistogram& tokens = counters.stats().iteration_tokens;
+  EXPECT_EQ(tokens.count(), 7U);
+  EXPECT_EQ(tokens.sum(), 32789U);
+  EXPECT_EQ(tokens.counts(), (std::array<uint64_t, 14>{2, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1}));
 }
 
 TEST_F(EngineCountersTest, AGapLiesBetweenIterationsThatFollowEachOther) {

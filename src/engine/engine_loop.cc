@@ -178,7 +178,7 @@ void EngineLoop::PlanAhead(const IterationPlan& running) {
   CountSchedule(start);
 }
 
-bool EngineLoop::StartPlan(const IterationPlan& plan) {
+bool EngineLoop::StartPlan(const IterationPlan& plan, Clock::time_point now) {
   const TimelineScope scope(options_.timeline, "engine", "start");
   const Status valid = books_.Validate(plan);
   TANDEM_CHECK(valid.ok(), "strategy {} made an invalid plan: {}\n{}", plan.strategy, valid.error().message,
@@ -192,7 +192,7 @@ bool EngineLoop::StartPlan(const IterationPlan& plan) {
   EngineStats& stats = counters_.stats();
   stats.preemptions += plan.preempted.size();
   int64_t num_swapped_tokens = 0;
-  std::vector<BlockMove> moves = books_.Apply(plan, &num_swapped_tokens);
+  std::vector<BlockMove> moves = books_.Apply(plan, now, &num_swapped_tokens);
   stats.swapped_tokens += static_cast<uint64_t>(num_swapped_tokens);
   const Status started = executor_->Start(books_.InputFor(plan, std::move(moves)));
   if (!started.ok()) FailCohorts(plan, started.error());
@@ -216,7 +216,7 @@ void EngineLoop::RunIteration() {
   }
   TANDEM_CHECK(!plan.empty(), "strategy {} left {} waiting and {} running requests without any work",
                strategy_->name(), books_.state().waiting.size(), books_.state().running.size());
-  if (!StartPlan(plan)) return;
+  if (!StartPlan(plan, start)) return;
   {
     const TimelineScope scope(options_.timeline, "engine", "outputs");
     Deliver();

@@ -80,7 +80,7 @@ class EngineLoop {
   void PlanAhead(const IterationPlan& running);
   void CountSchedule(std::chrono::steady_clock::time_point start);
   // False if nothing was started: CPU attention turned out to have stalled, or memory for a cohort is short.
-  bool StartPlan(const IterationPlan& plan);
+  bool StartPlan(const IterationPlan& plan, std::chrono::steady_clock::time_point now);
   // Publishes what the last iteration was, then hands out its outputs.
   void Deliver();
   // Takes an ended request out of books and cohorts; publishes that.

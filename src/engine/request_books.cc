@@ -74,6 +74,7 @@ bool RequestBooks::BeginAmidWork(Request* request, bool uses_cpu_tier) {
   }
   if (!kv_->Reserve(request->id, tier, num_tokens)) return false;
   request->num_computed_tokens = num_tokens - 1;
+  request->first_scheduled = request->arrival;
   state_.running.push_back(SequenceOf(*request));
   // Others like it have ended before, where work is amid.
   CountEnd(*request, request->sampling.max_tokens);
@@ -117,11 +118,13 @@ void RequestBooks::Preempt(SequenceId id) {
   state_.waiting.push_front(SequenceOf(request));
 }
 
-void RequestBooks::Admit(SequenceId id) {
+void RequestBooks::Admit(SequenceId id, Clock::time_point now) {
   const auto found = state_.waiting.Find(id);
   if (found == state_.waiting.end()) return;
   state_.running.push_back(*found);
   state_.waiting.Erase(id);
+  Request& request = At(id);
+  if (!request.first_scheduled) request.first_scheduled = now;
 }
 
 void RequestBooks::Reserve(SequenceId id, Tier tier) {
@@ -129,13 +132,14 @@ void RequestBooks::Reserve(SequenceId id, Tier tier) {
                TierName(tier));
 }
 
-std::vector<BlockMove> RequestBooks::Apply(const IterationPlan& plan, int64_t* num_swapped_tokens) {
+std::vector<BlockMove> RequestBooks::Apply(const IterationPlan& plan, Clock::time_point now,
+                                           int64_t* num_swapped_tokens) {
   for (const SequenceId id : plan.preempted) Preempt(id);
   std::vector<BlockMove> moves = ApplyMoves(plan.moves, kv_);
   for (const Move& move : plan.moves) *num_swapped_tokens += At(move.sequence).num_computed_tokens;
   for (const RowSpan& span : plan.main.spans) {
     // Who has nothing in the cache may have waited.
-    if (span.start == 0) Admit(span.sequence);
+    if (span.start == 0) Admit(span.sequence, now);
     Reserve(span.sequence, span.tier);
   }
   for (const CohortStep& step : plan.cohorts) {

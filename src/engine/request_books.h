@@ -44,8 +44,8 @@ class RequestBooks {
   Status Validate(const IterationPlan& plan) const;
   // What the plan does to them but for the cohorts that it drops: preempts, moves, admits, reserves. Returns
   // the moves in the order in which their copies are to be enqueued. CHECKs that there is room: the plan
-  // promised it. num_swapped_tokens: of the moves.
-  std::vector<BlockMove> Apply(const IterationPlan& plan, int64_t* num_swapped_tokens);
+  // promised it. now: when its iteration begins. num_swapped_tokens: of the moves.
+  std::vector<BlockMove> Apply(const IterationPlan& plan, Clock::time_point now, int64_t* num_swapped_tokens);
   IterationInput InputFor(IterationPlan plan, std::vector<BlockMove> moves) const;
 
   // A result's tokens are computed; the request gets those that were drawn.
@@ -78,7 +78,7 @@ class RequestBooks {
   bool BeginAmidWork(Request* request, bool uses_cpu_tier);
   ScheduledSequence& Running(SequenceId id);
   void Preempt(SequenceId id);
-  void Admit(SequenceId id);
+  void Admit(SequenceId id, Clock::time_point now);
   void Reserve(SequenceId id, Tier tier);
 
   const int64_t max_model_len_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -129,6 +130,23 @@ TEST(RequestBooksDeathTest, APlanThatIsTooLargeOrStrange) {
   EXPECT_DEATH(use.Apply(MainPlan({Chunk(1, 0, 9, true)})), "more blocks than the gpu tier has");
   EXPECT_DEATH(use.books.TakeToken(&use.books.At(1), 7), "sequence 1 is not running");
   EXPECT_DEATH(use.books.At(2), "request 2 is unknown");
+}
+
+TEST(RequestBooksTest, ARequestIsFirstScheduledOnce) {
+  BooksInUse use({8, 8});
+  const Clock::time_point first = use.now;
+  for (RequestId id = 1; id <= 2; ++id) use.books.Add(MakeRequest(id, 9), true);
+  use.Apply(MainPlan({Chunk(1, 0, 4, false)}));
+  EXPECT_EQ(use.books.At(1).first_scheduled, first);
+  EXPECT_EQ(use.books.At(2).first_scheduled, std::nullopt);
+  use.now += std::chrono::seconds(1);
+  IterationPlan preempts = MainPlan({Chunk(2, 0, 4, false)});
+  preempts.preempted = {1};
+  use.Apply(preempts);
+  EXPECT_EQ(use.books.At(2).first_scheduled, use.now);
+  use.now += std::chrono::seconds(1);
+  use.Apply(MainPlan({Chunk(1, 0, 4, false)}));
+  EXPECT_EQ(use.books.At(1).first_scheduled, first);
 }
 
 TEST(RequestBooksTest, ResultsReachTheQueueInAnyOrder) {

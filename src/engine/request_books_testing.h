@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -41,7 +42,7 @@ struct BooksInUse {
 
   std::vector<BlockMove> Apply(const IterationPlan& plan) {
     num_swapped_tokens = 0;
-    return books.Apply(plan, &num_swapped_tokens);
+    return books.Apply(plan, now, &num_swapped_tokens);
   }
   // Its prompt is computed, in one chunk; no token is drawn.
   Request& AddRunning(std::unique_ptr<Request> added, Tier tier = Tier::kGpu) {
@@ -65,7 +66,8 @@ struct BooksInUse {
 
   std::unique_ptr<KvBooks> kv;
   RequestBooks books;
-  int64_t num_swapped_tokens = 0;  // of the plan applied last
+  Clock::time_point now = Clock::time_point(std::chrono::seconds(1));  // of the next Apply
+  int64_t num_swapped_tokens = 0;                                      // of the plan applied last
 
  private:
   static ScheduleLimits WithDefaults(ScheduleLimits limits) {

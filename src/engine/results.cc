@@ -37,6 +37,7 @@ void Results::Take(SequenceResult result) {
 
   RequestOutput output;
   output.id = request.id;
+  output.first_scheduled = request.first_scheduled;
   output.prompt_logprobs = std::move(result.prompt_logprobs);
   for (SampledToken& token : result.tokens) {
     TakeToken(&request, std::move(token), &output);
@@ -69,7 +70,9 @@ void Results::End(RequestId id, FinishReason reason, std::optional<Error> error)
   output.id = id;
   output.finish_reason = reason;
   output.error = std::move(error);
-  const OutputCallback callback = std::move(books_->At(id).callback);
+  Request& request = books_->At(id);
+  output.first_scheduled = request.first_scheduled;
+  const OutputCallback callback = std::move(request.callback);
   forget_(id);
   callback(std::move(output));
 }

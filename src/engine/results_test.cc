@@ -70,6 +70,7 @@ TEST_F(ResultsTest, BooksAtOnceOutputInOrderWhenDelivered) {
   results_.Deliver();  // once is enough
   ASSERT_EQ(outputs_.size(), 2U);
   EXPECT_EQ(outputs_[0].id, 2U);
+  EXPECT_EQ(outputs_[0].first_scheduled, use_.now);
   EXPECT_TRUE(outputs_[0].cpu_tier);
   EXPECT_EQ(outputs_[1].id, 1U);
   EXPECT_FALSE(outputs_[1].cpu_tier);
@@ -219,11 +220,22 @@ TEST_F(ResultsTest, EndSaysWhyAtOnce) {
   EXPECT_TRUE(was_free);
   results_.End(2, FinishReason::kCancelled, std::nullopt);
   EXPECT_EQ(outputs_[1].finish_reason, FinishReason::kCancelled);
+  EXPECT_EQ(outputs_[1].first_scheduled, use_.now);
   EXPECT_FALSE(outputs_[1].error.has_value());
   EXPECT_TRUE(use_.AllFree());
   EXPECT_EQ(use_.books.state().mean_output_tokens, 0);  // says nothing of the work
   results_.Deliver();
   EXPECT_EQ(outputs_.size(), 2U);
+}
+
+TEST_F(ResultsTest, WhoEndsInTheQueueWasNeverScheduled) {
+  inbox_.Submit(std::make_unique<Request>()).value();
+  auto request = MakeRequest(1, 8);
+  request->callback = [this](RequestOutput output) { outputs_.push_back(std::move(output)); };
+  use_.books.Add(std::move(request), true);
+  results_.End(1, FinishReason::kCancelled, std::nullopt);
+  ASSERT_EQ(outputs_.size(), 1U);
+  EXPECT_EQ(outputs_[0].first_scheduled, std::nullopt);
 }
 
 TEST_F(ResultsTest, CallbacksSubmitAndCancelThroughTheInbox) {

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "request/request_output.h"
@@ -32,6 +33,7 @@ struct Request {
   int64_t num_made_tokens = 0;
   uint64_t seed = 0;  // the one in use, drawn if the client gave none
   Clock::time_point arrival;
+  std::optional<Clock::time_point> first_scheduled;  // stays after a preemption
   OutputCallback callback;
   // Any of them ends the sequence: EOS unless ignore_eos, and the stop tokens. Not drawn before min_tokens.
   std::vector<int32_t> end_tokens;

@@ -1,6 +1,7 @@
 // What the engine says about a request, iteration by iteration.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -26,6 +27,8 @@ std::string_view FinishReasonName(FinishReason reason);
 
 struct RequestOutput {
   RequestId id = 0;
+  // The first iteration that had work of it began then; absent if none had yet.
+  std::optional<std::chrono::steady_clock::time_point> first_scheduled;
   // New tokens since the last call, usually one.
   std::vector<SampledToken> tokens;
   bool cpu_tier = false;  // where its KV lay when they came

@@ -1,5 +1,6 @@
 #include "server/generation.h"
 
+#include <algorithm>
 #include <ctime>
 #include <utility>
 
@@ -32,9 +33,7 @@ Generation::Generation(uint64_t id, Environment environment, GenerationRequest r
       exchange_(std::move(exchange)),
       arrival_(arrival),
       identity_(MakeIdentity(request_, environment_.served_model_name)),
-      chunk_writer_(identity_, &environment_.engine->tokenizer(), &request_) {}
-
-void Generation::Start() {
+      chunk_writer_(identity_, &environment_.engine->tokenizer(), &request_) {
   const auto n = static_cast<size_t>(request_.n);
   const size_t num_choices = request_.prompts.size() * n;
   sequences_.resize(num_choices);
@@ -43,7 +42,11 @@ void Generation::Start() {
     sequences_[i].prompt_index = i / n;
     streams_.emplace_back(&environment_.engine->tokenizer(), &request_, i / n);
   }
+  prompts_.resize(request_.prompts.size(), {.num_unended = request_.n});
   if (!request_.stream) choices_.resize(num_choices);
+}
+
+void Generation::Start() {
   if (const auto error = SubmitAll()) return Fail(FromError(*error));
   if (request_.stream) {
     exchange_->StartStream({.content_type = std::string(kSseContentType),
@@ -74,22 +77,28 @@ std::optional<Error> Generation::SubmitAll() {
   return std::nullopt;
 }
 
-void Generation::ObserveTokens(Sequence* sequence, size_t num_tokens, TimePoint time) {
-  if (num_tokens == 0) return;
-  if (!sequence->first_token) {
-    sequence->first_token = time;
-    environment_.metrics->ObserveTimeToFirstToken(SecondsBetween(arrival_, time));
-  } else {
-    environment_.metrics->ObserveInterTokenLatency(SecondsBetween(*sequence->last_token, time));
+void Generation::ObserveTokens(Sequence* sequence, const RequestOutput& output, int64_t num_tokens,
+                               TimePoint time) {
+  sequence->first_scheduled = output.first_scheduled;
+  if (output.tokens.empty()) return;
+  if (num_tokens > 0) {
+    environment_.metrics->CountGenerationTokens(num_tokens);
+    if (sequence->last_token) {
+      environment_.metrics->ObserveInterTokenLatency(SecondsBetween(*sequence->last_token, time));
+    } else {
+      environment_.metrics->ObserveTimeToFirstToken(SecondsBetween(arrival_, time));
+    }
   }
+  if (!sequence->first_token) sequence->first_token = time;
   sequence->last_token = time;
 }
 
 void Generation::OnOutput(size_t choice_index, const RequestOutput& output, TimePoint time) {
   if (done_ || choice_index >= sequences_.size() || sequences_[choice_index].ended) return;
-  ObserveTokens(&sequences_[choice_index], output.tokens.size(), time);
   CompletionStream& stream = streams_[choice_index];
+  const int64_t num_tokens_before = stream.num_output_tokens();
   CompletionStream::Delta delta = stream.Append(output);
+  ObserveTokens(&sequences_[choice_index], output, stream.num_output_tokens() - num_tokens_before, time);
   if (delta.finished && stream.finish_reason().empty()) {
     const bool failed = output.finish_reason == FinishReason::kError;
     EndSequence(choice_index, failed ? "error" : "abort");
@@ -117,14 +126,24 @@ void Generation::EndSequence(size_t choice_index, std::string_view reason) {
   ++num_ended_;
   const TimePoint end = sequence.last_token.value_or(std::chrono::steady_clock::now());
   const GenerationRequest::Prompt& prompt = request_.prompts[sequence.prompt_index];
+  FinishedSequence finished{.reason = reason,
+                            .e2e_seconds = SecondsBetween(arrival_, end),
+                            .phases = {},
+                            .prompt_tokens = static_cast<int64_t>(prompt.tokens.size()),
+                            .generation_tokens = streams_[choice_index].num_output_tokens(),
+                            .max_tokens = request_.discard_output ? 0 : prompt.max_tokens};
+  if (sequence.first_scheduled && sequence.first_token) {
+    finished.phases =
+        SequencePhases{.queue_seconds = SecondsBetween(arrival_, *sequence.first_scheduled),
+                       .prefill_seconds = SecondsBetween(*sequence.first_scheduled, *sequence.first_token),
+                       .decode_seconds = SecondsBetween(*sequence.first_token, end)};
+  }
+  environment_.metrics->ObserveFinished(finished);
+  PromptProgress& progress = prompts_[sequence.prompt_index];
+  progress.max_generation_tokens = std::max(progress.max_generation_tokens, finished.generation_tokens);
+  if (--progress.num_unended > 0) return;
   environment_.metrics->ObserveFinished(
-      {.reason = reason,
-       .e2e_seconds = SecondsBetween(arrival_, end),
-       .prefill_seconds = SecondsBetween(arrival_, sequence.first_token.value_or(end)),
-       .prompt_tokens = static_cast<int64_t>(prompt.tokens.size()),
-       .generation_tokens = streams_[choice_index].num_output_tokens(),
-       .max_tokens = prompt.max_tokens,
-       .n = request_.n});
+      FinishedPrompt{.n = request_.n, .max_generation_tokens = progress.max_generation_tokens});
 }
 
 void Generation::SendDelta(size_t choice_index, const CompletionStream::Delta& delta, bool has_tokens) {
@@ -176,7 +195,7 @@ void Generation::Abort() {
 void Generation::CancelUnfinished(std::string_view reason) {
   for (size_t i = 0; i < sequences_.size(); ++i) {
     if (sequences_[i].ended) continue;
-    environment_.engine->Cancel(sequences_[i].request_id);
+    if (sequences_[i].request_id != 0) environment_.engine->Cancel(sequences_[i].request_id);
     EndSequence(i, reason);
   }
 }

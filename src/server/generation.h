@@ -37,7 +37,7 @@ class Generation {
   // Submits all sequences. If one is refused, the others are cancelled and the client gets the error.
   void Start();
   void OnOutput(size_t choice_index, const RequestOutput& output, std::chrono::steady_clock::time_point time);
-  // The client is gone: cancels every unfinished sequence.
+  // The client is gone, maybe before Start: cancels every unfinished sequence.
   void Abort();
 
   bool done() const { return done_; }
@@ -45,16 +45,24 @@ class Generation {
 
  private:
   struct Sequence {
-    RequestId request_id = 0;
+    RequestId request_id = 0;  // 0: not submitted
     size_t prompt_index = 0;
     bool ended = false;
     bool role_sent = false;
+    std::optional<std::chrono::steady_clock::time_point> first_scheduled;
     std::optional<std::chrono::steady_clock::time_point> first_token;
     std::optional<std::chrono::steady_clock::time_point> last_token;
   };
 
+  struct PromptProgress {
+    int64_t num_unended = 0;  // of its n sequences
+    int64_t max_generation_tokens = 0;
+  };
+
   std::optional<Error> SubmitAll();
-  void ObserveTokens(Sequence* sequence, size_t num_tokens, std::chrono::steady_clock::time_point time);
+  // num_tokens: those of the output that count as generated.
+  void ObserveTokens(Sequence* sequence, const RequestOutput& output, int64_t num_tokens,
+                     std::chrono::steady_clock::time_point time);
   void EndSequence(size_t choice_index, std::string_view reason);
   void SendDelta(size_t choice_index, const CompletionStream::Delta& delta, bool has_tokens);
   void Fail(const ApiError& error);
@@ -70,6 +78,7 @@ class Generation {
   ResponseIdentity identity_;
   ChunkWriter chunk_writer_;
   std::vector<Sequence> sequences_;
+  std::vector<PromptProgress> prompts_;  // of request_.prompts
   std::vector<CompletionStream> streams_;
   std::vector<Choice> choices_;  // only of a plain answer
   size_t num_ended_ = 0;

@@ -45,7 +45,6 @@ void StartGeneration(ApiState& state, HttpRequest request, std::shared_ptr<HttpE
   PrepareThen<GenerationRequest>(
       state, std::move(request), std::move(exchange), parse,
       [&state, arrival](GenerationRequest generation_request, const std::shared_ptr<HttpExchange>& answer) {
-        if (!answer->connected()) return;
         const uint64_t id = state.next_generation_id++;
         Generation::Environment environment{.engine = state.engine.load(),
                                             .metrics = state.metrics.get(),
@@ -53,6 +52,8 @@ void StartGeneration(ApiState& state, HttpRequest request, std::shared_ptr<HttpE
                                             .served_model_name = state.options.served_model_name};
         auto generation = std::make_shared<Generation>(id, std::move(environment),
                                                        std::move(generation_request), answer, arrival);
+        // Gone while it was parsed: never submitted, but counted.
+        if (!answer->connected()) return generation->Abort();
         answer->SetDisconnectCallback([&state, id] {
           const auto found = state.generations.find(id);
           if (found == state.generations.end()) return;

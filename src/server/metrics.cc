@@ -62,7 +62,12 @@ class EngineFamilies {
     Gauge("vllm:gpu_cache_usage_perc", "Share of the gpu tier's KV blocks in use; 1 means all.", gpu_usage);
     Counter("vllm:num_preemptions_total", "Preemptions.", static_cast<double>(stats.preemptions));
     Counter("vllm:prompt_tokens_total", "Prompt tokens computed.", static_cast<double>(stats.prompt_tokens));
-    Counter("vllm:generation_tokens_total", "Tokens generated.",
+    // There is no prefix cache: every prompt token is computed.
+    Counter("vllm:prompt_tokens_cached_total", "Prompt tokens that were not computed since a cache had them.",
+            0);
+    AddIterationTokens(stats.iteration_tokens);
+    Counter("tandem:drawn_tokens_total",
+            "Tokens drawn, those past a stop string and those of a prompt that was only scored included.",
             static_cast<double>(stats.generation_tokens));
     PerTier("tandem:kv_blocks", "KV blocks of a tier.", stats.gpu_blocks_total, stats.cpu_blocks_total);
     PerTier("tandem:kv_blocks_free", "Free KV blocks of a tier.", stats.gpu_blocks_free,
@@ -93,6 +98,20 @@ class EngineFamilies {
   }
 
  private:
+  void AddIterationTokens(const TokenHistogram& tokens) {
+    prometheus::ClientMetric::Histogram& histogram =
+        Add("vllm:iteration_tokens_total", "Prompt tokens computed and tokens drawn by an iteration.",
+            prometheus::MetricType::Histogram, labels_)
+            .histogram;
+    histogram.sample_count = tokens.count();
+    histogram.sample_sum = static_cast<double>(tokens.sum());
+    uint64_t cumulative = 0;
+    for (size_t i = 0; i < TokenHistogram::kUpperBounds.size(); ++i) {
+      cumulative += tokens.counts()[i];
+      histogram.bucket.push_back({cumulative, static_cast<double>(TokenHistogram::kUpperBounds[i])});
+    }
+  }
+
   void AddCpuTier(const EngineStats& stats) {
     for (const auto& [strategy, iterations] : stats.strategy_iterations) {
       LabelMap labels = labels_;
@@ -124,19 +143,24 @@ class EngineFamilies {
             stats.prediction_error_seconds);
   }
 
-  void Add(const char* name, const char* help, prometheus::MetricType type, const LabelMap& labels,
-           double value) {
+  // The new metric, without a value.
+  prometheus::ClientMetric& Add(const char* name, const char* help, prometheus::MetricType type,
+                                const LabelMap& labels) {
     if (families_.empty() || families_.back().name != name) {
       families_.push_back({name, help, type, {}});
     }
-    prometheus::ClientMetric metric;
+    prometheus::ClientMetric& metric = families_.back().metric.emplace_back();
     for (const auto& [key, text] : labels) metric.label.push_back({key, text});
+    return metric;
+  }
+  void Add(const char* name, const char* help, prometheus::MetricType type, const LabelMap& labels,
+           double value) {
+    prometheus::ClientMetric& metric = Add(name, help, type, labels);
     if (type == prometheus::MetricType::Counter) {
       metric.counter.value = value;
     } else {
       metric.gauge.value = value;
     }
-    families_.back().metric.push_back(std::move(metric));
   }
   void Gauge(const char* name, const char* help, double value) {
     Add(name, help, prometheus::MetricType::Gauge, labels_, value);
@@ -167,12 +191,16 @@ struct ServerMetrics::Families {
   prometheus::Histogram* time_per_output_token;
   prometheus::Histogram* request_time_per_output_token;
   prometheus::Histogram* e2e_latency;
+  prometheus::Histogram* queue_time;
+  prometheus::Histogram* inference_time;
   prometheus::Histogram* prefill_time;
   prometheus::Histogram* decode_time;
   prometheus::Histogram* prompt_tokens;
   prometheus::Histogram* generation_tokens;
+  prometheus::Histogram* max_num_generation_tokens;
   prometheus::Histogram* params_max_tokens;
   prometheus::Histogram* params_n;
+  prometheus::Counter* generated_tokens;
   std::map<std::string, prometheus::Counter*, std::less<>> success;
 
   Families(const Engine* engine_in, const std::string& model_name)
@@ -190,17 +218,28 @@ struct ServerMetrics::Families {
         "Mean time per token after the first, one value a sequence, in seconds.", kTokenLatencyBuckets);
     e2e_latency = Histogram("vllm:e2e_request_latency_seconds", "Arrival to last token, in seconds.",
                             kRequestLatencyBuckets);
+    queue_time = Histogram("vllm:request_queue_time_seconds", "Arrival to first scheduled, in seconds.",
+                           kRequestLatencyBuckets);
+    inference_time = Histogram("vllm:request_inference_time_seconds",
+                               "First scheduled to last token, in seconds.", kRequestLatencyBuckets);
     prefill_time = Histogram("vllm:request_prefill_time_seconds",
-                             "Arrival to first token, one value a finished sequence, in seconds.",
-                             kRequestLatencyBuckets);
+                             "First scheduled to first token, in seconds.", kRequestLatencyBuckets);
     decode_time = Histogram("vllm:request_decode_time_seconds", "First token to last token, in seconds.",
                             kRequestLatencyBuckets);
     prompt_tokens = Histogram("vllm:request_prompt_tokens", "Prompt tokens of a sequence.", token_buckets);
     generation_tokens =
         Histogram("vllm:request_generation_tokens", "Tokens generated for a sequence.", token_buckets);
+    max_num_generation_tokens =
+        Histogram("vllm:request_max_num_generation_tokens",
+                  "Tokens generated for the longest of the n sequences of a prompt.", token_buckets);
     params_max_tokens =
         Histogram("vllm:request_params_max_tokens", "max_tokens of a sequence.", token_buckets);
-    params_n = Histogram("vllm:request_params_n", "n of a request.", kParamNBuckets);
+    params_n = Histogram("vllm:request_params_n", "n of a request, one value a prompt.", kParamNBuckets);
+    generated_tokens = &prometheus::BuildCounter()
+                            .Name("vllm:generation_tokens_total")
+                            .Help("Tokens generated, as the usage of answers counts them.")
+                            .Register(registry)
+                            .Add(labels);
     auto& counters = prometheus::BuildCounter()
                          .Name("vllm:request_success_total")
                          .Help("Sequences that ended, by reason.")
@@ -231,22 +270,32 @@ void ServerMetrics::ObserveInterTokenLatency(double seconds) {
   families_->time_per_output_token->Observe(seconds);
 }
 
+void ServerMetrics::CountGenerationTokens(int64_t num_tokens) {
+  families_->generated_tokens->Increment(static_cast<double>(num_tokens));
+}
+
 void ServerMetrics::ObserveFinished(const FinishedSequence& sequence) {
   const auto counter = families_->success.find(sequence.reason);
   if (counter != families_->success.end()) counter->second->Increment();
-  families_->params_n->Observe(static_cast<double>(sequence.n));
   families_->params_max_tokens->Observe(static_cast<double>(sequence.max_tokens));
   families_->prompt_tokens->Observe(static_cast<double>(sequence.prompt_tokens));
   families_->generation_tokens->Observe(static_cast<double>(sequence.generation_tokens));
   families_->e2e_latency->Observe(sequence.e2e_seconds);
-  if (sequence.generation_tokens == 0) return;
-  const double decode_seconds = sequence.e2e_seconds - sequence.prefill_seconds;
-  families_->prefill_time->Observe(sequence.prefill_seconds);
-  families_->decode_time->Observe(decode_seconds);
+  if (!sequence.phases) return;
+  const SequencePhases& phases = *sequence.phases;
+  families_->queue_time->Observe(phases.queue_seconds);
+  families_->prefill_time->Observe(phases.prefill_seconds);
+  families_->decode_time->Observe(phases.decode_seconds);
+  families_->inference_time->Observe(phases.prefill_seconds + phases.decode_seconds);
   if (sequence.generation_tokens > 1) {
-    families_->request_time_per_output_token->Observe(decode_seconds /
+    families_->request_time_per_output_token->Observe(phases.decode_seconds /
                                                       static_cast<double>(sequence.generation_tokens - 1));
   }
+}
+
+void ServerMetrics::ObserveFinished(const FinishedPrompt& prompt) {
+  families_->params_n->Observe(static_cast<double>(prompt.n));
+  families_->max_num_generation_tokens->Observe(static_cast<double>(prompt.max_generation_tokens));
 }
 
 std::string ServerMetrics::Render() const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -10,15 +11,27 @@ namespace tandem {
 
 class Engine;
 
-// One finished sequence.
+// Consecutive: their sum is the time from arrival to the last token.
+struct SequencePhases {
+  double queue_seconds = 0;    // arrival to the first iteration with work of it
+  double prefill_seconds = 0;  // from there to the first token
+  double decode_seconds = 0;   // from there to the last
+};
+
+// A sequence that has ended.
 struct FinishedSequence {
-  std::string_view reason;  // "stop", "length", "abort", "error"
-  double e2e_seconds = 0;
-  double prefill_seconds = 0;  // from arrival to the first token
+  std::string_view reason;               // "stop", "length", "abort", "error"
+  double e2e_seconds = 0;                // arrival to the last token, or to the end if there is none
+  std::optional<SequencePhases> phases;  // absent without a token: nobody was told what it had reached
   int64_t prompt_tokens = 0;
   int64_t generation_tokens = 0;
   int64_t max_tokens = 0;
+};
+
+// A prompt whose n sequences have all ended.
+struct FinishedPrompt {
   int64_t n = 1;
+  int64_t max_generation_tokens = 0;  // of any of them
 };
 
 // Any thread.
@@ -32,7 +45,10 @@ class ServerMetrics {
 
   void ObserveTimeToFirstToken(double seconds);
   void ObserveInterTokenLatency(double seconds);
+  // Tokens that a client has got, as usage counts them.
+  void CountGenerationTokens(int64_t num_tokens);
   void ObserveFinished(const FinishedSequence& sequence);
+  void ObserveFinished(const FinishedPrompt& prompt);
 
   // Prometheus text format.
   std::string Render() const;

@@ -110,13 +110,65 @@ TEST_F(ServerMetricsTest, CpuTierIsCounted) {
             static_cast<double>(stats.iterations));
 }
 
+TEST_F(ServerMetricsTest, IterationTokensAreBucketsOfAllTokens) {
+  const std::unique_ptr<Engine> engine = MakeEngine("gpu-only");
+  const ServerMetrics metrics(engine.get(), "tiny");
+  Serve(engine.get());
+  const EngineStats stats = engine->Stats();
+  const std::string text = metrics.Render();
+  EXPECT_NE(text.find("# TYPE vllm:iteration_tokens_total histogram\n"), std::string::npos);
+  EXPECT_EQ(ValueOf(text, "vllm:iteration_tokens_total_count"), static_cast<double>(stats.iterations));
+  EXPECT_EQ(ValueOf(text, "vllm:iteration_tokens_total_sum"),
+            static_cast<double>(kNumRequests * (kPromptTokens + kOutputTokens)));
+  EXPECT_EQ(ValueOf(text, "vllm:iteration_tokens_total_bucket", "le=\"+Inf\""),
+            static_cast<double>(stats.iterations));
+  // A step of 64 rows holds a prompt, and a part of the next.
+  EXPECT_EQ(ValueOf(text, "vllm:iteration_tokens_total_bucket", "le=\"128\""),
+            static_cast<double>(stats.iterations));
+  EXPECT_LT(*ValueOf(text, "vllm:iteration_tokens_total_bucket", "le=\"8\""),
+            static_cast<double>(stats.iterations));
+}
+
+TEST_F(ServerMetricsTest, PhasesAreOfThoseThatGotTokens) {
+  const std::unique_ptr<Engine> engine = MakeEngine("gpu-only");
+  ServerMetrics metrics(engine.get(), "tiny");
+  FinishedSequence sequence{.reason = "stop",
+                            .e2e_seconds = 7,
+                            .phases = SequencePhases{1, 2, 4},
+                            .prompt_tokens = 10,
+                            .generation_tokens = 5,
+                            .max_tokens = 20};
+  metrics.ObserveFinished(sequence);
+  sequence.reason = "abort";
+  sequence.phases.reset();
+  sequence.generation_tokens = 0;
+  metrics.ObserveFinished(sequence);
+  metrics.ObserveFinished(FinishedPrompt{.n = 2, .max_generation_tokens = 5});
+  metrics.CountGenerationTokens(5);
+  const std::string text = metrics.Render();
+  const auto value = [&](const std::string& name) { return ValueOf(text, "vllm:" + name); };
+  EXPECT_EQ(value("e2e_request_latency_seconds_sum"), 14.0);
+  EXPECT_EQ(value("request_queue_time_seconds_sum"), 1.0);
+  EXPECT_EQ(value("request_prefill_time_seconds_sum"), 2.0);
+  EXPECT_EQ(value("request_decode_time_seconds_sum"), 4.0);
+  EXPECT_EQ(value("request_inference_time_seconds_sum"), 6.0);
+  EXPECT_EQ(value("request_inference_time_seconds_count"), 1.0);
+  EXPECT_EQ(value("request_time_per_output_token_seconds_sum"), 1.0);
+  EXPECT_EQ(value("request_params_n_sum"), 2.0);
+  EXPECT_EQ(value("request_params_n_count"), 1.0);
+  EXPECT_EQ(value("request_max_num_generation_tokens_sum"), 5.0);
+  EXPECT_EQ(value("request_generation_tokens_count"), 2.0);
+  EXPECT_EQ(value("generation_tokens_total"), 5.0);
+  EXPECT_EQ(ValueOf(text, "vllm:request_success_total", "abort"), 1.0);
+}
+
 TEST_F(ServerMetricsTest, RidersAreCounted) {
   const std::unique_ptr<Engine> engine = MakeEngine("async");
   const ServerMetrics metrics(engine.get(), "tiny");
   Serve(engine.get());
   const EngineStats stats = engine->Stats();
   const std::string text = metrics.Render();
-  EXPECT_EQ(ValueOf(text, "vllm:generation_tokens_total"), static_cast<double>(kNumRequests * kOutputTokens));
+  EXPECT_EQ(ValueOf(text, "tandem:drawn_tokens_total"), static_cast<double>(kNumRequests * kOutputTokens));
   EXPECT_EQ(ValueOf(text, "tandem:rider_visits_total"), static_cast<double>(stats.rider_visits));
   EXPECT_EQ(ValueOf(text, "tandem:rider_skips_total"), static_cast<double>(stats.rider_skips));
 }
@@ -132,7 +184,7 @@ TEST_F(ServerMetricsTest, WithoutCpuTierItsCountersStay) {
   EXPECT_EQ(ValueOf(text, "tandem:predicted_seconds_total"), 0.0);
   EXPECT_EQ(ValueOf(text, "tandem:strategy_iterations_total", "strategy=\"gpu-only\""),
             static_cast<double>(engine->Stats().iterations));
-  EXPECT_EQ(ValueOf(text, "vllm:generation_tokens_total"), static_cast<double>(kNumRequests * kOutputTokens));
+  EXPECT_EQ(ValueOf(text, "tandem:drawn_tokens_total"), static_cast<double>(kNumRequests * kOutputTokens));
 }
 
 }  // namespace

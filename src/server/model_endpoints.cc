@@ -5,6 +5,7 @@
 
 #include "server/api_state.h"
 #include "server/json_text.h"
+#include "server/process_metrics.h"
 #include "server/web_page.h"
 
 namespace tandem {
@@ -67,6 +68,7 @@ void Metrics(ApiState& state, HttpRequest /*request*/, std::shared_ptr<HttpExcha
       "# HELP tandem:model_loaded Whether the model is loaded.\n# TYPE tandem:model_loaded gauge\n"
       "tandem:model_loaded {}\n",
       loaded ? 1 : 0);
+  response.body += RenderProcessMetrics(ReadProcessUsage());
   if (loaded) response.body += state.metrics->Render();
   exchange->Respond(std::move(response));
 }
