@@ -3,6 +3,8 @@
 
 set(TANDEM_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
     -Wno-missing-field-initializers -Werror)
+# Where GCC is wrong about it. The first option is for clang's tools, which do not know the second.
+set(TANDEM_NO_MAYBE_UNINITIALIZED -Wno-unknown-warning-option -Wno-maybe-uninitialized)
 
 # Most of a file's compile time is what its includes cost, so TANDEM_UNITY_BUILD compiles a folder's files in batches
 # of this many: names of unnamed namespaces must then differ within a folder. Files with compile options of their own
@@ -22,7 +24,7 @@ function(tandem_optimization target level)
     set(flags "$<$<STREQUAL:${level},HOT>:-O1>")
   else()
     # At -O1 GCC 12 takes constants behind initializer lists for uninitialized.
-    set(flags "$<$<AND:$<STREQUAL:${level},COLD>,$<CONFIG:Release>>:-O1;-Wno-maybe-uninitialized>")
+    set(flags "$<$<AND:$<STREQUAL:${level},COLD>,$<CONFIG:Release>>:-O1;${TANDEM_NO_MAYBE_UNINITIALIZED}>")
   endif()
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${flags}>")
 endfunction()
@@ -92,10 +94,9 @@ function(tandem_kernel_sources variable)
   else()
     set(flags -O3)
   endif()
-  # GCC 12 takes the don't-care operands of its own AVX-512 intrinsics for uninitialized variables. The first option
-  # is for clang-tidy, which does not know the second.
+  # GCC 12 takes the don't-care operands of its own AVX-512 intrinsics for uninitialized variables.
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    list(APPEND flags -Wno-unknown-warning-option -Wno-maybe-uninitialized -Wno-uninitialized)
+    list(APPEND flags ${TANDEM_NO_MAYBE_UNINITIALIZED} -Wno-uninitialized)
   endif()
   set_source_files_properties(${ARG_PORTABLE} PROPERTIES COMPILE_OPTIONS "${flags}")
   set(sources ${ARG_PORTABLE})

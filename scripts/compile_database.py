@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes a compile_commands.json that names every source file, for editors (clangd) and clang-tidy.
+"""Writes a compile_commands.json that names every source file, for editors (clangd).
 
     scripts/compile_database.py [BUILD_DIR [OUTPUT]]
 
@@ -19,29 +19,25 @@ BATCH = re.compile(r"/Unity/unity_\d+_\w+\.\w+$")
 INCLUDE = re.compile(r'^#include "([^"]+)"$', re.MULTILINE)
 
 
-# Options of GCC that clang does not know, and what keeps it from saying so.
-GCC_WARNINGS = {"-Wno-maybe-uninitialized"}
-QUIET = "-Wno-unknown-warning-option"
-
-
 def command_of(entry):
-    """The command as words for clang, without a ccache before the compiler."""
+    """The command as words, without a ccache before the compiler."""
     words = entry.get("arguments") or shlex.split(entry["command"])
-    if pathlib.Path(words[0]).name == "ccache":
-        words = words[1:]
-    return [words[0], QUIET, *words[1:]] if GCC_WARNINGS.intersection(words) and QUIET not in words else words
+    return words[1:] if pathlib.Path(words[0]).name == "ccache" else words
+
+
+def sources_of(entry):
+    """The source files that an entry of a compile_commands.json compiles: itself, or those of its batch."""
+    if not BATCH.search(entry["file"]):
+        return [entry["file"]]
+    return INCLUDE.findall(pathlib.Path(entry["file"]).read_text())
 
 
 def expand(entries):
     """The entries of a compile_commands.json, those of batches replaced by one for each file in them."""
     for entry in entries:
-        words = command_of(entry)
-        if not BATCH.search(entry["file"]):
-            yield {"directory": entry["directory"], "file": entry["file"], "arguments": words}
-            continue
-        for file in INCLUDE.findall(pathlib.Path(entry["file"]).read_text()):
-            own = [file if word == entry["file"] else word for word in words]
-            if "-o" in own:
+        for file in sources_of(entry):
+            own = [file if word == entry["file"] else word for word in command_of(entry)]
+            if "-o" in own and file != entry["file"]:
                 own[own.index("-o") + 1] = pathlib.Path(file).name + ".o"
             yield {"directory": entry["directory"], "file": file, "arguments": own}
 

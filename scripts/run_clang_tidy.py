@@ -23,10 +23,12 @@ import subprocess
 import sys
 import time
 
+import compile_database
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "tandem" / "clang-tidy"
 # A batch includes .cc files, on purpose, and they are what is to be checked.
-ALWAYS = ["--header-filter=/src/.*\\.(h|cc)$", "--extra-arg=-Wno-unknown-warning-option"]
+ALWAYS = ["--header-filter=/src/.*\\.(h|cc)$"]
 CHECKS = "--checks=-bugprone-suspicious-include"
 WITHOUT_ANALYZER = ",-clang-analyzer-*"
 INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
@@ -46,11 +48,6 @@ class Texts:
         self._includes[path] = [
             target for name in INCLUDE.findall(data) if (target := ROOT / "src" / name.decode()).is_file()
         ]
-
-    def includes(self, path):
-        if path not in self._includes:
-            self._read(path)
-        return self._includes[path]
 
     def closure(self, start):
         """start and every project file that it reaches, sorted."""
@@ -107,8 +104,7 @@ def main():
     checked = set()
     for entry in json.loads(database.read_text()):
         file = pathlib.Path(entry["file"])
-        batch = "Unity" in file.parts
-        sources = texts.includes(file) if batch else [file]
+        sources = [pathlib.Path(source) for source in compile_database.sources_of(entry)]
         # Generated sources, and what only tests link outside src/, are left out.
         if not sources or not all(source.suffix == ".cc" and source.is_relative_to(ROOT / "src") for source in sources):
             continue

@@ -12,6 +12,7 @@ The yardstick is a fixed C++ file, compiled on all cores at once: how long it ta
 and budgets are scaled by it. Standard library only.
 """
 
+import os
 import pathlib
 import resource
 import subprocess
@@ -70,8 +71,6 @@ def read_budgets(path=BUDGETS):
 
 def measure_yardstick():
     """CPU seconds of one of as many compilations as there are cores, at once; the second of two rounds."""
-    import os
-
     cores = len(os.sched_getaffinity(0))
     with tempfile.TemporaryDirectory() as folder:
         source = pathlib.Path(folder) / "yardstick.cc"

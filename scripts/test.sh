@@ -4,7 +4,7 @@
 #   scripts/test.sh                    all stages but the nightly ones
 #   scripts/test.sh --quick            release build and its tests, lint without clang-tidy
 #   scripts/test.sh release debug      only these stages (packages and the model are fetched all the same)
-#   scripts/test.sh nightly            the stages that take longer: soak, seeds, package, cuda-all
+#   scripts/test.sh nightly            the stages that take longer: soak, held-out, package, cuda-all
 #
 #   lint        format, layers, words, headers that compile alone, docs
 #   quickstart  scripts/quickstart.sh --check, which compiles tandem
@@ -15,7 +15,7 @@
 #   cuda        cuda-release for one architecture, where the machine has nvcc; tests are skipped where there is no GPU
 #   tidy        clang-tidy over src/
 #   soak        20 minutes of cancels, disconnects and malformed requests: all blocks back, memory flat
-#   seeds       the tests that draw at random, with many more draws
+#   held-out    simulate_test with what TANDEM_NIGHTLY=1 adds: 1,000 held-out requests in every case
 #   package     scripts/package.sh and scripts/check_package.sh: a .deb on a bare Debian
 #   cuda-all    every GPU architecture, FA3
 #
@@ -28,7 +28,7 @@ exec </dev/null
 
 all_stages=(lint quickstart release http debug threads cuda tidy)
 quick_stages=(lint release http)
-nightly_stages=(soak seeds package cuda-all)
+nightly_stages=(soak held-out package cuda-all)
 stages=()
 for argument in "$@"; do
   case "$argument" in
@@ -145,8 +145,8 @@ compile_tidy() {
 compile_soak() { build host-release tandem; }
 test_soak() { TANDEM_NIGHTLY=1 run_http host-release -rP tests/http/soak; }
 
-compile_seeds() { build host-release; }
-test_seeds() { TANDEM_NIGHTLY=1 run_ctest host-release 1; }
+compile_held-out() { build host-release simulate_test; }
+test_held-out() { TANDEM_NIGHTLY=1 run_ctest host-release 1 -R '^simulate_test$'; }
 
 compile_package() { scripts/package.sh; }
 test_package() { scripts/check_package.sh --no-build; }

@@ -24,19 +24,13 @@ bool IsNumber(std::string_view text) {
 
 SourcedText AsciiRepr(const SourcedText& repr) {
   return repr.Mapped([](std::string_view bytes, Alignment* alignment) {
-    std::string out;
-    for (size_t offset = 0; offset < bytes.size();) {
-      const size_t begin = offset;
-      const size_t out_begin = out.size();
-      const char32_t c = NextCodePoint(bytes, offset);
+    return EscapeCharacters(bytes, alignment, [](char32_t c, std::string& escaped) {
       if (c < 0x80) {
-        out.push_back(static_cast<char>(c));
+        escaped.push_back(static_cast<char>(c));
       } else {
-        AppendEscape(c, out);
+        AppendEscape(c, escaped);
       }
-      if (alignment != nullptr) alignment->Change(offset - begin, out.size() - out_begin);
-    }
-    return out;
+    });
   });
 }
 

@@ -27,26 +27,6 @@ void CheckPrint(const SourcedText& out, int depth) {
   }
 }
 
-// text with escape(character, out) for every character; it appends the character itself or what stands for
-// it.
-template <typename Escape>
-std::string EscapeCharacters(std::string_view text, Alignment* alignment, Escape escape) {
-  std::string out;
-  out.reserve(text.size());
-  for (size_t offset = 0; offset < text.size();) {
-    const size_t begin = offset;
-    const size_t out_begin = out.size();
-    escape(NextCodePoint(text, offset), out);
-    if (alignment == nullptr) continue;
-    if (out.size() - out_begin == offset - begin) {
-      alignment->Keep(offset - begin);
-    } else {
-      alignment->Change(offset - begin, out.size() - out_begin);
-    }
-  }
-  return out;
-}
-
 void AppendStringRepr(const SourcedText& text, SourcedText& out) {
   const bool double_quoted =
       text.bytes().find('\'') != std::string::npos && text.bytes().find('"') == std::string::npos;
