@@ -7,6 +7,7 @@
 #   scripts/check_package.sh --no-build takes the packages that are in build/packages
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/bare_debian.sh
 
 make_packages=1
 case "${1:-}" in
@@ -19,23 +20,8 @@ fail() { echo "check_package.sh: $*" >&2; exit 1; }
 begin=$SECONDS
 passed() { printf '[package] %-58s %4d s\n' "$*" $((SECONDS - begin)); begin=$SECONDS; }
 
-suite=bookworm
 packages="$PWD/build/packages"
 [[ $(id -u) == 0 ]] || fail "needs root, to make a bare Debian and to run it; nothing was checked"
-
-# apt's own answer: which mirrors serve this Debian. Lines: URI suite component.
-mirrors() {
-  apt-get indextargets --format '$(REPO_URI) $(SUITE) $(CODENAME) $(COMPONENT) $(ORIGIN)' 'Created-By: Packages' |
-    awk -v suite="$suite" '$5 == "Debian" && $4 == "main" && ($3 == suite || $3 ~ "^" suite "-") {print $1, $3, $4}' | sort -u
-}
-for tool in debootstrap:debootstrap systemd-nspawn:systemd-container; do
-  command -v "${tool%:*}" >/dev/null && continue
-  { apt-get -qq update && apt-get -qq install -y --no-install-recommends "${tool#*:}"; } >/dev/null 2>&1 ||
-    fail "could not install ${tool#*:}; nothing was checked"
-done
-[[ -n $(mirrors) ]] || apt-get -qq update || true
-mirror="$(mirrors | awk -v suite="$suite" '$2 == suite {print $1; exit}')"
-[[ -n $mirror ]] || fail "apt on this machine knows no mirror of Debian $suite; nothing was checked"
 
 if [[ $make_packages == 1 ]]; then
   scripts/package.sh
@@ -65,19 +51,11 @@ trap clean_up EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
-debootstrap --variant=minbase "$suite" "$root" "$mirror" >"$scratch/log" 2>&1 ||
-  { tail -n 20 "$scratch/log" >&2; fail "debootstrap made no Debian $suite; nothing was checked"; }
-mirrors | awk '{print "deb", $1, $2, $3}' >"$root/etc/apt/sources.list"
-# How this machine reaches mirrors.
-apt-config dump | grep -E '^Acquire::https?::Proxy ' >"$root/etc/apt/apt.conf.d/90proxy" || true
-passed "bare Debian $suite"
+said="$(make_bare_debian "$root")" || fail "$said; nothing was checked"
+passed "bare Debian $bare_suite"
 
-# Runs a command, or systemd with --boot, in the bare root; with this machine's network.
-nspawn=(systemd-nspawn --quiet --directory="$root" --machine="tandem-check-$$" --register=no --resolv-conf=replace-host
-  --setenv=LANG=C.UTF-8 --setenv=DEBIAN_FRONTEND=noninteractive --rlimit=RLIMIT_MEMLOCK=infinity --console=pipe)
-# Without systemd on this machine nobody could make a unit for it.
-[[ -d /run/systemd/system ]] || nspawn+=(--keep-unit)
-inside() { "${nspawn[@]}" --as-pid2 "$@" </dev/null 2>"$scratch/nspawn.log" || { tail -n 30 "$scratch/nspawn.log" >&2; return 1; }; }
+enter_bare_debian "$root"
+inside() { "${bare_nspawn[@]}" --as-pid2 "$@" </dev/null 2>"$scratch/nspawn.log" || { tail -n 30 "$scratch/nspawn.log" >&2; return 1; }; }
 quietly() { "$@" >"$scratch/log" 2>&1 || { tail -n 30 "$scratch/log" >&2; return 1; }; }
 install_inside() { quietly inside apt-get -qq install -y --no-install-recommends "$@"; }
 
@@ -92,7 +70,7 @@ ask() {  # URL, what serves
 # As an ordinary user, until it has answered; SIGTERM then ends it with exit code 0.
 serve_and_ask() {  # program as seen inside, what serves
   local url="" code
-  "${nspawn[@]}" --user=nobody --kill-signal=SIGTERM "$1" serve /model.gguf --port 0 --strategy gpu-only \
+  "${bare_nspawn[@]}" --user=nobody --kill-signal=SIGTERM "$1" serve /model.gguf --port 0 --strategy gpu-only \
     --gpu-kv-cache 4096tok </dev/null >"$scratch/ready" 2>"$scratch/server.log" &
   container=$!
   for _ in {1..600}; do
@@ -175,7 +153,7 @@ port="$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0))
 printf '%s\n' TANDEM_MODEL=/model.gguf "TANDEM_PORT=$port" TANDEM_STRATEGY=gpu-only TANDEM_GPU_KV_CACHE=4096tok \
   >>"$root/etc/tandem/tandem.env"
 quietly inside systemctl enable tandem || fail "systemctl does not enable the service"
-"${nspawn[@]}" --boot </dev/null >"$scratch/boot.log" 2>&1 &
+"${bare_nspawn[@]}" --boot </dev/null >"$scratch/boot.log" 2>&1 &
 container=$!
 for _ in {1..600}; do
   kill -0 "$container" 2>/dev/null || break
