@@ -4,7 +4,7 @@
 #   scripts/test.sh                    all stages but the nightly ones
 #   scripts/test.sh --quick            release build and its tests, lint without clang-tidy
 #   scripts/test.sh release debug      only these stages (packages and the model are fetched all the same)
-#   scripts/test.sh nightly            the stages that take longer: soak, held-out, package, cuda-all
+#   scripts/test.sh nightly            the stages that take longer: soak, more-cases, all-checks, fuzz, package, cuda-all
 #
 #   lint        format, layers, words, headers that compile alone, docs
 #   quickstart  scripts/quickstart.sh --check, which compiles tandem
@@ -15,7 +15,9 @@
 #   cuda        cuda-release for one architecture, where the machine has nvcc; tests are skipped where there is no GPU
 #   tidy        clang-tidy over src/
 #   soak        20 minutes of cancels, disconnects and malformed requests: all blocks back, memory flat
-#   held-out    simulate_test with what TANDEM_NIGHTLY=1 adds: 1,000 held-out requests in every case
+#   more-cases  tests that draw their cases, with further seeds that differ each time, and 1,000 held-out requests in every case
+#   all-checks  host-debug with every check of the undefined-behaviour sanitizer
+#   fuzz        scripts/fuzz.sh: what reads bytes of others, 5 minutes each
 #   package     scripts/package.sh and scripts/check_package.sh: a .deb on a bare Debian
 #   cuda-all    every GPU architecture, FA3
 #
@@ -28,11 +30,11 @@ exec </dev/null
 
 all_stages=(lint quickstart release http debug threads cuda tidy)
 quick_stages=(lint release http)
-nightly_stages=(soak held-out package cuda-all)
+nightly_stages=(soak more-cases all-checks fuzz package cuda-all)
 stages=()
 for argument in "$@"; do
   case "$argument" in
-    -h | --help) sed -n '2,25s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,27s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --quick) stages+=("${quick_stages[@]}") ;;
     nightly) stages+=("${nightly_stages[@]}") ;;
     *)
@@ -145,8 +147,18 @@ compile_tidy() {
 compile_soak() { build host-release tandem; }
 test_soak() { TANDEM_NIGHTLY=1 run_http host-release -rP tests/http/soak; }
 
-compile_held-out() { build host-release simulate_test; }
-test_held-out() { TANDEM_NIGHTLY=1 run_ctest host-release 1 -R '^simulate_test$'; }
+compile_more-cases() { build host-release jinja_test kv_test simulate_test engine_test; }
+test_more-cases() { TANDEM_NIGHTLY=1 run_ctest host-release 1 -R '^(jinja|kv|simulate|engine)_test$'; }
+
+all_checks=build/host-debug-all-checks
+compile_all-checks() {
+  cmake --preset host-debug -B "$all_checks" -DTANDEM_SKIPPED_CHECKS= >/dev/null || return 1
+  cmake --build "$all_checks" -- --quiet
+}
+test_all-checks() { run_ctest host-debug-all-checks 1; }
+
+compile_fuzz() { scripts/fuzz.sh --build; }
+test_fuzz() { scripts/fuzz.sh --seconds 300; }
 
 compile_package() { scripts/package.sh; }
 test_package() { scripts/check_package.sh --no-build; }

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/seeds_testing.h"
 #include "jinja/error.h"
 #include "jinja/filters.h"
 #include "jinja/interpreter.h"
@@ -325,13 +326,19 @@ class RandomTemplates {
   std::mt19937 random_;
 };
 
-TEST(SourcedText, EveryCharacterKeepsItsSourceThroughRandomTemplates) {
+// The parameter: the seed of the first template; each has one of its own.
+class RandomSourcedText : public ::testing::TestWithParam<uint32_t> {};
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomSourcedText, ::testing::ValuesIn(SeedsToTry(0, 20)));
+
+TEST_P(RandomSourcedText, EveryCharacterKeepsItsSource) {
   constexpr int kRounds = 20'000;
   int rendered = 0;
   int64_t own = 0;
   int64_t given = 0;
   for (int round = 0; round < kRounds; ++round) {
-    RandomTemplates random(static_cast<uint32_t>(round));
+    const uint32_t seed = GetParam() + static_cast<uint32_t>(round);
+    RandomTemplates random(seed);
     Json content = Json::object();
     for (int i = 0; i < 4; ++i) content[fmt::format("c{}", i)] = random.Draw(kGiven, 8);
     const std::string source = random.Template();
@@ -349,7 +356,7 @@ TEST(SourcedText, EveryCharacterKeepsItsSourceThroughRandomTemplates) {
       if (!is_own && !is_given) continue;
       for (size_t i = begin; i < at; ++i) {
         ASSERT_EQ(text->provenance().At(i), is_given ? Source::kContent : Source::kTemplate)
-            << "seed " << round << "\n"
+            << "seed " << seed << "\n"
             << source << "\n"
             << content.dump() << "\n"
             << bytes << "\nat " << i;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/sanitizers.h"
+#include "base/seeds_testing.h"
 
 namespace tandem {
 namespace {
@@ -346,13 +347,17 @@ class RandomBooks {
   std::array<int, kCancelled + 1> taken_ = {};
 };
 
+class KvBooksRandomTest : public ::testing::TestWithParam<uint32_t> {};
+
+INSTANTIATE_TEST_SUITE_P(Seeds, KvBooksRandomTest, ::testing::ValuesIn(SeedsToTry(1, 20)));
+
 // Random use of all that books can do. After every step free blocks, references, tables and blocks in flight
 // are those of the naive books; at the end nothing is left over.
-TEST(KvBooksRandomTest, AsNaiveBooks) {
+TEST_P(KvBooksRandomTest, AsNaiveBooks) {
   constexpr int kNumSteps = kSanitized ? 200'000 : 1'000'000;
   for (const auto& [gpu_blocks, cpu_blocks] : {std::pair(40, 56), std::pair(56, 24)}) {
     SCOPED_TRACE(gpu_blocks);
-    RandomBooks(gpu_blocks, cpu_blocks, static_cast<uint32_t>(gpu_blocks)).Run(kNumSteps / 2);
+    RandomBooks(gpu_blocks, cpu_blocks, static_cast<uint32_t>(gpu_blocks) * GetParam()).Run(kNumSteps / 2);
     if (HasFatalFailure()) return;
   }
 }

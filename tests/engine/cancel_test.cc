@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/seeds_testing.h"
 #include "conformance/fixtures.h"
 #include "engine/engine.h"
 #include "engine/engine_client.h"
@@ -30,7 +31,11 @@ EngineOptions TightOptions() {
   return options;
 }
 
-TEST(CancelTest, ThousandRequestsWithRandomCancelsLeakNothing) {
+class RandomCancelTest : public ::testing::TestWithParam<uint32_t> {};
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomCancelTest, ::testing::ValuesIn(SeedsToTry(100, 20)));
+
+TEST_P(RandomCancelTest, ThousandRequestsWithCancelsLeakNothing) {
   auto created = Engine::Create(TightOptions());
   ASSERT_TRUE(created.ok()) << created.error().message;
   Engine& engine = **created;
@@ -43,7 +48,7 @@ TEST(CancelTest, ThousandRequestsWithRandomCancelsLeakNothing) {
   std::vector<std::thread> clients;
   for (int t = 0; t < kThreads; ++t) {
     clients.emplace_back([&engine, &num_cancelled, &num_finished, t] {
-      std::mt19937 random(static_cast<unsigned>(100 + t));
+      std::mt19937 random(GetParam() + static_cast<uint32_t>(t));
       std::vector<Submitted> in_flight;
       for (int i = 0; i < kRequestsPerThread; ++i) {
         RequestSpec spec;

@@ -18,6 +18,7 @@
 
 #include "base/check.h"
 #include "base/sanitizers.h"
+#include "base/seeds_testing.h"
 #include "conformance/decoder_harness.h"
 #include "conformance/fixtures.h"
 #include "engine/engine_client.h"
@@ -252,7 +253,7 @@ TEST_P(CohortLoopTest, SkippedVisitsAreMadeUpFor) {
   ExpectAllBlocksFree(bench.loop());
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, CohortLoopTest, ::testing::Values(1U, 2U, 3U));
+INSTANTIATE_TEST_SUITE_P(Seeds, CohortLoopTest, ::testing::ValuesIn(SeedsToTry(1, 10)));
 
 // Requests of 8 blocks: 14 leave the gpu tier (128 blocks) a block for each of them and one in reserve, 7
 // leave the cpu tier (64) a twentieth.

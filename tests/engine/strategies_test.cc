@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/sanitizers.h"
+#include "base/seeds_testing.h"
 #include "conformance/decoder_harness.h"
 #include "conformance/fixtures.h"
 #include "engine/engine.h"
@@ -60,8 +61,8 @@ struct Prompt {
 
 // Lengths log-uniform in [shortest, longest].
 std::vector<Prompt> MakePrompts(int count, int64_t shortest, int64_t longest, int64_t max_tokens,
-                                int32_t vocab_size) {
-  std::mt19937 random(7);
+                                int32_t vocab_size, uint32_t seed = 7) {
+  std::mt19937 random(seed);
   std::vector<Prompt> prompts(static_cast<size_t>(count));
   const double ratio = static_cast<double>(longest) / static_cast<double>(shortest);
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -97,6 +98,8 @@ class StrategiesTest : public ::testing::TestWithParam<std::string> {
       : cache_folder_(std::filesystem::temp_directory_path() /
                       ("tandem-strategies-" + std::to_string(getpid()))) {}
   ~StrategiesTest() override { std::filesystem::remove_all(cache_folder_); }
+
+  void ExpectSameTokensBesideCancels(uint32_t seed) const;
 
   EngineOptions Options(const std::string& model, const std::string& strategy) const {
     EngineOptions options;
@@ -224,9 +227,10 @@ TEST_P(StrategiesTest, SameTokensFromEveryStrategy) {
 }
 
 // Neighbours are cancelled at random, and both tiers are so small that others are preempted.
-TEST_P(StrategiesTest, SameTokensBesideCancelsAndPreemptions) {
+void StrategiesTest::ExpectSameTokensBesideCancels(uint32_t seed) const {
   const std::string model = FixturePath("families/llama2/model.gguf");
-  const std::vector<Prompt> prompts = MakePrompts(kSanitized ? 16 : 40, 3, 120, 40, 300);
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  const std::vector<Prompt> prompts = MakePrompts(kSanitized ? 16 : 40, 3, 120, 40, 300, seed);
   EngineOptions ample = Options(model, "gpu-only");
   ample.max_num_batched_tokens = 64;
   const auto expected = RunAmple(ample, prompts);
@@ -237,7 +241,7 @@ TEST_P(StrategiesTest, SameTokensBesideCancelsAndPreemptions) {
     tight.cpu_kv_cache = SizeInTokens(640);
     const auto engine = Create(tight);
     ASSERT_NE(engine, nullptr);
-    std::mt19937 random(11);
+    std::mt19937 random(seed + 4);
     std::vector<Submitted> kept;
     std::vector<Submitted> neighbours;
     for (const Prompt& prompt : prompts) {
@@ -259,6 +263,13 @@ TEST_P(StrategiesTest, SameTokensBesideCancelsAndPreemptions) {
     ExpectSameTokens(tokens, expected, strategy);
     ExpectNoBlocksLeak(*engine);
     PrintTiers(strategy, engine->Stats());
+  }
+}
+
+TEST_P(StrategiesTest, SameTokensBesideCancelsAndPreemptions) {
+  for (const uint32_t seed : SeedsToTry(7, 10)) {
+    ExpectSameTokensBesideCancels(seed);
+    if (HasFatalFailure()) return;
   }
 }
 
