@@ -42,7 +42,8 @@ void RemoveRootPath(const std::string& root_path, HttpRequest* head) {
 
 HttpAdmission Admit(const ApiState& state, HttpRequest* head, bool loopback_only) {
   RemoveRootPath(state.options.root_path, head);
-  const PathKind kind = FindRoute(head->method, head->Path()).kind;
+  const std::string_view path = head->Path();
+  const PathKind kind = path.empty() ? PathKind::kWebPage : FindRoute(head->method, path).kind;
   AccessDecision decision = state.access->Judge(*head, kind, loopback_only);
   HttpAdmission admission{.refusal = std::nullopt,
                           .headers = std::move(decision.headers),
