@@ -137,6 +137,7 @@ TEST(SecretArguments, AreOverwrittenWhereTheyStand) {
   std::vector<std::string> words = {"tandem",         "serve", "--api-key", "secret",   "--api-key=secret2",
                                     "--api-key-file", "path",  "m",         "--api-key"};
   std::vector<char*> argv;
+  argv.reserve(words.size());
   for (std::string& word : words) argv.push_back(word.data());
   const std::vector<std::string> shown = WithoutSecrets(static_cast<int>(argv.size()), argv.data());
   EXPECT_EQ(shown, (std::vector<std::string>{"tandem", "serve", "--api-key", "***", "--api-key=***",

@@ -84,7 +84,7 @@ AccessLog::~AccessLog() {
   if (file_ != STDOUT_FILENO) close(file_);
 }
 
-void AccessLog::Write(std::string line) {
+void AccessLog::Write(const std::string& line) {
   bool was_empty = false;
   {
     const std::lock_guard lock(mutex_);

@@ -27,7 +27,7 @@ class AccessLog {
   AccessLog& operator=(const AccessLog&) = delete;
 
   // Does not block: lines that the disk does not take fast enough are dropped, and the log says so.
-  void Write(std::string line);
+  void Write(const std::string& line);
   // Opens the path again, after the file was moved.
   void Reopen();
 

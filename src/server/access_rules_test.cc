@@ -20,7 +20,7 @@ HttpRequest MakeHead(Headers headers, std::string method = "GET", std::string ta
 
 class AccessRulesTest : public testing::Test {
  protected:
-  void Set(AccessOptions options) {
+  void Set(const AccessOptions& options) {
     auto rules = AccessRules::Make(options);
     ASSERT_TRUE(rules.ok()) << rules.error().message;
     rules_.emplace(std::move(*rules));

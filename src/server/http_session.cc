@@ -55,7 +55,7 @@ class Exchange final : public HttpExchange {
   }
   bool connected() const override { return session_->open(); }
   void AddLogNumber(std::string name, int64_t value) override {
-    session_->AddLogNumber(std::move(name), value);
+    if (!answered_ || streaming_) session_->AddLogNumber(std::move(name), value);
   }
 
  private:
