@@ -60,9 +60,9 @@ quietly() { "$@" >"$scratch/log" 2>&1 || { tail -n 30 "$scratch/log" >&2; return
 install_inside() { quietly inside apt-get -qq install -y --no-install-recommends "$@"; }
 
 # Asks a server for its health and a completion.
-ask() {  # URL, what serves
+ask() {  # URL, what serves, its key if it has one
   [[ $(curl -sS "$1/health") == '{"status":"ok"}' ]] || fail "$2: /health is not ok"
-  curl -sS "$1/v1/completions" -H 'Content-Type: application/json' \
+  curl -sS "$1/v1/completions" -H 'Content-Type: application/json' -H "x-api-key: ${3:-}" \
     -d '{"prompt": "The capital of France is", "max_tokens": 5, "temperature": 0}' >"$scratch/answer"
   python3 -c 'import json, sys; sys.exit("Paris" not in json.load(sys.stdin)["choices"][0]["text"])' <"$scratch/answer" ||
     { cat "$scratch/answer" >&2; fail "$2 does not know the capital of France"; }
@@ -99,10 +99,13 @@ list_files() {
     -path 'var/log' -o -path 'var/cache/ldconfig' -o -path 'var/cache/debconf' \) -prune -o -print | sort)
 }
 list_files >"$scratch/before"
-[[ $(dpkg-deb --info "${deb[0]}" conffiles) == /etc/tandem/tandem.env ]] || fail "tandem.env is no conffile of the .deb"
+[[ $(dpkg-deb --info "${deb[0]}" conffiles) == $'/etc/tandem/api-keys\n/etc/tandem/tandem.env' ]] ||
+  fail "tandem.env and api-keys are no conffiles of the .deb"
 install_inside /tandem.deb || fail "apt does not install the .deb"
 [[ $(inside /bin/sh -c 'command -v tandem') == /usr/bin/tandem ]] || fail "the .deb brought no /usr/bin/tandem"
-[[ $(stat -c '%U %a' "$root/etc/tandem/tandem.env") == "root 600" ]] || fail "others may read the service's key"
+for file in tandem.env api-keys; do
+  [[ $(stat -c '%U %a' "$root/etc/tandem/$file") == "root 600" ]] || fail "others may read the service's $file"
+done
 passed "installed with apt"
 
 inside tandem --version >"$scratch/version" || fail "tandem --version fails where only the .deb is installed"
@@ -150,8 +153,11 @@ install_inside systemd dbus man-db || fail "apt does not install systemd"
 quietly inside systemd-analyze verify tandem.service || fail "systemd-analyze finds fault with tandem.service"
 passed "unit verified"
 port="$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')"
+sed -i 's/^#\(TANDEM_API_KEY_FILE=\)/\1/' "$root/etc/tandem/tandem.env"
 printf '%s\n' TANDEM_MODEL=/model.gguf "TANDEM_PORT=$port" TANDEM_STRATEGY=gpu-only TANDEM_GPU_KV_CACHE=4096tok \
   >>"$root/etc/tandem/tandem.env"
+key="$(python3 -c 'import secrets; print(secrets.token_hex(16))')"
+echo "check $key" >>"$root/etc/tandem/api-keys"
 quietly inside systemctl enable tandem || fail "systemctl does not enable the service"
 "${bare_nspawn[@]}" --boot </dev/null >"$scratch/boot.log" 2>&1 &
 container=$!
@@ -165,7 +171,8 @@ if [[ ! -e $scratch/health ]]; then
   journalctl --directory="$root/var/log/journal" --no-pager -u tandem 2>/dev/null | tail -n 20 >&2 || true
   fail "systemd does not start tandem.service"
 fi
-ask "http://127.0.0.1:$port" "the service"
+ask "http://127.0.0.1:$port" "the service" "$key"
+[[ $(curl -sS -o /dev/null -w '%{http_code}' "http://127.0.0.1:$port/v1/models") == 401 ]] || fail "the service asks for no key"
 service="$(pgrep -x tandem --ns "$(pgrep -P "$container" | head -n 1)" --nslist pid | head -n 1)"
 [[ $(stat -c %u "/proc/$service") != 0 ]] || fail "the service runs as root"
 if bash -c 'ulimit -l unlimited' 2>/dev/null; then

@@ -27,12 +27,14 @@ Tandem serves large language models. It uses the host CPU as a second attention 
 is kept in host memory and their decode attention computed there, beside the GPU. Without a GPU all runs on the CPU.
 .PP
 The server speaks the OpenAI API and listens on 127.0.0.1:8000 unless told otherwise. SIGTERM and SIGINT let answers
-under way finish; a second signal stops at once.
+under way finish; a second signal stops at once. SIGHUP opens the access log again, if there is one. /ready answers 200
+when requests are served, else 503.
 """
 
 CLOSING = """\
 .SH ENVIRONMENT
-An option with a variable beside it is read from there if it is not given; an empty variable counts as none.
+An option with a variable beside it is read from there if it is not given; an empty variable counts as none,
+but that of a key is an error.
 .TP
 .B XDG_CACHE_HOME
 Folder below which measured costs are kept (default: ~/.cache).
@@ -42,6 +44,9 @@ Folder below which measured costs are kept (default: ~/.cache).
 Variables of the service
 .BR tandem.service ,
 where it was installed as a package.
+.TP
+.I /etc/tandem/api-keys
+Its keys, as lines of NAME KEY, if the variable TANDEM_API_KEY_FILE says so there.
 .SH "EXIT STATUS"
 0: done. 1: an error while running. 2: wrong usage.
 .SH EXAMPLES

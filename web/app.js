@@ -8,13 +8,6 @@
   const messages = [];
   let abortController = null;
 
-  function headers() {
-    const result = { "Content-Type": "application/json" };
-    const key = element("api-key").value;
-    if (key !== "") result.Authorization = `Bearer ${key}`;
-    return result;
-  }
-
   async function errorText(response) {
     try {
       return (await response.json()).error.message;
@@ -85,10 +78,11 @@
     try {
       const response = await fetch("v1/chat/completions", {
         method: "POST",
-        headers: headers(),
+        headers: { "Content-Type": "application/json", ...apiKey.headers() },
         body: JSON.stringify(requestBody()),
         signal: abortController.signal,
       });
+      if (response.status === 401) apiKey.refused();
       if (!response.ok) throw new Error(await errorText(response));
       await readEvents(response, (event) => {
         if (event.error) throw new Error(event.error.message);
@@ -163,12 +157,13 @@
 
   async function showModel() {
     try {
-      const response = await fetch("v1/models", { headers: headers() });
+      const response = await fetch("v1/models", { headers: apiKey.headers() });
       if (response.ok) {
         element("model-name").textContent = (await response.json()).data[0].id;
         return;
       }
       element("model-name").textContent = await errorText(response);
+      if (response.status === 401) return apiKey.refused();  // and asks again with another key
     } catch {
       element("model-name").textContent = "The server does not answer.";
     }
@@ -192,6 +187,7 @@
       element(`${id}-value`).textContent = element(id).value;
     });
   }
+  apiKey.onChange(showModel);
   showModel();
   message.focus();
 })();

@@ -4,6 +4,7 @@
 (() => {
   const PERIOD_MS = 1000;
   let previous = null;
+  let refusedKey = null;  // asked once
 
   // Sum over all label sets of each metric that is not a histogram's part.
   function parseMetrics(text) {
@@ -36,24 +37,30 @@
     previous = now;
   }
 
-  // What was seen last says nothing of a server that has gone.
-  function showOffline() {
-    show("strip-running", "offline");
+  // What was seen last says nothing of a server that has gone, or that does not say.
+  function showNone(why) {
+    show("strip-running", why);
     for (const id of ["strip-waiting", "strip-kv-text", "strip-rate"]) show(id, "–");
     document.getElementById("strip-kv").value = 0;
     previous = null;
   }
 
   async function poll() {
-    if (!document.hidden) {
-      try {
-        const response = await fetch("metrics", { cache: "no-store" });
-        update(parseMetrics(await response.text()));
-      } catch {
-        showOffline();
-      }
-    } else {
+    const headers = apiKey.headers();
+    if (document.hidden) {
       previous = null;
+    } else if (refusedKey !== (headers.Authorization ?? "")) {
+      try {
+        const response = await fetch("metrics", { cache: "no-store", headers });
+        if (response.status === 401) {
+          refusedKey = headers.Authorization ?? "";
+          showNone("needs a key");
+        } else {
+          update(parseMetrics(await response.text()));
+        }
+      } catch {
+        showNone("offline");
+      }
     }
     setTimeout(poll, PERIOD_MS);
   }

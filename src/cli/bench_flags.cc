@@ -9,6 +9,7 @@
 #include "base/param_error.h"
 #include "bench/server_url.h"
 #include "cli/env_flag.h"
+#include "cli/secret_arguments.h"
 
 namespace tandem {
 namespace {
@@ -215,6 +216,7 @@ Result<BenchOnlineOptions> MakeBenchOnlineOptions(const EngineFlags& engine_flag
     return options;
   }
   TANDEM_RETURN_IF_ERROR(ParseServerUrl(options.url));
+  if (options.api_key.empty()) TANDEM_RETURN_IF_ERROR(CheckSecretVariable("api-key", "TANDEM_API_KEY"));
   if (!engine.model.empty() && !engine.dummy.empty()) {
     return MakeParamError(ErrorCode::kInvalidArgument, "model", "a model and --dummy were both given");
   }

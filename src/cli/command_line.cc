@@ -17,9 +17,11 @@
 #include <vector>
 
 #include "base/log.h"
+#include "cli/access_flags.h"
 #include "cli/bench_flags.h"
 #include "cli/build_info.h"
 #include "cli/engine_flags.h"
+#include "cli/secret_arguments.h"
 #include "cli/size_flag.h"
 
 namespace tandem {
@@ -30,9 +32,8 @@ constexpr int kUsageError = 2;
 struct ServerFlags {
   std::string host = "127.0.0.1";
   int port = 8000;
-  std::string api_key;
+  AccessFlags access;
   std::string max_body_size = "32MiB";
-  std::vector<std::string> allowed_origins{"*"};
   bool special_tokens_in_content = false;
 };
 
@@ -44,15 +45,9 @@ void AddServerFlags(CLI::App* app, ServerFlags* flags) {
       ->envname("TANDEM_PORT")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
-  app->add_option("--api-key", flags->api_key, "Key that clients must send (Authorization: Bearer KEY)")
-      ->envname("TANDEM_API_KEY");
+  AddAccessFlags(app, &flags->access);
   app->add_option("--max-body-size", flags->max_body_size, "Largest request body, as SIZE in bytes")
       ->envname("TANDEM_MAX_BODY_SIZE")
-      ->capture_default_str();
-  app->add_option("--allowed-origins", flags->allowed_origins,
-                  "Origins of web pages that may use the API (CORS)")
-      ->envname("TANDEM_ALLOWED_ORIGINS")
-      ->delimiter(',')
       ->capture_default_str();
   app->add_flag("--special-tokens-in-content", flags->special_tokens_in_content,
                 "Special tokens that messages spell out become such tokens (clients can forge turns)")
@@ -66,9 +61,8 @@ Result<ServeOptions> MakeServeOptions(const EngineFlags& engine_flags, const Ser
   options.server.http.host = flags.host;
   options.server.http.port = static_cast<uint16_t>(flags.port);
   options.server.http.max_body_bytes = static_cast<size_t>(max_body_bytes);
-  options.server.api_key = flags.api_key;
+  TANDEM_RETURN_IF_ERROR(SetAccessOptions(flags.access, &options.server));
   options.server.special_tokens_in_content = flags.special_tokens_in_content;
-  options.server.allowed_origins = flags.allowed_origins;
   options.server.served_model_name = options.engine.served_model_name;
   options.server.version = ProjectVersion();
   return options;
@@ -93,9 +87,8 @@ void AddGenerateFlags(CLI::App* app, GenerateOptions* options) {
 std::string CommandText(int argc, const char* const* argv) {
   constexpr std::string_view kPlain = "_-+=:,./%@";
   std::string text;
-  for (int i = 0; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    if (i > 0) text += ' ';
+  for (const std::string& word : WithoutSecrets(argc, argv)) {
+    if (!text.empty()) text += ' ';
     const bool plain = !word.empty() && std::all_of(word.begin(), word.end(), [&](char c) {
       return std::isalnum(static_cast<unsigned char>(c)) != 0 || kPlain.find(c) != std::string_view::npos;
     });
@@ -279,6 +272,7 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
   commands.push_back(AddDoctor(&app));
 
   if (const Status known = CheckCommandName(app, argc, argv); !known.ok()) return UsageError(known.error());
+  if (const Status given = CheckSecretFlags(argc, argv); !given.ok()) return UsageError(given.error());
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

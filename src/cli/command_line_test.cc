@@ -105,7 +105,8 @@ TEST(CommandLine, ReadsEveryFlagOfServe) {
   EXPECT_EQ(options->engine.max_tpot_ms, 62.5);
   EXPECT_EQ(options->engine.async_cohorts, 1);
   EXPECT_EQ(options->engine.cpu_attention_order, "arming");
-  EXPECT_EQ(options->server.api_key, "k");
+  ASSERT_EQ(options->server.access.keys.size(), 1U);
+  EXPECT_EQ(options->server.access.keys[0].key, "k");
   EXPECT_TRUE(options->server.special_tokens_in_content);
   EXPECT_EQ(options->server.served_model_name, "name");
 }

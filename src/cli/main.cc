@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "cli/commands.h"
+#include "cli/secret_arguments.h"
 
 namespace {
 
@@ -16,6 +17,7 @@ int Report(const tandem::Status& status) {
 
 int Run(int argc, char** argv) {
   const tandem::CommandLine command = tandem::ParseCommandLine(argc, argv);
+  tandem::OverwriteSecrets(argc, argv);
   return std::visit(
       [](const auto& options) {
         using Options = std::decay_t<decltype(options)>;

@@ -5,7 +5,9 @@
 #include <condition_variable>
 #include <csignal>
 #include <cstdio>
+#include <functional>
 #include <mutex>
+#include <utility>
 
 #include "base/log.h"
 #include "base/open_file_limit.h"
@@ -40,6 +42,18 @@ class StopState {
     engine_ = engine;
   }
 
+  // null: there is none any more.
+  void SetServer(Server* server) {
+    const std::lock_guard lock(mutex_);
+    server_ = server;
+  }
+
+  // Signal thread.
+  void OnHangup() {
+    const std::lock_guard lock(mutex_);
+    if (server_ != nullptr) server_->ReopenAccessLog();
+  }
+
   void WaitForSignals(int count) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return num_signals_ >= count || released_; });
@@ -57,9 +71,22 @@ class StopState {
   std::mutex mutex_;
   std::condition_variable changed_;
   Engine* engine_ = nullptr;
+  Server* server_ = nullptr;
   int num_signals_ = 0;
   bool released_ = false;
   std::atomic<bool> at_once_{false};
+};
+
+// While it lives, SIGHUP finds the server.
+class ServedScope {
+ public:
+  ServedScope(StopState* state, Server* server) : state_(state) { state_->SetServer(server); }
+  ~ServedScope() { state_->SetServer(nullptr); }
+  ServedScope(const ServedScope&) = delete;
+  ServedScope& operator=(const ServedScope&) = delete;
+
+ private:
+  StopState* state_;
 };
 
 void DrainAndStop(Engine* engine, Server* server, StopState* stop_state) {
@@ -90,8 +117,12 @@ Status Serve(const ServeOptions& options) {
   std::signal(SIGPIPE, SIG_IGN);
   RaiseOpenFileLimit(static_cast<int64_t>(options.server.http.max_connections) + kOtherFiles);
   StopState stop_state;
-  const ShutdownSignals signals([&](int count) { return stop_state.OnSignal(count); });
+  // A closed terminal ends the server unless there is a log to open again.
+  std::function<void()> on_hangup;
+  if (!options.server.access_log.empty()) on_hangup = [&stop_state] { stop_state.OnHangup(); };
+  const ShutdownSignals signals([&](int count) { return stop_state.OnSignal(count); }, std::move(on_hangup));
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Start(options.server));
+  const ServedScope served(&stop_state, server.get());
   LogInfo("loading {}; until then {} answers 503", options.engine.served_model_name, server->url());
   auto created = Engine::Create(options.engine);
   if (!created.ok()) {

@@ -7,14 +7,6 @@
 namespace tandem {
 namespace {
 
-sigset_t Signals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  return signals;
-}
-
 // Ends the process as if nobody had caught the signal.
 void RaiseDefault(int signal) {
   std::signal(signal, SIG_DFL);
@@ -27,7 +19,17 @@ void RaiseDefault(int signal) {
 
 }  // namespace
 
-ShutdownSignals::ShutdownSignals(std::function<bool(int)> on_signal) : on_signal_(std::move(on_signal)) {
+sigset_t ShutdownSignals::Signals() const {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  if (on_hangup_) sigaddset(&signals, SIGHUP);
+  return signals;
+}
+
+ShutdownSignals::ShutdownSignals(std::function<bool(int)> on_signal, std::function<void()> on_hangup)
+    : on_signal_(std::move(on_signal)), on_hangup_(std::move(on_hangup)) {
   const sigset_t signals = Signals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   thread_ = std::thread([this] { Wait(); });
@@ -44,7 +46,11 @@ void ShutdownSignals::Wait() {
   int count = 0;
   while (!stopping_) {
     const int signal = sigtimedwait(&signals, nullptr, &kPollInterval);
-    if (signal > 0 && !on_signal_(++count)) RaiseDefault(signal);
+    if (signal == SIGHUP) {
+      on_hangup_();
+    } else if (signal > 0 && !on_signal_(++count)) {
+      RaiseDefault(signal);
+    }
   }
 }
 

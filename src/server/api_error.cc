@@ -13,6 +13,7 @@ namespace {
 std::string_view ErrorType(int status) {
   if (status == 404) return "not_found_error";
   if (status == 401) return "authentication_error";
+  if (status == 403) return "permission_error";
   if (status == 503) return "service_unavailable_error";
   return status >= 500 ? "internal_server_error" : "invalid_request_error";
 }

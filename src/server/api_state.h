@@ -4,9 +4,12 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 
 #include "engine/engine.h"
+#include "server/access_log.h"
+#include "server/access_rules.h"
 #include "server/generation.h"
 #include "server/generation_request.h"
 #include "server/http_server.h"
@@ -18,7 +21,9 @@ namespace tandem {
 
 struct ApiState {
   ServerOptions options;
-  int64_t created = 0;  // seconds since 1970
+  std::optional<AccessRules> access;
+  std::unique_ptr<AccessLog> access_log;  // null: none is written. Outlives http
+  int64_t created = 0;                    // seconds since 1970
   std::unique_ptr<HttpServer> http;
   std::atomic<bool> draining{false};
 
@@ -44,6 +49,7 @@ void Tokenize(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange
 void Detokenize(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 // These do not.
 void Health(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+void Ready(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void Version(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void Metrics(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void WebPage(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);

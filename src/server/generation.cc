@@ -164,6 +164,7 @@ void Generation::FinishIfComplete() {
   if (done_ || num_ended_ < sequences_.size()) return;
   done_ = true;
   const Usage usage = CountUsage();
+  LogUsage(usage);
   if (request_.stream) {
     if (request_.include_usage) exchange_->Send(SseEvent(chunk_writer_.FinalUsage(usage)));
     exchange_->Send(kSseDone);
@@ -180,6 +181,7 @@ void Generation::Fail(const ApiError& error) {
   if (done_) return;
   done_ = true;
   CancelUnfinished("abort");
+  LogUsage(CountUsage());
   // Before the stream has begun Respond answers; afterwards it has no effect, and Send only then has one.
   exchange_->Send(SseEvent(ErrorBody(error)));
   exchange_->EndStream();
@@ -190,6 +192,7 @@ void Generation::Abort() {
   if (done_) return;
   done_ = true;
   CancelUnfinished("abort");
+  LogUsage(CountUsage());
 }
 
 void Generation::CancelUnfinished(std::string_view reason) {
@@ -198,6 +201,11 @@ void Generation::CancelUnfinished(std::string_view reason) {
     if (sequences_[i].request_id != 0) environment_.engine->Cancel(sequences_[i].request_id);
     EndSequence(i, reason);
   }
+}
+
+void Generation::LogUsage(const Usage& usage) {
+  exchange_->AddLogNumber("prompt_tokens", usage.prompt_tokens);
+  exchange_->AddLogNumber("completion_tokens", usage.completion_tokens);
 }
 
 Usage Generation::CountUsage() const {

@@ -68,6 +68,7 @@ class Generation {
   void Fail(const ApiError& error);
   void FinishIfComplete();
   void CancelUnfinished(std::string_view reason);
+  void LogUsage(const Usage& usage);  // to the access log
   Usage CountUsage() const;
 
   uint64_t id_;

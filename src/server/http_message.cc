@@ -17,9 +17,20 @@ int HexValue(char c) {
 
 }  // namespace
 
+std::string LowerAscii(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = LowerAscii(c);
+  return lower;
+}
+
 bool EqualsIgnoringCase(std::string_view a, std::string_view b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(),
                     [](char x, char y) { return LowerAscii(x) == LowerAscii(y); });
+}
+
+bool HttpRequest::HasHeader(std::string_view name) const {
+  return std::any_of(headers.begin(), headers.end(),
+                     [&](const HttpHeader& header) { return EqualsIgnoringCase(header.name, name); });
 }
 
 std::string_view HttpRequest::Header(std::string_view name) const {
@@ -62,10 +73,14 @@ std::string_view HttpStatusText(int status) {
       return "OK";
     case 204:
       return "No Content";
+    case 308:
+      return "Permanent Redirect";
     case 400:
       return "Bad Request";
     case 401:
       return "Unauthorized";
+    case 403:
+      return "Forbidden";
     case 404:
       return "Not Found";
     case 405:
@@ -74,6 +89,8 @@ std::string_view HttpStatusText(int status) {
       return "Request Timeout";
     case 413:
       return "Content Too Large";
+    case 415:
+      return "Unsupported Media Type";
     case 431:
       return "Request Header Fields Too Large";
     case 500:

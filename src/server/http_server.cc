@@ -76,6 +76,7 @@ Status HttpServer::State::Bind() {
   if (!error) acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error) return BindError(options, "listen on", error);
   port = acceptor.local_endpoint(error).port();
+  context.loopback_only = endpoint.address().is_loopback();
   return {};
 }
 
@@ -122,6 +123,10 @@ HttpServer::~HttpServer() {
 
 uint16_t HttpServer::port() const {
   return state_->port;
+}
+
+bool HttpServer::loopback_only() const {
+  return state_->context.loopback_only;
 }
 
 void HttpServer::Post(std::function<void()> task) {

@@ -21,8 +21,9 @@ struct HttpServerOptions {
   // Unsent bytes of a stream beyond which its client counts as gone.
   size_t max_stream_backlog_bytes = size_t{1} << 20;
   size_t max_connections = 4096;
-  // Headers that every answer to this request carries (CORS); may be empty. Io thread.
-  std::function<std::vector<HttpHeader>(const HttpRequest&)> extra_headers;
+  std::vector<HttpHeader> answer_headers;            // that every answer carries
+  HttpAdmit admit;                                   // may be null: every request is handled
+  HttpAnswered answered;                             // may be null
   std::chrono::milliseconds idle_timeout{75'000};    // between requests of a kept-alive connection
   std::chrono::milliseconds header_timeout{15'000};  // from the first byte to the end of the headers
   std::chrono::milliseconds body_timeout{120'000};   // for the body
@@ -40,6 +41,7 @@ class HttpServer {
   HttpServer& operator=(const HttpServer&) = delete;
 
   uint16_t port() const;
+  bool loopback_only() const;  // listens on 127.0.0.0/8 or ::1
 
   void Post(std::function<void()> task);      // any thread; runs on the io thread
   void PostWork(std::function<void()> task);  // any thread; runs on the worker thread, in order

@@ -220,6 +220,132 @@ TEST_F(HttpServerTest, WorkerThenIoThread) {
   EXPECT_NE(client.ReadUntil("done").find("200 OK"), std::string::npos);
 }
 
+// Judges by a header of the request.
+HttpAdmission AdmitUnlessRefused(HttpRequest* head, bool loopback_only) {
+  EXPECT_TRUE(loopback_only);
+  HttpAdmission admission{
+      .refusal = std::nullopt, .headers = {{"X-Admitted", head->method}}, .key_name = "k"};
+  if (head->HasHeader("Refuse"))
+    admission.refusal = HttpResponse{.status = 403, .headers = {}, .body = "refused"};
+  head->target = "/rewritten";
+  return admission;
+}
+
+TEST_F(HttpServerTest, JudgesTheHeadBeforeTheBodyIsThere) {
+  HttpServerOptions options;
+  options.admit = &AdmitUnlessRefused;
+  options.answer_headers = {{"Vary", "Origin"}};
+  std::atomic<bool> handled{false};
+  Start(options, [&](const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange) {
+    handled = true;
+    Reflect(request, exchange);
+  });
+  Client client(server_->port());
+  client.Send(
+      "POST / HTTP/1.1\r\nHost: h\r\nRefuse: x\r\nX-Request-Id: mine\r\nContent-Length: 1000\r\n\r\nab");
+  const std::string refused = client.ReadUntil("refused");
+  EXPECT_EQ(refused.substr(0, 12), "HTTP/1.1 403");
+  EXPECT_NE(refused.find("X-Request-Id: mine\r\n"), std::string::npos);
+  EXPECT_NE(refused.find("X-Admitted: POST\r\n"), std::string::npos);
+  EXPECT_NE(refused.find("Vary: Origin\r\n"), std::string::npos);
+  EXPECT_NE(refused.find("Connection: close\r\n"), std::string::npos);
+  // Larger than the limit: who may not send it learns no more.
+  Client large(server_->port());
+  large.Send("POST / HTTP/1.1\r\nHost: h\r\nRefuse: x\r\nContent-Length: 99999999\r\n\r\n");
+  EXPECT_EQ(large.ReadUntil("refused").substr(0, 12), "HTTP/1.1 403");
+  EXPECT_FALSE(handled);
+  Client good(server_->port());
+  good.Send(
+      "GET / HTTP/1.1\r\nHost: h\r\nRefuse: x\r\n\r\nPOST / HTTP/1.1\r\nHost: h\r\nContent-Length: "
+      "1\r\n\r\na");
+  const std::string answers = good.ReadUntil("<POST /rewritten a>");
+  EXPECT_LT(answers.find("refused"), answers.find("<POST /rewritten a>"))
+      << "without a body the connection goes on";
+}
+
+TEST_F(HttpServerTest, EveryAnswerHasARequestId) {
+  Start({}, &Reflect);
+  for (const char* request :
+       {"rubbish\r\n\r\n", "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: h\r\nX-Request-Id: a\xff\r\nConnection: close\r\n\r\n"}) {
+    Client client(server_->port());
+    client.Send(request);
+    EXPECT_NE(client.ReadAll().find("\r\nX-Request-Id: req-"), std::string::npos) << request;
+  }
+}
+
+TEST_F(HttpServerTest, ReportsHowRequestsEnded) {
+  std::vector<HttpAnswerRecord> records;
+  std::atomic<int> count{0};
+  HttpServerOptions options;
+  options.admit = &AdmitUnlessRefused;
+  options.answered = [&](HttpAnswerRecord record) {
+    records.push_back(std::move(record));
+    ++count;
+  };
+  Start(options, [](const HttpRequest& request, const std::shared_ptr<HttpExchange>& exchange) {
+    exchange->AddLogNumber("n", 7);
+    Reflect(request, exchange);
+  });
+  const std::string sent =
+      "POST /p?secret=1 HTTP/1.1\r\nHost: h\r\nX-Request-Id: mine\r\nContent-Length: 2\r\n\r\nhi";
+  Client client(server_->port());
+  client.Send(sent);
+  const size_t received = client.ReadUntil("hi>").size();
+  client.Send("GET /q HTTP/1.1\r\nHost: h\r\nRefuse: x\r\n\r\n");
+  client.ReadUntil("refused");
+  Client broken(server_->port());
+  broken.Send("rubbish\r\n\r\n");
+  broken.ReadAll();
+  for (int i = 0; i < 1000 && count < 3; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  server_->Stop();
+  ASSERT_EQ(records.size(), 3U);
+  EXPECT_EQ(records[0].client, "127.0.0.1");
+  EXPECT_EQ(records[0].method, "POST");
+  EXPECT_EQ(records[0].path, "/p");
+  EXPECT_EQ(records[0].request_id, "mine");
+  EXPECT_EQ(records[0].key_name, "k");
+  EXPECT_EQ(records[0].status, 200);
+  EXPECT_TRUE(records[0].complete);
+  EXPECT_EQ(records[0].num_bytes_in, sent.size());
+  EXPECT_EQ(records[0].num_bytes_out, received);
+  ASSERT_EQ(records[0].numbers.size(), 1U);
+  EXPECT_EQ(records[0].numbers[0].second, 7);
+  EXPECT_GT(records[0].duration.count(), 0);
+  EXPECT_EQ(records[1].path, "/q");
+  EXPECT_EQ(records[1].status, 403);
+  EXPECT_TRUE(records[1].numbers.empty());
+  EXPECT_EQ(records[2].status, 400);
+  EXPECT_EQ(records[2].method, "");
+  EXPECT_EQ(records[2].request_id.substr(0, 4), "req-");
+}
+
+TEST_F(HttpServerTest, ReportsClientsThatLeft) {
+  std::atomic<bool> reported{false};
+  HttpAnswerRecord last;
+  HttpServerOptions options;
+  options.answered = [&](HttpAnswerRecord record) {
+    last = std::move(record);
+    reported = true;
+  };
+  std::shared_ptr<HttpExchange> kept;
+  Start(options, [&](const HttpRequest&, std::shared_ptr<HttpExchange> exchange) {
+    exchange->SetDisconnectCallback([raw = exchange.get()] { raw->AddLogNumber("n", 1); });
+    kept = std::move(exchange);
+  });
+  {
+    Client client(server_->port());
+    client.Send("GET /left HTTP/1.1\r\nHost: h\r\n\r\n");
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  ASSERT_TRUE(WaitFor(reported));
+  server_->Stop();
+  EXPECT_EQ(last.path, "/left");
+  EXPECT_EQ(last.status, 0);
+  EXPECT_FALSE(last.complete);
+  EXPECT_EQ(last.numbers.size(), 1U);
+}
+
 TEST_F(HttpServerTest, AddressInUseIsAnError) {
   Start({}, &Reflect);
   HttpServerOptions options;

@@ -11,6 +11,8 @@
 #include <optional>
 #include <utility>
 
+#include "server/http_request_id.h"
+
 namespace tandem {
 namespace {
 
@@ -52,6 +54,9 @@ class Exchange final : public HttpExchange {
     session_->SetDisconnectCallback(std::move(callback));
   }
   bool connected() const override { return session_->open(); }
+  void AddLogNumber(std::string name, int64_t value) override {
+    if (!answered_ || streaming_) session_->AddLogNumber(std::move(name), value);
+  }
 
  private:
   std::shared_ptr<HttpSession> session_;
@@ -68,7 +73,6 @@ struct HttpSession::Parsing {
 
   void Reset(const HttpServerOptions& options) {
     parser.emplace();
-    parser->eager(true);
     parser->header_limit(static_cast<uint32_t>(options.max_header_bytes));
     parser->body_limit(options.max_body_bytes);
     continue_sent = false;
@@ -91,6 +95,7 @@ HttpSession::~HttpSession() {
 void HttpSession::Start() {
   error_code ignored;
   socket_->set_option(asio::ip::tcp::no_delay(true), ignored);
+  client_ = socket_->remote_endpoint(ignored).address().to_string();
   parsing_->Reset(context_->options);
   SetPhase(Phase::kIdle);
   StartRead();
@@ -99,7 +104,8 @@ void HttpSession::Start() {
 void HttpSession::Close() {
   if (!open()) return;
   context_->sessions.erase(this);
-  if (phase_ == Phase::kAnswering) --context_->num_active_exchanges;
+  const bool is_answering = phase_ == Phase::kAnswering;
+  if (is_answering) --context_->num_active_exchanges;
   // No I/O object outlives the connection: an exchange may be kept longer than the server runs.
   read_timer_.reset();
   write_timer_.reset();
@@ -107,6 +113,7 @@ void HttpSession::Close() {
   parsing_.reset();
   queued_.clear();
   if (const auto callback = std::exchange(disconnect_callback_, nullptr)) callback();
+  if (is_answering) ReportAnswer(false);
 }
 
 void HttpSession::StartRead() {
@@ -142,12 +149,19 @@ void HttpSession::OnRead(size_t num_bytes, bool end_of_stream, bool failed) {
 void HttpSession::ParseBuffered() {
   auto& parser = *parsing_->parser;
   auto& buffer = parsing_->buffer;
-  if (buffer.size() > 0 && phase_ == Phase::kIdle) SetPhase(Phase::kHeader);
+  if (buffer.size() > 0 && phase_ == Phase::kIdle) {
+    first_byte_ = std::chrono::steady_clock::now();
+    record_.received = std::chrono::system_clock::now();
+    SetPhase(Phase::kHeader);
+  }
   while (buffer.size() > 0 && !parser.is_done()) {
     error_code error;
     const size_t consumed = parser.put(buffer.data(), error);
     buffer.consume(consumed);
+    record_.num_bytes_in += consumed;
     if (error == http::error::need_more) break;
+    const bool has_head = parser.is_header_done() || error == http::error::body_limit;
+    if (has_head && !admitted_ && !AdmitRequest()) return;
     if (error == http::error::body_limit) {
       return FailRequest(413, fmt::format("the request body is larger than the limit of {} bytes",
                                           context_->options.max_body_bytes));
@@ -168,42 +182,67 @@ void HttpSession::ParseBuffered() {
   if (parser.is_done()) OnRequest();
 }
 
-void HttpSession::OnRequest() {
+bool HttpSession::AdmitRequest() {
   auto& message = parsing_->parser->get();
+  // The body comes in whatever pieces the buffer has.
+  parsing_->parser->eager(true);
+  head_.method = message.method_string().to_string();
+  head_.target = message.target().to_string();
+  for (const auto& field : message) {
+    head_.headers.push_back({field.name_string().to_string(), field.value().to_string()});
+  }
+  head_.id = HttpRequestIdOr(head_.Header("X-Request-Id"));
+  record_.method = head_.method;
+  record_.path = head_.Path();
+  is_head_request_ = head_.method == "HEAD";
+  is_http_1_0_ = message.version() < 11;
+  admitted_ = true;
   const bool has_length_and_encoding =
       message.count(http::field::content_length) > 0 && message.count(http::field::transfer_encoding) > 0;
   if (has_length_and_encoding) {
-    return FailRequest(400, "malformed HTTP request: both Content-Length and Transfer-Encoding");
+    FailRequest(400, "malformed HTTP request: both Content-Length and Transfer-Encoding");
+    return false;
   }
   if (message.version() == 11 && message.count(http::field::host) != 1) {
-    return FailRequest(400, "malformed HTTP request: HTTP/1.1 needs exactly one Host header");
+    FailRequest(400, "malformed HTTP request: HTTP/1.1 needs exactly one Host header");
+    return false;
   }
-  HttpRequest request;
-  request.method = message.method_string().to_string();
-  request.target = message.target().to_string();
-  for (const auto& field : message) {
-    request.headers.push_back({field.name_string().to_string(), field.value().to_string()});
-  }
-  request.body = std::move(message.body());
-  request.received = std::chrono::steady_clock::now();
-  is_head_request_ = request.method == "HEAD";
-  is_http_1_0_ = message.version() < 11;
   keep_alive_ = message.keep_alive();
-  if (context_->options.extra_headers) extra_headers_ = context_->options.extra_headers(request);
+  if (context_->options.admit) admission_ = context_->options.admit(&head_, context_->loopback_only);
+  if (!admission_.refusal) return true;
+  RefuseRequest(*std::exchange(admission_.refusal, std::nullopt));
+  return false;
+}
 
+void HttpSession::BeginAnswer() {
   SetPhase(Phase::kAnswering);
   ++context_->num_active_exchanges;
+}
+
+void HttpSession::OnRequest() {
+  head_.body = std::move(parsing_->parser->get().body());
+  head_.received = std::chrono::steady_clock::now();
+  BeginAnswer();
   auto exchange = std::make_shared<Exchange>(shared_from_this());
-  context_->handler(std::move(request), std::move(exchange));
+  context_->handler(std::exchange(head_, {.id = head_.id}), std::move(exchange));
+}
+
+// What is left of the request is not wanted: without a body there is nothing left, and the connection goes
+// on.
+void HttpSession::RefuseRequest(HttpResponse response) {
+  BeginAnswer();
+  if (!parsing_->parser->is_done()) {
+    keep_alive_ = false;
+    linger_after_answer_ = true;
+  }
+  Respond(std::move(response));
 }
 
 void HttpSession::FailRequest(int status, std::string_view message) {
-  SetPhase(Phase::kAnswering);
-  ++context_->num_active_exchanges;
+  if (!admitted_) head_.id = NewHttpRequestId();
+  BeginAnswer();
   keep_alive_ = false;
   linger_after_answer_ = true;
-  is_head_request_ = false;
-  extra_headers_.clear();
   Respond(context_->error_body(status, message));
 }
 
@@ -211,12 +250,13 @@ std::string HttpSession::Head(const HttpResponse& response, bool chunked, size_t
   std::string head =
       fmt::format("HTTP/1.1 {} {}\r\nServer: tandem\r\n", response.status, HttpStatusText(response.status));
   if (!response.content_type.empty()) head += fmt::format("Content-Type: {}\r\n", response.content_type);
-  for (const HttpHeader& header : response.headers) {
-    head += fmt::format("{}: {}\r\n", header.name, header.value);
-  }
-  for (const HttpHeader& header : extra_headers_) {
-    head += fmt::format("{}: {}\r\n", header.name, header.value);
-  }
+  const auto add = [&](const std::vector<HttpHeader>& headers) {
+    for (const HttpHeader& header : headers) head += fmt::format("{}: {}\r\n", header.name, header.value);
+  };
+  add(response.headers);
+  add(context_->options.answer_headers);
+  add(admission_.headers);
+  head += fmt::format("X-Request-Id: {}\r\n", head_.id);
   if (chunked) {
     head += "Transfer-Encoding: chunked\r\n";
   } else if (response.status != 204 && !streaming_) {
@@ -238,6 +278,7 @@ void HttpSession::Respond(HttpResponse response) {
   }
   if (context_->close_after_answers) keep_alive_ = false;
   answer_complete_ = true;
+  record_.status = response.status;
   Queue(Head(response, false, response.body.size()));
   if (!is_head_request_ && !response.body.empty()) Queue(std::move(response.body));
 }
@@ -247,6 +288,7 @@ void HttpSession::StartStream(const HttpResponse& head) {
   // HTTP/1.0 has no chunks: the end of the connection ends the answer.
   if (is_http_1_0_ || context_->close_after_answers) keep_alive_ = false;
   streaming_ = true;
+  record_.status = head.status;
   Queue(Head(head, !is_http_1_0_, 0));
 }
 
@@ -268,6 +310,10 @@ void HttpSession::EndStream() {
     return;
   }
   Queue("0\r\n\r\n");
+}
+
+void HttpSession::AddLogNumber(std::string name, int64_t value) {
+  record_.numbers.emplace_back(std::move(name), value);
 }
 
 void HttpSession::Queue(std::string data) {
@@ -294,18 +340,35 @@ void HttpSession::StartWrite() {
 
 void HttpSession::OnWritten(bool failed) {
   in_flight_.clear();
-  in_flight_bytes_ = 0;
+  const size_t num_bytes = std::exchange(in_flight_bytes_, 0);
   if (!open()) return;
   if (failed) return Close();
+  record_.num_bytes_out += num_bytes;
   write_timer_->cancel();
   if (!queued_.empty()) return StartWrite();
   if (answer_complete_) FinishAnswer();
+}
+
+void HttpSession::ReportAnswer(bool complete) {
+  HttpAnswerRecord record = std::exchange(record_, {});
+  record.duration = std::chrono::steady_clock::now() - first_byte_;
+  record.client = client_;
+  record.request_id = std::move(head_.id);
+  record.key_name = std::move(admission_.key_name);
+  record.complete = complete;
+  head_ = {};
+  admission_ = {};
+  admitted_ = false;
+  is_head_request_ = false;
+  is_http_1_0_ = false;
+  if (context_->options.answered) context_->options.answered(std::move(record));
 }
 
 void HttpSession::FinishAnswer() {
   answer_complete_ = false;
   disconnect_callback_ = nullptr;
   --context_->num_active_exchanges;
+  ReportAnswer(true);
   SetPhase(Phase::kIdle);
   if (!keep_alive_) return Linger();
   parsing_->Reset(context_->options);

@@ -24,6 +24,7 @@ struct HttpSessionContext {
   HttpServerOptions options;
   HttpHandler handler;
   HttpErrorBody error_body;
+  bool loopback_only = false;
   std::atomic<bool> close_after_answers{false};
   std::atomic<int64_t> num_active_exchanges{0};
   std::unordered_set<HttpSession*> sessions;  // io thread only
@@ -48,6 +49,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void SendChunk(std::string_view data);
   void EndStream();
   void SetDisconnectCallback(std::function<void()> callback) { disconnect_callback_ = std::move(callback); }
+  void AddLogNumber(std::string name, int64_t value);
   bool open() const { return parsing_ != nullptr; }
 
  private:
@@ -57,13 +59,18 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void StartRead();
   void OnRead(size_t num_bytes, bool end_of_stream, bool failed);
   void ParseBuffered();
+  // Once the headers are there. False: the request has had its answer.
+  bool AdmitRequest();
   void OnRequest();
+  void BeginAnswer();
+  void RefuseRequest(HttpResponse response);
   void FailRequest(int status, std::string_view message);
   std::string Head(const HttpResponse& response, bool chunked, size_t content_length) const;
   void Queue(std::string data);
   void StartWrite();
   void OnWritten(bool failed);
   void FinishAnswer();
+  void ReportAnswer(bool complete);
   void Linger();
   void SetPhase(Phase phase);
   void ArmReadTimer(std::chrono::milliseconds timeout);
@@ -85,7 +92,14 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   bool streaming_ = false;
   size_t lingered_bytes_ = 0;
   std::function<void()> disconnect_callback_;
-  std::vector<HttpHeader> extra_headers_;  // of the answer to the current request
+
+  // Of the current request.
+  std::string client_;  // its address
+  HttpRequest head_;
+  HttpAdmission admission_;
+  bool admitted_ = false;
+  HttpAnswerRecord record_;
+  std::chrono::steady_clock::time_point first_byte_;
 
   std::vector<std::string> queued_;
   size_t queued_bytes_ = 0;

@@ -56,6 +56,11 @@ void Health(ApiState& state, HttpRequest /*request*/, std::shared_ptr<HttpExchan
   RespondJson(exchange, {{"status", "ok"}});
 }
 
+void Ready(ApiState& state, HttpRequest /*request*/, std::shared_ptr<HttpExchange> exchange) {
+  if (const auto error = NotServing(state)) return exchange->Respond(ErrorResponse(*error));
+  RespondJson(exchange, {{"status", "ready"}});
+}
+
 void Version(ApiState& state, HttpRequest /*request*/, std::shared_ptr<HttpExchange> exchange) {
   RespondJson(exchange, {{"version", state.options.version}});
 }
@@ -79,7 +84,13 @@ void WebPage(ApiState& /*state*/, HttpRequest request, std::shared_ptr<HttpExcha
   response.content_type = std::string(WebContentType(asset->path));
   response.headers = {{"Cache-Control", "no-cache"},
                       {"X-Content-Type-Options", "nosniff"},
-                      {"Content-Security-Policy", "default-src 'self'"}};
+                      {"Content-Security-Policy",
+                       "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+                       "object-src 'none'"},
+                      {"X-Frame-Options", "DENY"},
+                      {"Referrer-Policy", "no-referrer"},
+                      {"Cross-Origin-Opener-Policy", "same-origin"},
+                      {"Cross-Origin-Resource-Policy", "same-origin"}};
   response.body = std::string(asset->content);
   exchange->Respond(std::move(response));
 }

@@ -14,11 +14,12 @@ constexpr std::array kRoutes = {
     Route{"GET", "/v1/models/", &RetrieveModel, true},
     Route{"POST", "/tokenize", &Tokenize, true},
     Route{"POST", "/detokenize", &Detokenize, true},
-    Route{"GET", "/health", &Health, false},
+    Route{"GET", "/health", &Health, false, PathKind::kProbe},
+    Route{"GET", "/ready", &Ready, false, PathKind::kProbe},
     Route{"GET", "/version", &Version, false},
-    Route{"GET", "/metrics", &Metrics, false},
+    Route{"GET", "/metrics", &Metrics, false, PathKind::kMetrics},
 };
-constexpr Route kWebRoute{"GET", "/", &WebPage, false};
+constexpr Route kWebRoute{"GET", "/", &WebPage, false, PathKind::kWebPage};
 
 bool Matches(const Route& route, std::string_view path) {
   if (!route.path.ends_with('/')) return path == route.path;
@@ -32,6 +33,7 @@ RouteMatch FindRoute(std::string_view method, std::string_view path) {
   RouteMatch match;
   const auto consider = [&](const Route& route) {
     if (route.method == wanted) match.route = &route;
+    match.kind = route.kind;
     match.allowed_methods = route.method == "GET" ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
   };
   for (const Route& route : kRoutes) {

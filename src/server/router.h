@@ -4,6 +4,7 @@
 #include <string>
 #include <string_view>
 
+#include "server/access_rules.h"
 #include "server/api_state.h"
 
 namespace tandem {
@@ -12,13 +13,15 @@ struct Route {
   std::string_view method;
   std::string_view path;  // a trailing '/' matches everything below it, except for "/" itself
   Endpoint endpoint = nullptr;
-  bool is_api = false;  // needs the model; below /v1 also the key
+  bool needs_model = false;
+  PathKind kind = PathKind::kApi;
 };
 
 struct RouteMatch {
   const Route* route = nullptr;
   // Methods of the path, for Allow; empty if the path is unknown.
   std::string allowed_methods;
+  PathKind kind = PathKind::kApi;
 };
 
 // HEAD counts as GET.

@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <ctime>
 #include <thread>
 #include <utility>
 
+#include "base/log.h"
 #include "engine/engine.h"
 #include "server/api_error.h"
 #include "server/api_state.h"
@@ -15,48 +15,52 @@
 namespace tandem {
 namespace {
 
-// Takes the same time wherever the difference is.
-bool EqualKeys(std::string_view given, std::string_view key) {
-  unsigned difference = given.size() == key.size() ? 0U : 1U;
-  for (size_t i = 0; i < given.size(); ++i) {
-    const unsigned expected = key.empty() ? 0U : static_cast<unsigned char>(key[i % key.size()]);
-    difference |= static_cast<unsigned char>(given[i]) ^ expected;
-  }
-  return difference == 0;
-}
-
-bool HasKey(const HttpRequest& request, const std::string& api_key) {
-  constexpr std::string_view kScheme = "Bearer ";
-  const std::string_view header = request.Header("Authorization");
-  if (header.size() <= kScheme.size() || !EqualsIgnoringCase(header.substr(0, kScheme.size()), kScheme)) {
-    return false;
-  }
-  return EqualKeys(header.substr(kScheme.size()), api_key);
-}
-
-std::vector<HttpHeader> CorsHeaders(const std::vector<std::string>& allowed, const HttpRequest& request) {
-  const std::string_view origin = request.Header("Origin");
-  if (origin.empty()) return {};
-  if (std::find(allowed.begin(), allowed.end(), "*") != allowed.end()) {
-    return {{"Access-Control-Allow-Origin", "*"}};
-  }
-  if (std::find(allowed.begin(), allowed.end(), origin) == allowed.end()) return {};
-  return {{"Access-Control-Allow-Origin", std::string(origin)}, {"Vary", "Origin"}};
-}
-
-HttpResponse OptionsResponse(const std::string& allowed_methods) {
+HttpResponse OptionsResponse(const HttpRequest& request, const std::string& allowed_methods) {
   HttpResponse response;
   response.status = 204;
   response.content_type.clear();
-  response.headers = {{"Allow", allowed_methods},
-                      {"Access-Control-Allow-Methods", allowed_methods},
-                      {"Access-Control-Allow-Headers", "Authorization, Content-Type, *"},
-                      {"Access-Control-Max-Age", "600"}};
+  response.headers = {{"Allow", allowed_methods}};
+  if (IsPreflight(request)) {
+    for (HttpHeader& header : PreflightHeaders(request, allowed_methods)) {
+      response.headers.push_back(std::move(header));
+    }
+  }
   return response;
+}
+
+bool IsKnownPath(std::string_view path) {
+  return !FindRoute("GET", path).allowed_methods.empty();
+}
+
+// A path that exists as it came stays as it is: a prefix may be called like one of them.
+void RemoveRootPath(const std::string& root_path, HttpRequest* head) {
+  const std::string_view path = head->Path();
+  if (root_path.empty() || !path.starts_with(root_path) || IsKnownPath(path)) return;
+  if (path.size() > root_path.size() && path[root_path.size()] != '/') return;
+  head->target.erase(static_cast<size_t>(path.data() - head->target.data()), root_path.size());
+}
+
+HttpAdmission Admit(const ApiState& state, HttpRequest* head, bool loopback_only) {
+  RemoveRootPath(state.options.root_path, head);
+  const std::string_view path = head->Path();
+  const PathKind kind = path.empty() ? PathKind::kWebPage : FindRoute(head->method, path).kind;
+  AccessDecision decision = state.access->Judge(*head, kind, loopback_only);
+  HttpAdmission admission{.refusal = std::nullopt,
+                          .headers = std::move(decision.headers),
+                          .key_name = std::move(decision.key_name)};
+  if (decision.refusal) admission.refusal = ErrorResponse(*decision.refusal);
+  return admission;
 }
 
 void Dispatch(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
   const std::string path(request.Path());
+  // Without the slash the page's files would be looked for beside it.
+  if (path.empty()) {
+    return exchange->Respond({.status = 308,
+                              .content_type = {},
+                              .headers = {{"Location", state.options.root_path + "/"}},
+                              .body = {}});
+  }
   const RouteMatch match = FindRoute(request.method, path);
   if (match.allowed_methods.empty()) {
     return exchange->Respond(ErrorResponse({.status = 404,
@@ -64,7 +68,7 @@ void Dispatch(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange
                                             .param = {},
                                             .code = "unknown_url"}));
   }
-  if (request.method == "OPTIONS") return exchange->Respond(OptionsResponse(match.allowed_methods));
+  if (request.method == "OPTIONS") return exchange->Respond(OptionsResponse(request, match.allowed_methods));
   if (match.route == nullptr) {
     HttpResponse response = ErrorResponse(
         {.status = 405,
@@ -74,14 +78,7 @@ void Dispatch(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange
     response.headers.push_back({"Allow", match.allowed_methods});
     return exchange->Respond(std::move(response));
   }
-  if (match.route->is_api) {
-    const bool guarded = !state.options.api_key.empty() && path.starts_with("/v1");
-    if (guarded && !HasKey(request, state.options.api_key)) {
-      return exchange->Respond(ErrorResponse({.status = 401,
-                                              .message = "The API key is missing or wrong.",
-                                              .param = {},
-                                              .code = "invalid_api_key"}));
-    }
+  if (match.route->needs_model) {
     if (const auto error = NotServing(state)) return exchange->Respond(ErrorResponse(*error));
   }
   match.route->endpoint(state, std::move(request), std::move(exchange));
@@ -98,6 +95,15 @@ HttpResponse HttpLayerError(int status, std::string_view message) {
       {.status = status, .message = std::string(message), .param = {}, .code = std::move(code)});
 }
 
+void WarnOfOpenDoor(const ApiState& state) {
+  if (state.http->loopback_only() || state.access->has_keys()) return;
+  LogWarn(
+      "everyone who reaches {} port {} may use this server: set keys (--api-key-file, TANDEM_API_KEY) or "
+      "listen "
+      "on 127.0.0.1",
+      state.options.http.host, state.http->port());
+}
+
 }  // namespace
 
 Server::Server(std::unique_ptr<ApiState> state) : state_(std::move(state)) {}
@@ -109,11 +115,20 @@ Server::~Server() {
 Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   auto state = std::make_unique<ApiState>();
   state->created = static_cast<int64_t>(std::time(nullptr));
-  options.http.extra_headers = [allowed = options.allowed_origins](const HttpRequest& request) {
-    return CorsHeaders(allowed, request);
+  TANDEM_ASSIGN_OR_RETURN(state->access, AccessRules::Make(options.access));
+  ApiState* raw = state.get();
+  if (!options.access_log.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(state->access_log, AccessLog::Open(options.access_log));
+    options.http.answered = [raw](const HttpAnswerRecord& record) {
+      raw->access_log->Write(AccessLogLine(record));
+    };
+  }
+  // What is answered depends on who asks: no cache gives it to others.
+  options.http.answer_headers = {{"Vary", "Origin"}};
+  options.http.admit = [raw](HttpRequest* head, bool loopback_only) {
+    return Admit(*raw, head, loopback_only);
   };
   state->options = std::move(options);
-  ApiState* raw = state.get();
   TANDEM_ASSIGN_OR_RETURN(state->http,
                           HttpServer::Listen(
                               state->options.http,
@@ -121,6 +136,7 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
                                 Dispatch(*raw, std::move(request), std::move(exchange));
                               },
                               &HttpLayerError));
+  WarnOfOpenDoor(*state);
   return std::unique_ptr<Server>(new Server(std::move(state)));
 }
 
@@ -151,6 +167,10 @@ bool Server::WaitUntilIdle(std::chrono::milliseconds timeout) const {
     std::this_thread::sleep_for(kPollInterval);
   }
   return true;
+}
+
+void Server::ReopenAccessLog() {
+  if (state_->access_log) state_->access_log->Reopen();
 }
 
 void Server::Stop() {

@@ -4,9 +4,9 @@
 #include <chrono>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "base/result.h"
+#include "server/access_rules.h"
 #include "server/http_server.h"
 
 namespace tandem {
@@ -17,10 +17,13 @@ struct ApiState;
 struct ServerOptions {
   HttpServerOptions http;
   std::string served_model_name;
-  std::string version;                            // what /version answers
-  bool special_tokens_in_content = false;         // ModelContext's
-  std::string api_key;                            // empty: /v1 is open to everyone
-  std::vector<std::string> allowed_origins{"*"};  // CORS
+  std::string version;                     // what /version answers
+  bool special_tokens_in_content = false;  // ModelContext's
+  AccessOptions access;
+  std::string access_log;  // AccessLog::Open's path; empty: none
+  // Path under which a proxy has the server ("/prefix", without a slash at its end): requests come with it or
+  // without.
+  std::string root_path;
 };
 
 class Server {
@@ -38,6 +41,8 @@ class Server {
   void BeginDrain();
   // Waits until no answer is under way. False after the timeout.
   bool WaitUntilIdle(std::chrono::milliseconds timeout) const;
+  // Any thread. Opens the file of the access log again.
+  void ReopenAccessLog();
   // Closes the socket and all connections.
   void Stop();
 

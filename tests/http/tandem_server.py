@@ -96,13 +96,13 @@ class TandemServer:
         """A socket on which a streamed completion is coming, its headers read."""
         body = json.dumps({"prompt": "Once upon a time", "stream": True, "ignore_eos": True, **fields}).encode()
         stream = socket.create_connection(("127.0.0.1", self.port), timeout=60)
-        head = f"POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: {len(body)}\r\n\r\n"
+        head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         stream.sendall(head.encode() + body)
         return stream
 
-    def metrics(self):
+    def metrics(self, headers=None):
         """Metric values summed over their label sets, and those of each label set by full name."""
-        _, _, text = self.request("GET", "/metrics")
+        _, _, text = self.request("GET", "/metrics", headers=headers)
         values = {}
         for line in text.decode().splitlines():
             if line.startswith("#") or not line:

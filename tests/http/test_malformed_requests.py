@@ -219,29 +219,29 @@ HTTP_CASES = [
     (b"GET /health\r\n\r\n", 400),
     (b"GET /health HTTP/1.1\r\n\r\n", 400),  # no Host
     (b"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", 400),
-    (b"GET /health HTTP/9.1\r\nHost: t\r\n\r\n", 400),
-    (b"GET /health HTTP/x\r\nHost: t\r\n\r\n", 400),
-    (b"GET /health FTP/1.1\r\nHost: t\r\n\r\n", 400),
-    (b"GET /he alth HTTP/1.1\r\nHost: t\r\n\r\n", 400),
-    (b"G\x00T /health HTTP/1.1\r\nHost: t\r\n\r\n", 400),
-    (b"GET /health HTTP/1.1\r\nHost: t\r\nno colon\r\n\r\n", 400),
-    (b"GET /health HTTP/1.1\r\nHost: t\r\n: no name\r\n\r\n", 400),
-    (b"GET /health HTTP/1.1\r\nHost: t\r\nBad Name: x\r\n\r\n", 400),
-    (b"GET /health HTTP/1.1\r\nHost: t\r\nX: \x00\r\n\r\n", 400),
-    (b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: -1\r\n\r\n", 400),
-    (b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: x\r\n\r\n", 400),
-    (b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 1 2\r\n\r\n", 400),
-    (b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 99999999999999999999999\r\n\r\n", 400),
-    (b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}", 400),
-    (b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+    (b"GET /health HTTP/9.1\r\nHost: localhost\r\n\r\n", 400),
+    (b"GET /health HTTP/x\r\nHost: localhost\r\n\r\n", 400),
+    (b"GET /health FTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+    (b"GET /he alth HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+    (b"G\x00T /health HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nno colon\r\n\r\n", 400),
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\n: no name\r\n\r\n", 400),
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nBad Name: x\r\n\r\n", 400),
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: \x00\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: -1\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1 2\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999999999999999\r\n\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{}", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
      400),
-    (b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", 400),
-    (b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n", 400),
-    (b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}X\r\n", 400),
-    (b"GET /health HTTP/1.1\r\nHost: t\r\nX: " + b"a" * 100000 + b"\r\n\r\n", 431),
-    (b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: t\r\n\r\n", 431),
-    (b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 40000000\r\n\r\n{}", 413),
-    (b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n2625A00\r\n", 413),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n-1\r\n", 400),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}X\r\n", 400),
+    (b"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + b"a" * 100000 + b"\r\n\r\n", 431),
+    (b"GET /" + b"a" * 100000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 431),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 40000000\r\n\r\n{}", 413),
+    (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n2625A00\r\n", 413),
 ]
 
 
@@ -259,7 +259,7 @@ def test_malformed_http(server, index):
 
 @pytest.mark.parametrize("cut", [1, 20, 60, 90, 110])
 def test_truncated_requests(server, cut):
-    whole = (b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\nContent-Length: 40\r\n\r\n"
+    whole = (b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 40\r\n\r\n"
              b'{"prompt": "Hi", "max_tokens": 1        }')
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
         client.sendall(whole[:cut])
@@ -282,7 +282,7 @@ def test_body_larger_than_the_limit(server):
 
 def test_no_body(server):
     with socket.create_connection(("127.0.0.1", server.port), timeout=20) as client:
-        client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
+        client.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         answer = read_until(client, b"\x00never")
     assert answer.startswith(b"HTTP/1.1 400 ")
     check_error(400, answer[answer.index(b"\r\n\r\n") + 4:])
@@ -302,8 +302,8 @@ def test_odd_but_good_requests(server):
 
 def test_pipelined_requests(server):
     body = b'{"prompt":"Hi","max_tokens":2,"temperature":0}'
-    one = b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
-    last = b"GET /version HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n"
+    one = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s" % (len(body), body)
+    last = b"GET /version HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     with socket.create_connection(("127.0.0.1", server.port), timeout=60) as client:
         client.sendall(one * 3 + last)
         answer = read_until(client, b"\x00never")

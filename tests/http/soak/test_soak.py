@@ -21,9 +21,9 @@ MAX_GROWTH_BYTES = 64 << 20
 RUBBISH = (
     b"\0" * 100,
     b"GET / HTTP/9.9\r\n\r\n",
-    b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 99999999999\r\n\r\n",
-    b"POST /v1/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\n{\"prompt\"",
-    b"POST /v1/chat/completions HTTP/1.1\r\nHost: t\r\nContent-Length: 200000\r\n\r\n" + b"[" * 200000,
+    b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\n\r\n",
+    b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{\"prompt\"",
+    b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 200000\r\n\r\n" + b"[" * 200000,
 )
 
 
