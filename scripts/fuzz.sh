@@ -26,7 +26,8 @@ if [[ ${#names[@]} == 0 ]]; then
   for source in tests/fuzz/fuzz_*.cc; do name="${source##*/fuzz_}"; names+=("${name%.cc}"); done
 fi
 
-cmake --preset host-fuzz >build/fuzz-configure.log 2>&1 || { cat build/fuzz-configure.log >&2; exit 1; }
+mkdir -p build/fuzz
+cmake --preset host-fuzz >build/fuzz/configure.log 2>&1 || { cat build/fuzz/configure.log >&2; exit 1; }
 cmake --build --preset host-fuzz --target "${names[@]/#/fuzz_}" -- --quiet
 [[ $build_only == 0 ]] || exit 0
 

@@ -354,7 +354,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, KvBooksRandomTest, ::testing::ValuesIn(SeedsToTr
 // Random use of all that books can do. After every step free blocks, references, tables and blocks in flight
 // are those of the naive books; at the end nothing is left over.
 TEST_P(KvBooksRandomTest, AsNaiveBooks) {
-  constexpr int kNumSteps = kSanitized ? 200'000 : 1'000'000;
+  constexpr int kNumSteps = kSanitized ? 80'000 : 1'000'000;
   for (const auto& [gpu_blocks, cpu_blocks] : {std::pair(40, 56), std::pair(56, 24)}) {
     SCOPED_TRACE(gpu_blocks);
     RandomBooks(gpu_blocks, cpu_blocks, static_cast<uint32_t>(gpu_blocks) * GetParam()).Run(kNumSteps / 2);

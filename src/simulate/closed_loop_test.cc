@@ -9,6 +9,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/sanitizers.h"
 #include "perf/analytic_costs.h"
 #include "perf/steady_times.h"
 #include "perf/time_model.h"
@@ -105,6 +106,7 @@ struct Row {
 };
 
 TEST(ClosedLoopTest, AsymmetricBeatsGpuOnly) {
+  if (kSanitized) GTEST_SKIP() << "plays whole workloads";
   const std::array rows = {Row{"A10G class, 50 out", SmallSlice(), {300, 1000, 50}, 0.97, 0.93},
                            Row{"A10G class, 100 out", SmallSlice(), {300, 1000, 100}, 1.03, 0.93},
                            Row{"A10G class, 200 out", SmallSlice(), {300, 1000, 200}, 1.12, 0.87},

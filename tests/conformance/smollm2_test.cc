@@ -137,6 +137,7 @@ TEST_F(SmolLm2Test, PromptLogprobsEqualTransformers) {
     ASSERT_NE(prompt, prompts_.end());
     RequestSpec spec;
     spec.prompt_tokens = prompt->at("prompt_token_ids").get<std::vector<int32_t>>();
+    if (kSanitized && spec.prompt_tokens.size() > 35) continue;
     spec.sampling.temperature = 0.0F;
     spec.sampling.max_tokens = 1;
     spec.sampling.num_prompt_top_logprobs = 2;
