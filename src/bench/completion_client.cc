@@ -36,9 +36,9 @@ std::string KeyHeader(const std::string& api_key) {
   return api_key.empty() ? "" : fmt::format("Authorization: Bearer {}\r\n", api_key);
 }
 
-Answer Get(const tcp::endpoint& endpoint, const std::string& request) {
+Answer Get(const HttpAddress& address, const std::string& request) {
   asio::io_context io;
-  const auto connection = std::make_shared<HttpConnection>(&io, endpoint);
+  const auto connection = std::make_shared<HttpConnection>(&io, address);
   Answer answer{.error = fmt::format("no answer for {} s", kAskTimeout.count())};
   connection->Send(request, {.on_head = [&](int status) { answer.status = status; },
                              .on_body = [&](std::string_view piece) { answer.body += piece; },
@@ -87,12 +87,15 @@ Status ReadModels(std::string_view body, CompletionServer* server) {
 }  // namespace
 
 Result<CompletionServer> FindCompletionServer(const ServerUrl& url, const std::string& api_key,
-                                              const std::string& model) {
+                                              const std::string& model, const std::string& ca_file) {
   if (std::any_of(api_key.begin(), api_key.end(), [](char c) { return c < ' ' || c > '~'; })) {
     return MakeParamError(ErrorCode::kInvalidArgument, "api-key",
                           "the key has a character that no header can carry");
   }
-  CompletionServer server{.url = url, .api_key = api_key, .model = model, .address = {}};
+  CompletionServer server{.url = url, .api_key = api_key, .model = model, .address = {}, .tls = {}};
+  if (url.https) {
+    TANDEM_ASSIGN_OR_RETURN(server.tls, MakeClientTlsContext(ca_file));
+  }
   asio::io_context io;
   tcp::resolver resolver(io);
   boost::system::error_code failure;
@@ -108,7 +111,7 @@ Result<CompletionServer> FindCompletionServer(const ServerUrl& url, const std::s
     const tcp::endpoint endpoint = entry.endpoint();
     server.address = endpoint.address().to_string();
     server.port = endpoint.port();
-    answer = Get(endpoint, request);
+    answer = Get({endpoint, server.tls, url.host}, request);
     if (answer.error.empty()) break;
   }
   if (!answer.error.empty()) {

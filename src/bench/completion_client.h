@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "bench/server_url.h"
+#include "net/tls_context.h"
 
 namespace tandem {
 
@@ -17,16 +19,17 @@ struct CompletionServer {
   std::string model;    // as the server names it
   std::string address;  // of the host's addresses the one that answers, as a number
   uint16_t port = 0;
+  std::shared_ptr<const TlsContext> tls;  // null: plain HTTP
   // What the server says of its model, if it does.
   std::optional<int64_t> max_model_len;
   std::optional<int64_t> vocab_size;
 };
 
-// Connects and asks which models there are. model: the one that is meant; empty: the server's first. Blocks,
-// for seconds at most. Errors: kUnavailable, kInvalidArgument (a key that no header can carry); param is
-// "url" or "api-key".
+// Connects and asks which models there are. model: the one that is meant; empty: the server's first. ca_file:
+// MakeClientTlsContext's. Blocks, for seconds at most. Errors: kUnavailable, kInvalidArgument (a key that no
+// header can carry), those of MakeClientTlsContext; param is "url", "api-key" or "ssl-ca-certs".
 Result<CompletionServer> FindCompletionServer(const ServerUrl& url, const std::string& api_key,
-                                              const std::string& model);
+                                              const std::string& model, const std::string& ca_file);
 
 // The whole text of a request for a streamed completion of exactly max_tokens tokens, greedily. Servers that
 // can say with every event how many tokens there are so far are asked to.

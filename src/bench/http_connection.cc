@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <boost/asio/buffer.hpp>
-#include <boost/asio/write.hpp>
+#include <boost/asio/error.hpp>
 #include <boost/beast/core/buffers_range.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/error.hpp>
@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "net/tls_transport.h"
 
 namespace tandem {
 namespace {
@@ -62,8 +63,8 @@ struct HttpConnection::Parsing {
   std::optional<http::response_parser<SinkBody>> parser;
 };
 
-HttpConnection::HttpConnection(asio::io_context* io, asio::ip::tcp::endpoint endpoint)
-    : endpoint_(std::move(endpoint)), socket_(*io), parsing_(std::make_unique<Parsing>()) {}
+HttpConnection::HttpConnection(asio::io_context* io, HttpAddress address)
+    : address_(std::move(address)), socket_(*io), parsing_(std::make_unique<Parsing>()) {}
 
 HttpConnection::~HttpConnection() = default;
 
@@ -91,35 +92,47 @@ void HttpConnection::Close() {
   ++exchange_;
   error_code ignored;
   socket_.close(ignored);
+  if (transport_) std::exchange(transport_, nullptr)->Close();
 }
 
 void HttpConnection::Connect() {
   parsing_->buffer.clear();
   socket_.async_connect(
-      endpoint_, [self = shared_from_this(), exchange = exchange_](const error_code& error) {
+      address_.endpoint, [self = shared_from_this(), exchange = exchange_](const error_code& error) {
         if (exchange != self->exchange_) return;
         self->last_activity_ = Clock::now();
         if (error) {
-          return self->End(fmt::format("cannot connect to {}:{}: {}", self->endpoint_.address().to_string(),
-                                       self->endpoint_.port(), error.message()));
+          const auto& endpoint = self->address_.endpoint;
+          return self->End(fmt::format("cannot connect to {}:{}: {}", endpoint.address().to_string(),
+                                       endpoint.port(), error.message()));
         }
-        self->connected_ = true;
-        error_code ignored;
-        self->socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
-        self->Write();
-        self->Read();
+        self->OnConnected();
       });
+}
+
+void HttpConnection::OnConnected() {
+  transport_ = address_.tls ? MakeTlsClientTransport(std::move(socket_), *address_.tls, address_.host)
+                            : MakeTcpTransport(std::move(socket_));
+  if (!transport_) return End("there is no memory for a connection");
+  transport_->AsyncHandshake([self = shared_from_this(), exchange = exchange_](const error_code& error) {
+    if (exchange != self->exchange_) return;
+    self->last_activity_ = Clock::now();
+    if (error) return self->End(fmt::format("no TLS connection: {}", error.message()));
+    self->connected_ = true;
+    self->Write();
+    self->Read();
+  });
 }
 
 void HttpConnection::Write() {
   writing_ = true;
   // An error is not told: the server may have answered all the same, and reading will tell.
-  asio::async_write(socket_, asio::buffer(request_.data(), request_.size()),
-                    [self = shared_from_this()](const error_code&, size_t) { self->writing_ = false; });
+  transport_->AsyncWrite({asio::buffer(request_.data(), request_.size())},
+                         [self = shared_from_this()](const error_code&) { self->writing_ = false; });
 }
 
 void HttpConnection::Read() {
-  socket_.async_read_some(
+  transport_->AsyncReadSome(
       parsing_->buffer.prepare(kReadBytes),
       [self = shared_from_this(), exchange = exchange_](const error_code& error, size_t num_bytes) {
         if (exchange != self->exchange_) return;

@@ -9,11 +9,20 @@
 #include <string>
 #include <string_view>
 
+#include "net/tls_context.h"
+#include "net/transport.h"
 #include "request/request.h"
 
 namespace tandem {
 
 constexpr int kHttpOk = 200;
+
+// Where a server is.
+struct HttpAddress {
+  boost::asio::ip::tcp::endpoint endpoint;
+  std::shared_ptr<const TlsContext> tls;  // null: plain HTTP
+  std::string host;                       // that the server's certificate is for
+};
 
 // Only on the thread that runs the io_context.
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
@@ -26,7 +35,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
     std::function<void(const std::string& error)> on_end;
   };
 
-  HttpConnection(boost::asio::io_context* io, boost::asio::ip::tcp::endpoint endpoint);
+  HttpConnection(boost::asio::io_context* io, HttpAddress address);
   ~HttpConnection();
   HttpConnection(const HttpConnection&) = delete;
   HttpConnection& operator=(const HttpConnection&) = delete;
@@ -52,6 +61,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   struct Parsing;
 
   void Connect();
+  void OnConnected();
   void Write();
   void Read();
   void OnRead(size_t num_bytes);
@@ -60,8 +70,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void TellHead();
   void End(const std::string& error);
 
-  const boost::asio::ip::tcp::endpoint endpoint_;
-  boost::asio::ip::tcp::socket socket_;
+  const HttpAddress address_;
+  boost::asio::ip::tcp::socket socket_;   // while it is being connected
+  std::shared_ptr<Transport> transport_;  // from then on
   const std::unique_ptr<Parsing> parsing_;
   std::string_view request_;
   Callbacks callbacks_;

@@ -24,11 +24,10 @@ constexpr int kServiceUnavailable = 503;
 
 }  // namespace
 
-HttpTarget::HttpTarget(asio::io_context* io, asio::ip::tcp::endpoint endpoint,
-                       std::vector<std::string> requests, std::vector<int64_t> max_tokens,
-                       RequestRecorder* recorder, RequestEndCallback on_end)
+HttpTarget::HttpTarget(asio::io_context* io, HttpAddress address, std::vector<std::string> requests,
+                       std::vector<int64_t> max_tokens, RequestRecorder* recorder, RequestEndCallback on_end)
     : io_(io),
-      endpoint_(std::move(endpoint)),
+      address_(std::move(address)),
       requests_(std::move(requests)),
       max_tokens_(std::move(max_tokens)),
       recorder_(recorder),
@@ -52,7 +51,7 @@ void HttpTarget::Send(int64_t index) {
 }
 
 void HttpTarget::Start(int64_t index, Exchange* exchange) {
-  if (!exchange->connection) exchange->connection = std::make_shared<HttpConnection>(io_, endpoint_);
+  if (!exchange->connection) exchange->connection = std::make_shared<HttpConnection>(io_, address_);
   // An exchange stays where it is until its end.
   exchange->connection->Send(
       requests_[static_cast<size_t>(index)],
@@ -151,8 +150,8 @@ void HttpTarget::WatchSilence() {
       silent.emplace_back(index, connected
                                      ? fmt::format("the server said nothing for {} s", kMaxSilence.count())
                                      : fmt::format("cannot connect to {}:{}: no answer for {} s",
-                                                   endpoint_.address().to_string(), endpoint_.port(),
-                                                   kMaxConnectTime.count()));
+                                                   address_.endpoint.address().to_string(),
+                                                   address_.endpoint.port(), kMaxConnectTime.count()));
     }
     WatchSilence();
     for (auto& [index, reason] : silent) {

@@ -25,9 +25,8 @@ class HttpTarget final : public RequestTarget {
  public:
   // requests: the whole text of each, as MakeCompletionRequest writes it; max_tokens: what each asks for. The
   // recorder outlives the target.
-  HttpTarget(boost::asio::io_context* io, boost::asio::ip::tcp::endpoint endpoint,
-             std::vector<std::string> requests, std::vector<int64_t> max_tokens, RequestRecorder* recorder,
-             RequestEndCallback on_end);
+  HttpTarget(boost::asio::io_context* io, HttpAddress address, std::vector<std::string> requests,
+             std::vector<int64_t> max_tokens, RequestRecorder* recorder, RequestEndCallback on_end);
 
   void Send(int64_t index) override;
   void Cancel(int64_t index) override;
@@ -57,7 +56,7 @@ class HttpTarget final : public RequestTarget {
   void WatchSilence();
 
   boost::asio::io_context* const io_;
-  const boost::asio::ip::tcp::endpoint endpoint_;
+  const HttpAddress address_;
   const std::vector<std::string> requests_;
   const std::vector<int64_t> max_tokens_;
   RequestRecorder* const recorder_;

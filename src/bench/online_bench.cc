@@ -237,9 +237,10 @@ Result<BenchRun> RunOnlineBench(const CompletionServer& server, int64_t vocab_si
       texts.push_back(MakeCompletionRequest(server, prompt, requests[i].output_tokens));
       max_tokens.push_back(requests[i].output_tokens);
     }
-    HttpTarget target(online.io().get(), {boost::asio::ip::make_address(server.address), server.port},
-                      std::move(texts), std::move(max_tokens), online.recorder().get(),
-                      online.end_callback());
+    HttpTarget target(
+        online.io().get(),
+        {{boost::asio::ip::make_address(server.address), server.port}, server.tls, server.url.host},
+        std::move(texts), std::move(max_tokens), online.recorder().get(), online.end_callback());
     return online.Run(&target, title);
   };
   TANDEM_ASSIGN_OR_RETURN(BenchRun run, RunPlan(plan, options, run_requests));

@@ -22,19 +22,18 @@ std::string ServerUrl::Authority() const {
 }
 
 Result<ServerUrl> ParseServerUrl(std::string_view text) {
-  constexpr std::string_view kScheme = "http://";
-  if (text.starts_with("https://")) {
-    return MakeParamError(ErrorCode::kUnsupported, "url",
-                          "'{}': the benchmark speaks plain http only; put a proxy in front or use the "
-                          "server's http port",
-                          text);
+  constexpr std::string_view kPlainScheme = "http://";
+  constexpr std::string_view kTlsScheme = "https://";
+  ServerUrl url;
+  url.https = text.starts_with(kTlsScheme);
+  if (url.https) url.port = "443";
+  if (!url.https && !text.starts_with(kPlainScheme)) {
+    return UrlError(text, "does not begin with http:// or https://");
   }
-  if (!text.starts_with(kScheme)) return UrlError(text, "does not begin with http://");
-  std::string_view rest = text.substr(kScheme.size());
+  std::string_view rest = text.substr(url.https ? kTlsScheme.size() : kPlainScheme.size());
   if (rest.find_first_of("?#@ \t\r\n") != std::string_view::npos) {
     return UrlError(text, "has a part that an address has not");
   }
-  ServerUrl url;
   std::string_view authority = rest.substr(0, rest.find('/'));
   std::string_view path = rest.substr(authority.size());
   while (path.ends_with('/')) path.remove_suffix(1);

@@ -13,15 +13,19 @@ TEST(ServerUrl, HasHostPortAndPath) {
     const char* text;
     const char* authority;
     const char* path;
+    bool https = false;
   };
   for (const Case& good :
        {Case{"http://127.0.0.1:8000", "127.0.0.1:8000", "/v1"}, Case{"http://host", "host:80", "/v1"},
         Case{"http://host:1/v1/", "host:1", "/v1"}, Case{"http://host/a/b", "host:80", "/a/b"},
-        Case{"http://[::1]:8000/", "[::1]:8000", "/v1"}, Case{"http://[::1]", "[::1]:80", "/v1"}}) {
+        Case{"http://[::1]:8000/", "[::1]:8000", "/v1"}, Case{"http://[::1]", "[::1]:80", "/v1"},
+        Case{"https://host", "host:443", "/v1", true},
+        Case{"https://host:8443/a", "host:8443", "/a", true}}) {
     const auto url = ParseServerUrl(good.text);
     ASSERT_TRUE(url.ok()) << url.error().message;
     EXPECT_EQ(url->Authority(), good.authority);
     EXPECT_EQ(url->path, good.path);
+    EXPECT_EQ(url->https, good.https);
   }
 }
 
@@ -31,7 +35,7 @@ TEST(ServerUrl, ErrorsSayWhatIsWrong) {
     const char* message;
   };
   for (const Case& bad :
-       {Case{"https://host", "plain http only"}, Case{"host:8000", "does not begin with http://"},
+       {Case{"https://", "names no host"}, Case{"host:8000", "does not begin with http://"},
         Case{"", "does not begin"}, Case{"http://", "names no host"}, Case{"http://:8000", "names no host"},
         Case{"http://host:", "no port from 1"}, Case{"http://host:99999", "no port from 1"},
         Case{"http://host:x", "no port from 1"}, Case{"http://[::1", "bracket"},

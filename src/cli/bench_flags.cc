@@ -72,8 +72,11 @@ void AddLoadFlags(CLI::App* app, OnlineBenchOptions* run) {
 
 void AddServerTargetFlags(CLI::App* app, BenchOnlineOptions* options) {
   AddFlag(app, "url", &options->url,
-          "An OpenAI-compatible server, as http://HOST:PORT, in place of an engine in this process");
+          "An OpenAI-compatible server, as http(s)://HOST:PORT, in place of an engine in this process");
   AddFlag(app, "api-key", &options->api_key, "Key for the server");
+  AddFlag(
+      app, "ssl-ca-certs", &options->ssl_ca_certs,
+      "PEM file of the authorities that the server's certificate is checked against (default: the system's)");
   AddFlag(
       app, "vocab-size", &options->vocab_size,
       "Prompts have token ids below this (with --url; default: what MODEL or the server says, else 32000)")
@@ -215,7 +218,10 @@ Result<BenchOnlineOptions> MakeBenchOnlineOptions(const EngineFlags& engine_flag
     TANDEM_ASSIGN_OR_RETURN(options.engine, ToEngineOptions(engine_flags));
     return options;
   }
-  TANDEM_RETURN_IF_ERROR(ParseServerUrl(options.url));
+  TANDEM_ASSIGN_OR_RETURN(const ServerUrl url, ParseServerUrl(options.url));
+  if (!url.https && !options.ssl_ca_certs.empty()) {
+    return MakeParamError(ErrorCode::kInvalidArgument, "ssl-ca-certs", "this is for a --url with https://");
+  }
   if (options.api_key.empty()) TANDEM_RETURN_IF_ERROR(CheckSecretVariable("api-key", "TANDEM_API_KEY"));
   if (!engine.model.empty() && !engine.dummy.empty()) {
     return MakeParamError(ErrorCode::kInvalidArgument, "model", "a model and --dummy were both given");

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "base/param_error.h"
 #include "cli/access_flags.h"
 #include "cli/bench_flags.h"
 #include "cli/build_info.h"
@@ -33,6 +34,7 @@ struct ServerFlags {
   std::string host = "127.0.0.1";
   int port = 8000;
   AccessFlags access;
+  TlsFiles tls;
   std::string max_body_size = "32MiB";
   bool special_tokens_in_content = false;
 };
@@ -46,6 +48,12 @@ void AddServerFlags(CLI::App* app, ServerFlags* flags) {
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
   AddAccessFlags(app, &flags->access);
+  app->add_option("--ssl-certfile", flags->tls.certificate,
+                  "Speak HTTPS: PEM file of the certificate, its chain behind it")
+      ->envname("TANDEM_SSL_CERTFILE");
+  app->add_option("--ssl-keyfile", flags->tls.key,
+                  "PEM file of the certificate's private key (default: the same file)")
+      ->envname("TANDEM_SSL_KEYFILE");
   app->add_option("--max-body-size", flags->max_body_size, "Largest request body, as SIZE in bytes")
       ->envname("TANDEM_MAX_BODY_SIZE")
       ->capture_default_str();
@@ -58,6 +66,11 @@ Result<ServeOptions> MakeServeOptions(const EngineFlags& engine_flags, const Ser
   ServeOptions options;
   TANDEM_ASSIGN_OR_RETURN(options.engine, ToEngineOptions(engine_flags));
   TANDEM_ASSIGN_OR_RETURN(const int64_t max_body_bytes, ParseByteSize(flags.max_body_size));
+  if (flags.tls.certificate.empty() && !flags.tls.key.empty()) {
+    return MakeParamError(ErrorCode::kInvalidArgument, "ssl-keyfile",
+                          "a key alone makes no HTTPS: name the certificate's file with --ssl-certfile");
+  }
+  options.server.http.tls = flags.tls;
   options.server.http.host = flags.host;
   options.server.http.port = static_cast<uint16_t>(flags.port);
   options.server.http.max_body_bytes = static_cast<size_t>(max_body_bytes);

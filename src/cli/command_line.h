@@ -61,8 +61,9 @@ struct BenchOnlineOptions {
   OnlineBenchOptions run;  // but its seed, which is the engine's
   std::string url;         // empty: an engine in this process
   std::string api_key;
-  int64_t vocab_size = 0;  // 0: from the model or the server
-  std::string json;        // as for BenchOptions, these three
+  std::string ssl_ca_certs;  // PEM file of authorities; empty: the system's
+  int64_t vocab_size = 0;    // 0: from the model or the server
+  std::string json;          // as for BenchOptions, these three
   std::string dump_workload;
   std::string command;
 };

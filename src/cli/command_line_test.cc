@@ -375,8 +375,8 @@ TEST(CommandLine, WrongUsageOfBenchOnlineNamesTheFlag) {
   EXPECT_THAT(error({"m", "--vocab-size", "5"}), HasSubstr("--vocab-size: an engine knows"));
   EXPECT_THAT(error({"m", "--deadline", "-1"}), HasSubstr("--deadline"));
   EXPECT_THAT(error({"m", "--max-concurrency", "-1"}), HasSubstr("--max-concurrency"));
-  EXPECT_THAT(error({"--url", "https://host"}),
-              HasSubstr("--url: 'https://host': the benchmark speaks plain http"));
+  EXPECT_THAT(error({"--url", "http://host", "--ssl-ca-certs", "ca.crt"}),
+              HasSubstr("--ssl-ca-certs: this is for a --url with https://"));
   EXPECT_THAT(error({"--url", "host:8000"}), HasSubstr("--url: 'host:8000' does not begin with http://"));
   EXPECT_THAT(error({"m", "--dummy", "tiny", "--url", "http://host"}), HasSubstr("--dummy were both given"));
 }

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "base/open_file_limit.h"
 #include "cli/commands.h"
-#include "cli/shutdown_signals.h"
+#include "cli/server_signals.h"
 #include "engine/engine.h"
 #include "server/server.h"
 
@@ -42,18 +42,6 @@ class StopState {
     engine_ = engine;
   }
 
-  // null: there is none any more.
-  void SetServer(Server* server) {
-    const std::lock_guard lock(mutex_);
-    server_ = server;
-  }
-
-  // Signal thread.
-  void OnHangup() {
-    const std::lock_guard lock(mutex_);
-    if (server_ != nullptr) server_->ReopenAccessLog();
-  }
-
   void WaitForSignals(int count) {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return num_signals_ >= count || released_; });
@@ -71,22 +59,40 @@ class StopState {
   std::mutex mutex_;
   std::condition_variable changed_;
   Engine* engine_ = nullptr;
-  Server* server_ = nullptr;
   int num_signals_ = 0;
   bool released_ = false;
   std::atomic<bool> at_once_{false};
 };
 
-// While it lives, SIGHUP finds the server.
-class ServedScope {
+// The server that SIGHUP is for, while there is one.
+class ReloadTarget {
  public:
-  ServedScope(StopState* state, Server* server) : state_(state) { state_->SetServer(server); }
-  ~ServedScope() { state_->SetServer(nullptr); }
-  ServedScope(const ServedScope&) = delete;
-  ServedScope& operator=(const ServedScope&) = delete;
+  // Signal thread. False: there is nothing to reload.
+  bool Reload() {
+    const std::lock_guard lock(mutex_);
+    return server_ != nullptr && server_->Reload();
+  }
+
+  // While it lives, SIGHUP finds the server.
+  class Scope {
+   public:
+    Scope(ReloadTarget* target, Server* server) : target_(target) { target_->Set(server); }
+    ~Scope() { target_->Set(nullptr); }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    ReloadTarget* target_;
+  };
 
  private:
-  StopState* state_;
+  void Set(Server* server) {
+    const std::lock_guard lock(mutex_);
+    server_ = server;
+  }
+
+  std::mutex mutex_;
+  Server* server_ = nullptr;
 };
 
 void DrainAndStop(Engine* engine, Server* server, StopState* stop_state) {
@@ -117,12 +123,11 @@ Status Serve(const ServeOptions& options) {
   std::signal(SIGPIPE, SIG_IGN);
   RaiseOpenFileLimit(static_cast<int64_t>(options.server.http.max_connections) + kOtherFiles);
   StopState stop_state;
-  // A closed terminal ends the server unless there is a log to open again.
-  std::function<void()> on_hangup;
-  if (!options.server.access_log.empty()) on_hangup = [&stop_state] { stop_state.OnHangup(); };
-  const ShutdownSignals signals([&](int count) { return stop_state.OnSignal(count); }, std::move(on_hangup));
+  ReloadTarget reload_target;
+  const ServerSignals signals([&](int count) { return stop_state.OnSignal(count); },
+                              [&] { return reload_target.Reload(); });
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Server> server, Server::Start(options.server));
-  const ServedScope served(&stop_state, server.get());
+  const ReloadTarget::Scope served(&reload_target, server.get());
   LogInfo("loading {}; until then {} answers 503", options.engine.served_model_name, server->url());
   auto created = Engine::Create(options.engine);
   if (!created.ok()) {

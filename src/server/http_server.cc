@@ -1,16 +1,21 @@
 #include "server/http_server.h"
 
+#include <fmt/format.h>
+
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <exception>
+#include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 #include <utility>
 
 #include "base/log.h"
+#include "net/tls_transport.h"
 #include "server/http_session.h"
 
 namespace tandem {
@@ -44,6 +49,7 @@ struct HttpServer::State {
   HttpSessionContext context;
   asio::io_context io{1};
   asio::io_context work{1};
+  std::unique_ptr<TlsAcceptor> tls;  // null: plain HTTP
   std::optional<WorkGuard> io_guard;
   std::optional<WorkGuard> work_guard;
   asio::ip::tcp::acceptor acceptor{io};
@@ -53,8 +59,23 @@ struct HttpServer::State {
   std::thread work_thread;
 
   Status Bind();
+  Status LoadTls();
   void Accept();
+  void StartSession(asio::ip::tcp::socket socket);
 };
+
+Status HttpServer::State::LoadTls() {
+  if (context.options.tls.certificate.empty()) return {};
+  TANDEM_ASSIGN_OR_RETURN(std::shared_ptr<const TlsContext> certificate,
+                          MakeServerTlsContext(context.options.tls));
+  const HttpResponse answer =
+      context.error_body(400, "this port speaks https: the address has to begin with https://");
+  tls = std::make_unique<TlsAcceptor>(
+      &io, std::move(certificate),
+      fmt::format("HTTP/1.1 400 {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}",
+                  HttpStatusText(400), answer.content_type, answer.body.size(), answer.body));
+  return {};
+}
 
 Status HttpServer::State::Bind() {
   const HttpServerOptions& options = context.options;
@@ -93,10 +114,18 @@ void HttpServer::State::Accept() {
       return;
     }
     if (context.sessions.size() < context.options.max_connections) {
-      std::make_shared<HttpSession>(std::move(socket), &context)->Start();
+      StartSession(std::move(socket));
     }
     Accept();
   });
+}
+
+void HttpServer::State::StartSession(asio::ip::tcp::socket socket) {
+  error_code ignored;
+  std::string client = socket.remote_endpoint(ignored).address().to_string();
+  auto transport = tls ? tls->Accept(std::move(socket)) : MakeTcpTransport(std::move(socket));
+  if (!transport) return;
+  std::make_shared<HttpSession>(&io, std::move(transport), std::move(client), &context)->Start();
 }
 
 HttpServer::HttpServer(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -107,6 +136,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::Listen(const HttpServerOptions& 
   state->context.options = options;
   state->context.handler = std::move(handler);
   state->context.error_body = std::move(error_body);
+  TANDEM_RETURN_IF_ERROR(state->LoadTls());
   TANDEM_RETURN_IF_ERROR(state->Bind());
   state->io_guard.emplace(state->io.get_executor());
   state->work_guard.emplace(state->work.get_executor());
@@ -127,6 +157,16 @@ uint16_t HttpServer::port() const {
 
 bool HttpServer::loopback_only() const {
   return state_->context.loopback_only;
+}
+
+Status HttpServer::ReloadTls() {
+  if (!state_->tls) return {};
+  TANDEM_ASSIGN_OR_RETURN(std::shared_ptr<const TlsContext> context,
+                          MakeServerTlsContext(state_->context.options.tls));
+  asio::post(state_->io, [state = state_.get(), context = std::move(context)]() mutable {
+    state->tls->SetContext(std::move(context));
+  });
+  return {};
 }
 
 void HttpServer::Post(std::function<void()> task) {

@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <boost/asio/buffer.hpp>
-#include <boost/asio/write.hpp>
+#include <boost/asio/error.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -79,11 +78,13 @@ struct HttpSession::Parsing {
   }
 };
 
-HttpSession::HttpSession(asio::ip::tcp::socket socket, HttpSessionContext* context)
+HttpSession::HttpSession(asio::io_context* io, std::shared_ptr<Transport> transport, std::string client,
+                         HttpSessionContext* context)
     : context_(context),
-      socket_(std::make_unique<asio::ip::tcp::socket>(std::move(socket))),
-      read_timer_(std::make_unique<asio::steady_timer>(socket_->get_executor())),
-      write_timer_(std::make_unique<asio::steady_timer>(socket_->get_executor())),
+      client_(std::move(client)),
+      transport_(std::move(transport)),
+      read_timer_(std::make_unique<asio::steady_timer>(*io)),
+      write_timer_(std::make_unique<asio::steady_timer>(*io)),
       parsing_(std::make_unique<Parsing>()) {
   context_->sessions.insert(this);
 }
@@ -93,12 +94,14 @@ HttpSession::~HttpSession() {
 }
 
 void HttpSession::Start() {
-  error_code ignored;
-  socket_->set_option(asio::ip::tcp::no_delay(true), ignored);
-  client_ = socket_->remote_endpoint(ignored).address().to_string();
   parsing_->Reset(context_->options);
-  SetPhase(Phase::kIdle);
-  StartRead();
+  SetPhase(Phase::kHandshake);
+  transport_->AsyncHandshake([self = shared_from_this()](const error_code& error) {
+    if (!self->open()) return;
+    if (error) return self->Close();
+    self->SetPhase(Phase::kIdle);
+    self->StartRead();
+  });
 }
 
 void HttpSession::Close() {
@@ -109,7 +112,7 @@ void HttpSession::Close() {
   // No I/O object outlives the connection: an exchange may be kept longer than the server runs.
   read_timer_.reset();
   write_timer_.reset();
-  socket_.reset();
+  std::exchange(transport_, nullptr)->Close();
   parsing_.reset();
   queued_.clear();
   if (const auto callback = std::exchange(disconnect_callback_, nullptr)) callback();
@@ -120,11 +123,11 @@ void HttpSession::StartRead() {
   if (!open() || read_pending_) return;
   if (phase_ == Phase::kAnswering && parsing_->buffer.size() >= kMaxPipelinedBytes) return;
   read_pending_ = true;
-  socket_->async_read_some(parsing_->buffer.prepare(kReadBytes),
-                           [self = shared_from_this()](const error_code& error, size_t num_bytes) {
-                             self->read_pending_ = false;
-                             self->OnRead(num_bytes, error == asio::error::eof, static_cast<bool>(error));
-                           });
+  transport_->AsyncReadSome(parsing_->buffer.prepare(kReadBytes),
+                            [self = shared_from_this()](const error_code& error, size_t num_bytes) {
+                              self->read_pending_ = false;
+                              self->OnRead(num_bytes, error == asio::error::eof, static_cast<bool>(error));
+                            });
 }
 
 void HttpSession::OnRead(size_t num_bytes, bool end_of_stream, bool failed) {
@@ -333,7 +336,7 @@ void HttpSession::StartWrite() {
     if (error) return;
     if (const auto self = weak.lock()) self->Close();
   });
-  asio::async_write(*socket_, buffers, [self = shared_from_this()](const error_code& error, size_t) {
+  transport_->AsyncWrite(std::move(buffers), [self = shared_from_this()](const error_code& error) {
     self->OnWritten(static_cast<bool>(error));
   });
 }
@@ -379,8 +382,7 @@ void HttpSession::FinishAnswer() {
 // Closing a socket with unread bytes resets the connection, and the client may lose the answer. So: end the
 // sending side, read on for a moment.
 void HttpSession::Linger() {
-  error_code ignored;
-  socket_->shutdown(asio::ip::tcp::socket::shutdown_send, ignored);
+  transport_->ShutdownSend();
   if (!linger_after_answer_ && !read_pending_ && parsing_->buffer.size() == 0) return Close();
   parsing_->buffer.consume(parsing_->buffer.size());
   SetPhase(Phase::kLingering);
@@ -393,6 +395,7 @@ void HttpSession::SetPhase(Phase phase) {
   switch (phase) {
     case Phase::kIdle:
       return ArmReadTimer(options.idle_timeout);
+    case Phase::kHandshake:
     case Phase::kHeader:
       return ArmReadTimer(options.header_timeout);
     case Phase::kBody:
@@ -419,6 +422,8 @@ void HttpSession::OnReadTimeout() {
   if (phase_ == Phase::kHeader || phase_ == Phase::kBody) {
     return FailRequest(408, "the request took too long to arrive");
   }
+  // A client that waits for its next request to begin learns that the connection has ended in order.
+  if (phase_ == Phase::kIdle) transport_->ShutdownSend();
   Close();
 }
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include <atomic>
-#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <functional>
@@ -12,6 +12,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "net/transport.h"
 #include "server/http_message.h"
 #include "server/http_server.h"
 
@@ -35,7 +36,9 @@ struct HttpSessionContext {
 // sending side counts as gone.
 class HttpSession : public std::enable_shared_from_this<HttpSession> {
  public:
-  HttpSession(boost::asio::ip::tcp::socket socket, HttpSessionContext* context);
+  // client: its address, for the log.
+  HttpSession(boost::asio::io_context* io, std::shared_ptr<Transport> transport, std::string client,
+              HttpSessionContext* context);
   ~HttpSession();
   HttpSession(const HttpSession&) = delete;
   HttpSession& operator=(const HttpSession&) = delete;
@@ -54,7 +57,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
 
  private:
   struct Parsing;  // Beast's parser and buffer
-  enum class Phase { kIdle, kHeader, kBody, kAnswering, kLingering };
+  enum class Phase { kHandshake, kIdle, kHeader, kBody, kAnswering, kLingering };
 
   void StartRead();
   void OnRead(size_t num_bytes, bool end_of_stream, bool failed);
@@ -77,12 +80,13 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void OnReadTimeout();
 
   HttpSessionContext* context_;
-  std::unique_ptr<boost::asio::ip::tcp::socket> socket_;
+  const std::string client_;  // its address
+  std::shared_ptr<Transport> transport_;
   std::unique_ptr<boost::asio::steady_timer> read_timer_;
   std::unique_ptr<boost::asio::steady_timer> write_timer_;
   std::unique_ptr<Parsing> parsing_;  // null once closed
 
-  Phase phase_ = Phase::kIdle;
+  Phase phase_ = Phase::kHandshake;
   bool read_pending_ = false;
   bool answer_complete_ = false;
   bool keep_alive_ = true;
@@ -94,7 +98,6 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   std::function<void()> disconnect_callback_;
 
   // Of the current request.
-  std::string client_;  // its address
   HttpRequest head_;
   HttpAdmission admission_;
   bool admitted_ = false;

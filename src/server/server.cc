@@ -154,6 +154,18 @@ void Server::SetEngine(Engine* engine) {
   state->engine = engine;
 }
 
+bool Server::Reload() {
+  if (state_->access_log) state_->access_log->Reopen();
+  if (state_->options.http.tls.certificate.empty()) return state_->access_log != nullptr;
+  const Status reloaded = state_->http->ReloadTls();
+  if (reloaded.ok()) {
+    LogInfo("new connections get the certificate that {} has now", state_->options.http.tls.certificate);
+  } else {
+    LogError("the certificate stays the one before: {}", reloaded.error().message);
+  }
+  return true;
+}
+
 void Server::BeginDrain() {
   state_->draining = true;
   state_->http->CloseAfterAnswers();
@@ -169,10 +181,6 @@ bool Server::WaitUntilIdle(std::chrono::milliseconds timeout) const {
   return true;
 }
 
-void Server::ReopenAccessLog() {
-  if (state_->access_log) state_->access_log->Reopen();
-}
-
 void Server::Stop() {
   state_->http->Stop();
 }
@@ -180,7 +188,8 @@ void Server::Stop() {
 std::string Server::url() const {
   const std::string& host = state_->options.http.host;
   const bool is_v6 = host.find(':') != std::string::npos;
-  return fmt::format("http://{}{}{}:{}", is_v6 ? "[" : "", host, is_v6 ? "]" : "", state_->http->port());
+  return fmt::format("{}://{}{}{}:{}", state_->options.http.tls.certificate.empty() ? "http" : "https",
+                     is_v6 ? "[" : "", host, is_v6 ? "]" : "", state_->http->port());
 }
 
 }  // namespace tandem

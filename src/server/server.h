@@ -37,12 +37,13 @@ class Server {
 
   // Once. The engine outlives the server.
   void SetEngine(Engine* engine);
+  // Any thread. Opens the file of the access log again, and reads the certificate and its key again. An error
+  // is logged, and what it is about stays as it was. False: there is neither.
+  bool Reload();
   // Any thread. API requests get 503 from now on, answers under way go on.
   void BeginDrain();
   // Waits until no answer is under way. False after the timeout.
   bool WaitUntilIdle(std::chrono::milliseconds timeout) const;
-  // Any thread. Opens the file of the access log again.
-  void ReopenAccessLog();
   // Closes the socket and all connections.
   void Stop();
 

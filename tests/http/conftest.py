@@ -43,8 +43,8 @@ def start_server(binary, model_path):
     """Starts servers with flags of one's own; they end with the test."""
     started = []
 
-    def start(*flags, wait=True):
-        running = TandemServer(binary, model_path, *flags, wait=wait)
+    def start(*flags, wait=True, tls=None):
+        running = TandemServer(binary, model_path, *flags, wait=wait, tls=tls)
         started.append(running)
         return running
 

@@ -21,9 +21,11 @@ def free_port():
 
 
 class TandemServer:
-    def __init__(self, binary, model, *flags, wait=True, port=None):
+    def __init__(self, binary, model, *flags, wait=True, port=None, tls=None):
+        """tls: the client's ssl.SSLContext, where the flags have the server speak HTTPS."""
         self.port = port or free_port()
-        self.url = f"http://127.0.0.1:{self.port}"
+        self.tls = tls
+        self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
         self._errors = tempfile.TemporaryFile()
         command = [binary, "serve", model, "--port", str(self.port), "--served-model-name", MODEL_NAME]
         for name, value in DEFAULT_FLAGS.items():
@@ -68,7 +70,13 @@ class TandemServer:
         self.close()
 
     def connect(self, timeout=60):
+        if self.tls:
+            return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=timeout, context=self.tls)
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+
+    def open_socket(self, timeout=60):
+        plain = socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
+        return self.tls.wrap_socket(plain, server_hostname="127.0.0.1") if self.tls else plain
 
     def request(self, method, path, body=None, headers=None, timeout=60):
         """Status, headers and body bytes of one request on a connection of its own."""
@@ -95,7 +103,7 @@ class TandemServer:
     def open_stream(self, **fields):
         """A socket on which a streamed completion is coming, its headers read."""
         body = json.dumps({"prompt": "Once upon a time", "stream": True, "ignore_eos": True, **fields}).encode()
-        stream = socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        stream = self.open_socket()
         head = f"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
         stream.sendall(head.encode() + body)
         return stream

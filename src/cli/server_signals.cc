@@ -1,4 +1,4 @@
-#include "cli/shutdown_signals.h"
+#include "cli/server_signals.h"
 
 #include <csignal>
 #include <ctime>
@@ -6,6 +6,15 @@
 
 namespace tandem {
 namespace {
+
+sigset_t Signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  sigaddset(&signals, SIGHUP);
+  return signals;
+}
 
 // Ends the process as if nobody had caught the signal.
 void RaiseDefault(int signal) {
@@ -19,38 +28,27 @@ void RaiseDefault(int signal) {
 
 }  // namespace
 
-sigset_t ShutdownSignals::Signals() const {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  if (on_hangup_) sigaddset(&signals, SIGHUP);
-  return signals;
-}
-
-ShutdownSignals::ShutdownSignals(std::function<bool(int)> on_signal, std::function<void()> on_hangup)
-    : on_signal_(std::move(on_signal)), on_hangup_(std::move(on_hangup)) {
+ServerSignals::ServerSignals(std::function<bool(int)> on_stop, std::function<bool()> on_reload)
+    : on_stop_(std::move(on_stop)), on_reload_(std::move(on_reload)) {
   const sigset_t signals = Signals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   thread_ = std::thread([this] { Wait(); });
 }
 
-ShutdownSignals::~ShutdownSignals() {
+ServerSignals::~ServerSignals() {
   stopping_ = true;
   thread_.join();
 }
 
-void ShutdownSignals::Wait() {
+void ServerSignals::Wait() {
   const sigset_t signals = Signals();
   constexpr timespec kPollInterval{.tv_sec = 0, .tv_nsec = 50'000'000};
   int count = 0;
   while (!stopping_) {
     const int signal = sigtimedwait(&signals, nullptr, &kPollInterval);
-    if (signal == SIGHUP) {
-      on_hangup_();
-    } else if (signal > 0 && !on_signal_(++count)) {
-      RaiseDefault(signal);
-    }
+    if (signal <= 0) continue;
+    const bool is_handled = signal == SIGHUP ? on_reload_() : on_stop_(++count);
+    if (!is_handled) RaiseDefault(signal);
   }
 }
 
