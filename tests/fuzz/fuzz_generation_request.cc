@@ -38,9 +38,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   tandem::Expect(!request.prompts.empty(), "an accepted request has a prompt");
   for (const auto& prompt : request.prompts) {
-    tandem::Expect(!prompt.tokens.empty() && prompt.max_tokens >= 1 &&
-                       static_cast<int64_t>(prompt.tokens.size()) + prompt.max_tokens <= context->max_model_len,
-                   "an accepted prompt and its output fit the context");
+    tandem::Expect(
+        !prompt.tokens.empty() && prompt.max_tokens >= 1 &&
+            static_cast<int64_t>(prompt.tokens.size()) + prompt.max_tokens <= context->max_model_len,
+        "an accepted prompt and its output fit the context");
     for (const int32_t token : prompt.tokens) {
       tandem::Expect(token >= 0 && token < context->tokenizer->vocab_size(), "tokens are of the vocabulary");
     }

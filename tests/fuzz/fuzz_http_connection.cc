@@ -1,5 +1,5 @@
-// Bytes on a connection to the real HTTP server, sent in pieces; the sending side then closes. The server answers, or
-// closes, and goes on serving.
+// Bytes on a connection to the real HTTP server, sent in pieces; the sending side then closes. The server
+// answers, or closes, and goes on serving.
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>

@@ -1,5 +1,5 @@
-// Text that a user sent, through tokenizers of every kind. Decoding gives the same token by token as at once, and what
-// is content makes no control token.
+// Text that a user sent, through tokenizers of every kind. Decoding gives the same token by token as at once,
+// and what is content makes no control token.
 #include <memory>
 #include <vector>
 
@@ -13,7 +13,8 @@ using tandem::Tokenizer;
 std::vector<std::unique_ptr<Tokenizer>>* LoadAll() {
   auto* const all = new std::vector<std::unique_ptr<Tokenizer>>;
   const std::string folder = std::string(TANDEM_SOURCE_DIR) + "/tests/fixtures/text/";
-  for (const char* name : {"smollm2", "llama3", "qwen2", "qwen3", "llama2", "metaspace", "gpt2_odd", "tekken"}) {
+  for (const char* name :
+       {"smollm2", "llama3", "qwen2", "qwen3", "llama2", "metaspace", "gpt2_odd", "tekken"}) {
     auto loaded = Tokenizer::FromTokenizerJson(folder + name + ".tokenizer.json", "");
     tandem::Expect(loaded.ok(), name);
     all->push_back(std::move(loaded).value());

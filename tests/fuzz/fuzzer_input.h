@@ -1,5 +1,6 @@
-// What the fuzzers share. A fuzzer is a program whose LLVMFuzzerTestOneInput takes bytes and must return: a crash, a
-// finding of a sanitizer, a failed Expect or more than some seconds for one input is a defect of what it calls.
+// What the fuzzers share. A fuzzer is a program whose LLVMFuzzerTestOneInput takes bytes and must return: a
+// crash, a finding of a sanitizer, a failed Expect or more than some seconds for one input is a defect of
+// what it calls.
 #pragma once
 
 #include <unistd.h>
