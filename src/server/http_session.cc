@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <boost/asio/error.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -322,7 +323,12 @@ void HttpSession::AddLogNumber(std::string name, int64_t value) {
 void HttpSession::Queue(std::string data) {
   queued_bytes_ += data.size();
   queued_.push_back(std::move(data));
-  if (in_flight_.empty()) StartWrite();
+  if (!in_flight_.empty() || std::exchange(flush_pending_, true)) return;
+  // What else this turn of the event loop has for the client goes out with it, as one write and one TLS record.
+  asio::post(read_timer_->get_executor(), [self = shared_from_this()] {
+    self->flush_pending_ = false;
+    if (self->open() && self->in_flight_.empty() && !self->queued_.empty()) self->StartWrite();
+  });
 }
 
 void HttpSession::StartWrite() {

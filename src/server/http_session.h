@@ -106,6 +106,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
 
   std::vector<std::string> queued_;
   size_t queued_bytes_ = 0;
+  bool flush_pending_ = false;
   std::vector<std::string> in_flight_;  // being written
   size_t in_flight_bytes_ = 0;
 };
