@@ -37,6 +37,7 @@ struct ServerFlags {
   TlsFiles tls;
   std::string max_body_size = "32MiB";
   bool special_tokens_in_content = false;
+  std::string unknown_fields = "ignore";
 };
 
 void AddServerFlags(CLI::App* app, ServerFlags* flags) {
@@ -60,6 +61,12 @@ void AddServerFlags(CLI::App* app, ServerFlags* flags) {
   app->add_flag("--special-tokens-in-content", flags->special_tokens_in_content,
                 "Special tokens that messages spell out become such tokens (clients can forge turns)")
       ->envname("TANDEM_SPECIAL_TOKENS_IN_CONTENT");
+  app->add_option(
+         "--unknown-fields", flags->unknown_fields,
+         "What becomes of requests with fields that nobody knows: ignore (answers name them) or reject")
+      ->envname("TANDEM_UNKNOWN_FIELDS")
+      ->check(CLI::IsMember({"ignore", "reject"}))
+      ->capture_default_str();
 }
 
 Result<ServeOptions> MakeServeOptions(const EngineFlags& engine_flags, const ServerFlags& flags) {
@@ -76,6 +83,7 @@ Result<ServeOptions> MakeServeOptions(const EngineFlags& engine_flags, const Ser
   options.server.http.max_body_bytes = static_cast<size_t>(max_body_bytes);
   TANDEM_RETURN_IF_ERROR(SetAccessOptions(flags.access, &options.server));
   options.server.special_tokens_in_content = flags.special_tokens_in_content;
+  options.server.reject_unknown_fields = flags.unknown_fields == "reject";
   options.server.served_model_name = options.engine.served_model_name;
   options.server.version = ProjectVersion();
   return options;

@@ -39,6 +39,7 @@ TEST(CommandLine, ServeHasTheDocumentedDefaults) {
   EXPECT_EQ(options->server.http.host, "127.0.0.1");
   EXPECT_EQ(options->server.http.port, 8000);
   EXPECT_FALSE(options->server.special_tokens_in_content);
+  EXPECT_FALSE(options->server.reject_unknown_fields);
   EXPECT_EQ(options->server.served_model_name, "SmolLM2.Q4_1");
   EXPECT_EQ(options->server.http.max_body_bytes, size_t{32} << 20);
   EXPECT_EQ(options->engine.device, "host");
@@ -56,6 +57,8 @@ TEST(CommandLine, ReadsEveryFlagOfServe) {
                                     "--api-key",
                                     "k",
                                     "--special-tokens-in-content",
+                                    "--unknown-fields",
+                                    "reject",
                                     "--dtype",
                                     "fp32",
                                     "--max-model-len",
@@ -108,6 +111,7 @@ TEST(CommandLine, ReadsEveryFlagOfServe) {
   ASSERT_EQ(options->server.access.keys.size(), 1U);
   EXPECT_EQ(options->server.access.keys[0].key, "k");
   EXPECT_TRUE(options->server.special_tokens_in_content);
+  EXPECT_TRUE(options->server.reject_unknown_fields);
   EXPECT_EQ(options->server.served_model_name, "name");
 }
 

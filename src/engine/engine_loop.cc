@@ -71,6 +71,8 @@ std::unique_ptr<Request> EngineLoop::MakeRequest(RequestSpec spec, OutputCallbac
     request->end_tokens.insert(request->end_tokens.end(), options_.eos_token_ids.begin(),
                                options_.eos_token_ids.end());
   }
+  const std::vector<int32_t>& allowed = request->sampling.allowed_token_ids;
+  if (!allowed.empty()) request->allowed_tokens = MakeTokenMask(allowed, options_.vocab_size);
   return request;
 }
 

@@ -2,10 +2,22 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <span>
 #include <utility>
 
 namespace tandem {
 namespace {
+
+// The last tokens of bad words whose others the output ends with.
+void AddEndsOfBadWords(const Request& request, std::vector<int32_t>* banned) {
+  const std::vector<int32_t>& output = request.output_tokens;
+  for (const std::vector<int32_t>& word : request.sampling.bad_words) {
+    const std::span begin(word.data(), word.size() - 1);
+    const bool has_come =
+        begin.size() <= output.size() && std::equal(begin.rbegin(), begin.rend(), output.rbegin());
+    if (has_come) banned->push_back(word.back());
+  }
+}
 
 SamplingInput SamplingOf(const Request& request) {
   const SamplingParams& params = request.sampling;
@@ -27,6 +39,8 @@ SamplingInput SamplingOf(const Request& request) {
   sampling.logit_bias = params.logit_bias;
   if (static_cast<int64_t>(request.output_tokens.size()) < params.min_tokens)
     sampling.banned_tokens = request.end_tokens;
+  AddEndsOfBadWords(request, &sampling.banned_tokens);
+  sampling.allowed_tokens = request.allowed_tokens;
   return sampling;
 }
 

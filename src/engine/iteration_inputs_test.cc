@@ -132,6 +132,22 @@ TEST_F(IterationInputsTest, SamplingIsAsAsked) {
   EXPECT_TRUE(InputOf(GpuDecode(1, 4)).sampling->banned_tokens.empty());
 }
 
+TEST_F(IterationInputsTest, BadWordsBanTheirLastTokenWhereTheOthersHaveCome) {
+  Request& request = Add(1, 4, Tier::kGpu, {50, 60, 70});
+  request.end_tokens = {2};
+  request.sampling.bad_words = {{9}, {70, 8}, {60, 70, 7}, {50, 60, 6}, {1, 50, 60, 70, 5}, {70, 70, 4}};
+  EXPECT_EQ(InputOf(GpuDecode(1, 6)).sampling->banned_tokens, (std::vector<int32_t>{9, 8, 7}));
+  request.sampling.min_tokens = 9;
+  EXPECT_EQ(InputOf(GpuDecode(1, 6)).sampling->banned_tokens, (std::vector<int32_t>{2, 9, 8, 7}));
+}
+
+TEST_F(IterationInputsTest, AllowedTokensAreTheRequests) {
+  Request& request = Add(1, 4, Tier::kGpu, {50});
+  EXPECT_TRUE(InputOf(GpuDecode(1, 4)).sampling->allowed_tokens.empty());
+  request.allowed_tokens = MakeTokenMask(std::vector<int32_t>{0, 31, 32, 99}, 100);
+  EXPECT_EQ(InputOf(GpuDecode(1, 4)).sampling->allowed_tokens, (TokenMask{0x80000001U, 1U, 0U, 8U}));
+}
+
 TEST_F(IterationInputsTest, PenaltiesHaveTheTokensThatTheyCount) {
   Request& request = Add(1, 4, Tier::kGpu, {50});
   for (float SamplingParams::*const penalty :

@@ -35,6 +35,7 @@ SampleRow DrawnRow(const SamplingInput& sampling, int64_t position, int64_t num_
                           .first(static_cast<size_t>(std::max<int64_t>(0, num_output - num_rows_behind)));
   row.logit_bias = sampling.logit_bias;
   row.banned_tokens = sampling.banned_tokens;
+  row.allowed_tokens = sampling.allowed_tokens;
   return row;
 }
 

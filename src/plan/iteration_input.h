@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/token_mask.h"
 #include "plan/block_move.h"
 #include "plan/iteration_plan.h"
 
@@ -30,7 +31,8 @@ struct SamplingInput {
   std::vector<int32_t> prompt_tokens;
   std::vector<int32_t> output_tokens;
   std::vector<std::pair<int32_t, float>> logit_bias;
-  std::vector<int32_t> banned_tokens;  // EOS and stop ids before min_tokens
+  std::vector<int32_t> banned_tokens;  // EOS and stop ids before min_tokens, the last of bad words
+  TokenMask allowed_tokens;
 };
 
 // What belongs to a RowSpan.

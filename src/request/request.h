@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "base/token_mask.h"
 #include "request/request_output.h"
 #include "request/sampling_params.h"
 
@@ -37,6 +38,7 @@ struct Request {
   OutputCallback callback;
   // Any of them ends the sequence: EOS unless ignore_eos, and the stop tokens. Not drawn before min_tokens.
   std::vector<int32_t> end_tokens;
+  TokenMask allowed_tokens;  // sampling.allowed_token_ids
 
   std::vector<int32_t> output_tokens;
   // Tokens whose K and V are in the cache. Everything before num_tokens() - 1 when it decodes; grows by

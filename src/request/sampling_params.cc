@@ -1,5 +1,6 @@
 #include "request/sampling_params.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/param_error.h"
@@ -52,6 +53,21 @@ Status SamplingParams::Validate(int64_t vocab_size) const {
     if (token < 0 || token >= vocab_size) {
       return MakeParamError(ErrorCode::kInvalidArgument, "stop_token_ids",
                             "stop token {} is outside the vocabulary of {}", token, vocab_size);
+    }
+  }
+  for (const int32_t token : allowed_token_ids) {
+    if (token < 0 || token >= vocab_size) {
+      return MakeParamError(ErrorCode::kInvalidArgument, "allowed_token_ids",
+                            "allowed token {} is outside the vocabulary of {}", token, vocab_size);
+    }
+  }
+  for (const std::vector<int32_t>& word : bad_words) {
+    const bool is_valid = !word.empty() && std::all_of(word.begin(), word.end(), [&](int32_t token) {
+      return token >= 0 && token < vocab_size;
+    });
+    if (!is_valid) {
+      return MakeParamError(ErrorCode::kInvalidArgument, "bad_words",
+                            "a bad word is empty or has a token outside the vocabulary of {}", vocab_size);
     }
   }
   for (const auto& [token, bias] : logit_bias) {

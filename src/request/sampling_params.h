@@ -24,6 +24,10 @@ struct SamplingParams {
   bool ignore_eos = false;
   std::vector<int32_t> stop_token_ids;                // end the sequence besides EOS
   std::vector<std::pair<int32_t, float>> logit_bias;  // token, [-100, 100]
+  std::vector<int32_t> allowed_token_ids;             // empty: all; EOS is not among them unless it is named
+  // Token sequences that do not come in the output: the last token of one whose others have just come is not
+  // drawn. None is empty.
+  std::vector<std::vector<int32_t>> bad_words;
   int32_t num_top_logprobs = -1;         // -1: no log-probabilities; k: the token's own and the k best
   int32_t num_prompt_top_logprobs = -1;  // the same for the prompt's tokens (echo)
 

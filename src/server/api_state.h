@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "engine/engine.h"
 #include "server/access_log.h"
@@ -36,6 +38,7 @@ struct ApiState {
   std::shared_ptr<OutputQueue> outputs;
   std::unordered_map<uint64_t, std::shared_ptr<Generation>> generations;
   uint64_t next_generation_id = 1;
+  std::unordered_set<std::string> logged_fields;  // unknown ones
 };
 
 // Io thread; answer at once or later. Those below need the engine.

@@ -1,6 +1,8 @@
 // /v1/chat/completions: JSON to GenerationRequest, messages to text.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -15,6 +17,8 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int64_t kMaxTopLogprobs = 20;
+constexpr std::array<std::string_view, 7> kReasoningEfforts = {"none", "minimal", "low", "medium",
+                                                               "high", "xhigh",   "max"};
 
 // Text of a message: a string, or a list of {"type": "text", "text": ...} joined by line ends.
 std::optional<ApiError> ReadContent(const ordered_json& content, const std::string& param,
@@ -111,6 +115,36 @@ std::optional<ApiError> ReadTools(FieldReader& reader, ordered_json* tools) {
   return std::nullopt;
 }
 
+// What an answer of the assistant begins with where it is asked to repeat what it goes on with.
+std::string TextToEcho(const ordered_json& last_message) {
+  std::string text;
+  const auto content = last_message.find("content");
+  if (last_message.at("role") == "assistant" && content != last_message.end() && !content->is_null()) {
+    ReadContent(*content, "content", &text);  // cannot fail: it was read before
+  }
+  return text;
+}
+
+// Variables of the template that have fields of their own. chat_template_kwargs has the last word.
+void ReadTemplateVariables(FieldReader& reader, ordered_json* content, ordered_json* own) {
+  if (const auto effort = reader.String("reasoning_effort")) {
+    if (std::find(kReasoningEfforts.begin(), kReasoningEfforts.end(), *effort) == kReasoningEfforts.end()) {
+      return reader.Fail("reasoning_effort", fmt::format("reasoning_effort must be one of {}, got \"{}\"",
+                                                         fmt::join(kReasoningEfforts, ", "), *effort));
+    }
+    (*own)["reasoning_effort"] = *effort;
+    if (*effort == "none") (*own)["enable_thinking"] = false;
+  }
+  if (const auto thinks = reader.Bool("enable_thinking")) (*own)["enable_thinking"] = *thinks;
+  const ordered_json* documents = reader.Find("documents");
+  if (documents == nullptr) return;
+  const bool is_list_of_objects =
+      documents->is_array() && std::all_of(documents->begin(), documents->end(),
+                                           [](const ordered_json& item) { return item.is_object(); });
+  if (!is_list_of_objects) return reader.Fail("documents", "documents must be a list of objects");
+  (*content)["documents"] = *documents;
+}
+
 // Cuts what the template puts behind the last message's text.
 void CutBehindFinalMessage(const ordered_json& messages, RenderedChat* chat) {
   std::string* text = &chat->text;
@@ -151,14 +185,15 @@ std::optional<ApiError> RenderChat(const ordered_json& body, const ModelContext&
   if (continue_final && add_prompt) {
     reader.Fail("continue_final_message", "continue_final_message excludes add_generation_prompt");
   }
+  ordered_json own = {{"add_generation_prompt", add_prompt},
+                      {"bos_token", model.tokenizer->bos_token()},
+                      {"eos_token", model.tokenizer->eos_token()}};
+  ReadTemplateVariables(reader, &content, &own);
   if (reader.error()) return reader.error();
   if (model.chat_template == nullptr) {
     return InvalidRequest("messages", "this model has no chat template; use /v1/completions");
   }
   content["tools"] = std::move(tools);
-  const ordered_json own = {{"add_generation_prompt", add_prompt},
-                            {"bos_token", model.tokenizer->bos_token()},
-                            {"eos_token", model.tokenizer->eos_token()}};
   if (kwargs != nullptr) {
     for (const auto& [key, value] : kwargs->items()) {
       if (key != "messages") content[key] = value;
@@ -179,18 +214,15 @@ std::vector<int32_t> EncodeChat(const RenderedChat& chat, const ModelContext& mo
 
 std::optional<ApiError> ParseChatRequest(const ordered_json& body, const ModelContext& model,
                                          GenerationRequest* request) {
-  if (!body.is_object()) {
-    return InvalidRequest("",
-                          fmt::format("the request body must be a JSON object, not {}", JsonTypeName(body)));
-  }
-  if (auto error = CheckModelName(body, model)) return error;
   request->kind = GenerationRequest::Kind::kChat;
+  if (auto error = CheckBody(body, model, request)) return error;
   if (auto error = ParseSampling(body, model, request)) return error;
 
   FieldReader fields(body);
   const bool logprobs = fields.Bool("logprobs").value_or(false);
   const auto top_logprobs = fields.Int("top_logprobs", 0, kMaxTopLogprobs);
-  if (top_logprobs && !logprobs) fields.Fail("top_logprobs", "top_logprobs needs logprobs to be true");
+  if (top_logprobs.value_or(0) > 0 && !logprobs)
+    fields.Fail("top_logprobs", "top_logprobs needs logprobs to be true");
   if (logprobs) {
     request->num_logprobs = static_cast<int32_t>(top_logprobs.value_or(0));
     request->sampling.num_top_logprobs = request->num_logprobs;
@@ -199,6 +231,7 @@ std::optional<ApiError> ParseChatRequest(const ordered_json& body, const ModelCo
   const auto max_completion_tokens =
       fields.Int("max_completion_tokens", 1, std::numeric_limits<int64_t>::max());
   const bool add_special_tokens = fields.Bool("add_special_tokens").value_or(false);
+  request->echo = fields.Bool("echo").value_or(false);
   if (fields.error()) return fields.error();
 
   RenderedChat chat;
@@ -206,7 +239,9 @@ std::optional<ApiError> ParseChatRequest(const ordered_json& body, const ModelCo
   GenerationRequest::Prompt prompt;
   prompt.tokens = EncodeChat(chat, model, add_special_tokens);
   if (prompt.tokens.empty()) return InvalidRequest("messages", "the messages make an empty prompt");
+  if (request->echo) prompt.text = TextToEcho(body["messages"].back());
   const auto limit = max_completion_tokens ? max_completion_tokens : max_tokens;
+  TruncatePrompt(*request, limit, model, &prompt);
   if (auto error = FitContext(limit, model.max_model_len, model, &prompt)) {
     if (error->param == "prompt") error->param = "messages";
     if (error->param == "max_tokens" && max_completion_tokens) error->param = "max_completion_tokens";

@@ -1,6 +1,7 @@
 // /v1/completions: JSON to GenerationRequest.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -59,9 +60,16 @@ class PromptReader {
   void AddText(const std::string& text) {
     GenerationRequest::Prompt prompt;
     prompt.tokens = model_.tokenizer->Encode(text, add_special_tokens_);
+    prompt.num_added_tokens = NumAddedTokens(prompt.tokens);
     if (prompt.tokens.empty()) return Fail("prompt must not be empty");
     if (request_->echo) prompt.text = text;
     request_->prompts.push_back(std::move(prompt));
+  }
+
+  int64_t NumAddedTokens(const std::vector<int32_t>& tokens) const {
+    const std::vector<int32_t> added = model_.tokenizer->Encode("", add_special_tokens_);
+    const auto [end, unused] = std::mismatch(added.begin(), added.end(), tokens.begin(), tokens.end());
+    return end - added.begin();
   }
 
   void AddTokens(const ordered_json& array) {
@@ -83,29 +91,44 @@ class PromptReader {
   GenerationRequest* request_;
 };
 
+// A number of the best tokens at each place; true: one, as chats have it.
+void ReadLogprobs(FieldReader& fields, GenerationRequest* request) {
+  const ordered_json* given = fields.Find("logprobs");
+  if (given == nullptr) return;
+  std::optional<int64_t> logprobs;
+  if (given->is_boolean()) {
+    if (!given->get<bool>()) return;
+    logprobs = 1;
+  } else {
+    logprobs = fields.Int("logprobs", 0, kMaxLogprobs);
+  }
+  if (!logprobs) return;
+  request->num_logprobs = static_cast<int32_t>(*logprobs);
+  request->sampling.num_top_logprobs = request->num_logprobs;
+  if (request->echo) {
+    int32_t& of_prompt = request->sampling.num_prompt_top_logprobs;
+    of_prompt = std::max(of_prompt, request->num_logprobs);
+  }
+}
+
 }  // namespace
 
 std::optional<ApiError> ParseCompletionRequest(const ordered_json& body, const ModelContext& model,
                                                GenerationRequest* request) {
-  if (!body.is_object()) {
-    return InvalidRequest("",
-                          fmt::format("the request body must be a JSON object, not {}", JsonTypeName(body)));
-  }
-  if (auto error = CheckModelName(body, model)) return error;
   request->kind = GenerationRequest::Kind::kCompletion;
+  if (auto error = CheckBody(body, model, request)) return error;
   if (auto error = ParseSampling(body, model, request)) return error;
 
   FieldReader fields(body);
   request->echo = fields.Bool("echo").value_or(false);
-  if (const auto logprobs = fields.Int("logprobs", 0, kMaxLogprobs)) {
-    request->num_logprobs = static_cast<int32_t>(*logprobs);
-    request->sampling.num_top_logprobs = request->num_logprobs;
-    if (request->echo) request->sampling.num_prompt_top_logprobs = request->num_logprobs;
-  }
-  if (fields.Find("suffix") != nullptr) fields.Fail("suffix", "suffix is not supported");
-  std::optional<int64_t> max_tokens = fields.Int("max_tokens", 0, std::numeric_limits<int64_t>::max());
+  ReadLogprobs(fields, request);
+  constexpr int64_t kMaxInt64 = std::numeric_limits<int64_t>::max();
+  std::optional<int64_t> max_tokens = fields.Int("max_tokens", 0, kMaxInt64);
+  if (const auto other = fields.Int("max_completion_tokens", 0, kMaxInt64)) max_tokens = other;
   if (max_tokens == 0) {
-    if (!request->echo) fields.Fail("max_tokens", "max_tokens must be at least 1 unless echo is set");
+    if (!request->echo && request->num_prompt_logprobs < 0) {
+      fields.Fail("max_tokens", "max_tokens must be at least 1 unless echo or prompt_logprobs is set");
+    }
     request->discard_output = true;
     max_tokens = 1;  // the forward pass that scores the prompt draws one anyway
   }
@@ -114,6 +137,9 @@ std::optional<ApiError> ParseCompletionRequest(const ordered_json& body, const M
   PromptReader(&fields, model, add_special_tokens, request).Read();
   if (fields.error()) return fields.error();
   for (GenerationRequest::Prompt& prompt : request->prompts) {
+    if (TruncatePrompt(*request, max_tokens, model, &prompt) && request->echo) {
+      prompt.text = model.tokenizer->Decode(prompt.tokens, request->skip_special_tokens);
+    }
     if (auto error = FitContext(max_tokens, kDefaultMaxTokens, model, &prompt)) return error;
     if (request->sampling.min_tokens > prompt.max_tokens) {
       return InvalidRequest("min_tokens", fmt::format("min_tokens must be at most max_tokens ({}), got {}",

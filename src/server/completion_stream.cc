@@ -26,12 +26,14 @@ CompletionStream::Delta CompletionStream::Append(const RequestOutput& output) {
   for (size_t i = 0; i < output.tokens.size() && !finished_; ++i) {
     ++num_tokens_;
     if (request_->discard_output) continue;
+    if (request_->return_token_ids) delta.token_ids.push_back(output.tokens[i].token);
     // The token that ends the sequence is not part of the answer.
     const bool ends = output.finish_reason == FinishReason::kStop && i + 1 == output.tokens.size();
     if (ends && !request_->include_stop_str_in_output) continue;
     AppendToken(output.tokens[i], &delta);
   }
   if (!finished_ && output.finish_reason != FinishReason::kNone) Finish(output, &delta);
+  delta.is_first = !output.tokens.empty() && !std::exchange(begun_, true);
   delta.finished = finished_;
   ReleaseRecords(finished_, &delta);
   return delta;
@@ -41,7 +43,8 @@ void CompletionStream::AppendEcho(Delta* delta) {
   echoed_ = true;
   delta->text = prompt_->text;
   num_decoded_code_points_ = num_shown_code_points_ = CountCodePoints(prompt_->text);
-  if (request_->num_logprobs < 0) return;
+  // A chat's log-probabilities are those of the answer alone.
+  if (request_->num_logprobs < 0 || request_->kind == GenerationRequest::Kind::kChat) return;
   IncrementalDetokenizer detokenizer(tokenizer_, request_->skip_special_tokens);
   int64_t offset = 0;
   for (size_t i = 0; i < prompt_->tokens.size(); ++i) {
@@ -50,12 +53,11 @@ void CompletionStream::AppendEcho(Delta* delta) {
     record.text_offset = offset;
     if (i > 0 && i - 1 < prompt_logprobs_.size()) {
       record.logprob = prompt_logprobs_[i - 1].logprob;
-      record.top_logprobs = std::move(prompt_logprobs_[i - 1].top_logprobs);
+      record.top_logprobs = prompt_logprobs_[i - 1].top_logprobs;
     }
     delta->records.push_back(std::move(record));
     offset += CountCodePoints(detokenizer.Append(prompt_->tokens[i]));
   }
-  prompt_logprobs_.clear();
 }
 
 void CompletionStream::AppendToken(const SampledToken& token, Delta* delta) {

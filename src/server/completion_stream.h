@@ -31,6 +31,8 @@ class CompletionStream {
   struct Delta {
     std::string text;
     std::vector<TokenRecord> records;
+    std::vector<int32_t> token_ids;  // all that were drawn; only where the request wants them
+    bool is_first = false;           // of the sequence's
     bool finished = false;
     // A stop string ended the sequence: the engine does not know yet and must be told.
     bool cancel_in_engine = false;
@@ -47,6 +49,9 @@ class CompletionStream {
   // What stopped it, if not EOS: a stop string or a stop token.
   const std::optional<std::string>& stop_string() const { return stop_string_; }
   const std::optional<int32_t>& stop_token() const { return stop_token_; }
+  // Of the prompt's tokens but the first, as far as the engine has sent them.
+  const std::vector<SampledToken>& prompt_logprobs() const { return prompt_logprobs_; }
+  const std::vector<int32_t>& prompt_tokens() const { return prompt_->tokens; }
   int64_t num_prompt_tokens() const { return static_cast<int64_t>(prompt_->tokens.size()); }
   int64_t num_output_tokens() const { return request_->discard_output ? 0 : num_tokens_; }
 
@@ -62,8 +67,9 @@ class CompletionStream {
   const GenerationRequest::Prompt* prompt_;
   IncrementalDetokenizer detokenizer_;
   StopStringMatcher stop_matcher_;
-  std::vector<SampledToken> prompt_logprobs_;  // gathered until the echo is made
+  std::vector<SampledToken> prompt_logprobs_;
   std::vector<TokenRecord> pending_records_;
+  bool begun_ = false;
   bool echoed_ = false;
   bool finished_ = false;
   std::string_view finish_reason_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/api_error.h"
+#include "server/request_fields.h"
 #include "server/sse.h"
 
 namespace tandem {
@@ -18,7 +19,7 @@ double SecondsBetween(TimePoint begin, TimePoint end) {
 
 ResponseIdentity MakeIdentity(const GenerationRequest& request, const std::string& model) {
   return {.kind = request.kind,
-          .id = NewResponseId(request.kind),
+          .id = ResponseId(request),
           .created = static_cast<int64_t>(std::time(nullptr)),
           .model = model};
 }
@@ -49,9 +50,11 @@ Generation::Generation(uint64_t id, Environment environment, GenerationRequest r
 void Generation::Start() {
   if (const auto error = SubmitAll()) return Fail(FromError(*error));
   if (request_.stream) {
-    exchange_->StartStream({.content_type = std::string(kSseContentType),
-                            .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}},
-                            .body = {}});
+    HttpResponse head{.content_type = std::string(kSseContentType),
+                      .headers = {{"Cache-Control", "no-cache"}, {"X-Accel-Buffering", "no"}},
+                      .body = {}};
+    NameIgnoredFields(&head);
+    exchange_->StartStream(std::move(head));
   }
 }
 
@@ -114,6 +117,7 @@ void Generation::OnOutput(size_t choice_index, const RequestOutput& output, Time
   } else {
     Choice& choice = choices_[choice_index];
     choice.text += delta.text;
+    choice.token_ids.insert(choice.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
     choice.records.insert(choice.records.end(), std::make_move_iterator(delta.records.begin()),
                           std::make_move_iterator(delta.records.end()));
   }
@@ -147,13 +151,13 @@ void Generation::EndSequence(size_t choice_index, std::string_view reason) {
 }
 
 void Generation::SendDelta(size_t choice_index, const CompletionStream::Delta& delta, bool has_tokens) {
-  const bool counts = request_.continuous_usage && has_tokens;
+  const bool counts = (request_.continuous_usage || request_.return_token_ids) && has_tokens;
   if (delta.text.empty() && delta.records.empty() && !delta.finished && !counts) return;
   std::string events;
   Sequence& sequence = sequences_[choice_index];
   if (request_.kind == GenerationRequest::Kind::kChat && !sequence.role_sent) {
     sequence.role_sent = true;
-    events = SseEvent(chunk_writer_.Role(choice_index));
+    events = SseEvent(chunk_writer_.Role(choice_index, streams_[choice_index]));
   }
   events += SseEvent(chunk_writer_.Delta(choice_index, delta, streams_[choice_index]));
   exchange_->Send(events);
@@ -174,7 +178,13 @@ void Generation::FinishIfComplete() {
   HttpResponse response;
   response.body =
       ResponseBody(identity_, environment_.engine->tokenizer(), request_, choices_, streams_, usage);
+  NameIgnoredFields(&response);
   exchange_->Respond(std::move(response));
+}
+
+void Generation::NameIgnoredFields(HttpResponse* response) const {
+  if (request_.ignored_fields.empty()) return;
+  response->headers.push_back({"X-Tandem-Ignored-Fields", IgnoredFieldsHeader(request_.ignored_fields)});
 }
 
 void Generation::Fail(const ApiError& error) {

@@ -65,6 +65,7 @@ class Generation {
                      std::chrono::steady_clock::time_point time);
   void EndSequence(size_t choice_index, std::string_view reason);
   void SendDelta(size_t choice_index, const CompletionStream::Delta& delta, bool has_tokens);
+  void NameIgnoredFields(HttpResponse* response) const;
   void Fail(const ApiError& error);
   void FinishIfComplete();
   void CancelUnfinished(std::string_view reason);

@@ -4,9 +4,11 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/log.h"
 #include "server/api_state.h"
 #include "server/field_reader.h"
 #include "server/json_text.h"
+#include "server/request_fields.h"
 
 namespace tandem {
 namespace {
@@ -38,6 +40,20 @@ void PrepareThen(ApiState& state, HttpRequest request, std::shared_ptr<HttpExcha
   });
 }
 
+// Counts them, and logs each name once: 256 names at most, as anybody may make them up.
+void NoteIgnoredFields(ApiState& state, const GenerationRequest& request) {
+  constexpr size_t kMaxLoggedNames = 256;
+  if (request.ignored_fields.empty()) return;
+  state.metrics->CountIgnoredFields(std::ssize(request.ignored_fields));
+  for (const std::string& name : request.ignored_fields) {
+    if (state.logged_fields.size() == kMaxLoggedNames) return;
+    if (!state.logged_fields.insert(name).second) continue;
+    LogWarn(
+        "the field {} of a request is unknown and ignored (--unknown-fields reject refuses such requests)",
+        IgnoredFieldsHeader({name}));
+  }
+}
+
 void StartGeneration(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange,
                      std::optional<ApiError> (*parse)(const ordered_json&, const ModelContext&,
                                                       GenerationRequest*)) {
@@ -45,6 +61,7 @@ void StartGeneration(ApiState& state, HttpRequest request, std::shared_ptr<HttpE
   PrepareThen<GenerationRequest>(
       state, std::move(request), std::move(exchange), parse,
       [&state, arrival](GenerationRequest generation_request, const std::shared_ptr<HttpExchange>& answer) {
+        NoteIgnoredFields(state, generation_request);
         const uint64_t id = state.next_generation_id++;
         Generation::Environment environment{.engine = state.engine.load(),
                                             .metrics = state.metrics.get(),

@@ -15,7 +15,7 @@
 
 namespace tandem {
 
-// What validation needs to know of the model; plain pointers into the engine.
+// What validation needs to know of the model and of the server's rules; plain pointers into the engine.
 struct ModelContext {
   std::string served_model_name;
   const Tokenizer* tokenizer = nullptr;
@@ -23,14 +23,22 @@ struct ModelContext {
   GenerationDefaults defaults;
   int64_t max_model_len = 0;
   bool special_tokens_in_content = false;  // whether what messages spell makes control tokens
+  bool reject_unknown_fields = false;
 };
 
 struct GenerationRequest {
   enum class Kind { kCompletion, kChat };
   struct Prompt {
     std::vector<int32_t> tokens;
-    std::string text;        // what echo shows; only with echo
+    int64_t num_added_tokens = 0;  // of its first, those that the tokenizer added: truncation keeps them
+    std::string text;        // what echo shows; only with echo. Chat: the last message, if the assistant's
     int64_t max_tokens = 0;  // what is left of the context at most
+  };
+
+  // truncate_prompt_tokens and truncation_side.
+  struct Truncation {
+    std::optional<int64_t> num_tokens;  // that are left of a prompt; -1: as many as fit the context
+    bool keeps_first = false;           // else the last
   };
 
   Kind kind = Kind::kCompletion;
@@ -46,9 +54,15 @@ struct GenerationRequest {
   bool skip_special_tokens = true;
   bool include_stop_str_in_output = false;
   std::vector<std::string> stop;
-  int32_t num_logprobs = -1;        // -1: none
+  int32_t num_logprobs = -1;         // -1: none
+  int32_t num_prompt_logprobs = -1;  // -1: none; else those of the prompt are in the answer by themselves
+  bool return_token_ids = false;
+  bool return_tokens_as_token_ids = false;  // in log-probabilities
+  std::string request_id;                   // of the answer's id; empty: a new one
+  Truncation truncation;
   bool flexible = false;            // service tier "flex", else "default"
   bool names_service_tier = false;  // the answer says which it was
+  std::vector<std::string> ignored_fields;
 };
 
 // Each returns the error, or nothing and fills *request. Any thread.
@@ -62,6 +76,12 @@ std::optional<ApiError> ParseSampling(const nlohmann::ordered_json& body, const 
                                       GenerationRequest* request);
 // "model": absent, or the served name.
 std::optional<ApiError> CheckModelName(const nlohmann::ordered_json& body, const ModelContext& model);
+// The first step of both: the body is an object, and none of its fields is refused (JudgeFields).
+std::optional<ApiError> CheckBody(const nlohmann::ordered_json& body, const ModelContext& model,
+                                  GenerationRequest* request);
+// Drops what request.truncation has no room for; max_tokens: if given. False: nothing.
+bool TruncatePrompt(const GenerationRequest& request, std::optional<int64_t> max_tokens,
+                    const ModelContext& model, GenerationRequest::Prompt* prompt);
 // Whether the prompt and max_tokens (if given) fit the context; sets prompt->max_tokens.
 std::optional<ApiError> FitContext(std::optional<int64_t> max_tokens, int64_t default_max_tokens,
                                    const ModelContext& model, GenerationRequest::Prompt* prompt);

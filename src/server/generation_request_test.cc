@@ -97,7 +97,7 @@ TEST(CompletionRequest, ErrorsNameTheField) {
       {R"(,"n":true)", "n"},
       {R"(,"best_of":2)", "best_of"},
       {R"(,"logprobs":21)", "logprobs"},
-      {R"(,"logprobs":true)", "logprobs"},
+      {R"(,"logprobs":"yes")", "logprobs"},
       {R"(,"max_tokens":0)", "max_tokens"},
       {R"(,"max_tokens":-1)", "max_tokens"},
       {R"(,"max_tokens":99999999999999999999)", "max_tokens"},
@@ -271,6 +271,112 @@ TEST(ChatRequest, ErrorsNameTheField) {
             "messages[0].content[0].type");
   EXPECT_EQ(MessagesOutcome(R"([{"role":"user","content":[{"type":"text"}]}])"),
             "messages[0].content[0].text");
+}
+
+std::vector<int32_t> PromptOf(const std::string& fields) {
+  GenerationRequest request;
+  const auto error = Completion((R"({"prompt":"hello")" + fields + "}").c_str(), &request);
+  EXPECT_FALSE(error) << error->message;
+  return request.prompts.at(0).tokens;
+}
+
+TEST(GenerationRequest, PromptsAreCutToWhatIsWanted) {
+  const std::vector<int32_t> whole = PromptOf("");
+  const std::vector<int32_t> bare = PromptOf(R"(,"add_special_tokens":false)");
+  const size_t num_added = whole.size() - bare.size();
+  ASSERT_EQ(bare.size(), 5U) << "a token for each byte";
+  EXPECT_EQ(PromptOf(R"(,"truncate_prompt_tokens":1000)"), whole);
+  EXPECT_EQ(PromptOf(R"(,"add_special_tokens":false,"truncate_prompt_tokens":2)"),
+            (std::vector<int32_t>{'l', 'o'}));
+  EXPECT_EQ(PromptOf(R"(,"add_special_tokens":false,"truncate_prompt_tokens":2,"truncation_side":"right")"),
+            (std::vector<int32_t>{'h', 'e'}));
+  std::vector<int32_t> cut(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(num_added));
+  cut.push_back('o');
+  EXPECT_EQ(PromptOf(R"(,"truncate_prompt_tokens":)" + std::to_string(num_added + 1)), cut)
+      << "what the tokenizer adds stays";
+  EXPECT_EQ(CompletionOutcome(R"(,"truncate_prompt_tokens":0)"), "400 truncate_prompt_tokens");
+  EXPECT_EQ(CompletionOutcome(R"(,"truncate_prompt_tokens":-2)"), "400 truncate_prompt_tokens");
+  EXPECT_EQ(CompletionOutcome(R"(,"truncation_side":"middle")"), "400 truncation_side");
+
+  GenerationRequest request;
+  const int64_t max_model_len = SharedTestModel().context().max_model_len;
+  const std::string text(static_cast<size_t>(max_model_len) + 50, 'a');
+  const std::string body = R"({"max_tokens":3,"prompt":")" + text + R"(")";
+  EXPECT_EQ(Completion((body + "}").c_str(), &request)->code, "context_length_exceeded");
+  request = {};
+  ASSERT_FALSE(Completion((body + R"(,"truncate_prompt_tokens":-1,"echo":true})").c_str(), &request));
+  EXPECT_EQ(std::ssize(request.prompts[0].tokens), max_model_len - 3);
+  EXPECT_EQ(request.prompts[0].max_tokens, 3);
+  EXPECT_LT(request.prompts[0].text.size(), text.size()) << "what is echoed is what is left";
+}
+
+TEST(GenerationRequest, ReadsWhatBoundsTheTokensDrawn) {
+  GenerationRequest request;
+  ASSERT_FALSE(
+      Completion(R"({"prompt":"p","bad_words":["ab"," c","c"],"allowed_token_ids":[97,98]})", &request));
+  EXPECT_EQ(request.sampling.allowed_token_ids, (std::vector<int32_t>{97, 98}));
+  EXPECT_EQ(request.sampling.bad_words,
+            (std::vector<std::vector<int32_t>>{{'a', 'b'}, {' ', 'a', 'b'}, {'c'}, {' ', 'c'}}));
+  EXPECT_EQ(CompletionOutcome(R"(,"allowed_token_ids":[])"), "400 allowed_token_ids");
+  EXPECT_EQ(CompletionOutcome(R"(,"allowed_token_ids":[100000])"), "400 allowed_token_ids");
+  EXPECT_EQ(CompletionOutcome(R"(,"bad_words":[""])"), "400 bad_words");
+  EXPECT_EQ(CompletionOutcome(R"(,"bad_words":["  "])"), "400 bad_words");
+  EXPECT_EQ(CompletionOutcome(R"(,"bad_words":"ab")"), "400 bad_words");
+  EXPECT_EQ(CompletionOutcome(R"(,"bad_words":[1])"), "400 bad_words");
+}
+
+TEST(GenerationRequest, LogprobsMayBeBooleansAndOfThePrompt) {
+  GenerationRequest request;
+  ASSERT_FALSE(Completion(R"({"prompt":"p","logprobs":true})", &request));
+  EXPECT_EQ(request.num_logprobs, 1);
+  request = {};
+  ASSERT_FALSE(Completion(R"({"prompt":"p","logprobs":false})", &request));
+  EXPECT_EQ(request.num_logprobs, -1);
+  request = {};
+  ASSERT_FALSE(
+      Completion(R"({"prompt":"p","logprobs":2,"echo":true,"prompt_logprobs":5,"max_tokens":0})", &request));
+  EXPECT_EQ(request.num_logprobs, 2);
+  EXPECT_EQ(request.num_prompt_logprobs, 5);
+  EXPECT_EQ(request.sampling.num_prompt_top_logprobs, 5);
+  EXPECT_EQ(CompletionOutcome(R"(,"prompt_logprobs":3,"stream":true)"), "400 prompt_logprobs");
+  EXPECT_EQ(CompletionOutcome(R"(,"prompt_logprobs":21)"), "400 prompt_logprobs");
+  EXPECT_EQ(ChatOutcome(R"(,"logprobs":false,"top_logprobs":0)"), "ok");
+  EXPECT_EQ(ChatOutcome(R"(,"logprobs":false,"top_logprobs":1)"), "400 top_logprobs");
+}
+
+TEST(GenerationRequest, NamesOfTheSameThing) {
+  GenerationRequest request;
+  ASSERT_FALSE(Chat(
+      R"({"messages":[{"role":"user","content":"hi"}],"repeat_penalty":1.25,"request_id":"a-1"})", &request));
+  EXPECT_EQ(request.sampling.repetition_penalty, 1.25F);
+  EXPECT_EQ(request.request_id, "a-1");
+  EXPECT_EQ(CompletionOutcome(R"(,"request_id":"a\"b")"), "400 request_id");
+  EXPECT_EQ(CompletionOutcome(R"(,"request_id":"")"), "400 request_id");
+}
+
+TEST(GenerationRequest, ChatsEchoTheAssistantsLastMessageOnly) {
+  GenerationRequest request;
+  const std::string user = R"({"role":"user","content":"hi"})";
+  ASSERT_FALSE(Chat(R"({"echo":true,"continue_final_message":true,"messages":[)" + user +
+                        R"(,{"role":"assistant","content":"Well, "}]})",
+                    &request));
+  EXPECT_TRUE(request.echo);
+  EXPECT_EQ(request.prompts[0].text, "Well, ");
+  request = {};
+  ASSERT_FALSE(Chat(R"({"echo":true,"messages":[)" + user + "]}", &request));
+  EXPECT_EQ(request.prompts[0].text, "");
+}
+
+TEST(GenerationRequest, FieldsAreJudgedFirst) {
+  EXPECT_EQ(ChatOutcome(R"(,"temprature":1)"), "400 temprature");
+  EXPECT_EQ(CompletionOutcome(R"(,"guided_json":{})"), "400 guided_json");
+  EXPECT_EQ(ChatOutcome(R"(,"reasoning_effort":"much")"), "400 reasoning_effort");
+  EXPECT_EQ(ChatOutcome(R"(,"documents":["x"])"), "400 documents");
+  EXPECT_EQ(ChatOutcome(R"(,"documents":[{"text":"x"}],"reasoning_effort":"none","enable_thinking":true)"),
+            "ok");
+  GenerationRequest request;
+  ASSERT_FALSE(Chat(R"({"messages":[{"role":"user","content":"hi"}],"frobnicate":1})", &request));
+  EXPECT_EQ(request.ignored_fields, std::vector<std::string>{"frobnicate"});
 }
 
 }  // namespace

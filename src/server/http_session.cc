@@ -324,7 +324,8 @@ void HttpSession::Queue(std::string data) {
   queued_bytes_ += data.size();
   queued_.push_back(std::move(data));
   if (!in_flight_.empty() || std::exchange(flush_pending_, true)) return;
-  // What else this turn of the event loop has for the client goes out with it, as one write and one TLS record.
+  // What else this turn of the event loop has for the client goes out with it, as one write and one TLS
+  // record.
   asio::post(read_timer_->get_executor(), [self = shared_from_this()] {
     self->flush_pending_ = false;
     if (self->open() && self->in_flight_.empty() && !self->queued_.empty()) self->StartWrite();

@@ -201,6 +201,7 @@ struct ServerMetrics::Families {
   prometheus::Histogram* params_max_tokens;
   prometheus::Histogram* params_n;
   prometheus::Counter* generated_tokens;
+  prometheus::Counter* ignored_fields;
   std::map<std::string, prometheus::Counter*, std::less<>> success;
 
   Families(const Engine* engine_in, const std::string& model_name)
@@ -240,6 +241,11 @@ struct ServerMetrics::Families {
                             .Help("Tokens generated, as the usage of answers counts them.")
                             .Register(registry)
                             .Add(labels);
+    ignored_fields = &prometheus::BuildCounter()
+                          .Name("tandem:ignored_request_fields_total")
+                          .Help("Fields of requests that are unknown.")
+                          .Register(registry)
+                          .Add(labels);
     auto& counters = prometheus::BuildCounter()
                          .Name("vllm:request_success_total")
                          .Help("Sequences that ended, by reason.")
@@ -272,6 +278,10 @@ void ServerMetrics::ObserveInterTokenLatency(double seconds) {
 
 void ServerMetrics::CountGenerationTokens(int64_t num_tokens) {
   families_->generated_tokens->Increment(static_cast<double>(num_tokens));
+}
+
+void ServerMetrics::CountIgnoredFields(int64_t num_fields) {
+  families_->ignored_fields->Increment(static_cast<double>(num_fields));
 }
 
 void ServerMetrics::ObserveFinished(const FinishedSequence& sequence) {

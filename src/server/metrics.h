@@ -47,6 +47,8 @@ class ServerMetrics {
   void ObserveInterTokenLatency(double seconds);
   // Tokens that a client has got, as usage counts them.
   void CountGenerationTokens(int64_t num_tokens);
+  // Fields of requests that are unknown.
+  void CountIgnoredFields(int64_t num_fields);
   void ObserveFinished(const FinishedSequence& sequence);
   void ObserveFinished(const FinishedPrompt& prompt);
 

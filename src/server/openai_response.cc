@@ -32,11 +32,11 @@ std::string TokenText(const std::string& bytes) {
   return text;
 }
 
-ordered_json ChatToken(const Tokenizer& tokenizer, int32_t token, float logprob) {
-  const std::string bytes = tokenizer.TokenBytes(token);
+ordered_json ChatToken(const TokenNames& names, int32_t token, float logprob) {
+  const std::string bytes = names.tokenizer->TokenBytes(token);
   ordered_json byte_values = ordered_json::array();
   for (const char c : bytes) byte_values.push_back(static_cast<unsigned char>(c));
-  return {{"token", TokenText(bytes)}, {"logprob", LogprobValue(logprob)}, {"bytes", std::move(byte_values)}};
+  return {{"token", names.Of(token)}, {"logprob", LogprobValue(logprob)}, {"bytes", std::move(byte_values)}};
 }
 
 ordered_json StopReason(const CompletionStream& stream) {
@@ -58,32 +58,48 @@ ordered_json UsageJson(const Usage& usage) {
 ordered_json LogprobsJson(const GenerationRequest& request, const Tokenizer& tokenizer,
                           const std::vector<TokenRecord>& records) {
   if (request.num_logprobs < 0) return nullptr;
+  const TokenNames names{&tokenizer, request.return_tokens_as_token_ids};
   return request.kind == GenerationRequest::Kind::kChat
-             ? ChatLogprobs(tokenizer, records, request.num_logprobs)
-             : CompletionLogprobs(tokenizer, records, request.num_logprobs);
+             ? ChatLogprobs(names, records, request.num_logprobs)
+             : CompletionLogprobs(names, records, request.num_logprobs);
+}
+
+// What is asked for about the prompt: a choice of a completion has it, or the whole answer of a chat.
+void AddPromptFields(const GenerationRequest& request, const Tokenizer& tokenizer,
+                     const CompletionStream& stream, ordered_json* object) {
+  if (request.num_prompt_logprobs >= 0) {
+    (*object)["prompt_logprobs"] = PromptLogprobs({&tokenizer, request.return_tokens_as_token_ids},
+                                                  stream.prompt_logprobs(), request.num_prompt_logprobs);
+  }
+  if (request.return_token_ids) (*object)["prompt_token_ids"] = stream.prompt_tokens();
 }
 
 }  // namespace
 
-std::string NewResponseId(GenerationRequest::Kind kind) {
+std::string TokenNames::Of(int32_t token) const {
+  return as_token_ids ? fmt::format("token_id:{}", token) : TokenText(tokenizer->TokenBytes(token));
+}
+
+std::string ResponseId(const GenerationRequest& request) {
+  const char* const prefix = request.kind == GenerationRequest::Kind::kChat ? "chatcmpl" : "cmpl";
+  if (!request.request_id.empty()) return fmt::format("{}-{}", prefix, request.request_id);
   static const uint64_t salt = std::random_device{}();
   static std::atomic<uint64_t> counter{0};
   // splitmix64 of a counter: no two alike, and not guessable from one another at a glance.
   uint64_t mixed = (salt << 32) + ++counter * 0x9e3779b97f4a7c15U;
   mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9U;
   mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebU;
-  return fmt::format("{}-{:08x}{:016x}", kind == GenerationRequest::Kind::kChat ? "chatcmpl" : "cmpl",
-                     static_cast<uint32_t>(salt), mixed ^ (mixed >> 31));
+  return fmt::format("{}-{:08x}{:016x}", prefix, static_cast<uint32_t>(salt), mixed ^ (mixed >> 31));
 }
 
-ordered_json CompletionLogprobs(const Tokenizer& tokenizer, const std::vector<TokenRecord>& records,
+ordered_json CompletionLogprobs(const TokenNames& names, const std::vector<TokenRecord>& records,
                                 int32_t num_logprobs) {
   ordered_json tokens = ordered_json::array();
   ordered_json token_logprobs = ordered_json::array();
   ordered_json top_logprobs = ordered_json::array();
   ordered_json text_offset = ordered_json::array();
   for (const TokenRecord& record : records) {
-    const std::string text = TokenText(tokenizer.TokenBytes(record.token));
+    const std::string text = names.Of(record.token);
     tokens.push_back(text);
     text_offset.push_back(record.text_offset);
     if (!record.logprob) {
@@ -97,7 +113,7 @@ ordered_json CompletionLogprobs(const Tokenizer& tokenizer, const std::vector<To
     const auto count = std::min(record.top_logprobs.size(), static_cast<size_t>(num_logprobs));
     for (size_t i = 0; i < count; ++i) {
       const TokenLogprob& candidate = record.top_logprobs[i];
-      top.emplace(TokenText(tokenizer.TokenBytes(candidate.token)), LogprobValue(candidate.logprob));
+      top.emplace(names.Of(candidate.token), LogprobValue(candidate.logprob));
     }
     top.emplace(text, LogprobValue(*record.logprob));
     top_logprobs.push_back(std::move(top));
@@ -108,19 +124,39 @@ ordered_json CompletionLogprobs(const Tokenizer& tokenizer, const std::vector<To
           {"text_offset", std::move(text_offset)}};
 }
 
-ordered_json ChatLogprobs(const Tokenizer& tokenizer, const std::vector<TokenRecord>& records,
+ordered_json ChatLogprobs(const TokenNames& names, const std::vector<TokenRecord>& records,
                           int32_t num_logprobs) {
   ordered_json content = ordered_json::array();
   for (const TokenRecord& record : records) {
-    ordered_json entry = ChatToken(tokenizer, record.token, record.logprob.value_or(0.0F));
+    ordered_json entry = ChatToken(names, record.token, record.logprob.value_or(0.0F));
     ordered_json& top = entry["top_logprobs"] = ordered_json::array();
     const auto count = std::min(record.top_logprobs.size(), static_cast<size_t>(num_logprobs));
     for (size_t i = 0; i < count; ++i) {
-      top.push_back(ChatToken(tokenizer, record.top_logprobs[i].token, record.top_logprobs[i].logprob));
+      top.push_back(ChatToken(names, record.top_logprobs[i].token, record.top_logprobs[i].logprob));
     }
     content.push_back(std::move(entry));
   }
   return {{"content", std::move(content)}};
+}
+
+ordered_json PromptLogprobs(const TokenNames& names, const std::vector<SampledToken>& sampled,
+                            int32_t num_top) {
+  ordered_json places = ordered_json::array({nullptr});
+  for (const SampledToken& token : sampled) {
+    ordered_json place = ordered_json::object();
+    const auto add = [&](int32_t id, float logprob, int64_t rank) {
+      place.emplace(
+          std::to_string(id),
+          ordered_json{{"logprob", LogprobValue(logprob)}, {"rank", rank}, {"decoded_token", names.Of(id)}});
+    };
+    add(token.token, token.logprob, token.rank);
+    const auto count = std::min(token.top_logprobs.size(), static_cast<size_t>(num_top));
+    for (size_t i = 0; i < count; ++i) {
+      add(token.top_logprobs[i].token, token.top_logprobs[i].logprob, static_cast<int64_t>(i) + 1);
+    }
+    places.push_back(std::move(place));
+  }
+  return places;
 }
 
 std::string ResponseBody(const ResponseIdentity& identity, const Tokenizer& tokenizer,
@@ -138,6 +174,8 @@ std::string ResponseBody(const ResponseIdentity& identity, const Tokenizer& toke
     choice["logprobs"] = LogprobsJson(request, tokenizer, choices[i].records);
     choice["finish_reason"] = streams[i].finish_reason();
     choice["stop_reason"] = StopReason(streams[i]);
+    if (request.return_token_ids) choice["token_ids"] = choices[i].token_ids;
+    if (!is_chat) AddPromptFields(request, tokenizer, streams[i], &choice);
     choice_list.push_back(std::move(choice));
   }
   ordered_json body = {{"id", identity.id},
@@ -147,6 +185,7 @@ std::string ResponseBody(const ResponseIdentity& identity, const Tokenizer& toke
   if (request.names_service_tier) body["service_tier"] = ServiceTier(request);
   body["choices"] = std::move(choice_list);
   body["usage"] = UsageJson(usage);
+  if (is_chat) AddPromptFields(request, tokenizer, streams[0], &body);
   return DumpJson(body);
 }
 
@@ -172,10 +211,16 @@ std::string ChunkWriter::CloseWithUsage(std::string chunk, const CompletionStrea
   return fmt::format(R"({}}}],"usage":{}}})", chunk, DumpJson(UsageJson(usage)));
 }
 
-std::string ChunkWriter::Role(size_t choice_index) const {
-  return Close(
+std::string ChunkWriter::Role(size_t choice_index, const CompletionStream& stream) const {
+  std::string chunk = Close(
       fmt::format(R"({}{},"delta":{{"role":"assistant","content":""}},"logprobs":null,"finish_reason":null)",
                   prefix_, choice_index));
+  if (request_->return_token_ids) chunk.insert(chunk.size() - 1, PromptTokenIds(stream));
+  return chunk;
+}
+
+std::string ChunkWriter::PromptTokenIds(const CompletionStream& stream) {
+  return fmt::format(R"(,"prompt_token_ids":[{}])", fmt::join(stream.prompt_tokens(), ","));
 }
 
 std::string ChunkWriter::Delta(size_t choice_index, const CompletionStream::Delta& delta,
@@ -194,6 +239,10 @@ std::string ChunkWriter::Delta(size_t choice_index, const CompletionStream::Delt
   }
   chunk += R"(,"logprobs":)";
   chunk += delta.records.empty() ? "null" : DumpJson(LogprobsJson(*request_, *tokenizer_, delta.records));
+  if (request_->return_token_ids) {
+    chunk += fmt::format(R"(,"token_ids":[{}])", fmt::join(delta.token_ids, ","));
+    if (delta.is_first && !is_chat_) chunk += PromptTokenIds(stream);
+  }
   if (delta.finished) {
     chunk += fmt::format(R"(,"finish_reason":"{}","stop_reason":{})", stream.finish_reason(),
                          DumpJson(StopReason(stream)));

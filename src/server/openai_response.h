@@ -26,19 +26,32 @@ struct ResponseIdentity {
   std::string model;
 };
 
+// How log-probabilities name tokens.
+struct TokenNames {
+  const Tokenizer* tokenizer;
+  bool as_token_ids = false;  // "token_id:5" instead of the text
+
+  std::string Of(int32_t token) const;
+};
+
 struct Choice {
   std::string text;
+  std::vector<int32_t> token_ids;
   std::vector<TokenRecord> records;
 };
 
-// New random id: "cmpl-..." or "chatcmpl-...".
-std::string NewResponseId(GenerationRequest::Kind kind);
+// "cmpl-..." or "chatcmpl-...", with the request's own id or a new one.
+std::string ResponseId(const GenerationRequest& request);
 
 // logprobs objects: {"tokens", "token_logprobs", "top_logprobs", "text_offset"} and {"content": [...]}.
-nlohmann::ordered_json CompletionLogprobs(const Tokenizer& tokenizer, const std::vector<TokenRecord>& records,
+nlohmann::ordered_json CompletionLogprobs(const TokenNames& names, const std::vector<TokenRecord>& records,
                                           int32_t num_logprobs);
-nlohmann::ordered_json ChatLogprobs(const Tokenizer& tokenizer, const std::vector<TokenRecord>& records,
+nlohmann::ordered_json ChatLogprobs(const TokenNames& names, const std::vector<TokenRecord>& records,
                                     int32_t num_logprobs);
+// vLLM's prompt_logprobs: for each token of the prompt an object by token id of {"logprob", "rank",
+// "decoded_token"}, null for the first. sampled: of the tokens behind the first; num_top of the best.
+nlohmann::ordered_json PromptLogprobs(const TokenNames& names, const std::vector<SampledToken>& sampled,
+                                      int32_t num_top);
 
 // The body of a plain answer; one stream for each choice.
 std::string ResponseBody(const ResponseIdentity& identity, const Tokenizer& tokenizer,
@@ -50,13 +63,14 @@ class ChunkWriter {
  public:
   ChunkWriter(const ResponseIdentity& identity, const Tokenizer* tokenizer, const GenerationRequest* request);
   // Chat only: announces the role of a choice.
-  std::string Role(size_t choice_index) const;
+  std::string Role(size_t choice_index, const CompletionStream& stream) const;
   // stream: for finish_reason; it is null in chunks of unfinished streams.
   std::string Delta(size_t choice_index, const CompletionStream::Delta& delta,
                     const CompletionStream& stream) const;
   std::string FinalUsage(const Usage& usage) const;
 
  private:
+  static std::string PromptTokenIds(const CompletionStream& stream);
   std::string Close(std::string chunk) const;
   std::string CloseWithUsage(std::string chunk, const CompletionStream& stream) const;
 

@@ -42,7 +42,7 @@ CompletionStream Finished(const GenerationRequest& request) {
 TEST(OpenAiResponse, CompletionLogprobsHaveTheTokensOwnBesideTheBest) {
   TokenRecord first{.token = 'x', .logprob = std::nullopt, .top_logprobs = {}, .text_offset = 0};
   const ordered_json logprobs =
-      CompletionLogprobs(SharedTestModel().tokenizer(), {first, Record('a', -2.5F, 1)}, 1);
+      CompletionLogprobs({&SharedTestModel().tokenizer()}, {first, Record('a', -2.5F, 1)}, 1);
   EXPECT_EQ(logprobs["tokens"], ordered_json({"x", "a"}));
   EXPECT_EQ(logprobs["token_logprobs"], ordered_json({nullptr, -2.5}));
   EXPECT_EQ(logprobs["text_offset"], ordered_json({0, 1}));
@@ -52,7 +52,7 @@ TEST(OpenAiResponse, CompletionLogprobsHaveTheTokensOwnBesideTheBest) {
 }
 
 TEST(OpenAiResponse, ChatLogprobsHaveBytes) {
-  const ordered_json logprobs = ChatLogprobs(SharedTestModel().tokenizer(), {Record(0xff, -3.0F, 0)}, 2);
+  const ordered_json logprobs = ChatLogprobs({&SharedTestModel().tokenizer()}, {Record(0xff, -3.0F, 0)}, 2);
   const ordered_json& entry = logprobs["content"][0];
   EXPECT_EQ(entry["token"], "bytes:\\xff");
   EXPECT_EQ(entry["bytes"], ordered_json::array({255}));
@@ -61,7 +61,8 @@ TEST(OpenAiResponse, ChatLogprobsHaveBytes) {
 }
 
 TEST(OpenAiResponse, LogprobsAreFinite) {
-  const ordered_json logprobs = ChatLogprobs(SharedTestModel().tokenizer(), {Record('a', -INFINITY, 0)}, 0);
+  const ordered_json logprobs =
+      ChatLogprobs({&SharedTestModel().tokenizer()}, {Record('a', -INFINITY, 0)}, 0);
   EXPECT_EQ(logprobs["content"][0]["logprob"], -9999.0);
 }
 
@@ -110,7 +111,7 @@ TEST(OpenAiResponse, ChunksAreJson) {
     const auto usage = ordered_json::parse(writer.FinalUsage({1, 2}));
     EXPECT_TRUE(usage["choices"].empty());
     EXPECT_EQ(usage["usage"]["total_tokens"], 3);
-    EXPECT_EQ(ordered_json::parse(writer.Role(1))["choices"][0]["delta"]["role"], "assistant");
+    EXPECT_EQ(ordered_json::parse(writer.Role(1, stream))["choices"][0]["delta"]["role"], "assistant");
   }
 }
 
@@ -124,7 +125,31 @@ TEST(OpenAiResponse, EveryChunkHasItsUsageIfItWasAskedFor) {
     EXPECT_EQ(chunk["usage"]["completion_tokens"], stream.num_output_tokens());
     EXPECT_EQ(chunk["usage"]["prompt_tokens"], request.prompts[0].tokens.size());
     EXPECT_GT(stream.num_output_tokens(), 0);
-    EXPECT_TRUE(ordered_json::parse(writer.Role(0))["usage"].is_null());
+    EXPECT_TRUE(ordered_json::parse(writer.Role(0, stream))["usage"].is_null());
+  }
+}
+
+TEST(OpenAiResponse, ReturnsTokenIdsIfTheyWereAskedFor) {
+  for (const auto kind : {GenerationRequest::Kind::kCompletion, GenerationRequest::Kind::kChat}) {
+    const bool is_chat = kind == GenerationRequest::Kind::kChat;
+    GenerationRequest request = Request(kind);
+    request.return_token_ids = true;
+    const ChunkWriter writer({kind, "id", 5, "m"}, &SharedTestModel().tokenizer(), &request);
+    std::vector<CompletionStream> streams;
+    streams.push_back(Finished(request));
+    const ordered_json prompt = request.prompts[0].tokens;
+    const CompletionStream::Delta delta{.text = "ab", .token_ids = {97, 98}, .is_first = true};
+    const auto chunk = ordered_json::parse(writer.Delta(0, delta, streams[0]));
+    EXPECT_EQ(chunk["choices"][0]["token_ids"].dump(), "[97,98]");
+    EXPECT_EQ(chunk["choices"][0].contains("prompt_token_ids"), !is_chat);
+    const auto next = ordered_json::parse(writer.Delta(0, {.text = "b", .token_ids = {98}}, streams[0]));
+    EXPECT_FALSE(next["choices"][0].contains("prompt_token_ids")) << "it was in the first";
+    EXPECT_EQ(ordered_json::parse(writer.Role(0, streams[0]))["prompt_token_ids"], prompt);
+    const auto body =
+        ordered_json::parse(ResponseBody({kind, "id", 5, "m"}, SharedTestModel().tokenizer(), request,
+                                         {{.text = "ab", .token_ids = {97, 98}}}, streams, {1, 2}));
+    EXPECT_EQ(body["choices"][0]["token_ids"].dump(), "[97,98]");
+    EXPECT_EQ((is_chat ? body : body["choices"][0])["prompt_token_ids"], prompt);
   }
 }
 
@@ -140,8 +165,8 @@ TEST(OpenAiResponse, NamesTheServiceTierIfItWasAskedFor) {
       return std::vector<ordered_json>{
           ordered_json::parse(
               ResponseBody(identity, SharedTestModel().tokenizer(), request, {{"t", {}}}, streams, {3, 4})),
-          ordered_json::parse(writer.Delta(0, delta, streams[0])), ordered_json::parse(writer.Role(0)),
-          ordered_json::parse(writer.FinalUsage({3, 4}))};
+          ordered_json::parse(writer.Delta(0, delta, streams[0])),
+          ordered_json::parse(writer.Role(0, streams[0])), ordered_json::parse(writer.FinalUsage({3, 4}))};
     };
     GenerationRequest request = Request(kind);
     for (const ordered_json& answer : answers(request)) EXPECT_FALSE(answer.contains("service_tier"));
@@ -152,9 +177,29 @@ TEST(OpenAiResponse, NamesTheServiceTierIfItWasAskedFor) {
   }
 }
 
-TEST(OpenAiResponse, IdsDiffer) {
-  EXPECT_NE(NewResponseId(GenerationRequest::Kind::kChat), NewResponseId(GenerationRequest::Kind::kChat));
-  EXPECT_TRUE(NewResponseId(GenerationRequest::Kind::kCompletion).starts_with("cmpl-"));
+TEST(OpenAiResponse, IdsDifferUnlessTheRequestNamesItself) {
+  GenerationRequest chat{.kind = GenerationRequest::Kind::kChat};
+  EXPECT_NE(ResponseId(chat), ResponseId(chat));
+  EXPECT_TRUE(ResponseId(GenerationRequest{}).starts_with("cmpl-"));
+  chat.request_id = "mine";
+  EXPECT_EQ(ResponseId(chat), "chatcmpl-mine");
+}
+
+TEST(OpenAiResponse, PromptLogprobsAreByTokenId) {
+  SampledToken sampled{.token = 'b', .logprob = -2.0F, .rank = 7};
+  sampled.top_logprobs = {{'a', -0.5F}, {'c', -1.0F}};
+  const ordered_json places = PromptLogprobs({&SharedTestModel().tokenizer()}, {sampled}, 1);
+  EXPECT_EQ(places.dump(), R"([null,{"98":{"logprob":-2.0,"rank":7,"decoded_token":"b"},)"
+                           R"("97":{"logprob":-0.5,"rank":1,"decoded_token":"a"}}])");
+}
+
+TEST(OpenAiResponse, LogprobsNameTokensByIdWhereAsked) {
+  const TokenNames names{&SharedTestModel().tokenizer(), true};
+  const ordered_json completion = CompletionLogprobs(names, {Record('a', -2.5F, 1)}, 1);
+  EXPECT_EQ(completion["tokens"][0], "token_id:97");
+  const ordered_json chat = ChatLogprobs(names, {Record('a', -2.5F, 1)}, 1);
+  EXPECT_EQ(chat["content"][0]["token"], "token_id:97");
+  EXPECT_EQ(chat["content"][0]["bytes"], ordered_json::array({97}));
 }
 
 TEST(Sse, FramesOneEvent) {

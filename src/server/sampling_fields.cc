@@ -10,6 +10,7 @@
 
 #include "server/field_reader.h"
 #include "server/generation_request.h"
+#include "server/request_fields.h"
 
 namespace tandem {
 namespace {
@@ -22,6 +23,10 @@ constexpr size_t kMaxStopStrings = 16;
 constexpr size_t kMaxStopStringBytes = 1024;
 constexpr size_t kMaxStopTokenIds = 1024;
 constexpr size_t kMaxLogitBiasEntries = 4096;
+constexpr size_t kMaxBadWords = 128;
+constexpr size_t kMaxBadWordBytes = 256;
+constexpr int64_t kMaxPromptLogprobs = 20;
+constexpr size_t kMaxRequestIdBytes = 128;
 constexpr std::array<std::string_view, 6> kServiceTiers = {"auto",  "default",  "flex",
                                                            "scale", "priority", "fast"};
 
@@ -113,16 +118,79 @@ void ReadServiceTier(FieldReader& reader, GenerationRequest* request) {
   request->flexible = *tier == "flex";
 }
 
-void RefuseUnsupported(FieldReader& reader) {
-  if (const ordered_json* format = reader.Object("response_format")) {
-    const auto type = format->find("type");
-    if (type == format->end() || !type->is_string() || type->get<std::string>() != "text") {
-      reader.Fail("response_format", "response_format: only {\"type\": \"text\"} is supported");
+void ReadAllowedTokens(FieldReader& reader, int64_t vocab_size, SamplingParams* sampling) {
+  auto ids = reader.TokenIds("allowed_token_ids", vocab_size);
+  if (!ids) return;
+  if (ids->empty()) return reader.Fail("allowed_token_ids", "allowed_token_ids must not be empty");
+  sampling->allowed_token_ids = std::move(*ids);
+}
+
+// A word is banned at the beginning of a text and behind a space, which are other tokens.
+void AddBadWord(const std::string& word, const Tokenizer& tokenizer,
+                std::vector<std::vector<int32_t>>* bad_words) {
+  const std::string trimmed = word.substr(word.find_first_not_of(' '));
+  for (const std::string_view space : {"", " "}) {
+    std::vector<int32_t> tokens = tokenizer.Encode(std::string(space) + trimmed, false);
+    const bool is_new = std::find(bad_words->begin(), bad_words->end(), tokens) == bad_words->end();
+    if (!tokens.empty() && is_new) bad_words->push_back(std::move(tokens));
+  }
+}
+
+void ReadBadWords(FieldReader& reader, const Tokenizer& tokenizer, SamplingParams* sampling) {
+  const ordered_json* words = reader.Find("bad_words");
+  if (words == nullptr) return;
+  if (!words->is_array() || words->size() > kMaxBadWords) {
+    return reader.Fail("bad_words",
+                       fmt::format("bad_words must be a list of at most {} strings", kMaxBadWords));
+  }
+  for (const ordered_json& word : *words) {
+    if (!word.is_string()) {
+      return reader.Fail("bad_words", fmt::format("bad_words must be strings, got {}", JsonTypeName(word)));
     }
+    const auto& text = word.get_ref<const std::string&>();
+    if (text.find_first_not_of(' ') == std::string::npos || text.size() > kMaxBadWordBytes) {
+      return reader.Fail("bad_words",
+                         fmt::format("a bad word has 1 to {} bytes, and not spaces only", kMaxBadWordBytes));
+    }
+    AddBadWord(text, tokenizer, &sampling->bad_words);
   }
-  if (reader.Bool("use_beam_search").value_or(false)) {
-    reader.Fail("use_beam_search", "use_beam_search is not supported");
+}
+
+void ReadTruncation(FieldReader& reader, GenerationRequest* request) {
+  request->truncation.num_tokens = reader.Int("truncate_prompt_tokens", -1, kMaxInt64);
+  if (request->truncation.num_tokens == 0) {
+    reader.Fail("truncate_prompt_tokens",
+                "truncate_prompt_tokens must be at least 1, or -1 for as many as fit");
   }
+  const auto side = reader.String("truncation_side");
+  if (side && *side != "left" && *side != "right") {
+    reader.Fail("truncation_side", fmt::format("truncation_side must be left or right, got \"{}\"", *side));
+  }
+  request->truncation.keeps_first = side == "right";
+}
+
+void ReadPromptLogprobs(FieldReader& reader, GenerationRequest* request) {
+  const auto count = reader.Int("prompt_logprobs", 0, kMaxPromptLogprobs);
+  if (!count) return;
+  if (request->stream) {
+    return reader.Fail("prompt_logprobs", "prompt_logprobs are not there in streams: leave out stream");
+  }
+  request->num_prompt_logprobs = static_cast<int32_t>(*count);
+  request->sampling.num_prompt_top_logprobs = request->num_prompt_logprobs;
+}
+
+void ReadRequestId(FieldReader& reader, GenerationRequest* request) {
+  const auto id = reader.String("request_id");
+  if (!id) return;
+  const bool is_plain = std::all_of(id->begin(), id->end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '_' || c == '.' || c == ':';
+  });
+  if (id->empty() || id->size() > kMaxRequestIdBytes || !is_plain) {
+    return reader.Fail(
+        "request_id", fmt::format("request_id must be 1 to {} letters, digits and -_.:", kMaxRequestIdBytes));
+  }
+  request->request_id = *id;
 }
 
 void ReadPenalties(FieldReader& reader, SamplingParams* sampling) {
@@ -133,8 +201,11 @@ void ReadPenalties(FieldReader& reader, SamplingParams* sampling) {
   if (const auto value = reader.Number("frequency_penalty", -2, 2)) {
     sampling->frequency_penalty = static_cast<float>(*value);
   }
-  if (const auto value = reader.Number("repetition_penalty", 0, kMaxFloat, true)) {
-    sampling->repetition_penalty = static_cast<float>(*value);
+  // The second is llama.cpp's name.
+  for (const std::string_view name : {"repetition_penalty", "repeat_penalty"}) {
+    if (const auto value = reader.Number(name, 0, kMaxFloat, true)) {
+      sampling->repetition_penalty = static_cast<float>(*value);
+    }
   }
 }
 
@@ -181,7 +252,13 @@ std::optional<ApiError> ParseSampling(const ordered_json& body, const ModelConte
   }
   ReadStream(reader, request);
   ReadServiceTier(reader, request);
-  RefuseUnsupported(reader);
+  ReadAllowedTokens(reader, vocab_size, &sampling);
+  ReadBadWords(reader, *model.tokenizer, &sampling);
+  ReadTruncation(reader, request);
+  ReadPromptLogprobs(reader, request);
+  ReadRequestId(reader, request);
+  request->return_token_ids = reader.Bool("return_token_ids").value_or(false);
+  request->return_tokens_as_token_ids = reader.Bool("return_tokens_as_token_ids").value_or(false);
   return reader.error();
 }
 
@@ -191,6 +268,37 @@ std::optional<ApiError> CheckModelName(const ordered_json& body, const ModelCont
   if (reader.error()) return reader.error();
   if (name && !name->empty() && *name != model.served_model_name) return ModelNotFound(*name);
   return std::nullopt;
+}
+
+std::optional<ApiError> CheckBody(const ordered_json& body, const ModelContext& model,
+                                  GenerationRequest* request) {
+  if (!body.is_object()) {
+    return InvalidRequest("",
+                          fmt::format("the request body must be a JSON object, not {}", JsonTypeName(body)));
+  }
+  const bool is_chat = request->kind == GenerationRequest::Kind::kChat;
+  if (auto error = JudgeFields(body, is_chat ? RequestRoute::kChat : RequestRoute::kCompletions,
+                               model.reject_unknown_fields, &request->ignored_fields)) {
+    return error;
+  }
+  return CheckModelName(body, model);
+}
+
+bool TruncatePrompt(const GenerationRequest& request, std::optional<int64_t> max_tokens,
+                    const ModelContext& model, GenerationRequest::Prompt* prompt) {
+  const GenerationRequest::Truncation& truncation = request.truncation;
+  if (!truncation.num_tokens) return false;
+  const int64_t fitting = model.max_model_len - std::min(model.max_model_len, max_tokens.value_or(1));
+  const int64_t wanted = *truncation.num_tokens < 0 ? fitting : *truncation.num_tokens;
+  const int64_t num_dropped = std::ssize(prompt->tokens) - std::max<int64_t>(wanted, 1);
+  if (num_dropped <= 0) return false;
+  auto begin = prompt->tokens.end() - num_dropped;
+  if (!truncation.keeps_first) {
+    const bool has_room = prompt->num_added_tokens < std::max<int64_t>(wanted, 1);
+    begin = prompt->tokens.begin() + (has_room ? prompt->num_added_tokens : 0);
+  }
+  prompt->tokens.erase(begin, begin + num_dropped);
+  return true;
 }
 
 std::optional<ApiError> FitContext(std::optional<int64_t> max_tokens, int64_t default_max_tokens,

@@ -19,6 +19,7 @@ struct ServerOptions {
   std::string served_model_name;
   std::string version;                     // what /version answers
   bool special_tokens_in_content = false;  // ModelContext's
+  bool reject_unknown_fields = false;      // ModelContext's
   AccessOptions access;
   std::string access_log;  // AccessLog::Open's path; empty: none
   // Path under which a proxy has the server ("/prefix", without a slash at its end): requests come with it or

@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/round_up.h"
+#include "base/token_mask.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/host/sampling/token_sampler.h"
 
@@ -33,7 +34,7 @@ bool Draws(const SampleRow& row) {
 // Nothing but the best of the logits as they are.
 bool IsPlainGreedy(const SampleRow& row) {
   return !Draws(row) && row.num_top_logprobs < 0 && row.logit_bias.empty() && row.banned_tokens.empty() &&
-         !HasPenalties(row);
+         row.allowed_tokens.empty() && !HasPenalties(row);
 }
 
 size_t AlignUp(size_t size_bytes) {
@@ -51,6 +52,12 @@ struct ListWriter {
     count += std::ssize(tokens);
     return static_cast<int32_t>(first);
   }
+  int32_t Append(std::span<const uint32_t> words) {
+    const int64_t first = count;
+    std::memcpy(values + first, words.data(), words.size_bytes());
+    count += std::ssize(words);
+    return static_cast<int32_t>(first);
+  }
   int32_t Append(std::span<const std::pair<int32_t, float>> bias) {
     const int64_t first = count;
     for (const auto& [token, value] : bias) {
@@ -64,13 +71,14 @@ struct ListWriter {
 struct RowLists {
   std::span<const int32_t> output;
   std::span<const int32_t> prompt;
-  int64_t num_values = 0;      // in the array of lists
+  int64_t num_values = 0;      // in the array of lists, with the mask
   int64_t table_capacity = 0;  // 0: no lists
 };
 
 RowLists ListsOf(const SampleRow& row, int64_t vocab) {
   RowLists lists;
   if (row.forced_token >= 0) return lists;
+  lists.num_values = std::ssize(row.allowed_tokens);
   if (HasPenalties(row)) {
     lists.output = row.output_tokens;
     if (row.repetition_penalty != 1.0F) lists.prompt = row.prompt_tokens;
@@ -78,7 +86,7 @@ RowLists ListsOf(const SampleRow& row, int64_t vocab) {
   const int64_t num_tokens = std::ssize(lists.output) + std::ssize(lists.prompt) +
                              std::ssize(row.banned_tokens) + std::ssize(row.logit_bias);
   if (num_tokens == 0) return lists;
-  lists.num_values = num_tokens + std::ssize(row.logit_bias);
+  lists.num_values += num_tokens + std::ssize(row.logit_bias);
   lists.table_capacity =
       static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(2 * std::min(num_tokens, vocab))));
   return lists;
@@ -215,9 +223,10 @@ void CudaSampler::Sample(CudaStream& stream, const SampleArgs& args) {
   for (size_t i = 0; i < args.rows.size(); ++i) {
     const SampleRow& row = args.rows[i];
     TANDEM_CHECK(row.logits_row >= 0 && row.logits_row < args.logits.rows && row.forced_token < vocab &&
-                     row.num_top_logprobs <= kMaxTopLogits,
-                 "sample: row {} of {}, forced token {} of {}, {} log-probabilities", row.logits_row,
-                 args.logits.rows, row.forced_token, vocab, row.num_top_logprobs);
+                     row.num_top_logprobs <= kMaxTopLogits && FitsVocab(row.allowed_tokens, vocab),
+                 "sample: row {} of {}, forced token {} of {}, {} log-probabilities, a mask of {} words",
+                 row.logits_row, args.logits.rows, row.forced_token, vocab, row.num_top_logprobs,
+                 row.allowed_tokens.size());
     if (row.forced_token < 0 && IsPlainGreedy(row)) {
       rows_in_order = rows_in_order && row.logits_row == std::ssize(slot->greedy);
       slot->greedy.push_back(static_cast<int32_t>(i));
@@ -283,6 +292,8 @@ void CudaSampler::Sample(CudaStream& stream, const SampleArgs& args) {
       to.num_prompt = static_cast<int32_t>(lists.prompt.size());
       to.first_prompt = writer.Append(lists.prompt);
     }
+    const bool is_masked = row.forced_token < 0 && !row.allowed_tokens.empty();
+    to.first_allowed = is_masked ? writer.Append(row.allowed_tokens) : -1;
     to.num_top = row.num_top_logprobs;
     to.first_top = general.first_top;
   }

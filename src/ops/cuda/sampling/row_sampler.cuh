@@ -23,15 +23,22 @@ class RowSampler : private RowSelector {
       ChangedToken* entries = args.entries + row_.first_entry;
       changed = row_.table_capacity > 0;
       if (changed) ChangeLogits(args.lists, entries);
+      if (row_.first_allowed >= 0)
+        allowed_ = reinterpret_cast<const uint32_t*>(args.lists + row_.first_allowed);
       uint64_t top = TopKey();
-      if (changed && top < kLowestKey + (uint64_t{1} << 32)) {
-        // Everything is banned: better a banned token than none.
+      // Everything is banned: better a banned token than none, and one that is allowed if there is any.
+      if (changed && IsOutOfTheQuestion(top)) {
         RestoreLogits(entries);
         changed = false;
         top = TopKey();
       }
+      if (allowed_ != nullptr && IsOutOfTheQuestion(top)) {
+        allowed_ = nullptr;
+        top = TopKey();
+      }
       token = row_.draws != 0 && IsFinite(LogitOfKey(top)) ? Draw(top) : TokenOfKey(top);
       if (changed && row_.num_top >= 0) RestoreLogits(entries);
+      allowed_ = nullptr;  // log-probabilities are those of all
     }
     SampleRowResult* result = args.results + static_cast<int>(blockIdx.x) / group_.size();
     if (row_.num_top >= 0) AddLogprobs(token, args.tops + row_.first_top, result);
@@ -39,6 +46,10 @@ class RowSampler : private RowSelector {
   }
 
  private:
+  __device__ __forceinline__ static bool IsOutOfTheQuestion(uint64_t key) {
+    return key < kLowestKey + (uint64_t{1} << 32);
+  }
+
   // --- logit bias, banned tokens, penalties
 
   // The table's entry of a token, made if there is none.
@@ -140,7 +151,7 @@ class RowSampler : private RowSelector {
   }
 
   __device__ __forceinline__ uint64_t WeightIfKept(int at, uint64_t cut) const {
-    const float logit = slice_[at];
+    const float logit = LogitAt(at);
     return KeyOf(logit, begin_ + at) >= cut ? WeightOf(logit) : 0;
   }
 

@@ -69,12 +69,21 @@ class RowSelector {
  protected:
   __device__ __forceinline__ bool IsLeader() const { return group_.rank() == 0 && threadIdx.x == 0; }
 
+  // -inf where the mask leaves the token out.
+  __device__ __forceinline__ float LogitAt(int at) const {
+    if (allowed_ != nullptr) {
+      const auto token = static_cast<uint32_t>(begin_ + at);
+      if ((allowed_[token / 32] >> (token % 32) & 1U) == 0) return -__builtin_huge_valf();
+    }
+    return slice_[at];
+  }
+
   // function(logit, token) of all logits of the slice, spread over the CTA's threads.
   template <typename Function>
   __device__ __forceinline__ void ForEach(Function&& function) const {
 #pragma unroll 4
     for (int i = static_cast<int>(threadIdx.x); i < length_; i += kRowThreads) {
-      function(slice_[i], begin_ + i);
+      function(LogitAt(i), begin_ + i);
     }
   }
 
@@ -315,6 +324,7 @@ class RowSelector {
   int begin_;
   int length_;
   RowGroup group_;
+  const uint32_t* allowed_ = nullptr;  // mask of the vocabulary; null: every token
   // Set before weights are asked for.
   float max_ = 0.0F;
   float inverse_temperature_ = 1.0F;

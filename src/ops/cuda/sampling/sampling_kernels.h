@@ -47,7 +47,8 @@ struct SampleRowParams {
   int32_t num_output;
   int32_t first_prompt;
   int32_t num_prompt;
-  int32_t num_top;  // -1: no log-probabilities
+  int32_t first_allowed;  // words of a mask of the vocabulary; -1: every token
+  int32_t num_top;        // -1: no log-probabilities
   int32_t first_top;
 };
 

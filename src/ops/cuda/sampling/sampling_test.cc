@@ -124,6 +124,25 @@ TEST_F(CudaSamplingTest, DrawsFollowTheDistribution) {
   }
 }
 
+TEST_F(CudaSamplingTest, WhereAllAllowedTokensAreBannedAnAllowedOneIsDrawn) {
+  for (const int64_t vocab : {100, 49152, 500'001}) {
+    CudaMatrix logits = RandomLogits(4, vocab);
+    std::vector<OwnedRow> rows(4);
+    for (int64_t i = 0; i < 4; ++i) {
+      rows[static_cast<size_t>(i)].row.logits_row = i;
+      rows[static_cast<size_t>(i)].row.num_top_logprobs = i % 2 == 0 ? -1 : 4;
+      rows[static_cast<size_t>(i)].row.temperature = i < 2 ? 0.0F : 1.0F;
+      rows[static_cast<size_t>(i)].banned = {7, 33, 99};
+      rows[static_cast<size_t>(i)].allowed = MakeTokenMask(rows[static_cast<size_t>(i)].banned, vocab);
+    }
+    CompareWithHost(logits, rows);
+    for (const SampledToken& sampled : Sample(logits, RowsOf(rows)))
+      EXPECT_TRUE(sampled.token == 7 || sampled.token == 33 || sampled.token == 99) << sampled.token;
+    for (OwnedRow& row : rows) row.allowed.assign(NumMaskWords(vocab), 0);
+    CompareWithHost(logits, rows);  // none is allowed: as if all were, bans included
+  }
+}
+
 TEST_F(CudaSamplingTest, DrawIsAFunctionOfSeedAndPosition) {
   for (const int64_t vocab : {1000, 20000}) {
     CudaMatrix logits = RandomLogits(200, vocab);

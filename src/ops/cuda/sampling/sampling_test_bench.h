@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/token_mask.h"
 #include "ops/cuda/cuda_op_test_bench.h"
 #include "ops/host/sampling/token_sampler.h"
 
@@ -29,6 +30,7 @@ struct OwnedRow {
   std::vector<int32_t> output;
   std::vector<int32_t> banned;
   std::vector<std::pair<int32_t, float>> bias;
+  TokenMask allowed;
 
   SampleRow Get() const {
     SampleRow result = row;
@@ -36,6 +38,7 @@ struct OwnedRow {
     result.output_tokens = output;
     result.banned_tokens = banned;
     result.logit_bias = bias;
+    result.allowed_tokens = allowed;
     return result;
   }
 };
@@ -51,10 +54,13 @@ inline std::vector<float> RowValues(const CudaMatrix& logits, int64_t row) {
   return {logits.Row(row), logits.Row(row) + logits.cols()};
 }
 
-// The logits after bias, bans and penalties, by the definitions.
+// The logits after the mask, bias, bans and penalties, by the definitions.
 inline std::vector<float> Changed(std::vector<float> logits, const SampleRow& row) {
   std::map<int32_t, int> times;
   std::map<int32_t, bool> seen;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    if (!row.allowed_tokens.empty() && !IsInMask(row.allowed_tokens, i)) logits[i] = -kInfinity;
+  }
   for (const auto& [token, bias] : row.logit_bias) logits[static_cast<size_t>(token)] += bias;
   for (const int32_t token : row.banned_tokens) logits[static_cast<size_t>(token)] = -kInfinity;
   for (const int32_t token : row.output_tokens) ++times[token];
@@ -214,6 +220,12 @@ class CudaSamplingTest : public CudaOpTest {
         row.num_top_logprobs = 1;
         fill_lists();
         break;
+    }
+    // Of every ten rows the second half of the time, so that each kind comes with a mask and without.
+    if (i % 20 >= 10) {
+      owned.allowed.resize(NumMaskWords(vocab));
+      for (uint32_t& word : owned.allowed) word = static_cast<uint32_t>(random()() & random()());
+      owned.allowed[0] |= 1U;
     }
     return owned;
   }

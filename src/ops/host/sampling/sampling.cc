@@ -1,4 +1,5 @@
 #include "base/check.h"
+#include "base/token_mask.h"
 #include "device/host/host_device.h"
 #include "ops/host/host_ops.h"
 #include "ops/host/sampling/token_sampler.h"
@@ -11,10 +12,10 @@ void HostOps::Sample(Stream& stream, const SampleArgs& args) {
       "sample: logits [{}, {}] {}, {} rows, {} results", args.logits.rows, args.logits.cols,
       DTypeName(args.logits.dtype), args.rows.size(), args.results.size());
   for (const SampleRow& row : args.rows) {
-    TANDEM_CHECK(
-        row.logits_row >= 0 && row.logits_row < args.logits.rows && row.forced_token < args.logits.cols,
-        "sample: row {} of {}, forced token {} of {}", row.logits_row, args.logits.rows, row.forced_token,
-        args.logits.cols);
+    TANDEM_CHECK(row.logits_row >= 0 && row.logits_row < args.logits.rows &&
+                     row.forced_token < args.logits.cols && FitsVocab(row.allowed_tokens, args.logits.cols),
+                 "sample: row {} of {}, forced token {} of {}, a mask of {} words", row.logits_row,
+                 args.logits.rows, row.forced_token, args.logits.cols, row.allowed_tokens.size());
   }
   AsHostStream(stream).Enqueue([args, &row_kernels = row_](ComputePool& pool) {
     pool.ParallelFor(static_cast<int64_t>(args.rows.size()), [&](int64_t i) {

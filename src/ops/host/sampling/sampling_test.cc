@@ -4,6 +4,7 @@
 #include <map>
 #include <numeric>
 
+#include "base/token_mask.h"
 #include "ops/host/op_test_bench.h"
 #include "ops/host/sampling/token_sampler.h"
 
@@ -214,6 +215,56 @@ TEST_P(SamplingTest, BannedTokensAreNeverDrawnUnlessAllAre) {
   row.temperature = 1.0F;
   const int32_t token = Sample(logits, row).token;
   EXPECT_TRUE(token >= 0 && token < 4);
+}
+
+TEST_P(SamplingTest, OnlyAllowedTokensAreDrawn) {
+  const std::vector<float> logits = RandomLogits(1003, 34);
+  const std::vector<int32_t> allowed = {3, 31, 32, 500, 1002};
+  const TokenMask mask = MakeTokenMask(allowed, 1003);
+  std::vector<float> rest = logits;
+  for (size_t i = 0; i < rest.size(); ++i) {
+    if (std::find(allowed.begin(), allowed.end(), static_cast<int32_t>(i)) == allowed.end()) rest[i] = -1e30F;
+  }
+  for (SampleRow row : {SampleRow{}, SampleRow{.temperature = 0.0F}, SampleRow{.top_p = 0.7F},
+                        SampleRow{.top_k = 2}, SampleRow{.min_p = 0.3F}}) {
+    row.num_top_logprobs = 3;
+    for (uint64_t i = 0; i < 100; ++i) {
+      row.position = i;
+      row.allowed_tokens = {};
+      const SampledToken same = Sample(rest, row);
+      row.allowed_tokens = mask;
+      const SampledToken sampled = Sample(logits, row);
+      EXPECT_TRUE(std::find(allowed.begin(), allowed.end(), sampled.token) != allowed.end());
+      if (row.top_p == 1.0F) {
+        EXPECT_EQ(sampled.token, same.token);
+      }
+      row.allowed_tokens = {};
+      row.forced_token = sampled.token;
+      const SampledToken raw = Sample(logits, row);
+      row.forced_token = -1;
+      EXPECT_EQ(sampled.logprob, raw.logprob) << "log-probabilities are those of all tokens";
+      EXPECT_EQ(sampled.rank, raw.rank);
+      EXPECT_EQ(sampled.top_logprobs[0].token, raw.top_logprobs[0].token);
+    }
+  }
+}
+
+TEST_P(SamplingTest, WhereAllAllowedTokensAreBannedAnAllowedOneIsDrawn) {
+  const std::vector<float> logits = {1.0F, 3.0F, 2.0F, 2.5F};
+  const std::vector<int32_t> banned = {0, 2};
+  const TokenMask mask = MakeTokenMask(banned, 4);
+  SampleRow row{.temperature = 0.0F};
+  row.banned_tokens = banned;
+  row.allowed_tokens = mask;
+  EXPECT_EQ(Sample(logits, row).token, 2);
+  const TokenMask none(1);
+  row.allowed_tokens = none;
+  EXPECT_EQ(Sample(logits, row).token, 1);
+  const std::vector<std::pair<int32_t, float>> bias = {{0, 5.0F}};
+  row.banned_tokens = {};
+  row.logit_bias = bias;
+  row.allowed_tokens = mask;
+  EXPECT_EQ(Sample(logits, row).token, 0);
 }
 
 TEST_P(SamplingTest, OddLogitsStillGiveAValidId) {

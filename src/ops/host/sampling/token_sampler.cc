@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/token_mask.h"
+
 namespace tandem {
 namespace {
 
@@ -77,10 +79,21 @@ void ApplyPenalties(const SampleRow& row, std::span<float> logits, Workspace& wo
   }
 }
 
+// The row's own logits where all tokens are allowed, else a copy in which the others are out of the question.
+std::span<const float> AllowedLogits(std::span<const float> logits, const SampleRow& row, Workspace& work) {
+  if (row.allowed_tokens.empty()) return logits;
+  work.logits.resize(logits.size());
+  for (size_t i = 0; i < logits.size(); ++i) {
+    work.logits[i] = IsInMask(row.allowed_tokens, i) ? logits[i] : kNegativeInfinity;
+  }
+  return work.logits;
+}
+
 // The logits to choose from: the row's own where nothing changes them, else a changed copy.
-std::span<const float> AdjustedLogits(std::span<const float> logits, const SampleRow& row, Workspace& work) {
+std::span<const float> AdjustedLogits(std::span<const float> raw, const SampleRow& row, Workspace& work) {
+  const std::span<const float> logits = AllowedLogits(raw, row, work);
   if (row.logit_bias.empty() && row.banned_tokens.empty() && !HasPenalties(row)) return logits;
-  work.logits.assign(logits.begin(), logits.end());
+  if (logits.data() != work.logits.data()) work.logits.assign(logits.begin(), logits.end());
   const auto vocab = static_cast<int64_t>(logits.size());
   for (const auto& [token, bias] : row.logit_bias) {
     if (token >= 0 && token < vocab) work.logits[static_cast<size_t>(token)] += bias;
@@ -256,7 +269,12 @@ int32_t ChooseToken(std::span<const float> raw, const SampleRow& row, const RowK
                     Workspace& work) {
   std::span<const float> logits = AdjustedLogits(raw, row, work);
   float max = kernels.max(logits.data(), std::ssize(logits));
-  if (max == kNegativeInfinity) {  // everything banned: better a banned token than none
+  // Everything banned: better a banned token than none, and one that is allowed if there is any.
+  if (max == kNegativeInfinity) {
+    logits = AllowedLogits(raw, row, work);
+    max = kernels.max(logits.data(), std::ssize(logits));
+  }
+  if (max == kNegativeInfinity) {
     logits = raw;
     max = kernels.max(logits.data(), std::ssize(logits));
   }

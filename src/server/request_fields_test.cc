@@ -1,0 +1,112 @@
+#include "server/request_fields.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+namespace tandem {
+namespace {
+
+using nlohmann::ordered_json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+// "code param" of the error, or the ignored fields.
+std::string Judged(const std::string& body, RequestRoute route = RequestRoute::kChat, bool reject = false) {
+  std::vector<std::string> ignored;
+  const auto error = JudgeFields(ordered_json::parse(body), route, reject, &ignored);
+  return error ? error->code + " " + error->param : IgnoredFieldsHeader(ignored);
+}
+
+TEST(RequestFieldTable, IsInOrderWithARowForEachRoute) {
+  const auto table = RequestFieldTable();
+  for (size_t i = 0; i < table.size(); ++i) {
+    const RequestField& field = table[i];
+    EXPECT_FALSE(field.note.empty()) << field.name;
+    EXPECT_EQ(FindRequestField(RequestRoute::kChat, field.name) == &field, field.IsFor(RequestRoute::kChat));
+    EXPECT_EQ(FindRequestField(RequestRoute::kCompletions, field.name) == &field,
+              field.IsFor(RequestRoute::kCompletions));
+    EXPECT_TRUE(ordered_json::accept("[" + std::string(field.harmless) + "]")) << field.name;
+    EXPECT_TRUE(i == 0 || table[i - 1].name <= field.name) << field.name;
+  }
+}
+
+TEST(RequestFields, AreTakenOrRefusedByTheTable) {
+  EXPECT_EQ(Judged(R"({"messages":[],"temperature":1,"user":"u","store":true})"), "");
+  EXPECT_EQ(Judged(R"({"guided_json":{}})"), "unsupported_field guided_json");
+  EXPECT_EQ(Judged(R"({"guided_json":null,"use_beam_search":false,"length_penalty":1})"), "");
+  EXPECT_EQ(Judged(R"({"use_beam_search":true})"), "unsupported_field use_beam_search");
+  EXPECT_EQ(Judged(R"({"response_format":{"type":"text"}})"), "");
+  EXPECT_EQ(Judged(R"({"response_format":{"type":"json_object"}})"), "unsupported_field response_format");
+  EXPECT_EQ(Judged(R"({"prompt":"x"})"), "unsupported_field prompt");
+  EXPECT_EQ(Judged(R"({"prompt":"x"})", RequestRoute::kCompletions), "");
+}
+
+TEST(RequestFields, NearMissesNameTheField) {
+  std::vector<std::string> ignored;
+  const auto error =
+      JudgeFields(ordered_json::parse(R"({"temprature":0.5})"), RequestRoute::kChat, false, &ignored);
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->status, 400);
+  EXPECT_EQ(error->param, "temprature");
+  EXPECT_THAT(error->message, HasSubstr("did you mean temperature?"));
+  for (const auto& [name, like] :
+       std::vector<std::pair<std::string, std::string>>{{"temprature", "temperature"},
+                                                        {"TEMPERATURE", "temperature"},
+                                                        {"tempertaure", "temperature"},
+                                                        {"max_token", "max_tokens"},
+                                                        {"maxTokens", "max_tokens"},
+                                                        {"sed", "seed"},
+                                                        {"stpo", "stop"},
+                                                        {"top-p", "top_p"},
+                                                        {"msesages", "messages"},
+                                                        {"guided_jsn", "guided_json"},
+                                                        {"strem", "stream"}}) {
+    EXPECT_EQ(KnownNameLike(name, RequestRoute::kChat), like) << name;
+  }
+  for (const char* name : {"", "x", "se", "tps", "frobnicate", "my_own_field", "temp"}) {
+    EXPECT_EQ(KnownNameLike(name, RequestRoute::kChat), "") << name;
+  }
+  EXPECT_EQ(KnownNameLike(std::string(100'000, 'a'), RequestRoute::kChat), "");
+  EXPECT_EQ(Judged(R"({"stream_options":{"include_usag":true}})"),
+            "unknown_field stream_options.include_usag");
+}
+
+TEST(RequestFields, UnknownOnesAreNamedOrRejected) {
+  EXPECT_EQ(Judged(R"({"frobnicate":1,"a, b\n":2,"stream_options":{"frobnicate":3}})"),
+            "frobnicate, a%2C%20b%0A, stream_options.frobnicate");
+  EXPECT_EQ(Judged(R"({"frobnicate":1})", RequestRoute::kChat, true), "unknown_field frobnicate");
+  ordered_json many = ordered_json::object();
+  for (int i = 0; i < 64; ++i) many["frobnicate" + std::string(100, 'x') + std::to_string(i)] = i;
+  std::vector<std::string> ignored;
+  EXPECT_FALSE(JudgeFields(many, RequestRoute::kChat, false, &ignored));
+  EXPECT_LE(IgnoredFieldsHeader(ignored).size(), 1100U);
+  many["one_more_of_them"] = 1;
+  ignored.clear();
+  EXPECT_TRUE(JudgeFields(many, RequestRoute::kChat, false, &ignored));
+}
+
+// The page has the table between its two marks. TANDEM_UPDATE_DOCS=1 writes it.
+TEST(RequestFields, ThePageHasTheTable) {
+  const std::string path = std::string(TANDEM_SOURCE_DIR) + "/docs/request_fields.md";
+  std::ifstream file(path);
+  const std::string page(std::istreambuf_iterator<char>(file), {});
+  const std::string begin = "| field |";
+  const size_t at = page.find(begin);
+  ASSERT_NE(at, std::string::npos);
+  const size_t end = page.find("\n\n", at) == std::string::npos ? page.size() : page.find("\n\n", at) + 1;
+  if (std::getenv("TANDEM_UPDATE_DOCS") != nullptr) {
+    std::ofstream(path) << page.substr(0, at) + RequestFieldsMarkdown() + page.substr(end);
+    return;
+  }
+  EXPECT_TRUE(page.substr(at, end - at) == RequestFieldsMarkdown())
+      << "docs/request_fields.md differs: run server_test with TANDEM_UPDATE_DOCS=1";
+}
+
+}  // namespace
+}  // namespace tandem
