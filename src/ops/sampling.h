@@ -10,9 +10,9 @@
 
 namespace tandem {
 
-// How to sample one row. Order, as vLLM's: allowed tokens, logit bias and banned tokens, repetition / frequency
-// / presence penalties, temperature, min_p, top_k, top_p, draw. Log-probabilities are those of the raw logits.
-// Where every token is out of the question, bans, bias and penalties do not count.
+// How to sample one row. Order, as vLLM's: allowed tokens, logit bias and banned tokens, repetition /
+// frequency / presence penalties, temperature, min_p, top_k, top_p, draw. Log-probabilities are those of the
+// raw logits. Where every token is out of the question, bans, bias and penalties do not count.
 struct SampleRow {
   int64_t logits_row = 0;
   float temperature = 1.0F;  // 0: greedy, the lowest id among equals
@@ -29,7 +29,7 @@ struct SampleRow {
   std::span<const int32_t> prompt_tokens;  // for repetition_penalty
   std::span<const int32_t> output_tokens;  // for all three penalties
   std::span<const std::pair<int32_t, float>> logit_bias;
-  std::span<const int32_t> banned_tokens;   // EOS and stop ids before min_tokens, the last of bad words
+  std::span<const int32_t> banned_tokens;    // EOS and stop ids before min_tokens, the last of bad words
   std::span<const uint32_t> allowed_tokens;  // a TokenMask of the vocabulary; empty: all
   // Not drawn but given: its log-probability is what is wanted (prompt logprobs). -1: draw.
   int32_t forced_token = -1;

@@ -149,17 +149,32 @@ std::string IgnoredFieldsHeader(const std::vector<std::string>& names) {
 }
 
 std::string RequestFieldsMarkdown() {
-  std::string table = "| field | route | state | |\n|---|---|---|---|\n";
+  struct Row {
+    const RequestField* first;
+    std::string names;
+  };
+  // Fields that the same is said of share a row.
+  std::vector<Row> rows;
   for (const RequestField& field : RequestFieldTable()) {
-    const bool on_completions = field.IsFor(RequestRoute::kCompletions);
-    const bool on_chat = field.IsFor(RequestRoute::kChat);
-    std::string note(field.note);
-    if (!field.harmless.empty()) note += fmt::format(" (accepted: `{}`)", field.harmless);
-    table += fmt::format("| `{}` | {} | {} | {} |\n", field.name,
+    auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& other) {
+      return other.first->state == field.state && other.first->routes == field.routes &&
+             other.first->note == field.note;
+    });
+    if (row == rows.end()) row = rows.insert(rows.end(), {&field, ""});
+    row->names += fmt::format("{}`{}`", row->names.empty() ? "" : ", ", field.name);
+    if (!field.harmless.empty()) row->names += fmt::format(" (`{}`)", field.harmless);
+  }
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const Row& a, const Row& b) { return a.first->state < b.first->state; });
+  std::string table = "| fields | route | state | |\n|---|---|---|---|\n";
+  for (const Row& row : rows) {
+    const bool on_completions = row.first->IsFor(RequestRoute::kCompletions);
+    const bool on_chat = row.first->IsFor(RequestRoute::kChat);
+    table += fmt::format("| {} | {} | {} | {} |\n", row.names,
                          on_completions && on_chat ? "both"
                          : on_chat                 ? "chat"
                                                    : "completions",
-                         StateText(field.state), note);
+                         StateText(row.first->state), row.first->note);
   }
   return table;
 }

@@ -96,7 +96,7 @@ TEST(RequestFields, ThePageHasTheTable) {
   const std::string path = std::string(TANDEM_SOURCE_DIR) + "/docs/request_fields.md";
   std::ifstream file(path);
   const std::string page(std::istreambuf_iterator<char>(file), {});
-  const std::string begin = "| field |";
+  const std::string begin = "| fields |";
   const size_t at = page.find(begin);
   ASSERT_NE(at, std::string::npos);
   const size_t end = page.find("\n\n", at) == std::string::npos ? page.size() : page.find("\n\n", at) + 1;

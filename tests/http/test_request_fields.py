@@ -67,14 +67,13 @@ STREAM_OPTIONS = {"include_usage": True, "continuous_usage_stats": True, "includ
 
 def rows():
     for line in PAGE.read_text().splitlines():
-        found = re.match(r"\| `([^`]+)` \| (both|chat|completions) \| ([a-z ]+) \| (.*) \|$", line)
+        found = re.match(r"\| (`.*`.*) \| (both|chat|completions) \| ([a-z ]+) \| .* \|$", line)
         if not found:
             continue
-        name, route, state, note = found.groups()
-        accepted = re.search(r"\(accepted: `(.*)`\)$", note)
-        harmless = json.loads(f"[{accepted[1]}]") if accepted else []
-        for each in PATHS if route == "both" else [route]:
-            yield pytest.param(each, name, harmless, id=f"{each}-{name}"), state
+        names, route, state = found.groups()
+        for name, harmless in re.findall(r"`([^`]+)`(?: \(`([^`]*)`\))?", names):
+            for each in PATHS if route == "both" else [route]:
+                yield pytest.param(each, name, json.loads(f"[{harmless}]"), id=f"{each}-{name}"), state
 
 
 ROWS = list(rows())
