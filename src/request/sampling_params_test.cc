@@ -45,6 +45,10 @@ TEST(SamplingParamsTest, EveryRangeIsCheckedAndNamed) {
       {{.stop_token_ids = {100}}, "stop_token_ids"},
       {{.logit_bias = {{-1, 0.0F}}}, "logit_bias"},
       {{.logit_bias = {{1, 101.0F}}}, "logit_bias"},
+      {{.allowed_token_ids = {5, 100}}, "allowed_token_ids"},
+      {{.allowed_token_ids = {-1}}, "allowed_token_ids"},
+      {{.bad_words = {{1}, {}}}, "bad_words"},
+      {{.bad_words = {{1, 100}}}, "bad_words"},
       {{.num_top_logprobs = 21}, "logprobs"},
       {{.num_prompt_top_logprobs = -2}, "logprobs"},
   };

@@ -17,6 +17,9 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int64_t kMaxTopLogprobs = 20;
+constexpr std::array<std::string_view, 8> kCloudTools = {
+    "web_search",     "web_fetch",        "file_search", "code_interpreter",
+    "code_execution", "image_generation", "mcp",         "computer_use"};
 constexpr std::array<std::string_view, 7> kReasoningEfforts = {"none", "minimal", "low", "medium",
                                                                "high", "xhigh",   "max"};
 
@@ -94,6 +97,15 @@ std::optional<ApiError> ReadMessage(const ordered_json& message, size_t index, o
   return std::nullopt;
 }
 
+// Such tools have no schema that a model could be shown: they are dropped. Vendors add dates to the types.
+bool RunsInVendorsCloud(const ordered_json& tool) {
+  const auto type = tool.find("type");
+  if (type == tool.end() || !type->is_string()) return false;
+  const auto& name = type->get_ref<const std::string&>();
+  return std::any_of(kCloudTools.begin(), kCloudTools.end(),
+                     [&](std::string_view cloud_tool) { return name.starts_with(cloud_tool); });
+}
+
 std::optional<ApiError> ReadTools(FieldReader& reader, ordered_json* tools) {
   *tools = nullptr;
   const ordered_json* choice = reader.Find("tool_choice");
@@ -111,7 +123,10 @@ std::optional<ApiError> ReadTools(FieldReader& reader, ordered_json* tools) {
                             fmt::format("tools[{}] must be an object, not {}", i, JsonTypeName((*given)[i])));
     }
   }
-  if (!given->empty() && (choice == nullptr || *choice != "none")) *tools = *given;
+  if (choice != nullptr && *choice == "none") return std::nullopt;
+  for (const ordered_json& tool : *given) {
+    if (!RunsInVendorsCloud(tool)) tools->push_back(tool);
+  }
   return std::nullopt;
 }
 

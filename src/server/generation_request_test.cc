@@ -367,6 +367,39 @@ TEST(GenerationRequest, ChatsEchoTheAssistantsLastMessageOnly) {
   EXPECT_EQ(request.prompts[0].text, "");
 }
 
+// What a template that is given as text makes of a chat.
+std::string Rendered(const std::string& chat_template, const std::string& fields) {
+  auto parsed = ChatTemplate::Parse(chat_template);
+  EXPECT_TRUE(parsed.ok());
+  ModelContext context = SharedTestModel().context();
+  context.chat_template = parsed->get();
+  RenderedChat chat;
+  const auto error = RenderChat(
+      ordered_json::parse(R"({"messages":[{"role":"user","content":"hi"}])" + fields + "}"), context, &chat);
+  EXPECT_FALSE(error) << error->message;
+  return chat.text;
+}
+
+TEST(GenerationRequest, ToolsOfAVendorsCloudAreDropped) {
+  const std::string types = "{% for tool in tools or [] %}{{ tool.type }};{% endfor %}";
+  EXPECT_EQ(
+      Rendered(types, R"(,"tools":[{"type":"web_search_preview_2025_03_11"},{"type":"mcp","server_url":"u"},
+                               {"type":"function","function":{"name":"f"}},{"type":"custom","name":"c"}])"),
+      "function;custom;");
+  EXPECT_EQ(Rendered("{{ tools is none }}", R"(,"tools":[{"type":"web_search"}])"), "True");
+}
+
+TEST(GenerationRequest, TemplatesGetWhatHasAFieldOfItsOwn) {
+  const std::string variables = "{{ reasoning_effort }} {{ enable_thinking }} {{ documents[0].text }}";
+  EXPECT_EQ(
+      Rendered(variables, R"(,"reasoning_effort":"high","enable_thinking":true,"documents":[{"text":"d"}])"),
+      "high True d");
+  EXPECT_EQ(Rendered(variables, R"(,"reasoning_effort":"none","documents":[{"text":"d"}])"), "none False d");
+  EXPECT_EQ(Rendered(variables, R"(,"reasoning_effort":"low","documents":[{"text":"d"}],)"
+                                R"("chat_template_kwargs":{"reasoning_effort":"much","enable_thinking":1})"),
+            "much 1 d");
+}
+
 TEST(GenerationRequest, FieldsAreJudgedFirst) {
   EXPECT_EQ(ChatOutcome(R"(,"temprature":1)"), "400 temprature");
   EXPECT_EQ(CompletionOutcome(R"(,"guided_json":{})"), "400 guided_json");

@@ -259,7 +259,9 @@ constexpr auto kFields = std::to_array<RequestField>({
     Refused("timings_per_token", kOnBoth, "see /metrics", "false"),
     Served("tool_choice", kOnChat, "`none` or `auto`"),
     Refused("tool_choice", kOnCompletions, "only chats have tools", R"("none", "auto")"),
-    Served("tools", kOnChat, "given to the chat template"),
+    Served("tools", kOnChat,
+           "given to the chat template; those that only a vendor's cloud runs (`web_search`, `mcp`, ...) are "
+           "dropped"),
     Refused("tools", kOnCompletions, "only chats have tools", "[]"),
     Refused("top_a", kOnBoth, kNoSampler, "0"),
     Served("top_k", kOnBoth, "tokens that are drawn from; 0 or -1: all"),

@@ -51,9 +51,20 @@ std::string Shortened(std::string_view name) {
   return std::string(name.substr(0, kMaxNameInMessage)) + "...";
 }
 
+// But for members that are null, which are as good as not there.
+bool IsSame(const ordered_json& value, const ordered_json& harmless) {
+  if (!value.is_object()) return value == harmless;
+  ordered_json rest = ordered_json::object();
+  for (const auto& [key, member] : value.items()) {
+    if (!member.is_null()) rest[key] = member;
+  }
+  return rest == harmless;
+}
+
 bool IsHarmless(const RequestField& field, const ordered_json& value) {
   const auto harmless = ordered_json::parse(fmt::format("[{}]", field.harmless));
-  return std::find(harmless.begin(), harmless.end(), value) != harmless.end();
+  return std::any_of(harmless.begin(), harmless.end(),
+                     [&](const ordered_json& one) { return IsSame(value, one); });
 }
 
 ApiError RefusedField(const std::string& name, std::string_view note) {
@@ -76,13 +87,15 @@ std::optional<ApiError> JudgeObject(const ordered_json& object, const std::strin
   for (const auto& [key, value] : object.items()) {
     if (value.is_null()) continue;  // as everywhere: it is not there
     const std::string name = prefix + key;
-    if (const RequestField* field = FindRequestField(route, name)) {
+    // The table's dots are members: no key has one.
+    const bool is_dotted = key.find('.') != std::string::npos;
+    if (const RequestField* field = is_dotted ? nullptr : FindRequestField(route, name)) {
       if (field->state == FieldState::kRefused && !IsHarmless(*field, value)) {
         return RefusedField(name, field->note);
       }
       continue;
     }
-    const std::string_view like = KnownNameLike(name, route);
+    const std::string_view like = KnownNameLike(key, route, prefix);
     if (reject_unknown || !like.empty()) return UnknownField(name, like);
     if (ignored->size() == kMaxUnknownFields) {
       return InvalidRequest(
@@ -107,16 +120,20 @@ std::string_view StateText(FieldState state) {
 
 }  // namespace
 
-std::string_view KnownNameLike(std::string_view name, RequestRoute route) {
+std::string_view KnownNameLike(std::string_view name, RequestRoute route, std::string_view prefix) {
   if (name.size() > kMaxNameLength) return {};
   const std::string lower = LowerAscii(name);
   size_t least = MaxEdits(name) + 1;
   std::string_view found;
   for (const RequestField& field : RequestFieldTable()) {
-    const bool is_meant = field.state != FieldState::kNoEffect && field.IsFor(route) &&
-                          field.name.size() >= kMinLikeLength && field.name.size() <= kMaxNameLength;
-    if (!is_meant) continue;
-    const size_t distance = EditDistance(lower, field.name, least - 1);
+    if (field.state == FieldState::kNoEffect || !field.IsFor(route)) continue;
+    const size_t prefix_length = field.name.find('.') + 1;  // 0: no prefix
+    const std::string_view known = field.name.substr(prefix_length);
+    if (field.name.substr(0, prefix_length) != prefix || known.size() < kMinLikeLength ||
+        known.size() > kMaxNameLength) {
+      continue;
+    }
+    const size_t distance = EditDistance(lower, known, least - 1);
     if (distance >= least) continue;
     found = field.name;
     if (distance == 0) break;  // but for capitals

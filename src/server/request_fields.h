@@ -21,8 +21,8 @@ std::optional<ApiError> JudgeFields(const nlohmann::ordered_json& body, RequestR
 
 // The known name that an unknown one may be a misspelling of: two letters may be missing, added, exchanged or
 // others; one in names of three or four letters, none in shorter ones. Capitals do not count. Empty: there is
-// none.
-std::string_view KnownNameLike(std::string_view name, RequestRoute route);
+// none. prefix: of the table's names that are meant, empty or an object's name and a dot.
+std::string_view KnownNameLike(std::string_view name, RequestRoute route, std::string_view prefix = {});
 
 // The names for the header X-Tandem-Ignored-Fields, visible ASCII of bounded length.
 std::string IgnoredFieldsHeader(const std::vector<std::string>& names);

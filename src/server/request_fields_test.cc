@@ -43,6 +43,7 @@ TEST(RequestFields, AreTakenOrRefusedByTheTable) {
   EXPECT_EQ(Judged(R"({"use_beam_search":true})"), "unsupported_field use_beam_search");
   EXPECT_EQ(Judged(R"({"response_format":{"type":"text"}})"), "");
   EXPECT_EQ(Judged(R"({"response_format":{"type":"json_object"}})"), "unsupported_field response_format");
+  EXPECT_EQ(Judged(R"({"response_format":{"type":"text","json_schema":null}})"), "");
   EXPECT_EQ(Judged(R"({"prompt":"x"})"), "unsupported_field prompt");
   EXPECT_EQ(Judged(R"({"prompt":"x"})", RequestRoute::kCompletions), "");
 }
@@ -80,6 +81,8 @@ TEST(RequestFields, NearMissesNameTheField) {
 TEST(RequestFields, UnknownOnesAreNamedOrRejected) {
   EXPECT_EQ(Judged(R"({"frobnicate":1,"a, b\n":2,"stream_options":{"frobnicate":3}})"),
             "frobnicate, a%2C%20b%0A, stream_options.frobnicate");
+  EXPECT_EQ(Judged(R"({"stream_options":{"x":1,"options":2}})"), "stream_options.x, stream_options.options");
+  EXPECT_EQ(Judged(R"({"stream_options.include_usage":true})"), "stream_options.include_usage");
   EXPECT_EQ(Judged(R"({"frobnicate":1})", RequestRoute::kChat, true), "unknown_field frobnicate");
   ordered_json many = ordered_json::object();
   for (int i = 0; i < 64; ++i) many["frobnicate" + std::string(100, 'x') + std::to_string(i)] = i;
