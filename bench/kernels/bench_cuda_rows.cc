@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/token_mask.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/cuda_stream.h"
@@ -107,12 +108,17 @@ class Bench {
       const char* name;
       SampleRow row;
     };
+    // Half of the tokens, as a grammar's string leaves them.
+    const TokenMask mask(NumMaskWords(kVocab), 0x33cc33ccU);
     const Kind kinds[] = {{"greedy", {.temperature = 0.0F}},
                           {"temperature", {.temperature = 0.8F}},
                           {"top_p", {.temperature = 0.8F, .top_p = 0.95F}},
                           {"top_k_top_p", {.temperature = 0.8F, .top_p = 0.95F, .top_k = 50}},
                           {"logprobs", {.temperature = 0.0F, .num_top_logprobs = 20}},
-                          {"penalties", {.temperature = 0.8F, .repetition_penalty = 1.1F}}};
+                          {"penalties", {.temperature = 0.8F, .repetition_penalty = 1.1F}},
+                          {"mask", {.temperature = 0.8F, .allowed_tokens = mask}},
+                          {"mask, greedy", {.temperature = 0.0F, .allowed_tokens = mask}},
+                          {"mask, top_p", {.temperature = 0.8F, .top_p = 0.95F, .allowed_tokens = mask}}};
     std::printf("%-14s %6s %9s %9s %9s %9s\n", "sampling", "rows", "gpu us", "host us", "GB/s", "whole us");
     for (const Kind& kind : kinds) {
       for (const int64_t rows : {int64_t{1}, int64_t{32}, kMaxSampledRows}) {
