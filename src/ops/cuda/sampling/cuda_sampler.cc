@@ -263,6 +263,7 @@ void CudaSampler::Sample(CudaStream& stream, const SampleArgs& args) {
   auto* params = reinterpret_cast<SampleRowParams*>(slot->host_in());
   ListWriter writer{reinterpret_cast<int32_t*>(slot->host_in() + params_bytes + greedy_rows_bytes)};
   int64_t first_entry = 0;
+  bool has_masks = false;
   for (const Slot::GeneralRow& general : slot->general) {
     const SampleRow& row = args.rows[static_cast<size_t>(general.result)];
     const RowLists lists = ListsOf(row, vocab);
@@ -294,6 +295,7 @@ void CudaSampler::Sample(CudaStream& stream, const SampleArgs& args) {
     }
     const bool is_masked = row.forced_token < 0 && !row.allowed_tokens.empty();
     to.first_allowed = is_masked ? writer.Append(row.allowed_tokens) : -1;
+    has_masks = has_masks || is_masked;
     to.num_top = row.num_top_logprobs;
     to.first_top = general.first_top;
   }
@@ -315,6 +317,7 @@ void CudaSampler::Sample(CudaStream& stream, const SampleArgs& args) {
     rows.logits = args.logits;
     rows.params = reinterpret_cast<const SampleRowParams*>(slot->device_in());
     rows.num_rows = num_general;
+    rows.has_masks = has_masks;
     rows.lists = reinterpret_cast<const int32_t*>(slot->device_in() + params_bytes + greedy_rows_bytes);
     rows.entries = reinterpret_cast<ChangedToken*>(slot->device_scratch());
     rows.results = reinterpret_cast<SampleRowResult*>(slot->device_out());

@@ -16,6 +16,8 @@ class RowSampler : private RowSelector {
                                         const RowGroup& group)
       : RowSelector(memory, slice, begin, length, group), row_(memory->row) {}
 
+  // kMasked: rows may have a mask. Without, nothing is left of it in the code.
+  template <bool kMasked>
   __device__ __forceinline__ void Run(const SampleRowsArgs& args) {
     bool changed = false;
     int token = row_.forced_token;
@@ -23,7 +25,7 @@ class RowSampler : private RowSelector {
       ChangedToken* entries = args.entries + row_.first_entry;
       changed = row_.table_capacity > 0;
       if (changed) ChangeLogits(args.lists, entries);
-      if (row_.first_allowed >= 0)
+      if (kMasked && row_.first_allowed >= 0)
         allowed_ = reinterpret_cast<const uint32_t*>(args.lists + row_.first_allowed);
       uint64_t top = TopKey();
       // Everything is banned: better a banned token than none, and one that is allowed if there is any.
@@ -32,13 +34,13 @@ class RowSampler : private RowSelector {
         changed = false;
         top = TopKey();
       }
-      if (allowed_ != nullptr && IsOutOfTheQuestion(top)) {
+      if (kMasked && allowed_ != nullptr && IsOutOfTheQuestion(top)) {
         allowed_ = nullptr;
         top = TopKey();
       }
       token = row_.draws != 0 && IsFinite(LogitOfKey(top)) ? Draw(top) : TokenOfKey(top);
       if (changed && row_.num_top >= 0) RestoreLogits(entries);
-      allowed_ = nullptr;  // log-probabilities are those of all
+      if (kMasked) allowed_ = nullptr;  // log-probabilities are those of all
     }
     SampleRowResult* result = args.results + static_cast<int>(blockIdx.x) / group_.size();
     if (row_.num_top >= 0) AddLogprobs(token, args.tops + row_.first_top, result);

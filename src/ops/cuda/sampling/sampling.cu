@@ -1,5 +1,7 @@
 // Samples rows of logits: a cluster a row, each CTA of which keeps its slice of the row in shared memory and
 // goes over it as often as it has to.
+#include <algorithm>
+
 #include "device/cuda/kernel_launch.h"
 #include "ops/cuda/row_access.h"
 #include "ops/cuda/sampling/row_sampler.cuh"
@@ -8,7 +10,9 @@
 namespace tandem {
 namespace {
 
-// A cluster a row. slice_length: a multiple of 4. cached: the slice is kept in dynamic shared memory.
+// A cluster a row. kMasked: RowSampler's. slice_length: a multiple of 4. cached: the slice is kept in dynamic
+// shared memory.
+template <bool kMasked>
 __global__ void __launch_bounds__(kRowThreads, 2)
     SampleRowsKernel(SampleRowsArgs args, int slice_length, bool cached, bool aligned) {
   __shared__ SampleMemory memory;
@@ -36,24 +40,30 @@ __global__ void __launch_bounds__(kRowThreads, 2)
     slice = copy;
   }
   group.Sync();  // from here on every CTA of the cluster is there to be written to
-  RowSampler(&memory, slice, begin, length, group).Run(args);
+  RowSampler(&memory, slice, begin, length, group).template Run<kMasked>(args);
 }
 
 constexpr int64_t kMinVocabForCluster = 8192;
 
+// Lets a kernel use all of the shared memory that it has no variables in; how much that is.
+template <typename Kernel>
+int AllowAllSharedMemory(CudaStream& stream, Kernel* kernel) {
+  cudaFuncAttributes attributes;
+  TANDEM_CUDA_CHECK(cudaFuncGetAttributes(&attributes, kernel));
+  const int size_bytes =
+      stream.target().max_shared_bytes_per_block - static_cast<int>(attributes.sharedSizeBytes);
+  if (size_bytes <= 0) return 0;
+  TANDEM_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, size_bytes));
+  return size_bytes;
+}
+
 }  // namespace
 
 SampleRowsLayout ChooseSampleRowsLayout(CudaStream& stream) {
-  cudaFuncAttributes attributes;
-  TANDEM_CUDA_CHECK(cudaFuncGetAttributes(&attributes, SampleRowsKernel));
   SampleRowsLayout layout;
-  const int max_cache =
-      stream.target().max_shared_bytes_per_block - static_cast<int>(attributes.sharedSizeBytes);
-  if (max_cache > 0) {
-    TANDEM_CUDA_CHECK(
-        cudaFuncSetAttribute(SampleRowsKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, max_cache));
-    layout.max_cache_bytes = static_cast<size_t>(max_cache);
-  }
+  layout.max_cache_bytes =
+      static_cast<size_t>(std::min(AllowAllSharedMemory(stream, SampleRowsKernel<false>),
+                                   AllowAllSharedMemory(stream, SampleRowsKernel<true>)));
   if (stream.target().compute_capability >= 90) {
     cudaLaunchAttribute cluster = {};
     cluster.id = cudaLaunchAttributeClusterDimension;
@@ -66,7 +76,7 @@ SampleRowsLayout ChooseSampleRowsLayout(CudaStream& stream) {
     config.attrs = &cluster;
     config.numAttrs = 1;
     int num_clusters = 0;
-    if (cudaOccupancyMaxActiveClusters(&num_clusters, SampleRowsKernel, &config) == cudaSuccess &&
+    if (cudaOccupancyMaxActiveClusters(&num_clusters, SampleRowsKernel<true>, &config) == cudaSuccess &&
         num_clusters > 0) {
       layout.cluster_size = kMaxRowCtas;
     } else {
@@ -94,8 +104,9 @@ void LaunchSampleRows(CudaStream& stream, const SampleRowsLayout& layout, const 
   config.stream = stream.handle();
   config.attrs = attributes;
   config.numAttrs = stream.target().compute_capability < 90 ? 0 : ctas > 1 ? 2 : 1;
-  TANDEM_CUDA_CHECK(cudaLaunchKernelEx(&config, SampleRowsKernel, args, static_cast<int>(slice_length),
-                                       cached, RowsAligned16(args.logits)),
+  auto* const kernel = args.has_masks ? SampleRowsKernel<true> : SampleRowsKernel<false>;
+  TANDEM_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, args, static_cast<int>(slice_length), cached,
+                                       RowsAligned16(args.logits)),
                     "sample: {} rows of {} logits, {} CTAs a row", args.num_rows, vocab, ctas);
 }
 

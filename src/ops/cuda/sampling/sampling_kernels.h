@@ -92,6 +92,7 @@ struct SampleRowsArgs {
   MatrixView logits;  // changed
   const SampleRowParams* params = nullptr;
   int64_t num_rows = 0;
+  bool has_masks = false;  // any of them
   const int32_t* lists = nullptr;
   ChangedToken* entries = nullptr;  // need not be initialized
   SampleRowResult* results = nullptr;
