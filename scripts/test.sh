@@ -4,7 +4,8 @@
 #   scripts/test.sh                    all stages but the nightly ones
 #   scripts/test.sh --quick            release build and its tests, lint without clang-tidy
 #   scripts/test.sh release debug      only these stages (packages and the model are fetched all the same)
-#   scripts/test.sh nightly            the stages that take longer: soak, more-cases, all-checks, fuzz, package, cuda-all
+#   scripts/test.sh nightly            the stages that take longer: soak, more-cases, all-checks, fuzz, clients,
+#                                      package, cuda-all
 #
 #   lint        format, layers, words, headers that compile alone, docs
 #   quickstart  scripts/quickstart.sh --check, which compiles tandem
@@ -18,6 +19,7 @@
 #   more-cases  tests that draw their cases, with further seeds that differ each time, and 1,000 held-out requests in every case
 #   all-checks  host-debug with every check of the undefined-behaviour sanitizer
 #   fuzz        scripts/fuzz.sh: what reads bytes of others, 5 minutes each
+#   clients     programs and libraries that people use (tests/clients), each in an environment of its own
 #   package     scripts/package.sh and scripts/check_package.sh: a .deb on a bare Debian
 #   cuda-all    every GPU architecture, FA3
 #
@@ -30,11 +32,11 @@ exec </dev/null
 
 all_stages=(lint quickstart release http debug threads cuda tidy)
 quick_stages=(lint release http)
-nightly_stages=(soak more-cases all-checks fuzz package cuda-all)
+nightly_stages=(soak more-cases all-checks fuzz clients package cuda-all)
 stages=()
 for argument in "$@"; do
   case "$argument" in
-    -h | --help) sed -n '2,27s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,29s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --quick) stages+=("${quick_stages[@]}") ;;
     nightly) stages+=("${nightly_stages[@]}") ;;
     *)
@@ -84,6 +86,7 @@ compile_quickstart() { scripts/quickstart.sh --build --check; }
 compile_release() { build host-release; }
 test_release() { run_ctest host-release 1; }
 
+# Runs tests of the program over HTTP, with the packages that those of tests/http need.
 run_http() {  # preset, further arguments of pytest...
   local preset="$1" environment=build/test-venv wanted
   local requirements=(tests/http/requirements.txt tests/http/page_requirements.txt)
@@ -95,9 +98,11 @@ run_http() {  # preset, further arguments of pytest...
       "$environment/bin/pip" install -q --disable-pip-version-check "${requirements[@]/#/-r}" &&
       echo "$wanted" >"$environment/installed" || return 1
   fi
-  mkdir -p "$results/http-$preset"
+  # A report for each suite: a run may have several.
+  local report="$results/http-$preset-$(basename "${@: -1}")"
+  mkdir -p "$report"
   TANDEM_BINARY="$PWD/build/$preset/tandem" PYTHONDONTWRITEBYTECODE=1 \
-    "$environment/bin/python" -m pytest -q -p no:cacheprovider --junitxml="$results/http-$preset/pytest.xml" "$@"
+    "$environment/bin/python" -m pytest -q -p no:cacheprovider --junitxml="$report/pytest.xml" "$@"
 }
 
 compile_http() { build host-release tandem; }
@@ -160,6 +165,9 @@ test_all-checks() { run_ctest host-debug-all-checks 1; }
 
 compile_fuzz() { scripts/fuzz.sh --build; }
 test_fuzz() { scripts/fuzz.sh --seconds 300; }
+
+compile_clients() { build host-release tandem; }
+test_clients() { run_http host-release tests/clients; }
 
 compile_package() { scripts/package.sh; }
 test_package() { scripts/check_package.sh --no-build; }

@@ -86,7 +86,7 @@ TEST(OnlinePlan, WhatIsTooLongIsLeftOutAndCountedUpToTheEnd) {
     EXPECT_LE(request.prompt_tokens + request.output_tokens, 110);
   // Prompts of 90 to 110 and outputs of 9 to 11 tokens: 30 of 63 pairs fit.
   EXPECT_NEAR(static_cast<double>(plan.workload.num_dropped) / static_cast<double>(plan.times_s.size()),
-              33.0 / 30.0, 0.15);
+              33.0 / 30.0, kSanitized ? 0.25 : 0.15);
   options.max_model_len = 50;
   const auto none = PlanOnlineBench(options);
   ASSERT_FALSE(none.ok());

@@ -1,0 +1,63 @@
+"""Programs and libraries that people use, unmodified, each in an environment of its own below build/clients.
+
+TANDEM_BINARY, TANDEM_TEST_MODEL: as in tests/http, whose server they share."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+HERE = pathlib.Path(__file__).resolve().parent
+REPOSITORY = HERE.parents[1]
+sys.path.insert(0, str(HERE.parent / "http"))
+
+from tandem_server import MODEL_NAME, TandemServer  # noqa: E402
+
+CLIENTS = json.loads((HERE / "clients.json").read_text())
+TOKENIZER_PACKAGES = ["gguf==0.19.0", "tokenizers==0.23.3"]
+SECONDS = 400
+
+
+def environment(name, packages):
+    """The Python of an environment with the packages."""
+    folder = REPOSITORY / "build/clients" / name
+    installed = folder / "installed"
+    wanted = "\n".join(packages)
+    if not installed.exists() or installed.read_text() != wanted:
+        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+        subprocess.run([folder / "bin/pip", "install", "-q", "--disable-pip-version-check", *packages], check=True)
+        installed.write_text(wanted)
+    return folder / "bin/python"
+
+
+@pytest.fixture(scope="session")
+def model_path():
+    return os.environ["TANDEM_TEST_MODEL"]
+
+
+@pytest.fixture(scope="session")
+def server(model_path):
+    binary = os.environ.get("TANDEM_BINARY", str(REPOSITORY / "build/host-release/tandem"))
+    with TandemServer(binary, model_path) as running:
+        yield running
+        assert running.process.poll() is None, f"the server died: {running.errors()}"
+
+
+@pytest.fixture(scope="session")
+def tokenizer(model_path, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("tokenizer")
+    subprocess.run([environment("tokenizer", TOKENIZER_PACKAGES), HERE / "make_tokenizer.py", model_path, folder],
+                   check=True)
+    return folder
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_client(server, tokenizer, tmp_path, name):
+    python = environment(name, CLIENTS[name])
+    ended = subprocess.run([python, HERE / "scripts" / f"{name}.py", server.url, MODEL_NAME, tmp_path, tokenizer],
+                           capture_output=True, text=True, timeout=SECONDS, env={**os.environ, "HF_HUB_OFFLINE": "1"})
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+    assert server.wait_idle()["vllm:num_requests_running"] == 0
