@@ -38,6 +38,7 @@ struct ServerFlags {
   std::string max_body_size = "32MiB";
   bool special_tokens_in_content = false;
   std::string unknown_fields = "ignore";
+  int64_t default_max_tokens = 0;
 };
 
 void AddServerFlags(CLI::App* app, ServerFlags* flags) {
@@ -61,6 +62,11 @@ void AddServerFlags(CLI::App* app, ServerFlags* flags) {
   app->add_flag("--special-tokens-in-content", flags->special_tokens_in_content,
                 "Special tokens that messages spell out become such tokens (clients can forge turns)")
       ->envname("TANDEM_SPECIAL_TOKENS_IN_CONTENT");
+  app->add_option("--default-max-tokens", flags->default_max_tokens,
+                  "Tokens at most of chats that name no limit; 0: what is left of the context")
+      ->envname("TANDEM_DEFAULT_MAX_TOKENS")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app->add_option(
          "--unknown-fields", flags->unknown_fields,
          "What becomes of requests with fields that nobody knows: ignore (answers name them) or reject")
@@ -83,6 +89,7 @@ Result<ServeOptions> MakeServeOptions(const EngineFlags& engine_flags, const Ser
   options.server.http.max_body_bytes = static_cast<size_t>(max_body_bytes);
   TANDEM_RETURN_IF_ERROR(SetAccessOptions(flags.access, &options.server));
   options.server.special_tokens_in_content = flags.special_tokens_in_content;
+  options.server.default_max_tokens = flags.default_max_tokens;
   options.server.reject_unknown_fields = flags.unknown_fields == "reject";
   options.server.served_model_name = options.engine.served_model_name;
   options.server.version = ProjectVersion();

@@ -40,6 +40,7 @@ TEST(CommandLine, ServeHasTheDocumentedDefaults) {
   EXPECT_EQ(options->server.http.port, 8000);
   EXPECT_FALSE(options->server.special_tokens_in_content);
   EXPECT_FALSE(options->server.reject_unknown_fields);
+  EXPECT_EQ(options->server.default_max_tokens, 0);
   EXPECT_EQ(options->server.served_model_name, "SmolLM2.Q4_1");
   EXPECT_EQ(options->server.http.max_body_bytes, size_t{32} << 20);
   EXPECT_EQ(options->engine.device, "host");
@@ -57,6 +58,8 @@ TEST(CommandLine, ReadsEveryFlagOfServe) {
                                     "--api-key",
                                     "k",
                                     "--special-tokens-in-content",
+                                    "--default-max-tokens",
+                                    "77",
                                     "--unknown-fields",
                                     "reject",
                                     "--dtype",
@@ -112,6 +115,7 @@ TEST(CommandLine, ReadsEveryFlagOfServe) {
   EXPECT_EQ(options->server.access.keys[0].key, "k");
   EXPECT_TRUE(options->server.special_tokens_in_content);
   EXPECT_TRUE(options->server.reject_unknown_fields);
+  EXPECT_EQ(options->server.default_max_tokens, 77);
   EXPECT_EQ(options->server.served_model_name, "name");
 }
 

@@ -48,6 +48,7 @@ void ListModels(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchan
 void RetrieveModel(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void CreateCompletion(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void CreateChatCompletion(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+void TokenizerInfo(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void Tokenize(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void Detokenize(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 // These do not.

@@ -257,7 +257,9 @@ std::optional<ApiError> ParseChatRequest(const ordered_json& body, const ModelCo
   if (request->echo) prompt.text = TextToEcho(body["messages"].back());
   const auto limit = max_completion_tokens ? max_completion_tokens : max_tokens;
   TruncatePrompt(*request, limit, model, &prompt);
-  if (auto error = FitContext(limit, model.max_model_len, model, &prompt)) {
+  const int64_t default_max_tokens =
+      model.default_max_tokens > 0 ? model.default_max_tokens : model.max_model_len;
+  if (auto error = FitContext(limit, default_max_tokens, model, &prompt)) {
     if (error->param == "prompt") error->param = "messages";
     if (error->param == "max_tokens" && max_completion_tokens) error->param = "max_completion_tokens";
     return error;

@@ -151,8 +151,7 @@ void Generation::EndSequence(size_t choice_index, std::string_view reason) {
 }
 
 void Generation::SendDelta(size_t choice_index, const CompletionStream::Delta& delta, bool has_tokens) {
-  const bool counts = (request_.continuous_usage || request_.return_token_ids) && has_tokens;
-  if (delta.text.empty() && delta.records.empty() && !delta.finished && !counts) return;
+  if (delta.text.empty() && delta.records.empty() && !delta.finished && !has_tokens) return;
   std::string events;
   Sequence& sequence = sequences_[choice_index];
   if (request_.kind == GenerationRequest::Kind::kChat && !sequence.role_sent) {

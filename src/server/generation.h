@@ -64,6 +64,7 @@ class Generation {
   void ObserveTokens(Sequence* sequence, const RequestOutput& output, int64_t num_tokens,
                      std::chrono::steady_clock::time_point time);
   void EndSequence(size_t choice_index, std::string_view reason);
+  // Tokens without text have a chunk too: clients measure the time between them.
   void SendDelta(size_t choice_index, const CompletionStream::Delta& delta, bool has_tokens);
   void NameIgnoredFields(HttpResponse* response) const;
   void Fail(const ApiError& error);

@@ -24,6 +24,7 @@ struct ModelContext {
   int64_t max_model_len = 0;
   bool special_tokens_in_content = false;  // whether what messages spell makes control tokens
   bool reject_unknown_fields = false;
+  int64_t default_max_tokens = 0;  // of a chat that says nothing; 0: what is left of the context
 };
 
 struct GenerationRequest {
@@ -47,7 +48,7 @@ struct GenerationRequest {
   int64_t n = 1;            // sequences per prompt; the i-th has seed + i
   bool stream = false;
   bool include_usage = false;
-  // Every chunk has the usage of its choice so far, and every output of the engine is a chunk, text or not.
+  // Every chunk has the usage of its choice so far.
   bool continuous_usage = false;
   bool echo = false;
   bool discard_output = false;  // max_tokens 0 with echo: only the prompt is wanted

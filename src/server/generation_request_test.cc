@@ -400,6 +400,25 @@ TEST(GenerationRequest, TemplatesGetWhatHasAFieldOfItsOwn) {
             "much 1 d");
 }
 
+TEST(GenerationRequest, ChatsWithoutALimitHaveTheServers) {
+  ModelContext context = SharedTestModel().context();
+  const auto max_tokens = [&](const std::string& fields) {
+    GenerationRequest request;
+    const auto error = ParseChatRequest(
+        ordered_json::parse(R"({"messages":[{"role":"user","content":"hi"}])" + fields + "}"), context,
+        &request);
+    EXPECT_FALSE(error) << error->message;
+    return request.prompts.at(0).max_tokens;
+  };
+  const int64_t rest = max_tokens("");
+  EXPECT_GT(rest, 8);
+  context.default_max_tokens = 7;
+  EXPECT_EQ(max_tokens(""), 7);
+  EXPECT_EQ(max_tokens(R"(,"max_tokens":8)"), 8) << "who names one has that";
+  context.default_max_tokens = 1000;
+  EXPECT_EQ(max_tokens(""), rest) << "what fits";
+}
+
 TEST(GenerationRequest, FieldsAreJudgedFirst) {
   EXPECT_EQ(ChatOutcome(R"(,"temprature":1)"), "400 temprature");
   EXPECT_EQ(CompletionOutcome(R"(,"guided_json":{})"), "400 guided_json");

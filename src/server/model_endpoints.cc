@@ -19,14 +19,25 @@ void RespondJson(const std::shared_ptr<HttpExchange>& exchange, const ordered_js
   exchange->Respond(std::move(response));
 }
 
+// Beside OpenAI's fields max_model_len, which vLLM has too, and what is Tandem's: the tiers.
 ordered_json ModelCard(const ApiState& state) {
+  const Engine* const engine = state.engine.load();
+  const EngineStats stats = engine->Stats();
   return {{"id", state.options.served_model_name},
           {"object", "model"},
           {"created", state.created},
           {"owned_by", "tandem"},
           {"root", state.options.served_model_name},
           {"parent", nullptr},
-          {"max_model_len", state.model.max_model_len}};
+          {"max_model_len", state.model.max_model_len},
+          {"kv_cache_tokens",
+           {{"gpu", stats.gpu_blocks_total * stats.block_size},
+            {"cpu", stats.cpu_blocks_total * stats.block_size}}},
+          {"strategy", engine->options().strategy}};
+}
+
+ordered_json TextOrNull(const std::string& text) {
+  return text.empty() ? ordered_json(nullptr) : ordered_json(text);
 }
 
 }  // namespace
@@ -49,6 +60,21 @@ void RetrieveModel(ApiState& state, HttpRequest request, std::shared_ptr<HttpExc
   const std::string id = PercentDecode(request.Path().substr(kPrefix.size()));
   if (id != state.options.served_model_name) return exchange->Respond(ErrorResponse(ModelNotFound(id)));
   RespondJson(exchange, ModelCard(state));
+}
+
+// What of a tokenizer_config.json clients need that tokenize with /tokenize.
+void TokenizerInfo(ApiState& state, HttpRequest /*request*/, std::shared_ptr<HttpExchange> exchange) {
+  const Tokenizer& tokenizer = *state.model.tokenizer;
+  const ChatTemplate* const chat_template = state.model.chat_template;
+  RespondJson(exchange,
+              {{"tokenizer_class", "PreTrainedTokenizerFast"},
+               {"bos_token", TextOrNull(tokenizer.bos_token())},
+               {"eos_token", TextOrNull(tokenizer.eos_token())},
+               {"pad_token", TextOrNull(tokenizer.eos_token())},
+               {"vocab_size", tokenizer.vocab_size()},
+               {"model_max_length", state.model.max_model_len},
+               {"chat_template",
+                chat_template == nullptr ? ordered_json(nullptr) : ordered_json(chat_template->source())}});
 }
 
 void Health(ApiState& state, HttpRequest /*request*/, std::shared_ptr<HttpExchange> exchange) {

@@ -149,7 +149,8 @@ void Server::SetEngine(Engine* engine) {
                   .defaults = engine->generation_defaults(),
                   .max_model_len = engine->max_model_len(),
                   .special_tokens_in_content = state->options.special_tokens_in_content,
-                  .reject_unknown_fields = state->options.reject_unknown_fields};
+                  .reject_unknown_fields = state->options.reject_unknown_fields,
+                  .default_max_tokens = state->options.default_max_tokens};
   state->outputs =
       std::make_shared<OutputQueue>([state] { state->http->Post([state] { DeliverOutputs(*state); }); });
   state->engine = engine;

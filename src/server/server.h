@@ -20,6 +20,7 @@ struct ServerOptions {
   std::string version;                     // what /version answers
   bool special_tokens_in_content = false;  // ModelContext's
   bool reject_unknown_fields = false;      // ModelContext's
+  int64_t default_max_tokens = 0;          // ModelContext's
   AccessOptions access;
   std::string access_log;  // AccessLog::Open's path; empty: none
   // Path under which a proxy has the server ("/prefix", without a slash at its end): requests come with it or

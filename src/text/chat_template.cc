@@ -48,14 +48,15 @@ struct ChatTemplate::Program {
   jinja::Body body;
 };
 
-ChatTemplate::ChatTemplate(std::unique_ptr<Program> program) : program_(std::move(program)) {}
+ChatTemplate::ChatTemplate(std::unique_ptr<Program> program, std::string_view source)
+    : program_(std::move(program)), source_(source) {}
 ChatTemplate::~ChatTemplate() = default;
 
 Result<std::unique_ptr<ChatTemplate>> ChatTemplate::Parse(std::string_view source) {
   try {
     auto program = std::make_unique<Program>();
     program->body = jinja::ParseTemplate(source);
-    return std::unique_ptr<ChatTemplate>(new ChatTemplate(std::move(program)));
+    return std::unique_ptr<ChatTemplate>(new ChatTemplate(std::move(program), source));
   } catch (const jinja::TemplateError& error) {
     return ToError(error);
   } catch (const std::exception& error) {

@@ -29,6 +29,7 @@ class ChatTemplate {
   // Errors: kInvalidArgument with the line of the template and what is wrong there.
   static Result<std::unique_ptr<ChatTemplate>> Parse(std::string_view source);
   ~ChatTemplate();
+  const std::string& source() const { return source_; }
 
   // Two objects make the template's globals. content: what the request says ("messages", "tools",
   // chat_template_kwargs); all of it is content, but the "role" of a message that is one of kChatRoles. own:
@@ -39,8 +40,9 @@ class ChatTemplate {
 
  private:
   struct Program;
-  explicit ChatTemplate(std::unique_ptr<Program> program);
+  ChatTemplate(std::unique_ptr<Program> program, std::string_view source);
   std::unique_ptr<Program> program_;
+  std::string source_;
 };
 
 }  // namespace tandem

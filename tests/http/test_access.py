@@ -70,7 +70,7 @@ def test_an_empty_variable_does_not_open_the_server(binary, name):
 def test_a_key_covers_all_but_probes_and_the_page(keyed):
     metrics_before = keyed.metrics(headers=KEY)
     for method, path in (("GET", "/v1/models"), ("GET", f"/v1/models/{MODEL_NAME}"), ("POST", "/v1/completions"),
-                         ("POST", "/v1/chat/completions"), ("POST", "/tokenize"), ("POST", "/detokenize"),
+                         ("POST", "/v1/chat/completions"), ("POST", "/tokenize"), ("POST", "/detokenize"), ("GET", "/tokenizer_info"),
                          ("GET", "/metrics"), ("GET", "/version"), ("GET", "/nothing"), ("DELETE", "/v1/models"),
                          ("OPTIONS", "/v1/models"), ("HEAD", "/metrics")):
         body = json.dumps(COMPLETION) if method == "POST" else None

@@ -1,5 +1,6 @@
 """The official openai client against the server."""
 
+import json
 import math
 
 import openai
@@ -25,10 +26,27 @@ def chat(client, **fields):
         **{"model": MODEL_NAME, "messages": MESSAGES, "max_completion_tokens": 8, "temperature": 0, **fields})
 
 
+def test_every_token_has_a_chunk(client):
+    # Halves of characters have no text of their own.
+    chunks = list(complete(client, prompt="🤗 🦙 🤗 🦙 🤗", max_tokens=24, stream=True))
+    assert len(chunks) == 24
+    assert any(chunk.choices[0].text == "" for chunk in chunks[:-1])
+
+
+def test_the_tokenizer_is_told(server):
+    info = json.loads(server.request("GET", "/tokenizer_info")[2])
+    assert "<|im_start|>" in info["chat_template"]
+    assert (info["bos_token"], info["eos_token"]) == ("<|im_start|>", "<|im_end|>")
+    for name in ("bos_token", "eos_token", "pad_token"):
+        assert server.post("/tokenize", {"prompt": info[name], "add_special_tokens": False})[1]["count"] == 1
+
+
 def test_models(client):
     models = client.models.list()
     assert [model.id for model in models] == [MODEL_NAME]
-    assert client.models.retrieve(MODEL_NAME).object == "model"
+    card = client.models.retrieve(MODEL_NAME).to_dict()
+    assert card["object"] == "model"
+    assert card["max_model_len"] > 0 and card["kv_cache_tokens"]["gpu"] > 0 and card["strategy"]
     with pytest.raises(openai.NotFoundError):
         client.models.retrieve("other")
 

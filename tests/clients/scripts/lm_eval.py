@@ -1,4 +1,4 @@
-"""A multiple choice by log-probabilities of the prompt."""
+"""A multiple choice by log-probabilities of the prompt; tokenized by the client, and by the server."""
 import json
 import pathlib
 import subprocess
@@ -20,10 +20,12 @@ doc_to_target: 0
 metric_list: [{{metric: acc}}]
 """)
 program = pathlib.Path(sys.executable).with_name("lm_eval")
-answer = subprocess.run([program, "--model", "local-completions", "--model_args",
-                         f"model={model},base_url={url}/v1/completions,tokenizer={tokenizer},num_concurrent=2",
-                         "--tasks", "capitals", "--include_path", folder, "--output_path", folder],
-                        capture_output=True, text=True)
-assert answer.returncode == 0, answer.stdout + answer.stderr
-[results] = pathlib.Path(folder).rglob("results*.json")
-assert json.loads(results.read_text())["results"]["capitals"]["acc,none"] == 1.0
+for name, arguments in (("folder", f"tokenizer={tokenizer}"), ("server", "tokenizer_backend=remote")):
+    output = pathlib.Path(folder, name)
+    answer = subprocess.run([program, "--model", "local-completions", "--model_args",
+                             f"model={model},base_url={url}/v1/completions,{arguments},num_concurrent=2",
+                             "--tasks", "capitals", "--include_path", folder, "--output_path", output],
+                            capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+    [results] = output.rglob("results*.json")
+    assert json.loads(results.read_text())["results"]["capitals"]["acc,none"] == 1.0
