@@ -84,6 +84,7 @@ def test_the_strip_says_when_the_server_has_gone_and_when_it_is_back(binary, mod
     figures = ("#strip-waiting", "#strip-kv-text", "#strip-rate")
     with TandemServer(binary, model_path) as first:
         chat = open_chat(first.url)
+        chat.never_end()
         chat.say("Count as far as you can.", max_tokens=900)
         expect(chat.page.locator("#strip-running")).to_have_text("1", timeout=POLL_MS)
         expect(chat.page.locator("#strip-rate")).to_have_text(re.compile(r"^[1-9][0-9.]*$"), timeout=POLL_MS)
