@@ -26,19 +26,11 @@ from pathlib import Path
 import repeats
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-KEY_OPTIONS = {
-    "ecdsa_p256": ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"],
-    "rsa_2048": ["-newkey", "rsa:2048"],
-}
+sys.path.append(str(REPOSITORY / "tests/http"))
+from certificates import Certificate  # noqa: E402
+
+KEY_KINDS = {"ecdsa_p256": "ecdsa", "rsa_2048": "rsa"}
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-
-
-def make_certificate(folder, kind):
-    certificate, key = folder / f"{kind}.crt", folder / f"{kind}.key"
-    command = ["openssl", "req", "-x509", *KEY_OPTIONS[kind], "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    command += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(command, check=True, capture_output=True)
-    return certificate, key
 
 
 def cpu_seconds(pid):
@@ -55,7 +47,7 @@ class Server:
         command = ["taskset", "-c", options.server_cpus, options.tandem, "serve", *model_words, "--port", str(self.port)]
         command += ["--log-level", "error", "--max-num-seqs", str(options.streams), "--gpu-kv-cache", "65536tok"]
         if tls:
-            command += ["--ssl-certfile", str(tls[0]), "--ssl-keyfile", str(tls[1])]
+            command += tls.flags()
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         if "is ready at" not in self.process.stdout.readline():
             raise RuntimeError(f"the server did not start: {' '.join(command)}")
@@ -89,8 +81,8 @@ def measure_handshakes(options, server, resumed):
 
 def handshakes(options, folder):
     found = {}
-    for kind in KEY_OPTIONS:
-        with Server(options, ["--dummy", options.dummy], make_certificate(folder, kind)) as server:
+    for kind in KEY_KINDS:
+        with Server(options, ["--dummy", options.dummy], Certificate(folder, kind, KEY_KINDS[kind])) as server:
             for resumed in (False, True):
                 runs = [measure_handshakes(options, server, resumed) for _ in range(options.repeats)]
                 found[f"{kind}_{'resumed' if resumed else 'full'}"] = {
@@ -109,7 +101,7 @@ def measure_requests(options, server, certificate, folder, num_requests):
     command += ["--workload", options.workload, "--rate", "inf", "--max-concurrency", str(options.streams)]
     command += ["--vocab-size", "1000", "--num-requests", str(num_requests), "--num-warmup", str(options.streams), "--json", str(report)]
     if server.url.startswith("https"):
-        command += ["--ssl-ca-certs", str(certificate)]
+        command += ["--ssl-ca-certs", str(certificate.certificate)]
     ended = subprocess.run(command, capture_output=True, text=True)
     if ended.returncode != 0:
         raise RuntimeError(ended.stderr.strip())
@@ -120,9 +112,9 @@ def measure_requests(options, server, certificate, folder, num_requests):
 
 
 def requests(options, folder, model_words, num_requests):
-    certificate, key = make_certificate(folder, "ecdsa_p256")
+    certificate = Certificate(folder, "requests")
     figures = {"plain": [], "tls": []}
-    with Server(options, model_words) as plain, Server(options, model_words, (certificate, key)) as tls:
+    with Server(options, model_words) as plain, Server(options, model_words, certificate) as tls:
         servers = {"plain": plain, "tls": tls}
         for i in range(options.repeats):
             # Drift of the machine meets both alike.

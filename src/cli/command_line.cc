@@ -22,6 +22,7 @@
 #include "cli/bench_flags.h"
 #include "cli/build_info.h"
 #include "cli/engine_flags.h"
+#include "cli/env_flag.h"
 #include "cli/secret_arguments.h"
 #include "cli/size_flag.h"
 
@@ -50,27 +51,22 @@ void AddServerFlags(CLI::App* app, ServerFlags* flags) {
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
   AddAccessFlags(app, &flags->access);
-  app->add_option("--ssl-certfile", flags->tls.certificate,
-                  "Speak HTTPS: PEM file of the certificate, its chain behind it")
-      ->envname("TANDEM_SSL_CERTFILE");
-  app->add_option("--ssl-keyfile", flags->tls.key,
-                  "PEM file of the certificate's private key (default: the same file)")
-      ->envname("TANDEM_SSL_KEYFILE");
+  AddFlag(app, "ssl-certfile", &flags->tls.certificate,
+          "Speak HTTPS: PEM file of the certificate, its chain behind it");
+  AddFlag(app, "ssl-keyfile", &flags->tls.key,
+          "PEM file of the certificate's private key (default: the same file)");
   app->add_option("--max-body-size", flags->max_body_size, "Largest request body, as SIZE in bytes")
       ->envname("TANDEM_MAX_BODY_SIZE")
       ->capture_default_str();
   app->add_flag("--special-tokens-in-content", flags->special_tokens_in_content,
                 "Special tokens that messages spell out become such tokens (clients can forge turns)")
       ->envname("TANDEM_SPECIAL_TOKENS_IN_CONTENT");
-  app->add_option("--default-max-tokens", flags->default_max_tokens,
-                  "Tokens at most of chats that name no limit; 0: what is left of the context")
-      ->envname("TANDEM_DEFAULT_MAX_TOKENS")
+  AddFlag(app, "default-max-tokens", &flags->default_max_tokens,
+          "Tokens at most of chats that name no limit; 0: what is left of the context")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  app->add_option(
-         "--unknown-fields", flags->unknown_fields,
-         "What becomes of requests with fields that nobody knows: ignore (answers name them) or reject")
-      ->envname("TANDEM_UNKNOWN_FIELDS")
+  AddFlag(app, "unknown-fields", &flags->unknown_fields,
+          "What becomes of requests with fields that nobody knows: ignore (answers name them) or reject")
       ->check(CLI::IsMember({"ignore", "reject"}))
       ->capture_default_str();
 }
@@ -79,7 +75,7 @@ Result<ServeOptions> MakeServeOptions(const EngineFlags& engine_flags, const Ser
   ServeOptions options;
   TANDEM_ASSIGN_OR_RETURN(options.engine, ToEngineOptions(engine_flags));
   TANDEM_ASSIGN_OR_RETURN(const int64_t max_body_bytes, ParseByteSize(flags.max_body_size));
-  if (flags.tls.certificate.empty() && !flags.tls.key.empty()) {
+  if (!flags.tls.given() && !flags.tls.key.empty()) {
     return MakeParamError(ErrorCode::kInvalidArgument, "ssl-keyfile",
                           "a key alone makes no HTTPS: name the certificate's file with --ssl-certfile");
   }

@@ -10,8 +10,8 @@ namespace tandem {
 // One at a time. Construct before any other thread starts: threads inherit the blocked signals.
 class ServerSignals {
  public:
-  // Both are called on the signal thread. on_stop: at SIGTERM and SIGINT, with 1, 2, ...; false lets the
-  // signal do what it does by default. on_reload: at SIGHUP; false as before.
+  // Both are called on the signal thread: on_stop at SIGTERM and SIGINT, with 1, 2, ...; on_reload at SIGHUP.
+  // False lets the signal do what it does by default.
   ServerSignals(std::function<bool(int count)> on_stop, std::function<bool()> on_reload);
   ~ServerSignals();
   ServerSignals(const ServerSignals&) = delete;

@@ -15,6 +15,8 @@ namespace tandem {
 struct TlsFiles {
   std::string certificate;
   std::string key;
+
+  bool given() const { return !certificate.empty(); }
 };
 
 // Does not change; any thread.

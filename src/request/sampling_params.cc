@@ -8,8 +8,6 @@
 namespace tandem {
 namespace {
 
-constexpr int32_t kMaxTopLogprobs = 20;
-
 // Also false for NaN.
 bool InRange(float value, float low, float high) {
   return value >= low && value <= high;

@@ -10,6 +10,9 @@
 
 namespace tandem {
 
+// Of the best tokens at one place, beside its own.
+inline constexpr int32_t kMaxTopLogprobs = 20;
+
 struct SamplingParams {
   int64_t max_tokens = 16;          // tokens to generate at most
   int64_t min_tokens = 0;           // EOS and stop tokens are not drawn before

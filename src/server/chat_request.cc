@@ -16,7 +16,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr int64_t kMaxTopLogprobs = 20;
 constexpr std::array<std::string_view, 8> kCloudTools = {
     "web_search",     "web_fetch",        "file_search", "code_interpreter",
     "code_execution", "image_generation", "mcp",         "computer_use"};
@@ -78,13 +77,9 @@ std::optional<ApiError> ReadMessage(const ordered_json& message, size_t index, o
     return InvalidRequest(param, fmt::format("{} must be an object, not {}", param, JsonTypeName(message)));
   }
   FieldReader reader(message, param + ".");
-  const auto role = reader.String("role");
+  const auto role = reader.OneOf("role", kChatRoles);
   if (reader.error()) return reader.error();
   if (!role) return InvalidRequest(param + ".role", param + ".role is missing");
-  if (std::find(kChatRoles.begin(), kChatRoles.end(), *role) == kChatRoles.end()) {
-    return InvalidRequest(param + ".role", fmt::format("{}.role must be one of {}, got \"{}\"", param,
-                                                       fmt::join(kChatRoles, ", "), *role));
-  }
   *normalized = message;
   std::string text;
   if (const ordered_json* content = reader.Find("content")) {
@@ -142,11 +137,7 @@ std::string TextToEcho(const ordered_json& last_message) {
 
 // Variables of the template that have fields of their own. chat_template_kwargs has the last word.
 void ReadTemplateVariables(FieldReader& reader, ordered_json* content, ordered_json* own) {
-  if (const auto effort = reader.String("reasoning_effort")) {
-    if (std::find(kReasoningEfforts.begin(), kReasoningEfforts.end(), *effort) == kReasoningEfforts.end()) {
-      return reader.Fail("reasoning_effort", fmt::format("reasoning_effort must be one of {}, got \"{}\"",
-                                                         fmt::join(kReasoningEfforts, ", "), *effort));
-    }
+  if (const auto effort = reader.OneOf("reasoning_effort", kReasoningEfforts)) {
     (*own)["reasoning_effort"] = *effort;
     if (*effort == "none") (*own)["enable_thinking"] = false;
   }

@@ -15,7 +15,6 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int64_t kDefaultMaxTokens = 16;
-constexpr int64_t kMaxLogprobs = 20;
 constexpr size_t kMaxPrompts = 4096;
 
 class PromptReader {
@@ -60,7 +59,7 @@ class PromptReader {
   void AddText(const std::string& text) {
     GenerationRequest::Prompt prompt;
     prompt.tokens = model_.tokenizer->Encode(text, add_special_tokens_);
-    prompt.num_added_tokens = NumAddedTokens(prompt.tokens);
+    if (request_->truncation.num_tokens) prompt.num_added_tokens = NumAddedTokens(prompt.tokens);
     if (prompt.tokens.empty()) return Fail("prompt must not be empty");
     if (request_->echo) prompt.text = text;
     request_->prompts.push_back(std::move(prompt));
@@ -100,7 +99,7 @@ void ReadLogprobs(FieldReader& fields, GenerationRequest* request) {
     if (!given->get<bool>()) return;
     logprobs = 1;
   } else {
-    logprobs = fields.Int("logprobs", 0, kMaxLogprobs);
+    logprobs = fields.Int("logprobs", 0, kMaxTopLogprobs);
   }
   if (!logprobs) return;
   request->num_logprobs = static_cast<int32_t>(*logprobs);

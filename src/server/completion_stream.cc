@@ -18,6 +18,7 @@ CompletionStream::CompletionStream(const Tokenizer* tokenizer, const GenerationR
 CompletionStream::Delta CompletionStream::Append(const RequestOutput& output) {
   Delta delta;
   if (finished_) return delta;
+  delta.is_first = num_tokens_ == 0 && !output.tokens.empty();
   prompt_logprobs_.insert(prompt_logprobs_.end(), output.prompt_logprobs.begin(),
                           output.prompt_logprobs.end());
   const bool failed =
@@ -33,7 +34,6 @@ CompletionStream::Delta CompletionStream::Append(const RequestOutput& output) {
     AppendToken(output.tokens[i], &delta);
   }
   if (!finished_ && output.finish_reason != FinishReason::kNone) Finish(output, &delta);
-  delta.is_first = !output.tokens.empty() && !std::exchange(begun_, true);
   delta.finished = finished_;
   ReleaseRecords(finished_, &delta);
   return delta;

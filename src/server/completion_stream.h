@@ -69,7 +69,6 @@ class CompletionStream {
   StopStringMatcher stop_matcher_;
   std::vector<SampledToken> prompt_logprobs_;
   std::vector<TokenRecord> pending_records_;
-  bool begun_ = false;
   bool echoed_ = false;
   bool finished_ = false;
   std::string_view finish_reason_;

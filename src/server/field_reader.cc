@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -131,6 +132,15 @@ std::optional<std::string> FieldReader::String(std::string_view name) {
     return std::nullopt;
   }
   return value->get<std::string>();
+}
+
+std::optional<std::string> FieldReader::OneOf(std::string_view name,
+                                              std::span<const std::string_view> values) {
+  auto value = String(name);
+  if (!value || std::find(values.begin(), values.end(), *value) != values.end()) return value;
+  Fail(name,
+       fmt::format("{}{} must be one of {}, got \"{}\"", prefix_, name, fmt::join(values, ", "), *value));
+  return std::nullopt;
 }
 
 const ordered_json* FieldReader::Object(std::string_view name) {

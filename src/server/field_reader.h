@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,6 +28,8 @@ class FieldReader {
   // Within [min, max], or (min, max] if min_excluded. The value also fits a float.
   std::optional<double> Number(std::string_view name, double min, double max, bool min_excluded = false);
   std::optional<std::string> String(std::string_view name);
+  // One of some strings.
+  std::optional<std::string> OneOf(std::string_view name, std::span<const std::string_view> values);
   // An object as it is; nullptr if absent.
   const nlohmann::ordered_json* Object(std::string_view name);
   // A list of token ids in [0, vocab_size).

@@ -31,7 +31,8 @@ struct GenerationRequest {
   enum class Kind { kCompletion, kChat };
   struct Prompt {
     std::vector<int32_t> tokens;
-    int64_t num_added_tokens = 0;  // of its first, those that the tokenizer added: truncation keeps them
+    // Of its first, those that the tokenizer added, which truncation keeps; only where there may be one.
+    int64_t num_added_tokens = 0;
     std::string text;        // what echo shows; only with echo. Chat: the last message, if the assistant's
     int64_t max_tokens = 0;  // what is left of the context at most
   };

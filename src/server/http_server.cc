@@ -65,7 +65,7 @@ struct HttpServer::State {
 };
 
 Status HttpServer::State::LoadTls() {
-  if (context.options.tls.certificate.empty()) return {};
+  if (!context.options.tls.given()) return {};
   TANDEM_ASSIGN_OR_RETURN(std::shared_ptr<const TlsContext> certificate,
                           MakeServerTlsContext(context.options.tls));
   const HttpResponse answer =

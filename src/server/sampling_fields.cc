@@ -25,10 +25,10 @@ constexpr size_t kMaxStopTokenIds = 1024;
 constexpr size_t kMaxLogitBiasEntries = 4096;
 constexpr size_t kMaxBadWords = 128;
 constexpr size_t kMaxBadWordBytes = 256;
-constexpr int64_t kMaxPromptLogprobs = 20;
 constexpr size_t kMaxRequestIdBytes = 128;
 constexpr std::array<std::string_view, 6> kServiceTiers = {"auto",  "default",  "flex",
                                                            "scale", "priority", "fast"};
+constexpr std::array<std::string_view, 2> kTruncationSides = {"left", "right"};
 
 void ReadStop(FieldReader& reader, GenerationRequest* request) {
   const ordered_json* stop = reader.Find("stop");
@@ -108,12 +108,8 @@ void ReadStream(FieldReader& reader, GenerationRequest* request) {
 
 // The other tiers of the API are about prices: served as "default", and the answer says so.
 void ReadServiceTier(FieldReader& reader, GenerationRequest* request) {
-  const auto tier = reader.String("service_tier");
+  const auto tier = reader.OneOf("service_tier", kServiceTiers);
   if (!tier) return;
-  if (std::find(kServiceTiers.begin(), kServiceTiers.end(), *tier) == kServiceTiers.end()) {
-    return reader.Fail("service_tier", fmt::format("service_tier must be one of {}, got \"{}\"",
-                                                   fmt::join(kServiceTiers, ", "), *tier));
-  }
   request->names_service_tier = true;
   request->flexible = *tier == "flex";
 }
@@ -162,15 +158,11 @@ void ReadTruncation(FieldReader& reader, GenerationRequest* request) {
     reader.Fail("truncate_prompt_tokens",
                 "truncate_prompt_tokens must be at least 1, or -1 for as many as fit");
   }
-  const auto side = reader.String("truncation_side");
-  if (side && *side != "left" && *side != "right") {
-    reader.Fail("truncation_side", fmt::format("truncation_side must be left or right, got \"{}\"", *side));
-  }
-  request->truncation.keeps_first = side == "right";
+  request->truncation.keeps_first = reader.OneOf("truncation_side", kTruncationSides) == "right";
 }
 
 void ReadPromptLogprobs(FieldReader& reader, GenerationRequest* request) {
-  const auto count = reader.Int("prompt_logprobs", 0, kMaxPromptLogprobs);
+  const auto count = reader.Int("prompt_logprobs", 0, kMaxTopLogprobs);
   if (!count) return;
   if (request->stream) {
     return reader.Fail("prompt_logprobs", "prompt_logprobs are not there in streams: leave out stream");

@@ -158,7 +158,7 @@ void Server::SetEngine(Engine* engine) {
 
 bool Server::Reload() {
   if (state_->access_log) state_->access_log->Reopen();
-  if (state_->options.http.tls.certificate.empty()) return state_->access_log != nullptr;
+  if (!state_->options.http.tls.given()) return state_->access_log != nullptr;
   const Status reloaded = state_->http->ReloadTls();
   if (reloaded.ok()) {
     LogInfo("new connections get the certificate that {} has now", state_->options.http.tls.certificate);
@@ -190,8 +190,8 @@ void Server::Stop() {
 std::string Server::url() const {
   const std::string& host = state_->options.http.host;
   const bool is_v6 = host.find(':') != std::string::npos;
-  return fmt::format("{}://{}{}{}:{}", state_->options.http.tls.certificate.empty() ? "http" : "https",
-                     is_v6 ? "[" : "", host, is_v6 ? "]" : "", state_->http->port());
+  return fmt::format("{}://{}{}{}:{}", state_->options.http.tls.given() ? "https" : "http", is_v6 ? "[" : "",
+                     host, is_v6 ? "]" : "", state_->http->port());
 }
 
 }  // namespace tandem

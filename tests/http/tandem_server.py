@@ -122,6 +122,11 @@ class TandemServer:
                 values[full_name] = float(value)
         return values
 
+    @staticmethod
+    def free_blocks(metrics):
+        """Of each tier, by the metric's full name."""
+        return {name: value for name, value in metrics.items() if name.startswith("tandem:kv_blocks_free{")}
+
     def wait_idle(self, timeout=60):
         """Metrics once nothing runs or waits."""
         deadline = time.monotonic() + timeout

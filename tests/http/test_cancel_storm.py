@@ -47,7 +47,7 @@ def one_request(server, seed):
 def test_thousand_requests_with_random_cancels(server):
     server.complete()
     start = server.wait_idle()
-    blocks = {name: value for name, value in start.items() if name.startswith("tandem:kv_blocks_free{")}
+    blocks = server.free_blocks(start)
     assert len(blocks) == 2
     with concurrent.futures.ThreadPoolExecutor(NUM_CLIENTS) as pool:
         list(pool.map(lambda seed: one_request(server, seed), range(NUM_REQUESTS)))

@@ -279,7 +279,7 @@ def one_disconnect(server, seed):
 def test_disconnects_amid_handshakes_and_streams_free_every_block(server):
     server.complete()
     start = server.wait_idle()
-    blocks = {name: value for name, value in start.items() if name.startswith("tandem:kv_blocks_free{")}
+    blocks = server.free_blocks(start)
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         list(pool.map(lambda seed: one_disconnect(server, seed), range(300)))
     end = server.wait_idle(timeout=120)

@@ -54,7 +54,7 @@ def test_soak(start_server, strategy):
     server = start_server("--strategy", strategy, "--gpu-kv-cache", "2000tok", "--cpu-kv-cache", "16000tok")
     expected = server.complete(max_tokens=30, ignore_eos=True)["choices"][0]["text"]
     start = server.wait_idle()
-    blocks = {name: value for name, value in start.items() if name.startswith("tandem:kv_blocks_free{")}
+    blocks = server.free_blocks(start)
     assert len(blocks) == 2
     resident = []
     requests = 0
