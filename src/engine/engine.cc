@@ -279,8 +279,8 @@ class EngineWithLoop : public Engine {
     loop_options.eos_token_ids = model_.generation_defaults.eos_token_ids;
     loop_options.seed = options_.seed;
     loop_options.timeline = timeline_.get();
-    loop_ = std::make_unique<EngineLoop>(loop_options, strategy_.get(), kv_books_.get(), executor_.get(),
-                                         costs_.get());
+    loop_ = std::make_unique<EngineLoop>(loop_options, model_.backend.device.get(), strategy_.get(),
+                                         kv_books_.get(), executor_.get(), costs_.get());
     LogInfo("{}: {} layers, {}, {} MiB of weights, gpu tier {} tokens, cpu tier {} tokens, strategy {}, {}{}",
             options_.served_model_name, config.num_layers, DTypeName(model_.decoder->dtype()),
             model_.decoder->weights().size_bytes >> 20, TokensOf(Tier::kGpu), TokensOf(Tier::kCpu),

@@ -20,14 +20,15 @@ double SecondsSince(Clock::time_point start) {
 
 }  // namespace
 
-EngineLoop::EngineLoop(const EngineLoopOptions& options, Strategy* strategy, KvBooks* kv, Executor* executor,
-                       CorrectedCosts* costs)
+EngineLoop::EngineLoop(const EngineLoopOptions& options, Device* device, Strategy* strategy, KvBooks* kv,
+                       Executor* executor, CorrectedCosts* costs)
     : options_(options),
       strategy_(strategy),
       kv_(kv),
       executor_(executor),
       inbox_(options.max_num_queued_reqs, options.seed),
       books_(options.limits, options.max_model_len, kv),
+      masks_(device, options.vocab_size),
       counters_(kv, &books_.state(), costs,
                 executor->cpu_attention() == nullptr ? 0 : executor->cpu_attention()->num_threads()),
       results_(&books_, kv, &counters_, [this](RequestId id) { Forget(id); }) {
@@ -50,6 +51,10 @@ Status EngineLoop::Validate(const RequestSpec& spec) const {
     }
   }
   TANDEM_RETURN_IF_ERROR(spec.sampling.Validate(options_.vocab_size));
+  if (spec.grammar != nullptr && !spec.sampling.allowed_token_ids.empty()) {
+    return MakeParamError(ErrorCode::kInvalidArgument, "allowed_token_ids",
+                          "allowed_token_ids excludes a grammar for the answer");
+  }
   if (prompt_len + spec.sampling.max_tokens > options_.max_model_len) {
     return MakeParamError(
         ErrorCode::kInvalidArgument, prompt_len >= options_.max_model_len ? "prompt" : "max_tokens",
@@ -67,12 +72,13 @@ std::unique_ptr<Request> EngineLoop::MakeRequest(RequestSpec spec, OutputCallbac
   request->callback = std::move(callback);
   request->arrival = Clock::now();
   request->end_tokens = request->sampling.stop_token_ids;
-  if (!request->sampling.ignore_eos) {
+  if (!request->sampling.ignore_eos || spec.grammar != nullptr) {
     request->end_tokens.insert(request->end_tokens.end(), options_.eos_token_ids.begin(),
                                options_.eos_token_ids.end());
   }
   const std::vector<int32_t>& allowed = request->sampling.allowed_token_ids;
   if (!allowed.empty()) request->allowed_tokens = MakeTokenMask(allowed, options_.vocab_size);
+  if (spec.grammar != nullptr) request->grammar = std::make_shared<GrammarProgress>(std::move(spec.grammar));
   return request;
 }
 
@@ -196,7 +202,7 @@ bool EngineLoop::StartPlan(const IterationPlan& plan, Clock::time_point now) {
   int64_t num_swapped_tokens = 0;
   std::vector<BlockMove> moves = books_.Apply(plan, now, &num_swapped_tokens);
   stats.swapped_tokens += static_cast<uint64_t>(num_swapped_tokens);
-  const Status started = executor_->Start(books_.InputFor(plan, std::move(moves)));
+  const Status started = executor_->Start(books_.InputFor(plan, std::move(moves), &masks_));
   if (!started.ok()) FailCohorts(plan, started.error());
   return started.ok();
 }

@@ -25,6 +25,7 @@
 #include "base/timeline.h"
 #include "engine/engine.h"
 #include "engine/engine_counters.h"
+#include "engine/grammar_masks.h"
 #include "engine/inbox.h"
 #include "engine/request_books.h"
 #include "engine/results.h"
@@ -49,9 +50,9 @@ struct EngineLoopOptions {
 // Public methods: any thread. Everything else: the engine thread.
 class EngineLoop {
  public:
-  // All outlive the loop. costs: learn from every iteration; may be null.
-  EngineLoop(const EngineLoopOptions& options, Strategy* strategy, KvBooks* kv, Executor* executor,
-             CorrectedCosts* costs);
+  // All outlive the loop. device: the executor's. costs: learn from every iteration; may be null.
+  EngineLoop(const EngineLoopOptions& options, Device* device, Strategy* strategy, KvBooks* kv,
+             Executor* executor, CorrectedCosts* costs);
   // Cancels what is in flight and joins the thread. After a stall blocks that CPU attention may still write
   // to stay taken.
   ~EngineLoop();
@@ -104,6 +105,7 @@ class EngineLoop {
   Inbox inbox_;
   // The engine thread's own.
   RequestBooks books_;
+  GrammarMasks masks_;
   EngineCounters counters_;
   Results results_;
   std::optional<IterationPlan> planned_ahead_;

@@ -55,17 +55,20 @@ void AddTokens(const RowSpan& span, const Request& request, const KvBooks& books
   input->block_table.assign(table.begin(), table.begin() + num_blocks);
 }
 
-// What it reads where they leave them.
-void AddSampling(const RowSpan& span, const Request& request, SpanInput* input) {
+// What it reads where they leave them. masks: null if they do not leave them in this iteration.
+void AddSampling(const RowSpan& span, const Request& request, GrammarMasks* masks, SpanInput* input) {
   if (span.num_sampled() == 0) return;
   input->sampling = SamplingOf(request);
+  const bool draws = span.end() == request.num_tokens();
+  if (request.grammar != nullptr && draws && masks != nullptr)
+    input->sampling->coming_mask = masks->Add(request.grammar, request.output_tokens);
   const int64_t last_given = std::min(span.end(), request.num_tokens() - 1);
   for (int64_t position = span.start + span.sampled_from; position < last_given; ++position)
     input->given_tokens.push_back(request.TokenAt(position + 1));
 }
 
 std::vector<SpanInput> InputsOf(const CohortStep& step, const KvBooks& books, int64_t num_layers,
-                                const FindRequest& find_request) {
+                                const FindRequest& find_request, GrammarMasks* masks) {
   const bool enters = step.cursor == kEntry && !step.visits.empty();
   const bool ends = !step.visits.empty() && step.visits.back().layer == num_layers - 1;
   std::vector<SpanInput> inputs;
@@ -75,7 +78,7 @@ std::vector<SpanInput> InputsOf(const CohortStep& step, const KvBooks& books, in
     const Request& request = find_request(row.sequence);
     SpanInput& input = inputs.emplace_back();
     AddTokens(row, request, books, &input);
-    AddSampling(row, request, &input);
+    AddSampling(row, request, ends ? masks : nullptr, &input);
   }
   return inputs;
 }
@@ -90,7 +93,7 @@ std::optional<int64_t> EchoFrom(const Request& request) {
 }
 
 IterationInput MakeIterationInput(IterationPlan plan, std::vector<BlockMove> moves, const KvBooks& books,
-                                  int64_t num_layers, const FindRequest& find_request) {
+                                  int64_t num_layers, const FindRequest& find_request, GrammarMasks* masks) {
   IterationInput input;
   input.moves = std::move(moves);
   input.main.reserve(plan.main.spans.size());
@@ -98,11 +101,12 @@ IterationInput MakeIterationInput(IterationPlan plan, std::vector<BlockMove> mov
     const Request& request = find_request(span.sequence);
     SpanInput& of_span = input.main.emplace_back();
     AddTokens(span, request, books, &of_span);
-    AddSampling(span, request, &of_span);
+    AddSampling(span, request, masks, &of_span);
   }
   input.cohorts.reserve(plan.cohorts.size());
   for (const CohortStep& step : plan.cohorts)
-    input.cohorts.push_back(InputsOf(step, books, num_layers, find_request));
+    input.cohorts.push_back(InputsOf(step, books, num_layers, find_request, masks));
+  input.masks_ready = masks->Launch();
   input.plan = std::move(plan);
   return input;
 }

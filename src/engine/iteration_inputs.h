@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "engine/grammar_masks.h"
 #include "kv/kv_books.h"
 #include "plan/block_move.h"
 #include "plan/iteration_input.h"
@@ -20,9 +21,10 @@ using FindRequest = std::function<const Request&(SequenceId)>;
 std::optional<int64_t> EchoFrom(const Request& request);
 
 // plan: valid, its blocks reserved, its moves applied to the books and listed in `moves` as ApplyMoves
-// returned them. CHECKs that no row writes to a block that others share. Between two iterations, while the
-// device waits: allocates what it hands over and nothing else.
+// returned them. CHECKs that no row writes to a block that others share. masks: makes those of rows that are
+// drawn by a grammar, from here on. Between two iterations, while the device waits: allocates what it hands
+// over and nothing else.
 IterationInput MakeIterationInput(IterationPlan plan, std::vector<BlockMove> moves, const KvBooks& books,
-                                  int64_t num_layers, const FindRequest& find_request);
+                                  int64_t num_layers, const FindRequest& find_request, GrammarMasks* masks);
 
 }  // namespace tandem

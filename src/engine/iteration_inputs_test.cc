@@ -11,8 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "base/token_mask.h"
+#include "device/host/host_device.h"
 #include "engine/request_books_testing.h"
 #include "plan/plan_testing.h"
+#include "request/grammar_testing.h"
 
 namespace tandem {
 namespace {
@@ -23,6 +26,8 @@ using testing::CpuDecodes;
 using testing::GpuDecode;
 using testing::MainPlan;
 using testing::MakeRequest;
+
+constexpr int64_t kVocabSize = 2000;
 
 // count tokens from first on.
 std::vector<int32_t> Tokens(int32_t first, size_t count) {
@@ -41,8 +46,9 @@ class IterationInputsTest : public ::testing::Test {
     return request;
   }
   IterationInput Make(IterationPlan plan, std::vector<BlockMove> moves = {}) const {
-    return MakeIterationInput(std::move(plan), std::move(moves), *kv_, 3,
-                              [this](SequenceId id) -> const Request& { return *requests_.at(id); });
+    return MakeIterationInput(
+        std::move(plan), std::move(moves), *kv_, 3,
+        [this](SequenceId id) -> const Request& { return *requests_.at(id); }, masks_.get());
   }
   SpanInput InputOf(const RowSpan& span) const { return Make(MainPlan({span})).main.at(0); }
   // The blocks that the first tokens of a sequence lie in.
@@ -51,6 +57,8 @@ class IterationInputsTest : public ::testing::Test {
     return {all.begin(), all.begin() + num_blocks};
   }
 
+  std::unique_ptr<Device> device_ = CreateHostDevice({.num_compute_threads = 1});
+  std::unique_ptr<GrammarMasks> masks_ = std::make_unique<GrammarMasks>(device_.get(), kVocabSize);
   std::unique_ptr<KvBooks> kv_ = KvBooks::Create(4, {40, 40}).value();
   std::map<SequenceId, std::unique_ptr<Request>> requests_;
 };
@@ -236,6 +244,36 @@ TEST_F(IterationInputsDeathTest, NoRowWritesToASharedBlock) {
   EXPECT_DEATH(InputOf(Chunk(2, 7, 5, true)), "position 7 lies in a shared block");
   EXPECT_DEATH(InputOf(Chunk(2, 0, 12, true)), "position 0 lies in a shared block");
   EXPECT_DEATH(InputOf(GpuDecode(1, 12)), "position 12 is not reserved");
+}
+
+// A mask is asked for where a row draws, and nowhere else.
+TEST_F(IterationInputsTest, RowsThatDrawGetTheMaskOfTheirGrammar) {
+  const testing::StrideGrammar::Options options{.stride = 5, .length = 10, .end_token = 1};
+  const auto begin = [&](SequenceId id, std::vector<int32_t> output) {
+    Request& request = Add(id, 7, Tier::kGpu, std::move(output));
+    request.grammar = std::make_shared<GrammarProgress>(std::make_shared<testing::StrideGrammar>(options));
+  };
+  begin(1, {5, 6});
+  begin(2, {});
+  Add(3, 7, Tier::kGpu, {5});
+  const IterationInput input = Make(MainPlan({GpuDecode(1, 8), GpuDecode(3, 7), Chunk(2, 0, 3, false)}));
+  ASSERT_NE(input.masks_ready, nullptr);
+  EXPECT_TRUE(input.masks_ready->Wait(1));
+  const std::span<const uint32_t> mask = input.main[0].sampling->coming_mask;
+  ASSERT_TRUE(FitsVocab(mask, kVocabSize) && !mask.empty());
+  for (int32_t token = 0; token < kVocabSize; ++token) {
+    EXPECT_EQ(IsInMask(mask, static_cast<size_t>(token)), testing::StrideGrammar::Has(options, 2, token));
+  }
+  EXPECT_TRUE(input.main[1].sampling->coming_mask.empty());
+  EXPECT_FALSE(input.main[2].sampling.has_value());
+
+  const IterationInput next = Make(MainPlan({GpuDecode(3, 7), Chunk(2, 3, 3, false)}));
+  EXPECT_EQ(next.masks_ready, nullptr);
+  const IterationInput last = Make(MainPlan({Chunk(2, 3, 4, true)}));
+  ASSERT_NE(last.masks_ready, nullptr);
+  EXPECT_TRUE(last.masks_ready->Wait(1));
+  EXPECT_TRUE(IsInMask(last.main[0].sampling->coming_mask, 5));
+  EXPECT_FALSE(IsInMask(last.main[0].sampling->coming_mask, 6));
 }
 
 }  // namespace

@@ -150,9 +150,11 @@ std::vector<BlockMove> RequestBooks::Apply(const IterationPlan& plan, Clock::tim
   return moves;
 }
 
-IterationInput RequestBooks::InputFor(IterationPlan plan, std::vector<BlockMove> moves) const {
-  return MakeIterationInput(std::move(plan), std::move(moves), *kv_, state_.limits.num_layers,
-                            [this](SequenceId id) -> const Request& { return *requests_.at(id); });
+IterationInput RequestBooks::InputFor(IterationPlan plan, std::vector<BlockMove> moves,
+                                      GrammarMasks* masks) const {
+  return MakeIterationInput(
+      std::move(plan), std::move(moves), *kv_, state_.limits.num_layers,
+      [this](SequenceId id) -> const Request& { return *requests_.at(id); }, masks);
 }
 
 void RequestBooks::TakeComputed(Request* request, int64_t num_computed) {

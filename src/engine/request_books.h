@@ -46,7 +46,7 @@ class RequestBooks {
   // the moves in the order in which their copies are to be enqueued. CHECKs that there is room: the plan
   // promised it. now: when its iteration begins. num_swapped_tokens: of the moves.
   std::vector<BlockMove> Apply(const IterationPlan& plan, Clock::time_point now, int64_t* num_swapped_tokens);
-  IterationInput InputFor(IterationPlan plan, std::vector<BlockMove> moves) const;
+  IterationInput InputFor(IterationPlan plan, std::vector<BlockMove> moves, GrammarMasks* masks) const;
 
   // A result's tokens are computed; the request gets those that were drawn.
   void TakeComputed(Request* request, int64_t num_computed);

@@ -4,13 +4,17 @@
 #include <cstdint>
 #include <utility>
 
+#include "engine/grammar_masks.h"
+
 namespace tandem {
 
 FinishReason Results::ReasonToFinish(const Request& request, int32_t token) const {
   const bool ends =
       std::find(request.end_tokens.begin(), request.end_tokens.end(), token) != request.end_tokens.end();
   const auto num_output = static_cast<int64_t>(request.output_tokens.size());
-  if (ends && num_output > request.sampling.min_tokens) return FinishReason::kStop;
+  // Before min_tokens an end token is drawn only where a grammar has nothing else.
+  if (ends && (num_output > request.sampling.min_tokens || request.grammar != nullptr))
+    return FinishReason::kStop;
   return books_->EndsByLength(request, num_output) ? FinishReason::kLength : FinishReason::kNone;
 }
 
@@ -39,6 +43,12 @@ void Results::Take(SequenceResult result) {
   output.id = request.id;
   output.first_scheduled = request.first_scheduled;
   output.prompt_logprobs = std::move(result.prompt_logprobs);
+  const bool grammar_failed = request.grammar != nullptr && request.grammar->failed();
+  if (grammar_failed) {
+    output.finish_reason = FinishReason::kError;
+    output.error = MakeError(ErrorCode::kUnavailable, "the grammar refused a token of its own mask");
+    result.tokens.clear();
+  }
   for (SampledToken& token : result.tokens) {
     TakeToken(&request, std::move(token), &output);
     if (output.finish_reason != FinishReason::kNone) break;

@@ -44,7 +44,7 @@ class CohortFlightTest : public ::testing::Test {
     EXPECT_TRUE(flight_->Enter(&input).ok());
     bench_.parts().lanes->Begin();
     LogitsStage& logits_stage = *bench_.parts().logits_stage;
-    logits_stage.BeginIteration();
+    logits_stage.BeginIteration(nullptr);
     std::vector<OwnVisits> visits = flight_->PrepareVisits(input);
     logits_stage.Upload(bench_.parts().compute_stream());
     for (int64_t boundary = kEntry; boundary < kLayers; ++boundary)

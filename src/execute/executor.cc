@@ -134,6 +134,7 @@ Status Executor::Start(IterationInput input) {
                  riders.size());
     if (riding_) riding_->Begin(std::move(riders));
   }
+  logits_stage_->BeginIteration(running_->input.masks_ready);
   running_->main = main_->Prepare(&running_->input, MayReplay(plan));
   lanes_->Begin();
   if (running_->main.graph.empty()) {
@@ -159,7 +160,6 @@ void Executor::Replay(RunningIteration* running) {
 }
 
 void Executor::PrepareLogits(RunningIteration* running) {
-  logits_stage_->BeginIteration();
   logits_stage_->Prepare(&running->main.logits);
   if (flight_) running->visits = flight_->PrepareVisits(running->input);
   logits_stage_->Upload(parts_.compute_stream());

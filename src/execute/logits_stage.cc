@@ -35,7 +35,8 @@ SampleRow DrawnRow(const SamplingInput& sampling, int64_t position, int64_t num_
                           .first(static_cast<size_t>(std::max<int64_t>(0, num_output - num_rows_behind)));
   row.logit_bias = sampling.logit_bias;
   row.banned_tokens = sampling.banned_tokens;
-  row.allowed_tokens = sampling.allowed_tokens;
+  row.mask_is_coming = !sampling.coming_mask.empty();
+  row.allowed_tokens = row.mask_is_coming ? sampling.coming_mask : std::span(sampling.allowed_tokens);
   return row;
 }
 
@@ -102,10 +103,17 @@ void LogitsStage::Run(Stream& stream, RowBatch* batch, LogitsWork* work) const {
     decoder_->Logits(stream, *batch, work->device_indices + begin, gathered, logits);
     const auto first = static_cast<size_t>(begin);
     for (int64_t i = 0; i < count; ++i) work->sample_rows[first + static_cast<size_t>(i)].logits_row = i;
-    ops_->Sample(stream, {.logits = logits,
-                          .rows = std::span(work->sample_rows).subspan(first, static_cast<size_t>(count)),
-                          .results = std::span(work->results).subspan(first, static_cast<size_t>(count))});
+    Sample(stream, {.logits = logits,
+                    .rows = std::span(work->sample_rows).subspan(first, static_cast<size_t>(count)),
+                    .results = std::span(work->results).subspan(first, static_cast<size_t>(count))});
   }
+}
+
+void LogitsStage::Sample(Stream& stream, const SampleArgs& args) const {
+  const bool waits = std::any_of(args.rows.begin(), args.rows.end(),
+                                 [](const SampleRow& row) { return row.mask_is_coming; });
+  if (waits) stream.WaitFlag(*masks_ready_, 1);
+  ops_->Sample(stream, args);
 }
 
 void LogitsStage::RunProducts(Stream& stream, RowBatch* batch) const {
@@ -119,7 +127,7 @@ void LogitsStage::SampleFrom(Stream& stream, int64_t num_rows, LogitsWork* work)
   for (size_t i = 0; i < work->sample_rows.size(); ++i)
     work->sample_rows[i].logits_row = work->row_indices[i];
   work->results.resize(work->sample_rows.size());
-  ops_->Sample(stream, {.logits = LogitsOf(num_rows), .rows = work->sample_rows, .results = work->results});
+  Sample(stream, {.logits = LogitsOf(num_rows), .rows = work->sample_rows, .results = work->results});
 }
 
 }  // namespace tandem

@@ -36,7 +36,11 @@ class LogitsStage {
   static size_t BytesFor(const Decoder& decoder, int64_t slice_rows);
   int64_t slice_rows() const { return slice_rows_; }
 
-  void BeginIteration() { inputs_.Clear(); }
+  // masks_ready: IterationInput's.
+  void BeginIteration(Flag* masks_ready) {
+    inputs_.Clear();
+    masks_ready_ = masks_ready;
+  }
   // Registers the row indices of work; all works of an iteration before Upload.
   void Prepare(LogitsWork* work);
   void Upload(Stream& stream) const { inputs_.Upload(stream); }
@@ -54,6 +58,7 @@ class LogitsStage {
   LogitsStage(const Decoder* decoder, Ops* ops) : decoder_(decoder), ops_(ops) {}
 
   MatrixView LogitsOf(int64_t num_rows) const;
+  void Sample(Stream& stream, const SampleArgs& args) const;
 
   const Decoder* decoder_;
   Ops* ops_;
@@ -61,6 +66,7 @@ class LogitsStage {
   Buffer gathered_memory_;
   Buffer logits_memory_;
   int64_t slice_rows_ = 0;
+  Flag* masks_ready_ = nullptr;
 };
 
 }  // namespace tandem

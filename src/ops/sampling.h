@@ -31,13 +31,16 @@ struct SampleRow {
   std::span<const std::pair<int32_t, float>> logit_bias;
   std::span<const int32_t> banned_tokens;    // EOS and stop ids before min_tokens, the last of bad words
   std::span<const uint32_t> allowed_tokens;  // a TokenMask of the vocabulary; empty: all
+  // What the mask says is there when the stream gets to the op, not before; it lies in pinned memory.
+  bool mask_is_coming = false;
   // Not drawn but given: its log-probability is what is wanted (prompt logprobs). -1: draw.
   int32_t forced_token = -1;
 };
 
 // logits: [rows, vocab] fp32; undefined afterwards. Each row of logits belongs to one SampleRow at most. rows
-// and results: host memory, results as long as rows; both, and what the spans point to, stay alive and
-// unchanged until the stream has run the op. results are filled after the stream's Synchronize.
+// and results: host memory, results as long as rows; both, and what the spans point to, stay alive and (but
+// for masks that are coming) unchanged until the stream has run the op. results are filled after the stream's
+// Synchronize.
 struct SampleArgs {
   MatrixView logits;
   std::span<const SampleRow> rows;

@@ -1,9 +1,11 @@
-// All that an executor needs for an iteration, as plain data: it could go to another process. Executors know
-// nothing else of requests and of the books of the KV cache.
+// All that an executor needs for an iteration, as plain data (but for the masks of grammars, which are made
+// while it runs): it could go to another process. Executors know nothing else of requests and of the books of
+// the KV cache.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -12,6 +14,8 @@
 #include "plan/iteration_plan.h"
 
 namespace tandem {
+
+class Flag;
 
 // How the tokens of a sequence are drawn. Values as in request/sampling_params.h.
 struct SamplingInput {
@@ -33,6 +37,9 @@ struct SamplingInput {
   std::vector<std::pair<int32_t, float>> logit_bias;
   std::vector<int32_t> banned_tokens;  // EOS and stop ids before min_tokens, the last of bad words
   TokenMask allowed_tokens;
+  // In place of allowed_tokens, of a grammar: pinned memory that holds the mask once
+  // IterationInput::masks_ready says so, and until the iteration has ended.
+  std::span<const uint32_t> coming_mask;
 };
 
 // What belongs to a RowSpan.
@@ -55,6 +62,8 @@ struct IterationInput {
   // Of plan.cohorts: the rows of those that enter or may end their token in this iteration, none of others.
   // Tokens and tables are used where they enter, sampling where they end.
   std::vector<std::vector<SpanInput>> cohorts;
+  // Becomes 1 when every SamplingInput::coming_mask is there. Null where there are none.
+  Flag* masks_ready = nullptr;
 };
 
 }  // namespace tandem

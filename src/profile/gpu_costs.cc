@@ -276,7 +276,7 @@ Result<std::vector<CostPoint>> MeasureOutsideLayers(const ProfileParts& parts, d
       sample.temperature = 0;
       work.sample_rows.push_back(sample);
     }
-    parts.logits->BeginIteration();
+    parts.logits->BeginIteration(nullptr);
     parts.logits->Prepare(&work);
     const double us = sampler->MedianUs([&](bool /*warm*/) {
       // Sampling may need the host: nothing is held back.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/token_mask.h"
+#include "request/grammar.h"
 #include "request/request_output.h"
 #include "request/sampling_params.h"
 
@@ -19,7 +20,12 @@ struct RequestSpec {
   SamplingParams sampling;
   // May take long over each token: EngineOptions::max_tpot_ms is not for it.
   bool flexible = false;
+  // What the answer has to follow, of the model's vocabulary; null: nothing. It ends where the grammar says,
+  // whatever ignore_eos and min_tokens say, and excludes sampling.allowed_token_ids.
+  std::shared_ptr<const Grammar> grammar;
 };
+
+class GrammarProgress;  // engine/grammar_masks.h
 
 using Clock = std::chrono::steady_clock;
 
@@ -38,7 +44,8 @@ struct Request {
   OutputCallback callback;
   // Any of them ends the sequence: EOS unless ignore_eos, and the stop tokens. Not drawn before min_tokens.
   std::vector<int32_t> end_tokens;
-  TokenMask allowed_tokens;  // sampling.allowed_token_ids
+  TokenMask allowed_tokens;                  // sampling.allowed_token_ids
+  std::shared_ptr<GrammarProgress> grammar;  // null: any tokens
 
   std::vector<int32_t> output_tokens;
   // Tokens whose K and V are in the cache. Everything before num_tokens() - 1 when it decodes; grows by

@@ -50,6 +50,7 @@ class DecoderHarness {
   const ModelConfig& config() const { return decoder_->config(); }
   KvBooks& books() { return *books_; }
   Executor& executor() { return *executor_; }
+  Device& device() { return *backend_.device; }
 
   // Logits of the last position, computed in chunks of chunk_size rows; straight through the decoder.
   std::vector<float> LastLogits(const std::vector<int32_t>& prompt, int64_t chunk_size);

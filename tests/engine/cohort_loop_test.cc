@@ -143,8 +143,8 @@ class LoopWithCohorts {
     options.vocab_size = harness_.config().vocab_size;
     options.max_model_len = 256;
     options.max_num_queued_reqs = 1024;
-    loop_ = std::make_unique<EngineLoop>(options, strategy_.get(), &harness_.books(), &harness_.executor(),
-                                         nullptr);
+    loop_ = std::make_unique<EngineLoop>(options, &harness_.device(), strategy_.get(), &harness_.books(),
+                                         &harness_.executor(), nullptr);
   }
   EngineLoop& loop() { return *loop_; }
   CpuAttention* cpu_attention() { return harness_.executor().cpu_attention(); }

@@ -101,8 +101,8 @@ class LoopBench {
     options.vocab_size = harness_.config().vocab_size;
     options.max_model_len = 512;
     options.max_num_queued_reqs = 1024;
-    loop_ = std::make_unique<EngineLoop>(options, strategy_.get(), &harness_.books(), &harness_.executor(),
-                                         &costs_);
+    loop_ = std::make_unique<EngineLoop>(options, &harness_.device(), strategy_.get(), &harness_.books(),
+                                         &harness_.executor(), &costs_);
   }
   void DestroyLoop() { loop_.reset(); }
 

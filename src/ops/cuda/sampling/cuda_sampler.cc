@@ -68,17 +68,46 @@ struct ListWriter {
   }
 };
 
+// Masks that are still being made: copied to the device where they lie, behind the lists, once the stream
+// gets there. Those that lie one after the other are one copy.
+class ComingMasks {
+ public:
+  // first: index of the first word in the array of lists. Returns that of this mask.
+  int64_t Append(std::span<const uint32_t> words, int64_t first) {
+    const int64_t at = first + num_words_;
+    num_words_ += std::ssize(words);
+    if (!copies_.empty() && copies_.back().words.data() + copies_.back().words.size() == words.data()) {
+      copies_.back().words = {copies_.back().words.data(), copies_.back().words.size() + words.size()};
+    } else {
+      copies_.push_back({words, at});
+    }
+    return at;
+  }
+  void Copy(Stream& stream, int32_t* device_lists) const {
+    for (const auto& [words, at] : copies_) stream.Copy(device_lists + at, words.data(), words.size_bytes());
+  }
+
+ private:
+  struct OneCopy {
+    std::span<const uint32_t> words;
+    int64_t at;
+  };
+  std::vector<OneCopy> copies_;
+  int64_t num_words_ = 0;
+};
+
 struct RowLists {
   std::span<const int32_t> output;
   std::span<const int32_t> prompt;
-  int64_t num_values = 0;      // in the array of lists, with the mask
+  int64_t num_values = 0;      // in the array of lists, with a mask that is there
+  int64_t num_coming = 0;      // behind them, of one that is coming
   int64_t table_capacity = 0;  // 0: no lists
 };
 
 RowLists ListsOf(const SampleRow& row, int64_t vocab) {
   RowLists lists;
   if (row.forced_token >= 0) return lists;
-  lists.num_values = std::ssize(row.allowed_tokens);
+  (row.mask_is_coming ? lists.num_coming : lists.num_values) = std::ssize(row.allowed_tokens);
   if (HasPenalties(row)) {
     lists.output = row.output_tokens;
     if (row.repetition_penalty != 1.0F) lists.prompt = row.prompt_tokens;
@@ -219,6 +248,7 @@ void CudaSampler::Sample(CudaStream& stream, const SampleArgs& args) {
   bool rows_in_order = true;  // the greedy ones: row i is row i of the logits
   int64_t num_tops = 0;
   int64_t num_values = 0;
+  int64_t num_coming = 0;
   int64_t num_entries = 0;
   for (size_t i = 0; i < args.rows.size(); ++i) {
     const SampleRow& row = args.rows[i];
@@ -237,9 +267,11 @@ void CudaSampler::Sample(CudaStream& stream, const SampleArgs& args) {
     num_tops += std::max<int64_t>(0, row.num_top_logprobs);
     const RowLists lists = ListsOf(row, vocab);
     num_values += lists.num_values;
+    num_coming += lists.num_coming;
     num_entries += lists.table_capacity;
   }
-  TANDEM_CHECK(num_values < (int64_t{1} << 31), "sample: lists of {} tokens", num_values);
+  TANDEM_CHECK(num_values + num_coming < (int64_t{1} << 31), "sample: lists of {} tokens",
+               num_values + num_coming);
   if (args.rows.empty()) {
     const std::lock_guard lock(pool_->mutex);
     pool_->free.push_back(slot);
@@ -258,12 +290,15 @@ void CudaSampler::Sample(CudaStream& stream, const SampleArgs& args) {
   slot->keys_at = slot->tops_at + AlignUp(static_cast<size_t>(num_tops) * sizeof(TopLogit));
   const size_t out_bytes =
       slot->keys_at + static_cast<size_t>(num_greedy * slot->num_parts) * sizeof(uint64_t);
-  slot->Reserve(*device_, in_bytes, out_bytes, static_cast<size_t>(num_entries) * sizeof(ChangedToken));
+  const size_t coming_bytes = static_cast<size_t>(num_coming) * sizeof(int32_t);
+  slot->Reserve(*device_, in_bytes + coming_bytes, out_bytes,
+                static_cast<size_t>(num_entries) * sizeof(ChangedToken));
 
   auto* params = reinterpret_cast<SampleRowParams*>(slot->host_in());
   ListWriter writer{reinterpret_cast<int32_t*>(slot->host_in() + params_bytes + greedy_rows_bytes)};
   int64_t first_entry = 0;
   bool has_masks = false;
+  ComingMasks coming;
   for (const Slot::GeneralRow& general : slot->general) {
     const SampleRow& row = args.rows[static_cast<size_t>(general.result)];
     const RowLists lists = ListsOf(row, vocab);
@@ -294,7 +329,12 @@ void CudaSampler::Sample(CudaStream& stream, const SampleArgs& args) {
       to.first_prompt = writer.Append(lists.prompt);
     }
     const bool is_masked = row.forced_token < 0 && !row.allowed_tokens.empty();
-    to.first_allowed = is_masked ? writer.Append(row.allowed_tokens) : -1;
+    to.first_allowed = -1;
+    if (is_masked) {
+      to.first_allowed = row.mask_is_coming
+                             ? static_cast<int32_t>(coming.Append(row.allowed_tokens, num_values))
+                             : writer.Append(row.allowed_tokens);
+    }
     has_masks = has_masks || is_masked;
     to.num_top = row.num_top_logprobs;
     to.first_top = general.first_top;
@@ -306,7 +346,9 @@ void CudaSampler::Sample(CudaStream& stream, const SampleArgs& args) {
     }
   }
 
+  auto* device_lists = reinterpret_cast<int32_t*>(slot->device_in() + params_bytes + greedy_rows_bytes);
   if (in_bytes > 0) stream.Copy(slot->device_in(), slot->host_in(), in_bytes);
+  coming.Copy(stream, device_lists);
   if (num_greedy > 0) {
     const auto* rows = rows_in_order ? nullptr : reinterpret_cast<int32_t*>(slot->device_in() + params_bytes);
     LaunchGreedy(stream, args.logits, rows, num_greedy, slot->num_parts,
@@ -318,7 +360,7 @@ void CudaSampler::Sample(CudaStream& stream, const SampleArgs& args) {
     rows.params = reinterpret_cast<const SampleRowParams*>(slot->device_in());
     rows.num_rows = num_general;
     rows.has_masks = has_masks;
-    rows.lists = reinterpret_cast<const int32_t*>(slot->device_in() + params_bytes + greedy_rows_bytes);
+    rows.lists = device_lists;
     rows.entries = reinterpret_cast<ChangedToken*>(slot->device_scratch());
     rows.results = reinterpret_cast<SampleRowResult*>(slot->device_out());
     rows.tops = reinterpret_cast<TopLogit*>(slot->device_out() + slot->tops_at);
