@@ -71,7 +71,8 @@ bool CallParser::StepArguments(bool is_final, std::vector<AnswerPart>* parts) {
   size_t used = 0;
   std::string json;
   const auto status = arguments_->Read(Rest(), &used, &json);
-  Advance(used);
+  const bool breaks_off = status == ArgumentsReader::Status::kMore && is_final;
+  Advance(breaks_off ? Rest().size() : used);
   if (!json.empty()) parts->push_back({AnswerPart::Kind::kCallArguments, std::move(json)});
   if (status == ArgumentsReader::Status::kMore && !is_final) return false;
   parts->push_back({AnswerPart::Kind::kCallEnd, ""});

@@ -4,6 +4,8 @@
 
 #include "base/check.h"
 #include "dialect/json_call.h"
+#include "dialect/mistral_call.h"
+#include "dialect/pythonic_call.h"
 
 namespace tandem {
 
@@ -22,13 +24,11 @@ std::unique_ptr<CallSyntax> MakeCallSyntax(ToolFormat format, std::vector<std::s
               .bare_at_start = format == ToolFormat::kGeneric,
               .marked = lenient};
       break;
-    case ToolFormat::kPythonic:
+    case ToolFormat::kPythonic: return std::make_unique<PythonicSyntax>(std::move(tools));
+    case ToolFormat::kMistral:
+    case ToolFormat::kMistralArgs: return std::make_unique<MistralSyntax>(std::move(tools));
     case ToolFormat::kLlamaJson:
       form = {.opening = {kPythonTag}, .bare_at_start = true, .marked = lenient};
-      break;
-    case ToolFormat::kMistral:
-    case ToolFormat::kMistralArgs:
-      form = {.opening = {kMistralCalls}, .marked = lenient};
       break;
   }
   return std::make_unique<JsonBlockSyntax>(std::move(form), std::move(tools));

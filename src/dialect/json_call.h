@@ -49,6 +49,9 @@ class JsonBlockSyntax : public CallSyntax {
   CallTail MatchTail(std::string_view text, bool is_object) const override;
   std::unique_ptr<ArgumentsReader> NewArguments() const override;
 
+ protected:
+  const std::vector<std::string>& tools() const { return tools_; }
+
  private:
   const JsonBlockForm form_;
   const std::vector<std::string> tools_;

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
 
 #include "text/chat_template.h"
 
@@ -35,6 +37,7 @@ nlohmann::ordered_json NormalizeMessages(const nlohmann::ordered_json& messages,
 
 // Ids of calls as Mistral's templates demand them, nine letters and digits: others are replaced, the same id
 // always by the same.
+std::string ShortCallId(std::string_view id);
 nlohmann::ordered_json WithShortCallIds(const nlohmann::ordered_json& messages);
 
 }  // namespace tandem

@@ -58,6 +58,21 @@ Scan ScanJsonValue(std::string_view text, size_t* pos) {
   return Scan::kDone;
 }
 
+Scan ScanToolName(std::string_view text, const std::vector<std::string>& tools, size_t* pos,
+                  std::string* name) {
+  const size_t end =
+      text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-", *pos);
+  const std::string_view found = text.substr(*pos, end == std::string_view::npos ? end : end - *pos);
+  if (end == std::string_view::npos) {
+    const bool may_be_tool = std::ranges::any_of(tools, [&](const auto& tool) { return tool.starts_with(found); });
+    return may_be_tool ? Scan::kMore : Scan::kNo;
+  }
+  if (std::ranges::find(tools, found) == tools.end()) return Scan::kNo;
+  *pos = end;
+  *name = found;
+  return Scan::kDone;
+}
+
 bool JsonNesting::Add(char c) {
   if (in_string_) {
     if (is_escaped_) {

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tandem {
 
@@ -41,6 +42,9 @@ Scan ScanJsonString(std::string_view text, size_t* pos);
 // A JSON value at *pos, which then moves past it. Brackets and strings are checked, commas and colons are
 // not.
 Scan ScanJsonValue(std::string_view text, size_t* pos);
+
+// A name at *pos, of letters, digits and "_.-", which is one of tools. *pos moves past it.
+Scan ScanToolName(std::string_view text, const std::vector<std::string>& tools, size_t* pos, std::string* name);
 
 // The brackets and strings of a JSON text, byte by byte.
 class JsonNesting {

@@ -22,6 +22,9 @@ namespace tandem {
 nlohmann::ordered_json RenderToolsAsText(const nlohmann::ordered_json& messages,
                                          const std::vector<ToolSpec>& tools);
 
+// The text of a message's content: a string, or the texts of a list of parts; empty for null.
+std::string TextOfContent(const nlohmann::ordered_json& content);
+
 // "tools" as templates want them: [{"type": "function", "function": {...}}].
 nlohmann::ordered_json ToolsForTemplate(const std::vector<ToolSpec>& tools);
 
