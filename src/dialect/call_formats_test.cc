@@ -32,7 +32,8 @@ TEST(CallFormats, LlamaJson) {
           {R"({"type": "function", "name": "get", "arguments": {"a": 1}})",
            "call: get\narguments: {\"a\": 1}\nend"},
           {R"({"name": "now", "parameters": {}}; {"name": "get", "parameters": {"a": ";"}};{"name": "now"})",
-           "call: now\narguments: {}\nend\ncall: get\narguments: {\"a\": \";\"}\nend\ncall: now\narguments: {}\nend"},
+           "call: now\narguments: {}\nend\ncall: get\narguments: {\"a\": \";\"}\nend\ncall: now\narguments: "
+           "{}\nend"},
           {R"([{"name": "now", "parameters": {}}, {"name": "now", "parameters": {}}])",
            "call: now\narguments: {}\nend\ncall: now\narguments: {}\nend"},
           {R"({"name": "now", "parameters": {}}; {"name": "unknown", "parameters": {}})",
@@ -65,7 +66,8 @@ TEST(CallFormats, Mistral) {
                    "call: get_weather\narguments: {\"city\": \"Paris\"}\nend"},
                   {R"(Wait. [TOOL_CALLS][{"name": "now", "arguments": {}, "id": "abcdefghi"}, )"
                    R"({"arguments": {"a": [1]}, "name": "get"}] Done)",
-                   "text: Wait.\ncall: now\narguments: {}\nend\ncall: get\narguments: {\"a\": [1]}\nend\ntext: Done"},
+                   "text: Wait.\ncall: now\narguments: {}\nend\ncall: get\narguments: {\"a\": "
+                   "[1]}\nend\ntext: Done"},
                   {R"([TOOL_CALLS]{"name": "now", "arguments": {}})", "call: now\narguments: {}\nend"},
                   {R"([TOOL_CALLS]get{"a": "]"}[TOOL_CALLS]a.b-c{})",
                    "call: get\narguments: {\"a\": \"]\"}\nend\ncall: a.b-c\narguments: {}\nend"},
@@ -88,7 +90,8 @@ TEST(CallFormats, Pythonic) {
           {" [now(), get(a=1,b='x', c = True,), now( ) , ] \n",
            "call: now\narguments: {}\nend\ncall: get\narguments: {\"a\": 1, \"b\": \"x\", \"c\": true}\nend\n"
            "call: now\narguments: {}\nend"},
-          {"Hm. <|python_start|>[get(a=None, b=[1, -2.5, [], 1e3,], c={'k': {}, \"l\": [False]})]<|python_end|>\nSo",
+          {"Hm. <|python_start|>[get(a=None, b=[1, -2.5, [], 1e3,], c={'k': {}, \"l\": "
+           "[False]})]<|python_end|>\nSo",
            "text: Hm.\ncall: get\narguments: "
            "{\"a\": null, \"b\": [1, -2.5, [], 1e3], \"c\": {\"k\": {}, \"l\": [false]}}\nend\ntext: So"},
           {"<|tool_call_start|>[now()]<|tool_call_end|>", "call: now\narguments: {}\nend"},
@@ -116,7 +119,8 @@ end)"},
           {"[now()", "call: now\narguments: {}\nend"},
           {"[now()]<|python_e", "call: now\narguments: {}\nend"},
       });
-  ExpectText(ToolFormat::kPythonic, {"[1, 2]", "[", "[get", "[get]", "[gets(a=1)]", "See [now()]", "now()", "<|python_start|>x"});
+  ExpectText(ToolFormat::kPythonic,
+             {"[1, 2]", "[", "[get", "[get]", "[gets(a=1)]", "See [now()]", "now()", "<|python_start|>x"});
 }
 
 TEST(CallFormats, PythonicArgumentsAreJson) {

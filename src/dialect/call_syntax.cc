@@ -24,9 +24,11 @@ std::unique_ptr<CallSyntax> MakeCallSyntax(ToolFormat format, std::vector<std::s
               .bare_at_start = format == ToolFormat::kGeneric,
               .marked = lenient};
       break;
-    case ToolFormat::kPythonic: return std::make_unique<PythonicSyntax>(std::move(tools));
+    case ToolFormat::kPythonic:
+      return std::make_unique<PythonicSyntax>(std::move(tools));
     case ToolFormat::kMistral:
-    case ToolFormat::kMistralArgs: return std::make_unique<MistralSyntax>(std::move(tools));
+    case ToolFormat::kMistralArgs:
+      return std::make_unique<MistralSyntax>(std::move(tools));
     case ToolFormat::kLlamaJson:
       form = {.opening = {kPythonTag}, .bare_at_start = true, .marked = lenient};
       break;

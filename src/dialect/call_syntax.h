@@ -19,9 +19,9 @@ class ArgumentsReader {
  public:
   virtual ~ArgumentsReader() = default;
   enum class Status { kMore, kDone, kBroken };
-  // Reads from the start of text, appends JSON to *json and says in *used how many bytes it took; the rest is to
-  // come again. kMore: the rest may be part of the arguments. kDone: it is not. kBroken: it ought to be, and
-  // cannot.
+  // Reads from the start of text, appends JSON to *json and says in *used how many bytes it took; the rest is
+  // to come again. kMore: the rest may be part of the arguments. kDone: it is not. kBroken: it ought to be,
+  // and cannot.
   virtual Status Read(std::string_view text, size_t* used, std::string* json) = 0;
 };
 

@@ -12,10 +12,13 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json Tag(std::string begin, Json content, std::string end) {
-  return {{"type", "tag"}, {"begin", std::move(begin)}, {"content", std::move(content)}, {"end", std::move(end)}};
+  return {
+      {"type", "tag"}, {"begin", std::move(begin)}, {"content", std::move(content)}, {"end", std::move(end)}};
 }
 
-Json Text(std::string value) { return {{"type", "const_string"}, {"value", std::move(value)}}; }
+Json Text(std::string value) {
+  return {{"type", "const_string"}, {"value", std::move(value)}};
+}
 
 Json Sequence(std::vector<Json> elements) {
   if (elements.size() == 1) return elements.front();
@@ -26,8 +29,8 @@ Json Sequence(std::vector<Json> elements) {
 Json ArgumentsSchema(const ToolSpec& tool, bool follows_schema) {
   if (!follows_schema || !tool.parameters.is_object() || tool.parameters.empty()) return {{"type", "object"}};
   Json schema = tool.parameters;
-  const bool says_what_it_is =
-      schema.contains("$ref") || schema.contains("anyOf") || schema.contains("oneOf") || schema.contains("allOf");
+  const bool says_what_it_is = schema.contains("$ref") || schema.contains("anyOf") ||
+                               schema.contains("oneOf") || schema.contains("allOf");
   if (!schema.contains("type") && !says_what_it_is) schema["type"] = "object";
   return schema;
 }
@@ -40,19 +43,24 @@ std::string Quoted(const std::string& name) {
 struct CallLayout {
   std::string block_begin;  // before the first of several calls, once
   std::string block_end;
-  std::string separator;    // between calls
+  std::string separator;  // between calls
 };
 
 CallLayout LayoutOf(ToolFormat format) {
   switch (format) {
     case ToolFormat::kHermes:
-    case ToolFormat::kGeneric: return {.separator = "\n"};
-    case ToolFormat::kLlamaJson: return {.separator = "; "};
+    case ToolFormat::kGeneric:
+      return {.separator = "\n"};
+    case ToolFormat::kLlamaJson:
+      return {.separator = "; "};
     case ToolFormat::kMistral:
       return {.block_begin = std::string(kMistralCalls) + " [", .block_end = "]", .separator = ", "};
-    case ToolFormat::kMistralArgs: return {};
-    case ToolFormat::kPythonic: return {.block_begin = "[", .block_end = "]", .separator = ", "};
-    case ToolFormat::kNone: break;
+    case ToolFormat::kMistralArgs:
+      return {};
+    case ToolFormat::kPythonic:
+      return {.block_begin = "[", .block_end = "]", .separator = ", "};
+    case ToolFormat::kNone:
+      break;
   }
   TANDEM_CHECK(false, "no calls, so they have no layout");
   return {};
@@ -67,12 +75,16 @@ Json CallTag(ToolFormat format, const ToolSpec& tool, bool follows_schema) {
     case ToolFormat::kGeneric:
       return Tag(std::string(kToolCallBegin) + "\n{\"name\": " + name + ", \"arguments\": ", arguments,
                  "}\n" + std::string(kToolCallEnd));
-    case ToolFormat::kLlamaJson: return Tag("{\"name\": " + name + ", \"parameters\": ", arguments, "}");
-    case ToolFormat::kMistral: return Tag("{\"name\": " + name + ", \"arguments\": ", arguments, "}");
+    case ToolFormat::kLlamaJson:
+      return Tag("{\"name\": " + name + ", \"parameters\": ", arguments, "}");
+    case ToolFormat::kMistral:
+      return Tag("{\"name\": " + name + ", \"arguments\": ", arguments, "}");
     case ToolFormat::kMistralArgs:
       return Tag(std::string(kMistralCalls) + tool.name + std::string(kMistralArguments), arguments, "");
-    case ToolFormat::kPythonic: return Tag(tool.name + "(", PythonicArgumentsFormat(schema), ")");
-    case ToolFormat::kNone: break;
+    case ToolFormat::kPythonic:
+      return Tag(tool.name + "(", PythonicArgumentsFormat(schema), ")");
+    case ToolFormat::kNone:
+      break;
   }
   TANDEM_CHECK(false, "no calls, so they have no tag");
   return {};
@@ -92,7 +104,8 @@ Json WithReasoning(ReasoningPlace place, Json rest) {
   std::vector<Json> elements;
   if (place != ReasoningPlace::kNone) {
     const bool is_inside = place == ReasoningPlace::kInside;
-    Json thought = Tag(is_inside ? "" : std::string(kThinkBegin), {{"type", "any_text"}}, std::string(kThinkEnd));
+    Json thought =
+        Tag(is_inside ? "" : std::string(kThinkBegin), {{"type", "any_text"}}, std::string(kThinkEnd));
     thought = Sequence({std::move(thought), gap});
     if (!is_inside) thought = {{"type", "optional"}, {"content", std::move(thought)}};
     elements.push_back(std::move(thought));
@@ -103,9 +116,11 @@ Json WithReasoning(ReasoningPlace place, Json rest) {
 
 }  // namespace
 
-Json ForcedCallTag(const std::vector<ToolSpec>& tools, const ToolChoice& choice, const CallTagOptions& options) {
+Json ForcedCallTag(const std::vector<ToolSpec>& tools, const ToolChoice& choice,
+                   const CallTagOptions& options) {
   std::vector<Json> tags;
-  for (const ToolSpec& tool : AllowedTools(tools, choice)) tags.push_back(CallTag(options.format, tool, true));
+  for (const ToolSpec& tool : AllowedTools(tools, choice))
+    tags.push_back(CallTag(options.format, tool, true));
   TANDEM_CHECK(!tags.empty(), "a call is forced, but no tool is allowed");
   const CallLayout layout = LayoutOf(options.format);
   Json calls = Calls(std::move(tags), layout.separator, options.parallel && !choice.is_named, true);
@@ -115,7 +130,8 @@ Json ForcedCallTag(const std::vector<ToolSpec>& tools, const ToolChoice& choice,
   return WithReasoning(options.reasoning, std::move(calls));
 }
 
-Json AutoCallTag(const std::vector<ToolSpec>& tools, const ToolChoice& choice, const CallTagOptions& options) {
+Json AutoCallTag(const std::vector<ToolSpec>& tools, const ToolChoice& choice,
+                 const CallTagOptions& options) {
   const std::vector<ToolSpec> allowed = AllowedTools(tools, choice);
   if (std::ranges::none_of(allowed, &ToolSpec::strict)) return nullptr;
   const CallLayout layout = LayoutOf(options.format);
@@ -130,10 +146,10 @@ Json AutoCallTag(const std::vector<ToolSpec>& tools, const ToolChoice& choice, c
                 layout.block_end)};
   } else if (options.format == ToolFormat::kPythonic) {
     // The list begins with one of the calls; the others follow in it.
-    const Json more = options.parallel ? Json{{"type", "star"},
-                                              {"content", Sequence({Text(layout.separator),
-                                                                    Calls(tags, "", false, true)})}}
-                                       : Text("");
+    const Json more =
+        options.parallel ? Json{{"type", "star"},
+                                {"content", Sequence({Text(layout.separator), Calls(tags, "", false, true)})}}
+                         : Text("");
     for (Json& tag : tags) {
       tag["begin"] = layout.block_begin + tag["begin"].get<std::string>();
       triggers.push_back(tag["begin"]);

@@ -21,7 +21,9 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kFirstProbe = "vosk-kelt-first";
 constexpr const char* kSecondProbe = "vosk-kelt-second";
 
-Json Message(const char* role, const char* content) { return {{"role", role}, {"content", content}}; }
+Json Message(const char* role, const char* content) {
+  return {{"role", role}, {"content", content}};
+}
 
 std::string RoleOf(const Json& message) {
   if (!message.is_object()) return {};
@@ -104,7 +106,9 @@ std::string TakeSystemTexts(bool all, Json* messages) {
   return texts;
 }
 
-void PutBefore(Json message, Json* messages) { messages->insert(messages->begin(), std::move(message)); }
+void PutBefore(Json message, Json* messages) {
+  messages->insert(messages->begin(), std::move(message));
+}
 
 void PlaceSystemTexts(const TemplateHabits& habits, Json* messages) {
   if (!habits.has_system) {
@@ -144,8 +148,9 @@ Json WithOneCallEach(Json messages) {
       split.push_back(message);
       message["content"] = "";
       const Json id = call.is_object() ? call.value("id", Json()) : Json();
-      const auto result = std::ranges::find_if(
-          results, [&](const Json& one) { return !one.is_null() && one.value("tool_call_id", Json()) == id; });
+      const auto result = std::ranges::find_if(results, [&](const Json& one) {
+        return !one.is_null() && one.value("tool_call_id", Json()) == id;
+      });
       if (result != results.end()) split.push_back(std::exchange(*result, nullptr));
     }
     for (Json& result : results) {

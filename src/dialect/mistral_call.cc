@@ -29,7 +29,8 @@ CallHead MistralSyntax::MatchHead(std::string_view text, bool in_block) const {
     } else if (scan == Scan::kMore) {
       return {.verdict = Scan::kMore};
     }
-    if (const Scan scan = ScanMarker(text, kMistralArguments, &pos); scan != Scan::kDone) return {.verdict = scan};
+    if (const Scan scan = ScanMarker(text, kMistralArguments, &pos); scan != Scan::kDone)
+      return {.verdict = scan};
     pos = SkipSpace(text, pos);
   }
   if (pos >= text.size()) return {.verdict = Scan::kMore};

@@ -1,5 +1,6 @@
-// Calls as Mistral's models write them: [TOOL_CALLS] and a list of call objects, or [TOOL_CALLS]f[ARGS]{...} for
-// each call, with or without [ARGS] and with the [CALL_ID] of some models. Both are read, whichever model it is.
+// Calls as Mistral's models write them: [TOOL_CALLS] and a list of call objects, or [TOOL_CALLS]f[ARGS]{...}
+// for each call, with or without [ARGS] and with the [CALL_ID] of some models. Both are read, whichever model
+// it is.
 #pragma once
 
 #include <string>

@@ -18,11 +18,21 @@ constexpr size_t kMaxWordBytes = 256;
 // A byte of a string's value into that of a JSON string.
 void AppendJsonByte(char c, std::string* json) {
   switch (c) {
-    case '"': json->append("\\\""); return;
-    case '\\': json->append("\\\\"); return;
-    case '\n': json->append("\\n"); return;
-    case '\r': json->append("\\r"); return;
-    case '\t': json->append("\\t"); return;
+    case '"':
+      json->append("\\\"");
+      return;
+    case '\\':
+      json->append("\\\\");
+      return;
+    case '\n':
+      json->append("\\n");
+      return;
+    case '\r':
+      json->append("\\r");
+      return;
+    case '\t':
+      json->append("\\t");
+      return;
     default:
       if (static_cast<unsigned char>(c) < 0x20) {
         json->append(fmt::format("\\u{:04x}", static_cast<unsigned>(c)));
@@ -67,19 +77,38 @@ Scan ReadEscape(std::string_view text, size_t* pos, std::string* json) {
     return Scan::kDone;
   }
   switch (kind) {
-    case 'n': AppendJsonByte('\n', json); break;
-    case 'r': AppendJsonByte('\r', json); break;
-    case 't': AppendJsonByte('\t', json); break;
-    case 'a': AppendJsonByte('\a', json); break;
-    case 'b': AppendJsonByte('\b', json); break;
-    case 'f': AppendJsonByte('\f', json); break;
-    case 'v': AppendJsonByte('\v', json); break;
-    case '0': AppendJsonByte('\0', json); break;
-    case '\n': break;
+    case 'n':
+      AppendJsonByte('\n', json);
+      break;
+    case 'r':
+      AppendJsonByte('\r', json);
+      break;
+    case 't':
+      AppendJsonByte('\t', json);
+      break;
+    case 'a':
+      AppendJsonByte('\a', json);
+      break;
+    case 'b':
+      AppendJsonByte('\b', json);
+      break;
+    case 'f':
+      AppendJsonByte('\f', json);
+      break;
+    case 'v':
+      AppendJsonByte('\v', json);
+      break;
+    case '0':
+      AppendJsonByte('\0', json);
+      break;
+    case '\n':
+      break;
     case '\\':
     case '\'':
     case '"':
-    case '/': AppendJsonByte(kind, json); break;
+    case '/':
+      AppendJsonByte(kind, json);
+      break;
     default:
       // Python keeps what it does not know; the byte itself is read next.
       AppendJsonByte('\\', json);
@@ -130,8 +159,10 @@ Scan PythonArguments::Step(std::string_view text, size_t* pos, std::string* json
   if (*pos >= text.size()) return Scan::kMore;
   const char c = text[*pos];
   switch (place_) {
-    case Place::kArgument: return c == ')' ? Close(pos, json) : ReadArgumentName(text, pos, json);
-    case Place::kValue: return ReadValue(text, pos, json);
+    case Place::kArgument:
+      return c == ')' ? Close(pos, json) : ReadArgumentName(text, pos, json);
+    case Place::kValue:
+      return ReadValue(text, pos, json);
     case Place::kAfterValue:
       if (c == closers_.back()) return Close(pos, json);
       if (c != ',') return Scan::kNo;
@@ -150,7 +181,8 @@ Scan PythonArguments::Step(std::string_view text, size_t* pos, std::string* json
       json->append(": ");
       place_ = Place::kValue;
       return Scan::kDone;
-    case Place::kString: break;
+    case Place::kString:
+      break;
   }
   return Scan::kNo;
 }

@@ -9,8 +9,9 @@
 
 namespace tandem {
 
-// Keyword arguments, from behind the parenthesis, into a JSON object. Values are literals of Python (or JSON):
-// strings, numbers, True, False, None, lists and dicts. Strings arrive piece by piece, other values whole.
+// Keyword arguments, from behind the parenthesis, into a JSON object. Values are literals of Python (or
+// JSON): strings, numbers, True, False, None, lists and dicts. Strings arrive piece by piece, other values
+// whole.
 class PythonArguments : public ArgumentsReader {
  public:
   Status Read(std::string_view text, size_t* used, std::string* json) override;
@@ -28,9 +29,9 @@ class PythonArguments : public ArgumentsReader {
   void Separate(std::string* json);
 
   Place place_ = Place::kArgument;
-  std::string closers_;         // of what is open
-  bool needs_comma_ = false;    // something precedes in the innermost bracket
-  std::string_view quote_;      // of the string at hand
+  std::string closers_;       // of what is open
+  bool needs_comma_ = false;  // something precedes in the innermost bracket
+  std::string_view quote_;    // of the string at hand
   bool string_is_key_ = false;
 };
 

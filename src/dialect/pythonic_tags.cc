@@ -11,7 +11,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json TextFormat(std::string value) { return {{"type", "const_string"}, {"value", std::move(value)}}; }
+Json TextFormat(std::string value) {
+  return {{"type", "const_string"}, {"value", std::move(value)}};
+}
 
 Json SequenceFormat(std::vector<Json> elements) {
   if (elements.empty()) return TextFormat("");
@@ -55,8 +57,8 @@ Json PythonicArgumentsFormat(const Json& whole) {
     }
     if (!value.is_object() && !value.is_boolean()) value = Json::object();
     if (value.is_boolean()) value = Json::object();
-    Json argument =
-        SequenceFormat({TextFormat(name + "="), {{"type", "json_schema"}, {"json_schema", std::move(value)}}});
+    Json argument = SequenceFormat(
+        {TextFormat(name + "="), {{"type", "json_schema"}, {"json_schema", std::move(value)}}});
     const bool is_required = std::ranges::find(required_names, Json(name)) != required_names.end();
     (is_required ? required : optional).push_back(std::move(argument));
   }

@@ -64,7 +64,8 @@ Scan ScanToolName(std::string_view text, const std::vector<std::string>& tools, 
       text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-", *pos);
   const std::string_view found = text.substr(*pos, end == std::string_view::npos ? end : end - *pos);
   if (end == std::string_view::npos) {
-    const bool may_be_tool = std::ranges::any_of(tools, [&](const auto& tool) { return tool.starts_with(found); });
+    const bool may_be_tool =
+        std::ranges::any_of(tools, [&](const auto& tool) { return tool.starts_with(found); });
     return may_be_tool ? Scan::kMore : Scan::kNo;
   }
   if (std::ranges::find(tools, found) == tools.end()) return Scan::kNo;

@@ -44,7 +44,8 @@ Scan ScanJsonString(std::string_view text, size_t* pos);
 Scan ScanJsonValue(std::string_view text, size_t* pos);
 
 // A name at *pos, of letters, digits and "_.-", which is one of tools. *pos moves past it.
-Scan ScanToolName(std::string_view text, const std::vector<std::string>& tools, size_t* pos, std::string* name);
+Scan ScanToolName(std::string_view text, const std::vector<std::string>& tools, size_t* pos,
+                  std::string* name);
 
 // The brackets and strings of a JSON text, byte by byte.
 class JsonNesting {

@@ -23,7 +23,8 @@ Result<ToolChoice::Mode> ParseMode(const Json& value) {
   if (value == "auto") return ToolChoice::Mode::kAuto;
   if (value == "none") return ToolChoice::Mode::kNone;
   if (value == "required" || value == "any") return ToolChoice::Mode::kRequired;
-  return ChoiceError("tool_choice must be \"none\", \"auto\", \"required\" or an object that names functions");
+  return ChoiceError(
+      "tool_choice must be \"none\", \"auto\", \"required\" or an object that names functions");
 }
 
 // The name in {"type": "function", ...}, within "function" or beside "type".
@@ -35,7 +36,8 @@ Result<std::string> ParseFunctionName(const Json& value, const std::vector<ToolS
   const Json name = function.is_object() ? function.value("name", Json()) : value.value("name", Json());
   if (!name.is_string()) return ChoiceError("tool_choice lacks the name of the function");
   const auto& text = name.get_ref<const std::string&>();
-  if (!IsOffered(tools, text)) return ChoiceError("tool_choice names '{}', which is not one of the tools", text);
+  if (!IsOffered(tools, text))
+    return ChoiceError("tool_choice names '{}', which is not one of the tools", text);
   return text;
 }
 
@@ -45,7 +47,8 @@ Result<ToolChoice> ParseAllowedTools(const Json& value, const std::vector<ToolSp
   ToolChoice choice;
   TANDEM_ASSIGN_OR_RETURN(choice.mode, ParseMode(list.value("mode", Json("auto"))));
   const Json allowed = list.value("tools", Json());
-  if (!allowed.is_array() || allowed.empty()) return ChoiceError("tool_choice lacks the list of allowed tools");
+  if (!allowed.is_array() || allowed.empty())
+    return ChoiceError("tool_choice lacks the list of allowed tools");
   for (const Json& tool : allowed) {
     TANDEM_ASSIGN_OR_RETURN(std::string name, ParseFunctionName(tool, tools));
     choice.allowed.push_back(std::move(name));

@@ -43,7 +43,8 @@ TEST(ToolChoice, Words) {
 }
 
 TEST(ToolChoice, ANamedFunction) {
-  for (const char* json : {R"({"type": "function", "function": {"name": "g"}})", R"({"type": "function", "name": "g"})"}) {
+  for (const char* json :
+       {R"({"type": "function", "function": {"name": "g"}})", R"({"type": "function", "name": "g"})"}) {
     const ToolChoice choice = Choice(json);
     EXPECT_EQ(choice.mode, Mode::kRequired);
     EXPECT_TRUE(choice.is_named);
@@ -57,7 +58,8 @@ TEST(ToolChoice, AllowedToolsAreSome) {
   EXPECT_EQ(choice.mode, Mode::kRequired);
   EXPECT_FALSE(choice.is_named);
   EXPECT_THAT(AllowedNames(choice), ElementsAre("f", "h"));
-  choice = Choice(R"({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "h"}]})");
+  choice =
+      Choice(R"({"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "h"}]})");
   EXPECT_EQ(choice.mode, Mode::kAuto);
   EXPECT_THAT(AllowedNames(choice), ElementsAre("h"));
 }
@@ -66,9 +68,12 @@ TEST(ToolChoice, Errors) {
   EXPECT_EQ(ErrorOf(R"({"type": "function", "function": {"name": "x"}})"),
             "tool_choice names 'x', which is not one of the tools");
   EXPECT_EQ(ErrorOf(R"({"type": "function"})"), "tool_choice lacks the name of the function");
-  EXPECT_EQ(ErrorOf(R"({"type": "custom", "name": "f"})"), "tool_choice can name tools of type \"function\" only");
-  EXPECT_EQ(ErrorOf(R"({"type": "allowed_tools", "tools": []})"), "tool_choice lacks the list of allowed tools");
-  for (const char* json : {"\"never\"", "5", "[]", R"({"type": "allowed_tools", "mode": "x", "tools": [1]})"}) {
+  EXPECT_EQ(ErrorOf(R"({"type": "custom", "name": "f"})"),
+            "tool_choice can name tools of type \"function\" only");
+  EXPECT_EQ(ErrorOf(R"({"type": "allowed_tools", "tools": []})"),
+            "tool_choice lacks the list of allowed tools");
+  for (const char* json :
+       {"\"never\"", "5", "[]", R"({"type": "allowed_tools", "mode": "x", "tools": [1]})"}) {
     EXPECT_EQ(ErrorOf(json),
               "tool_choice must be \"none\", \"auto\", \"required\" or an object that names functions");
   }

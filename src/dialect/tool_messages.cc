@@ -9,7 +9,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string Dump(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string Dump(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
 
 std::string StringAt(const Json& object, const char* key) {
   if (!object.is_object()) return {};
@@ -58,8 +60,8 @@ std::vector<PastCall> CallsOf(const Json& message) {
 }
 
 std::string CallText(const PastCall& call) {
-  return std::string(kToolCallBegin) + "\n{\"name\": " + Dump(call.name) + ", \"arguments\": " + call.arguments +
-         "}\n" + std::string(kToolCallEnd);
+  return std::string(kToolCallBegin) + "\n{\"name\": " + Dump(call.name) +
+         ", \"arguments\": " + call.arguments + "}\n" + std::string(kToolCallEnd);
 }
 
 // A list or an object that is JSON already stays so; all else is a string.
@@ -82,8 +84,9 @@ std::string ResultsText(std::vector<ToolResult> results, const std::vector<PastC
   for (const ToolResult& result : results) {
     size_t index = 0;
     while (index < calls.size() &&
-           (is_answered[index] || (result.call_id.empty() ? !result.name.empty() && result.name != calls[index].name
-                                                          : result.call_id != calls[index].id))) {
+           (is_answered[index] ||
+            (result.call_id.empty() ? !result.name.empty() && result.name != calls[index].name
+                                    : result.call_id != calls[index].id))) {
       ++index;
     }
     std::string json = "{";
@@ -114,7 +117,8 @@ std::string DescribeTools(const std::vector<ToolSpec>& tools) {
   for (const Json& tool : ToolsForTemplate(tools)) text += Dump(tool) + "\n";
   text +=
       "</tools>\n\n"
-      "To call a function, write its name and its arguments as a JSON object within <tool_call></tool_call>:\n"
+      "To call a function, write its name and its arguments as a JSON object within "
+      "<tool_call></tool_call>:\n"
       "<tool_call>\n"
       "{\"name\": <name of the function>, \"arguments\": <object with the arguments>}\n"
       "</tool_call>\n"
@@ -184,8 +188,9 @@ Json ToolsForTemplate(const std::vector<ToolSpec>& tools) {
   for (const ToolSpec& tool : tools) {
     Json function = {{"name", tool.name}};
     if (!tool.description.empty()) function["description"] = tool.description;
-    function["parameters"] =
-        tool.parameters.is_object() ? tool.parameters : Json{{"type", "object"}, {"properties", Json::object()}};
+    function["parameters"] = tool.parameters.is_object()
+                                 ? tool.parameters
+                                 : Json{{"type", "object"}, {"properties", Json::object()}};
     list.push_back({{"type", "function"}, {"function", std::move(function)}});
   }
   return list;

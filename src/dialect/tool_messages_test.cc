@@ -30,16 +30,18 @@ TEST(RenderToolsAsText, TheToolsAreInTheSystemMessage) {
   const std::string described = Rendered(R"([{"role": "user", "content": "Hi"}])", kWeather);
   EXPECT_TRUE(described.starts_with("system: # Tools\n")) << described;
   EXPECT_TRUE(described.ends_with("\nuser: Hi\n")) << described;
-  EXPECT_NE(described.find(R"({"type":"function","function":{"name":"get_weather","description":"The weather of a )"
-                           R"(city","parameters":{"type":"object","properties":{"city":{"type":"string"}}}}})"
-                           "\n"),
-            std::string::npos)
+  EXPECT_NE(
+      described.find(R"({"type":"function","function":{"name":"get_weather","description":"The weather of a )"
+                     R"(city","parameters":{"type":"object","properties":{"city":{"type":"string"}}}}})"
+                     "\n"),
+      std::string::npos)
       << described;
-  EXPECT_NE(described.find(R"({"name":"now","parameters":{"type":"object","properties":{}}})"), std::string::npos);
+  EXPECT_NE(described.find(R"({"name":"now","parameters":{"type":"object","properties":{}}})"),
+            std::string::npos);
   EXPECT_NE(described.find("<tool_call>\n{\"name\": "), std::string::npos);
 
-  const std::string behind =
-      Rendered(R"([{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Hi"}])", kWeather);
+  const std::string behind = Rendered(
+      R"([{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Hi"}])", kWeather);
   EXPECT_TRUE(behind.starts_with("developer: Be brief.\n\n# Tools\n")) << behind;
   EXPECT_EQ(behind.find("system:"), std::string::npos);
 }
@@ -94,10 +96,11 @@ user: <tool_response>
 }
 
 TEST(RenderToolsAsText, NothingIsEmptyAndNothingIsLost) {
-  EXPECT_EQ(Rendered(R"([{"role": "assistant", "content": ""}, {"role": "user", "content": "A"}, 5, {"content": []},
+  EXPECT_EQ(
+      Rendered(R"([{"role": "assistant", "content": ""}, {"role": "user", "content": "A"}, 5, {"content": []},
     {"role": "tool", "tool_call_id": "?", "content": "stray"}, {"role": "function", "name": "g", "content": ""},
     {"role": "assistant", "tool_calls": [5, {}, {"function": {"name": 5}}], "content": null}])"),
-            R"(user: A
+      R"(user: A
 user: <tool_response>
 {"content": "stray"}
 </tool_response>
@@ -108,12 +111,14 @@ user: <tool_response>
 }
 
 TEST(RenderToolsAsText, ThePastIsInTheFormThatTheParserReads) {
-  const Json rendered = RenderToolsAsText(Json::parse(R"([{"role": "assistant", "content": "Look:", "tool_calls": [
+  const Json rendered =
+      RenderToolsAsText(Json::parse(R"([{"role": "assistant", "content": "Look:", "tool_calls": [
       {"id": "a", "function": {"name": "a\"b", "arguments": "{\"x\": \"</tool_call>\"}"}},
       {"id": "b", "function": {"name": "now", "arguments": "{}"}}]}])"),
-                                          {});
-  ExpectParts({.format = ToolFormat::kGeneric, .tools = {"a\"b", "now"}}, rendered[0]["content"].get<std::string>(),
-              "text: Look:\ncall: a\"b\narguments: {\"x\": \"</tool_call>\"}\nend\ncall: now\narguments: {}\nend");
+                        {});
+  ExpectParts(
+      {.format = ToolFormat::kGeneric, .tools = {"a\"b", "now"}}, rendered[0]["content"].get<std::string>(),
+      "text: Look:\ncall: a\"b\narguments: {\"x\": \"</tool_call>\"}\nend\ncall: now\narguments: {}\nend");
 }
 
 }  // namespace
