@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzzes what reads bytes of others: model files, chat templates, texts, request bodies, HTTP connections. Each fuzzer begins
+# Fuzzes what reads bytes of others: model files, chat templates, texts, answers, request bodies, HTTP connections. Each fuzzer begins
 # with what the test fixtures hold and with what is in tests/fuzz/found/NAME (inputs that once broke something).
 # Fails at the first defect and leaves its input under build/fuzz/NAME.
 #
@@ -48,7 +48,7 @@ make_seeds() {  # name, folder
     chat_template) seed "$2" "" "$fixtures"/chat_templates/*.jinja ;;
     tokenizer_text)
       split -b 400 -d -a 4 <(head -c 60000 "$fixtures/text/corpus.txt") "$2/corpus." ;;
-    generation_request | http_connection) python3 tests/fuzz/make_seeds.py "$1" "$2" ;;
+    generation_request | http_connection | answer_text) python3 tests/fuzz/make_seeds.py "$1" "$2" ;;
   esac
   [[ ! -d tests/fuzz/found/$1 ]] || cp tests/fuzz/found/"$1"/* "$2/"
 }

@@ -1,4 +1,4 @@
-"""Writes first inputs of a fuzzer: make_seeds.py generation_request|http_connection FOLDER."""
+"""Writes first inputs of a fuzzer: make_seeds.py generation_request|http_connection|answer_text FOLDER."""
 
 import json
 import pathlib
@@ -38,9 +38,26 @@ def http_connections():
     yield b"\0", b"HEAD / HTTP/1.1\r\nHost: t\r\nX-Request-Id: 1\r\nContent-Encoding: gzip\r\nConnection: close\r\n\r\n"
 
 
+def answers():
+    f, get = '{"name": "f", "arguments": {"a": "}"}}', '{"arguments": {"b": [1]}, "name": "get"}'
+    texts = [
+        f"Text\n<tool_call>\n{f}\n</tool_call>\n<tool_call>[{get}, {f}]</tool_call> more",
+        f"{f}; {f.replace('arguments', 'parameters')}<|python_tag|>{get}",
+        "[f(a=1, b='x\\n', c=[True, {'d': None}]), get()]<|python_start|>[f()]<|python_end|>",
+        f'[TOOL_CALLS] [{f}, {get}][TOOL_CALLS]f[ARGS]{{"a": {{}}}}[TOOL_CALLS]get[CALL_ID]x[ARGS]{{}}',
+    ]
+    for form in range(6):
+        for reasoning in (0, 0x40, 0xC0):
+            # How they are read is the first byte modulo 6.
+            first = next(byte for byte in range(reasoning, reasoning + 0x40) if byte % 6 == form)
+            for text in texts:
+                yield bytes([first, 3, 5, 1, 7]), f"<think>\nhm\n</think>\n\n{text}".encode()
+                yield bytes([first, 0]), text.encode()
+
+
 def main():
     kind, folder = sys.argv[1], pathlib.Path(sys.argv[2])
-    inputs = {"generation_request": generation_requests, "http_connection": http_connections}[kind]()
+    inputs = {"generation_request": generation_requests, "http_connection": http_connections, "answer_text": answers}[kind]()
     for index, (first, content) in enumerate(inputs):
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
         (folder / f"seed{index}").write_bytes(first + data)
