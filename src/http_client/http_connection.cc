@@ -87,6 +87,12 @@ void HttpConnection::Send(std::string_view request, Callbacks callbacks) {
   Read();
 }
 
+std::string HttpConnection::Header(std::string_view name) const {
+  if (!parsing_->parser || !parsing_->parser->is_header_done()) return {};
+  const auto value = parsing_->parser->get()[{name.data(), name.size()}];
+  return {value.data(), value.size()};
+}
+
 void HttpConnection::Close() {
   busy_ = connected_ = false;
   ++exchange_;

@@ -54,6 +54,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool was_reused() const { return was_reused_; }
   bool has_answer() const { return has_answer_; }
   bool connected() const { return connected_; }
+  // A header of the answer, in on_head and until the next request; empty if there is none.
+  std::string Header(std::string_view name) const;
   // When something was last sent or received.
   std::chrono::steady_clock::time_point last_activity() const { return last_activity_; }
 
