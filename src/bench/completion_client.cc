@@ -14,7 +14,7 @@
 #include "base/log.h"
 #include "base/param_error.h"
 #include "bench/completion_event.h"
-#include "bench/http_connection.h"
+#include "http_client/http_connection.h"
 
 namespace tandem {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
-#include "bench/server_url.h"
+#include "http_client/server_url.h"
 #include "net/tls_context.h"
 
 namespace tandem {

@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "bench/http_connection.h"
+#include "http_client/http_connection.h"
 #include "bench/request_recorder.h"
 #include "bench/request_target.h"
 #include "bench/sse_parser.h"

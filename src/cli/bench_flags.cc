@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "base/param_error.h"
-#include "bench/server_url.h"
+#include "http_client/server_url.h"
 #include "cli/env_flag.h"
 #include "cli/secret_arguments.h"
 

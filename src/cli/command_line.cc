@@ -25,6 +25,7 @@
 #include "cli/env_flag.h"
 #include "cli/secret_arguments.h"
 #include "cli/size_flag.h"
+#include "cli/tracing_flags.h"
 
 namespace tandem {
 namespace {
@@ -35,6 +36,7 @@ struct ServerFlags {
   std::string host = "127.0.0.1";
   int port = 8000;
   AccessFlags access;
+  TracingFlags tracing;
   TlsFiles tls;
   std::string max_body_size = "32MiB";
   bool special_tokens_in_content = false;
@@ -51,6 +53,7 @@ void AddServerFlags(CLI::App* app, ServerFlags* flags) {
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
   AddAccessFlags(app, &flags->access);
+  AddTracingFlags(app, &flags->tracing);
   AddFlag(app, "ssl-certfile", &flags->tls.certificate,
           "Speak HTTPS: PEM file of the certificate, its chain behind it");
   AddFlag(app, "ssl-keyfile", &flags->tls.key,
@@ -89,6 +92,7 @@ Result<ServeOptions> MakeServeOptions(const EngineFlags& engine_flags, const Ser
   options.server.reject_unknown_fields = flags.unknown_fields == "reject";
   options.server.served_model_name = options.engine.served_model_name;
   options.server.version = ProjectVersion();
+  TANDEM_RETURN_IF_ERROR(SetTracingOptions(flags.tracing, &options.server));
   return options;
 }
 
@@ -128,8 +132,10 @@ std::string CommandText(int argc, const char* const* argv) {
 }
 
 int UsageError(const Error& error) {
-  std::fprintf(stderr, "tandem: %s%s%s\n", error.param.empty() ? "" : ("--" + error.param + ": ").c_str(),
-               error.message.c_str(), " (see tandem --help)");
+  // Environment variables without a flag of their own are named as they are.
+  const bool is_variable = error.param.starts_with("OTEL_");
+  const std::string place = error.param.empty() ? "" : (is_variable ? "" : "--") + error.param + ": ";
+  std::fprintf(stderr, "tandem: %s%s%s\n", place.c_str(), error.message.c_str(), " (see tandem --help)");
   return kUsageError;
 }
 

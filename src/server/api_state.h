@@ -18,6 +18,7 @@
 #include "server/metrics.h"
 #include "server/output_queue.h"
 #include "server/server.h"
+#include "tracing/tracer.h"
 
 namespace tandem {
 
@@ -25,6 +26,7 @@ struct ApiState {
   ServerOptions options;
   std::optional<AccessRules> access;
   std::unique_ptr<AccessLog> access_log;  // null: none is written. Outlives http
+  std::unique_ptr<Tracer> tracer;         // null: no spans are sent. Outlives http
   int64_t created = 0;                    // seconds since 1970
   std::unique_ptr<HttpServer> http;
   std::atomic<bool> draining{false};

@@ -45,6 +45,7 @@ Generation::Generation(uint64_t id, Environment environment, GenerationRequest r
   }
   prompts_.resize(request_.prompts.size(), {.num_unended = request_.n});
   if (!request_.stream) choices_.resize(num_choices);
+  environment_.trace.Accept(request_, identity_);
 }
 
 void Generation::Start() {
@@ -98,6 +99,7 @@ void Generation::ObserveTokens(Sequence* sequence, const RequestOutput& output, 
 
 void Generation::OnOutput(size_t choice_index, const RequestOutput& output, TimePoint time) {
   if (done_ || choice_index >= sequences_.size() || sequences_[choice_index].ended) return;
+  environment_.trace.OnOutput(choice_index, output, time);
   CompletionStream& stream = streams_[choice_index];
   const int64_t num_tokens_before = stream.num_output_tokens();
   CompletionStream::Delta delta = stream.Append(output);
@@ -143,6 +145,7 @@ void Generation::EndSequence(size_t choice_index, std::string_view reason) {
                        .decode_seconds = SecondsBetween(*sequence.first_token, end)};
   }
   environment_.metrics->ObserveFinished(finished);
+  environment_.trace.EndSequence(choice_index, reason, finished.generation_tokens);
   PromptProgress& progress = prompts_[sequence.prompt_index];
   progress.max_generation_tokens = std::max(progress.max_generation_tokens, finished.generation_tokens);
   if (--progress.num_unended > 0) return;
@@ -168,6 +171,7 @@ void Generation::FinishIfComplete() {
   done_ = true;
   const Usage usage = CountUsage();
   LogUsage(usage);
+  environment_.trace.Finish();
   if (request_.stream) {
     if (request_.include_usage) exchange_->Send(SseEvent(chunk_writer_.FinalUsage(usage)));
     exchange_->Send(kSseDone);
@@ -191,6 +195,7 @@ void Generation::Fail(const ApiError& error) {
   done_ = true;
   CancelUnfinished("abort");
   LogUsage(CountUsage());
+  environment_.trace.Fail(error);
   // Before the stream has begun Respond answers; afterwards it has no effect, and Send only then has one.
   exchange_->Send(SseEvent(ErrorBody(error)));
   exchange_->EndStream();
@@ -202,6 +207,7 @@ void Generation::Abort() {
   done_ = true;
   CancelUnfinished("abort");
   LogUsage(CountUsage());
+  environment_.trace.Abort();
 }
 
 void Generation::CancelUnfinished(std::string_view reason) {

@@ -16,6 +16,7 @@
 #include "server/metrics.h"
 #include "server/openai_response.h"
 #include "server/output_queue.h"
+#include "server/request_trace.h"
 
 namespace tandem {
 
@@ -27,6 +28,7 @@ class Generation {
     ServerMetrics* metrics;
     std::shared_ptr<OutputQueue> outputs;
     std::string served_model_name;
+    RequestTrace trace;
   };
 
   Generation(uint64_t id, Environment environment, GenerationRequest request,

@@ -16,13 +16,14 @@ namespace {
 using nlohmann::ordered_json;
 
 // Parses, validates and tokenizes on the worker thread, so that a large prompt does not hold up the streams
-// of others; then goes on on the io thread.
+// of others; then goes on on the io thread. trace: hears of an error.
 template <typename Output>
 void PrepareThen(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange,
+                 RequestTrace trace,
                  std::optional<ApiError> (*prepare)(const ordered_json&, const ModelContext&, Output*),
                  std::function<void(Output, std::shared_ptr<HttpExchange>)> then) {
-  state.http->PostWork([&state, body = std::move(request.body), exchange = std::move(exchange), prepare,
-                        then = std::move(then)]() mutable {
+  state.http->PostWork([&state, body = std::move(request.body), exchange = std::move(exchange),
+                        trace = std::move(trace), prepare, then = std::move(then)]() mutable {
     auto output = std::make_shared<Output>();
     std::optional<ApiError> error;
     try {
@@ -32,11 +33,14 @@ void PrepareThen(ApiState& state, HttpRequest request, std::shared_ptr<HttpExcha
       error = ApiError{.status = 500, .message = exception.what(), .param = {}, .code = "internal_error"};
     }
     // The exchange belongs to the io thread: it moves there and is not kept here.
-    state.http->Post(
-        [exchange = std::move(exchange), error = std::move(error), output, then = std::move(then)]() mutable {
-          if (error) return exchange->Respond(ErrorResponse(*error));
-          then(std::move(*output), std::move(exchange));
-        });
+    state.http->Post([exchange = std::move(exchange), trace = std::move(trace), error = std::move(error),
+                      output, then = std::move(then)]() mutable {
+      if (error) {
+        trace.Fail(*error);
+        return exchange->Respond(ErrorResponse(*error));
+      }
+      then(std::move(*output), std::move(exchange));
+    });
   });
 }
 
@@ -58,15 +62,17 @@ void StartGeneration(ApiState& state, HttpRequest request, std::shared_ptr<HttpE
                      std::optional<ApiError> (*parse)(const ordered_json&, const ModelContext&,
                                                       GenerationRequest*)) {
   const auto arrival = request.received;
+  const RequestTrace trace = RequestTrace::Begin(state.tracer.get(), request);
   PrepareThen<GenerationRequest>(
-      state, std::move(request), std::move(exchange), parse,
-      [&state, arrival](GenerationRequest generation_request, const std::shared_ptr<HttpExchange>& answer) {
+      state, std::move(request), std::move(exchange), trace, parse,
+      [&state, arrival, trace](GenerationRequest generation_request, const std::shared_ptr<HttpExchange>& answer) {
         NoteIgnoredFields(state, generation_request);
         const uint64_t id = state.next_generation_id++;
         Generation::Environment environment{.engine = state.engine.load(),
                                             .metrics = state.metrics.get(),
                                             .outputs = state.outputs,
-                                            .served_model_name = state.options.served_model_name};
+                                            .served_model_name = state.options.served_model_name,
+                                            .trace = trace};
         auto generation = std::make_shared<Generation>(id, std::move(environment),
                                                        std::move(generation_request), answer, arrival);
         // Gone while it was parsed: never submitted, but counted.
@@ -155,11 +161,11 @@ void CreateChatCompletion(ApiState& state, HttpRequest request, std::shared_ptr<
 }
 
 void Tokenize(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
-  PrepareThen<TokenizeOutput>(state, std::move(request), std::move(exchange), &PrepareTokenize, &RespondBody);
+  PrepareThen<TokenizeOutput>(state, std::move(request), std::move(exchange), {}, &PrepareTokenize, &RespondBody);
 }
 
 void Detokenize(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
-  PrepareThen<TokenizeOutput>(state, std::move(request), std::move(exchange), &PrepareDetokenize,
+  PrepareThen<TokenizeOutput>(state, std::move(request), std::move(exchange), {}, &PrepareDetokenize,
                               &RespondBody);
 }
 

@@ -100,6 +100,7 @@ void Metrics(ApiState& state, HttpRequest /*request*/, std::shared_ptr<HttpExcha
       "tandem:model_loaded {}\n",
       loaded ? 1 : 0);
   response.body += RenderProcessMetrics(ReadProcessUsage());
+  if (state.tracer) response.body += RenderTraceMetrics(state.tracer->counts());
   if (loaded) response.body += state.metrics->Render();
   exchange->Respond(std::move(response));
 }

@@ -123,6 +123,9 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
       raw->access_log->Write(AccessLogLine(record));
     };
   }
+  if (options.tracing) {
+    TANDEM_ASSIGN_OR_RETURN(state->tracer, Tracer::Start(*options.tracing));
+  }
   // What is answered depends on who asks: no cache gives it to others.
   options.http.answer_headers = {{"Vary", "Origin"}};
   options.http.admit = [raw](HttpRequest* head, bool loopback_only) {

@@ -3,11 +3,13 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
 #include "server/access_rules.h"
 #include "server/http_server.h"
+#include "tracing/tracing_options.h"
 
 namespace tandem {
 
@@ -26,6 +28,7 @@ struct ServerOptions {
   // Path under which a proxy has the server ("/prefix", without a slash at its end): requests come with it or
   // without.
   std::string root_path;
+  std::optional<TracingOptions> tracing;  // absent: no spans are sent
 };
 
 class Server {

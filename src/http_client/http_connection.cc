@@ -1,4 +1,4 @@
-#include "bench/http_connection.h"
+#include "http_client/http_connection.h"
 
 #include <fmt/format.h>
 
@@ -76,7 +76,7 @@ void HttpConnection::Send(std::string_view request, Callbacks callbacks) {
   callbacks_ = std::move(callbacks);
   was_reused_ = connected_;
   has_answer_ = head_told_ = keep_alive_ = false;
-  last_activity_ = Clock::now();
+  last_activity_ = std::chrono::steady_clock::now();
   parsing_->parser.emplace();
   parsing_->parser->eager(true);
   // Without a limit Beast 1.74 takes a length for too large.
@@ -85,6 +85,12 @@ void HttpConnection::Send(std::string_view request, Callbacks callbacks) {
   if (!connected_) return Connect();
   Write();
   Read();
+}
+
+std::string HttpConnection::Header(std::string_view name) const {
+  if (!parsing_->parser || !parsing_->parser->is_header_done()) return {};
+  const auto value = parsing_->parser->get()[{name.data(), name.size()}];
+  return {value.data(), value.size()};
 }
 
 void HttpConnection::Close() {
@@ -100,7 +106,7 @@ void HttpConnection::Connect() {
   socket_.async_connect(
       address_.endpoint, [self = shared_from_this(), exchange = exchange_](const error_code& error) {
         if (exchange != self->exchange_) return;
-        self->last_activity_ = Clock::now();
+        self->last_activity_ = std::chrono::steady_clock::now();
         if (error) {
           const auto& endpoint = self->address_.endpoint;
           return self->End(fmt::format("cannot connect to {}:{}: {}", endpoint.address().to_string(),
@@ -116,7 +122,7 @@ void HttpConnection::OnConnected() {
   if (!transport_) return End("there is no memory for a connection");
   transport_->AsyncHandshake([self = shared_from_this(), exchange = exchange_](const error_code& error) {
     if (exchange != self->exchange_) return;
-    self->last_activity_ = Clock::now();
+    self->last_activity_ = std::chrono::steady_clock::now();
     if (error) return self->End(fmt::format("no TLS connection: {}", error.message()));
     self->connected_ = true;
     self->Write();
@@ -136,7 +142,7 @@ void HttpConnection::Read() {
       parsing_->buffer.prepare(kReadBytes),
       [self = shared_from_this(), exchange = exchange_](const error_code& error, size_t num_bytes) {
         if (exchange != self->exchange_) return;
-        self->last_activity_ = Clock::now();
+        self->last_activity_ = std::chrono::steady_clock::now();
         if (error == asio::error::eof) return self->OnEof();
         if (error) return self->End(fmt::format("the connection broke: {}", error.message()));
         self->OnRead(num_bytes);

@@ -3,6 +3,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -11,7 +12,6 @@
 
 #include "net/tls_context.h"
 #include "net/transport.h"
-#include "request/request.h"
 
 namespace tandem {
 
@@ -54,8 +54,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool was_reused() const { return was_reused_; }
   bool has_answer() const { return has_answer_; }
   bool connected() const { return connected_; }
+  // A header of the answer, in on_head and until the next request; empty if there is none.
+  std::string Header(std::string_view name) const;
   // When something was last sent or received.
-  Clock::time_point last_activity() const { return last_activity_; }
+  std::chrono::steady_clock::time_point last_activity() const { return last_activity_; }
 
  private:
   struct Parsing;
@@ -76,7 +78,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   const std::unique_ptr<Parsing> parsing_;
   std::string_view request_;
   Callbacks callbacks_;
-  Clock::time_point last_activity_;
+  std::chrono::steady_clock::time_point last_activity_;
   uint64_t exchange_ = 0;  // handlers of an exchange that is over do nothing
   bool busy_ = false;
   bool writing_ = false;

@@ -1,4 +1,4 @@
-#include "bench/server_url.h"
+#include "http_client/server_url.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,6 +27,14 @@ TEST(ServerUrl, HasHostPortAndPath) {
     EXPECT_EQ(url->path, good.path);
     EXPECT_EQ(url->https, good.https);
   }
+}
+
+TEST(ServerUrl, AnotherPathMayBeTheDefault) {
+  for (const char* text : {"http://host", "http://host/"}) {
+    EXPECT_EQ(ParseServerUrl(text, "/v1/traces")->path, "/v1/traces") << text;
+  }
+  EXPECT_EQ(ParseServerUrl("http://host/x", "/v1/traces")->path, "/x");
+  EXPECT_EQ(ParseServerUrl("host", "/", "endpoint").error().param, "endpoint");
 }
 
 TEST(ServerUrl, ErrorsSayWhatIsWrong) {
