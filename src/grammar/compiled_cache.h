@@ -39,7 +39,7 @@ class CompiledCache {
 
   size_t max_bytes_;
   size_t bytes_ = 0;
-  std::list<Entry> entries_;  // the most recently used first
+  std::list<Entry> entries_;                                                 // the most recently used first
   std::unordered_map<std::string_view, std::list<Entry>::iterator> places_;  // keys: those of entries_
 };
 

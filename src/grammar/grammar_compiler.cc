@@ -61,8 +61,8 @@ class GrammarCompiler::Shop {
   };
 
   Error TookTooLong(const GrammarSpec& spec) const {
-    return MakeError(ErrorCode::kInvalidArgument, "the {} takes longer than {} ms to compile", KindName(spec.kind),
-                     limits_.max_compile_time.count());
+    return MakeError(ErrorCode::kInvalidArgument, "the {} takes longer than {} ms to compile",
+                     KindName(spec.kind), limits_.max_compile_time.count());
   }
   std::optional<Answer> AnswerAtOnce(const std::string& key);
   void TakeExpired(Clock::time_point now, std::vector<std::pair<Done, Error>>& expired);
@@ -89,11 +89,12 @@ std::optional<GrammarCompiler::Answer> GrammarCompiler::Shop::AnswerAtOnce(const
   if (const auto job = jobs_.find(key); job != jobs_.end())
     return job->second.is_lost ? std::optional<Answer>(TookTooLong(job->second.spec)) : std::nullopt;
   if (num_lost_ >= limits_.num_threads)
-    return MakeError(ErrorCode::kUnavailable, "all {} threads that compile grammars are busy with ones that take too long",
+    return MakeError(ErrorCode::kUnavailable,
+                     "all {} threads that compile grammars are busy with ones that take too long",
                      limits_.num_threads);
   if (queue_.size() >= limits_.max_waiting_specs)
-    return MakeError(ErrorCode::kResourceExhausted, "{} grammars are waiting to be compiled, and no more are taken",
-                     queue_.size());
+    return MakeError(ErrorCode::kResourceExhausted,
+                     "{} grammars are waiting to be compiled, and no more are taken", queue_.size());
   return std::nullopt;
 }
 
@@ -146,10 +147,10 @@ void GrammarCompiler::Shop::Work() {
 void GrammarCompiler::Shop::TakeExpired(Clock::time_point now, std::vector<std::pair<Done, Error>>& expired) {
   for (auto job = jobs_.begin(); job != jobs_.end();) {
     auto& [spec, waiters, is_running, is_lost] = job->second;
-    const Error error = is_running
-                            ? TookTooLong(spec)
-                            : MakeError(ErrorCode::kUnavailable, "no thread became free to compile the {} within {} ms",
-                                        KindName(spec.kind), limits_.max_compile_time.count());
+    const Error error = is_running ? TookTooLong(spec)
+                                   : MakeError(ErrorCode::kUnavailable,
+                                               "no thread became free to compile the {} within {} ms",
+                                               KindName(spec.kind), limits_.max_compile_time.count());
     const size_t before = expired.size();
     std::erase_if(waiters, [&](Waiter& waiter) {
       if (waiter.deadline > now) return false;

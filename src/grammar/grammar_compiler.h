@@ -19,9 +19,9 @@ namespace tandem {
 // Any thread.
 class GrammarCompiler {
  public:
-  // One sentence that names the place: a JSON pointer (#/properties/a), a byte of a regular expression, a line and
-  // column of a grammar. kInvalidArgument: the spec is wrong, too large, or takes too long; kUnsupported: a keyword that
-  // would not be enforced; kUnavailable, kResourceExhausted: try again later.
+  // One sentence that names the place: a JSON pointer (#/properties/a), a byte of a regular expression, a
+  // line and column of a grammar. kInvalidArgument: the spec is wrong, too large, or takes too long;
+  // kUnsupported: a keyword that would not be enforced; kUnavailable, kResourceExhausted: try again later.
   using Answer = Result<std::shared_ptr<const Grammar>>;
   // Must not block for long nor throw.
   using Done = std::function<void(Answer)>;
@@ -35,14 +35,15 @@ class GrammarCompiler {
   };
 
   GrammarCompiler(GrammarVocabulary vocabulary, const GrammarLimits& limits);
-  // Answers everything that waits with kUnavailable. A compilation that goes on for another second is left to its end, in a
-  // thread that nobody waits for.
+  // Answers everything that waits with kUnavailable. A compilation that goes on for another second is left to
+  // its end, in a thread that nobody waits for.
   ~GrammarCompiler();
   GrammarCompiler(const GrammarCompiler&) = delete;
   GrammarCompiler& operator=(const GrammarCompiler&) = delete;
 
-  // Calls done exactly once: before it returns if the grammar is kept or the spec is refused at first sight, else on a
-  // thread of the compiler, after limits.max_compile_time at the latest. Specs that are equal compile once.
+  // Calls done exactly once: before it returns if the grammar is kept or the spec is refused at first sight,
+  // else on a thread of the compiler, after limits.max_compile_time at the latest. Specs that are equal
+  // compile once.
   void Compile(GrammarSpec spec, Done done);
   // The same for who can wait.
   Answer CompileAndWait(GrammarSpec spec);

@@ -71,7 +71,8 @@ TEST_F(GrammarCompilerTest, NoTokenBeyondTheTokenizerAndNoControlToken) {
   const auto state = grammar->Begin();
   TokenMask mask(NumMaskWords(vocabulary_.vocab_size), ~0U);
   state->FillMask(mask);
-  for (size_t id = vocabulary_.tokens.size(); id < mask.size() * 32; ++id) EXPECT_FALSE(IsInMask(mask, id)) << id;
+  for (size_t id = vocabulary_.tokens.size(); id < mask.size() * 32; ++id)
+    EXPECT_FALSE(IsInMask(mask, id)) << id;
   const auto tool = static_cast<size_t>(vocabulary_.end_tokens[0] - 1);
   EXPECT_FALSE(IsInMask(mask, tool));
   EXPECT_FALSE(state->Accept(static_cast<int32_t>(tool)));
@@ -82,7 +83,8 @@ TEST_F(GrammarCompilerTest, NoTokenBeyondTheTokenizerAndNoControlToken) {
 
 TEST_F(GrammarCompilerTest, ChoicesAreVerbatim) {
   const auto grammar = Must({.kind = Kind::kChoice, .choices = {"yes", "no", "a \"b\"\\\n\x01é", "ye"}});
-  for (const char* text : {"yes", "no", "a \"b\"\\\n\x01é", "ye"}) EXPECT_TRUE(TakesText(*grammar, text)) << text;
+  for (const char* text : {"yes", "no", "a \"b\"\\\n\x01é", "ye"})
+    EXPECT_TRUE(TakesText(*grammar, text)) << text;
   for (const char* text : {"", "y", "yess", "No", "a"}) EXPECT_FALSE(TakesText(*grammar, text)) << text;
 }
 
@@ -117,10 +119,12 @@ TEST_F(GrammarCompilerTest, EqualSpecsCompileOnce) {
 
 TEST_F(GrammarCompilerTest, ASpecThatIsTooLargeIsRefusedAtOnce) {
   bool called = false;
-  compiler_.Compile({.kind = Kind::kRegex, .text = std::string(size_t{300} << 10, 'a')}, [&](GrammarCompiler::Answer answer) {
-    called = true;
-    EXPECT_EQ(answer.error().message, "the regular expression has 307200 bytes, and at most 262144 are allowed");
-  });
+  compiler_.Compile({.kind = Kind::kRegex, .text = std::string(size_t{300} << 10, 'a')},
+                    [&](GrammarCompiler::Answer answer) {
+                      called = true;
+                      EXPECT_EQ(answer.error().message,
+                                "the regular expression has 307200 bytes, and at most 262144 are allowed");
+                    });
   EXPECT_TRUE(called);
 }
 

@@ -22,8 +22,8 @@ struct GrammarSpec {
   std::vector<std::string> choices;
   // JSON kinds: white space wherever JSON has it; otherwise one blank after `,` and `:`, and none elsewhere.
   bool any_whitespace = true;
-  // kJsonSchema: objects have only the properties, and arrays only the items, that the schema names, even where
-  // it does not say so (`additionalProperties: false` everywhere).
+  // kJsonSchema: objects have only the properties, and arrays only the items, that the schema names, even
+  // where it does not say so (`additionalProperties: false` everywhere).
   bool strict = false;
 
   bool operator==(const GrammarSpec&) const = default;

@@ -26,8 +26,10 @@ int Rank(const std::string& token) {
 GrammarVocabulary SmallVocabulary() {
   GrammarVocabulary vocabulary;
   for (int byte = 0; byte < 256; ++byte) vocabulary.tokens.emplace_back(1, static_cast<char>(byte));
-  for (const char* piece : {"{\"", "\":", ": ", "\": \"", "\",", "\"}", "}}", "],", "true", "false", "null", "12", "007", "-1", ".5",
-                            "e+", "the", " the", "name", "abc", "\xC3\xA9", "\xE2\x82", "\xAC", "\\u", "\\n", "  ", "\n", "ab", "a\""})
+  for (const char* piece :
+       {"{\"",      "\":",      ": ",   "\": \"", "\",", "\"}", "}}",  "],",   "true", "false",
+        "null",     "12",       "007",  "-1",     ".5",  "e+",  "the", " the", "name", "abc",
+        "\xC3\xA9", "\xE2\x82", "\xAC", "\\u",    "\\n", "  ",  "\n",  "ab",   "a\""})
     vocabulary.tokens.emplace_back(piece);
   const auto tool = static_cast<int32_t>(vocabulary.tokens.size());
   vocabulary.tokens.emplace_back("<|tool|>");
@@ -46,8 +48,8 @@ std::unique_ptr<Tokenizer> ModelTokenizer() {
   return tokenizer.ok() ? std::move(tokenizer).value() : nullptr;
 }
 
-std::optional<std::string> DrawAnswer(const Grammar& grammar, const GrammarVocabulary& vocabulary, uint64_t seed,
-                                      int soft_tokens, int max_tokens) {
+std::optional<std::string> DrawAnswer(const Grammar& grammar, const GrammarVocabulary& vocabulary,
+                                      uint64_t seed, int soft_tokens, int max_tokens) {
   std::mt19937_64 random(seed);
   const std::unique_ptr<GrammarState> state = grammar.Begin();
   TokenMask mask(NumMaskWords(vocabulary.vocab_size));
@@ -59,7 +61,8 @@ std::optional<std::string> DrawAnswer(const Grammar& grammar, const GrammarVocab
     for (int64_t id = 0; id < vocabulary.vocab_size; ++id) {
       if (!IsInMask(mask, static_cast<size_t>(id))) continue;
       if (step >= soft_tokens) {
-        const bool ends = state->may_end() && std::ranges::find(vocabulary.end_tokens, id) != vocabulary.end_tokens.end();
+        const bool ends =
+            state->may_end() && std::ranges::find(vocabulary.end_tokens, id) != vocabulary.end_tokens.end();
         const int rank = ends ? -1 : Rank(vocabulary.tokens[static_cast<size_t>(id)]);
         // Now and then another one, or a pattern may never end.
         if (rank > best && random() % 64 != 0) continue;
@@ -86,7 +89,8 @@ std::optional<std::string> DrawAnswer(const Grammar& grammar, const GrammarVocab
 bool Takes(const Grammar& grammar, const GrammarVocabulary& vocabulary, std::string_view text) {
   std::vector<int32_t> ids(256, -1);
   for (size_t id = 0; id < vocabulary.tokens.size(); ++id)
-    if (vocabulary.tokens[id].size() == 1) ids[static_cast<unsigned char>(vocabulary.tokens[id][0])] = static_cast<int32_t>(id);
+    if (vocabulary.tokens[id].size() == 1)
+      ids[static_cast<unsigned char>(vocabulary.tokens[id][0])] = static_cast<int32_t>(id);
   const std::unique_ptr<GrammarState> state = grammar.Begin();
   for (const char c : text)
     if (!state->Accept(ids[static_cast<unsigned char>(c)])) return false;

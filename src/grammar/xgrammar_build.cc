@@ -9,6 +9,9 @@
 #include <string>
 #include <utility>
 
+#include "grammar/expression.h"
+#include "grammar/json_schema_grammar.h"
+#include "grammar/regex_parser.h"
 #include "grammar/xgrammar_state.h"
 #include "grammar_impl.h"
 #include "support/logging.h"
@@ -16,27 +19,29 @@
 namespace tandem {
 namespace {
 
-// A literal of EBNF.
-std::string Quoted(std::string_view text) {
-  std::string quoted = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      quoted += '\\';
-      quoted += c;
-    } else if (byte < 0x20 || byte == 0x7F) {
-      quoted += fmt::format("\\x{:02X}", byte);
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "\"";
+std::string ChoiceGrammar(const std::vector<std::string>& choices) {
+  std::vector<Expression> options;
+  for (const std::string& choice : choices) options.push_back(Literal(choice));
+  return PrintGrammar(Choice(std::move(options)));
 }
 
-std::string ChoiceGrammar(const std::vector<std::string>& choices) {
-  std::string grammar = "root ::= ";
-  for (size_t i = 0; i < choices.size(); ++i) grammar += (i == 0 ? "" : " | ") + Quoted(choices[i]);
-  return grammar;
+// The grammar in xgrammar's notation.
+Result<std::string> GrammarText(const GrammarSpec& spec) {
+  const JsonStyle style{spec.any_whitespace, spec.strict};
+  switch (spec.kind) {
+    case GrammarSpec::Kind::kJsonObject:
+      return GrammarOfJsonObjects(style);
+    case GrammarSpec::Kind::kJsonSchema:
+      return GrammarOfJsonSchema(spec.text, style);
+    case GrammarSpec::Kind::kRegex: {
+      TANDEM_ASSIGN_OR_RETURN(const Expression expression, ParseRegex(spec.text));
+      return PrintGrammar(expression);
+    }
+    case GrammarSpec::Kind::kChoice:
+      return ChoiceGrammar(spec.choices);
+    default:
+      return spec.text;
+  }
 }
 
 // The first line of what xgrammar says, without the place in its own sources.
@@ -101,8 +106,8 @@ GrammarBuilder::~GrammarBuilder() = default;
 
 Status GrammarBuilder::Check(const GrammarSpec& spec) const {
   if (SpecBytes(spec) > limits_.max_spec_bytes)
-    return MakeError(ErrorCode::kInvalidArgument, "the {} has {} bytes, and at most {} are allowed", KindName(spec.kind),
-                     SpecBytes(spec), limits_.max_spec_bytes);
+    return MakeError(ErrorCode::kInvalidArgument, "the {} has {} bytes, and at most {} are allowed",
+                     KindName(spec.kind), SpecBytes(spec), limits_.max_spec_bytes);
   return {};
 }
 
@@ -110,29 +115,20 @@ Result<std::shared_ptr<const Grammar>> GrammarBuilder::Build(const GrammarSpec& 
   using Kind = GrammarSpec::Kind;
   TANDEM_RETURN_IF_ERROR(Check(spec));
   const GrammarVocabulary& vocabulary = prepared_->vocabulary;
+  const Result<std::string> text = GrammarText(spec);
+  if (!text.ok()) return text.error();
   try {
     xgrammar::GrammarCompiler& compiler = prepared_->Compiler();
-    const auto compile = [&]() -> xgrammar::CompiledGrammar {
-      switch (spec.kind) {
-        case Kind::kJsonObject:
-          return compiler.CompileJSONSchema(R"({"type": "object"})", spec.any_whitespace, std::nullopt, std::nullopt, false);
-        case Kind::kJsonSchema:
-          return compiler.CompileJSONSchema(spec.text, spec.any_whitespace, std::nullopt, std::nullopt, spec.strict);
-        case Kind::kRegex: return compiler.CompileRegex(spec.text);
-        case Kind::kChoice: return compiler.CompileGrammar(ChoiceGrammar(spec.choices));
-        case Kind::kEbnf: return compiler.CompileGrammar(spec.text);
-        case Kind::kStructuralTag: return compiler.CompileStructuralTag(spec.text);
-      }
-      TANDEM_CHECK(false, "kind {}", static_cast<int>(spec.kind));
-      std::abort();
-    };
-    const xgrammar::CompiledGrammar compiled = compile();
+    const xgrammar::CompiledGrammar compiled = spec.kind == Kind::kStructuralTag
+                                                   ? compiler.CompileStructuralTag(*text)
+                                                   : compiler.CompileGrammar(*text);
     TokenMask named = NamedTokens(compiled, vocabulary.vocab_size);
     if (spec.kind == Kind::kStructuralTag) AddSpelledTokens(vocabulary, spec.text, named);
     std::shared_ptr<const Grammar> grammar = WrapCompiledGrammar(compiled, vocabulary, named);
     if (grammar->memory_bytes() > limits_.max_compiled_bytes)
-      return MakeError(ErrorCode::kInvalidArgument, "the {} takes {} bytes when compiled, and at most {} are allowed",
-                       KindName(spec.kind), grammar->memory_bytes(), limits_.max_compiled_bytes);
+      return MakeError(ErrorCode::kInvalidArgument,
+                       "the {} takes {} bytes when compiled, and at most {} are allowed", KindName(spec.kind),
+                       grammar->memory_bytes(), limits_.max_compiled_bytes);
     return grammar;
   } catch (const xgrammar::LogFatalError& error) {
     return MakeError(ErrorCode::kInvalidArgument, "the {} is not valid: {}", KindName(spec.kind),

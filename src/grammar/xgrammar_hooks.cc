@@ -1,5 +1,5 @@
-// What xgrammar asks of the program that it is part of; compiled into its library (cmake/xgrammar.cmake). Nothing is
-// printed: what is wrong is in the error that a caller gets.
+// What xgrammar asks of the program that it is part of; compiled into its library (cmake/xgrammar.cmake).
+// Nothing is printed: what is wrong is in the error that a caller gets.
 #include <mutex>
 #include <stdexcept>
 #include <string>
@@ -17,10 +17,12 @@ void LogFatalImpl(const std::string& file, int lineno, const std::string& messag
   throw LogFatalError(file, lineno, message, 0);
 }
 
-void LogMessageImpl(const std::string& /*file*/, int /*lineno*/, int /*level*/, const std::string& /*message*/) {}
+void LogMessageImpl(const std::string& /*file*/, int /*lineno*/, int /*level*/,
+                    const std::string& /*message*/) {}
 
 // The converter itself is left out of the build.
-Grammar LarkToGrammar(const std::string& /*lark_string*/, const std::optional<TokenizerInfo>& /*tokenizer_info*/,
+Grammar LarkToGrammar(const std::string& /*lark_string*/,
+                      const std::optional<TokenizerInfo>& /*tokenizer_info*/,
                       const std::vector<NamedGrammar>& /*named_grammars*/) {
   throw std::runtime_error("grammars in Lark's syntax are not supported");
 }

@@ -43,8 +43,8 @@ class XgrammarState : public GrammarState {
   }
 
   void FillMask(std::span<uint32_t> mask) override {
-    TANDEM_CHECK(mask.size() == NumMaskWords(shared_->vocab_size), "a mask of {} words for a vocabulary of {}",
-                 mask.size(), shared_->vocab_size);
+    TANDEM_CHECK(mask.size() == NumMaskWords(shared_->vocab_size),
+                 "a mask of {} words for a vocabulary of {}", mask.size(), shared_->vocab_size);
     if (ended_) {
       std::ranges::fill(mask, ~0U);
       return;
@@ -117,7 +117,8 @@ class XgrammarGrammar : public Grammar {
 }  // namespace
 
 std::shared_ptr<const Grammar> WrapCompiledGrammar(const xgrammar::CompiledGrammar& compiled,
-                                                   const GrammarVocabulary& vocabulary, const TokenMask& named) {
+                                                   const GrammarVocabulary& vocabulary,
+                                                   const TokenMask& named) {
   TokenMask end_tokens = MakeTokenMask(vocabulary.end_tokens, vocabulary.vocab_size);
   TokenMask forbidden = vocabulary.control_tokens;
   for (size_t i = 0; i < forbidden.size(); ++i) forbidden[i] &= ~(named[i] | end_tokens[i]);

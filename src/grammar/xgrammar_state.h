@@ -14,6 +14,7 @@ namespace tandem {
 
 // named: the control tokens that the grammar may have all the same. vocabulary: copied from.
 std::shared_ptr<const Grammar> WrapCompiledGrammar(const xgrammar::CompiledGrammar& compiled,
-                                                   const GrammarVocabulary& vocabulary, const TokenMask& named);
+                                                   const GrammarVocabulary& vocabulary,
+                                                   const TokenMask& named);
 
 }  // namespace tandem
