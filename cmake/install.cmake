@@ -32,6 +32,15 @@ foreach(library libcli11 nlohmann-json3)
   endif()
 endforeach()
 
+# xgrammar is in the program too, and in it picojson, whose licence is the head of its one file.
+install(FILES "${TANDEM_XGRAMMAR_DIR}/LICENSE" DESTINATION ${CMAKE_INSTALL_DOCDIR}/licenses RENAME xgrammar COMPONENT program)
+install(FILES "${TANDEM_XGRAMMAR_DIR}/NOTICE" DESTINATION ${CMAKE_INSTALL_DOCDIR}/licenses RENAME xgrammar.notice
+        COMPONENT program)
+file(READ "${TANDEM_XGRAMMAR_DIR}/3rdparty/picojson/picojson.h" picojson_licence LIMIT 4096)
+string(REGEX REPLACE "\\*/.*" "*/\n" picojson_licence "${picojson_licence}")
+file(WRITE "${PROJECT_BINARY_DIR}/xgrammar/picojson" "${picojson_licence}")
+install(FILES "${PROJECT_BINARY_DIR}/xgrammar/picojson" DESTINATION ${CMAKE_INSTALL_DOCDIR}/licenses COMPONENT program)
+
 # The prefix is only known when it is installed.
 install(CODE "
   set(service_source \"${PROJECT_SOURCE_DIR}/packaging\")

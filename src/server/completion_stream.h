@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "dialect/answer_parser.h"
 #include "request/request_output.h"
 #include "server/generation_request.h"
 #include "text/incremental_detokenizer.h"
@@ -30,6 +31,10 @@ class CompletionStream {
   // character behind its own text, and records of text that a stop string cut off never come.
   struct Delta {
     std::string text;
+    // Chats only: the same taken apart into text, reasoning and calls of tools. What ends a part may come
+    // later than its text. call_ids: of each kCallBegin among them.
+    std::vector<AnswerPart> parts;
+    std::vector<std::string> call_ids;
     std::vector<TokenRecord> records;
     std::vector<int32_t> token_ids;  // all that were drawn; only where the request wants them
     bool is_first = false;           // of the sequence's

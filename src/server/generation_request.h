@@ -2,12 +2,18 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "dialect/answer_parser.h"
+#include "dialect/messages.h"
+#include "grammar/grammar_spec.h"
 #include "load/model_config.h"
+#include "request/grammar.h"
 #include "request/sampling_params.h"
 #include "server/api_error.h"
 #include "text/chat_template.h"
@@ -24,8 +30,14 @@ struct ModelContext {
   int64_t max_model_len = 0;
   bool special_tokens_in_content = false;  // whether what messages spell makes control tokens
   bool reject_unknown_fields = false;
+  ToolFormat tool_format = ToolFormat::kGeneric;
+  bool reasons = false;  // the model writes its reasoning between markers
+  TemplateHabits template_habits;
   int64_t default_max_tokens = 0;  // of a chat that says nothing; 0: what is left of the context
 };
+
+class AnswerWriter;
+struct AnswerWriterContext;
 
 struct GenerationRequest {
   enum class Kind { kCompletion, kChat };
@@ -65,6 +77,15 @@ struct GenerationRequest {
   bool flexible = false;            // service tier "flex", else "default"
   bool names_service_tier = false;  // the answer says which it was
   std::vector<std::string> ignored_fields;
+  // How an answer of a chat is taken apart.
+  AnswerParserOptions parser;
+  // Special tokens that its parser has to see.
+  std::vector<int32_t> shown_special_tokens;
+  std::optional<GrammarSpec> grammar_spec;         // what the answer has to follow
+  std::shared_ptr<const Grammar> grammar;          // the same, compiled
+  // The form of the answer; empty: OpenAI's of `kind`.
+  std::function<std::unique_ptr<AnswerWriter>(const AnswerWriterContext& context)> make_writer;
+  HttpResponse (*error_response)(const ApiError& error) = &ErrorResponse;
 };
 
 // Each returns the error, or nothing and fills *request. Any thread.

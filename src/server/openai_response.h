@@ -34,8 +34,17 @@ struct TokenNames {
   std::string Of(int32_t token) const;
 };
 
+// A call of a tool that the model wrote.
+struct ToolCall {
+  std::string id;
+  std::string name;
+  std::string arguments;  // JSON text, as the model wrote it
+};
+
 struct Choice {
-  std::string text;
+  std::string text;       // of a chat: without reasoning and calls
+  std::string reasoning;  // of a chat
+  std::vector<ToolCall> tool_calls;
   std::vector<int32_t> token_ids;
   std::vector<TokenRecord> records;
 };

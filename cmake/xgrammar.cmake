@@ -1,0 +1,63 @@
+# xgrammar: the library that src/grammar is built on, a static library. Its sources are fetched when they are not there.
+
+set(TANDEM_XGRAMMAR_DIR "${PROJECT_SOURCE_DIR}/build/deps/xgrammar-0.2.8" CACHE PATH
+    "Sources of xgrammar, as scripts/fetch_xgrammar.sh unpacks them")
+
+set(tandem_xgrammar_version 0.2.8)
+if(NOT EXISTS "${TANDEM_XGRAMMAR_DIR}/VERSION")
+  message(STATUS "Fetching xgrammar ${tandem_xgrammar_version}")
+  execute_process(COMMAND "${PROJECT_SOURCE_DIR}/scripts/fetch_xgrammar.sh" "${TANDEM_XGRAMMAR_DIR}"
+                  OUTPUT_QUIET RESULT_VARIABLE tandem_fetch_failed)
+  if(tandem_fetch_failed)
+    message(FATAL_ERROR "scripts/fetch_xgrammar.sh failed, see above. On a machine without a network, copy the folder that "
+                        "it makes elsewhere to ${TANDEM_XGRAMMAR_DIR}.")
+  endif()
+endif()
+file(STRINGS "${TANDEM_XGRAMMAR_DIR}/VERSION" tandem_xgrammar_found LIMIT_COUNT 1)
+if(NOT tandem_xgrammar_found STREQUAL tandem_xgrammar_version)
+  message(FATAL_ERROR "src/grammar needs xgrammar ${tandem_xgrammar_version} and there is ${tandem_xgrammar_found} in "
+                      "${TANDEM_XGRAMMAR_DIR}: remove it and run scripts/fetch_xgrammar.sh.")
+endif()
+
+# Three batches, because most of a file's compile time is what its includes cost; what runs for each token is in the last.
+# The converter from Lark is left out (src/grammar/xgrammar_hooks.cc).
+set(tandem_xgrammar_convert
+  json_schema_converter.cc regex_converter.cc converter_ext/qwen.cc converter_ext/glm.cc converter_ext/minimax.cc
+  converter_ext/deepseek.cc converter_ext/kimi_k3.cc converter_ext/cohere.cc converter_ext/minimax_m3.cc structural_tag.cc)
+set(tandem_xgrammar_grammar
+  grammar.cc grammar_builder.cc grammar_parser.cc grammar_printer.cc config.cc support/recursion_guard.cc support/logging.cc
+  tokenizer_info.cc compiled_grammar.cc testing.cc)
+set(tandem_xgrammar_match
+  earley_parser.cc grammar_matcher.cc grammar_compiler.cc grammar_functor.cc fsm.cc fsm_builder.cc suffix_automata.cc)
+set(tandem_xgrammar_sources "${PROJECT_SOURCE_DIR}/src/grammar/xgrammar_hooks.cc")
+foreach(batch convert grammar match)
+  set(text "")
+  foreach(file IN LISTS tandem_xgrammar_${batch})
+    if(file MATCHES "minimax_m3")
+      # The name is taken in json_schema_converter.cc.
+      string(APPEND text "#define kStringCacheKey kMiniMaxM3StringCacheKey\n")
+    endif()
+    string(APPEND text "#include \"${TANDEM_XGRAMMAR_DIR}/cpp/${file}\"\n")
+  endforeach()
+  set(source "${PROJECT_BINARY_DIR}/xgrammar/${batch}.cc")
+  file(CONFIGURE OUTPUT "${source}" CONTENT "${text}" @ONLY)
+  list(APPEND tandem_xgrammar_sources "${source}")
+endforeach()
+
+add_library(xgrammar STATIC ${tandem_xgrammar_sources})
+set_target_properties(xgrammar PROPERTIES UNITY_BUILD OFF)
+target_include_directories(xgrammar SYSTEM PUBLIC
+  "${TANDEM_XGRAMMAR_DIR}/include" "${TANDEM_XGRAMMAR_DIR}/cpp" "${TANDEM_XGRAMMAR_DIR}/3rdparty/picojson"
+  "${TANDEM_XGRAMMAR_DIR}/3rdparty/dlpack/include")
+target_compile_definitions(xgrammar PUBLIC XGRAMMAR_LOG_CUSTOMIZE=1 XGRAMMAR_ENABLE_CPPTRACE=0
+                                           XGRAMMAR_ENABLE_INTERNAL_CHECK=0)
+target_compile_options(xgrammar PRIVATE -w)
+target_link_libraries(xgrammar PUBLIC Threads::Threads)
+if(TANDEM_SANITIZE)
+  tandem_optimization(xgrammar HOT)
+  target_compile_options(xgrammar PRIVATE -fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer)
+  target_link_options(xgrammar PUBLIC -fsanitize=${TANDEM_SANITIZE})
+else()
+  set_source_files_properties("${PROJECT_BINARY_DIR}/xgrammar/convert.cc" "${PROJECT_BINARY_DIR}/xgrammar/grammar.cc"
+                              PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O1>")
+endif()
