@@ -42,6 +42,7 @@ struct ServerFlags {
   bool special_tokens_in_content = false;
   std::string unknown_fields = "ignore";
   int64_t default_max_tokens = 0;
+  std::string tool_call_parser = "auto";
 };
 
 void AddServerFlags(CLI::App* app, ServerFlags* flags) {
@@ -64,6 +65,9 @@ void AddServerFlags(CLI::App* app, ServerFlags* flags) {
   app->add_flag("--special-tokens-in-content", flags->special_tokens_in_content,
                 "Special tokens that messages spell out become such tokens (clients can forge turns)")
       ->envname("TANDEM_SPECIAL_TOKENS_IN_CONTENT");
+  AddFlag(app, "tool-call-parser", &flags->tool_call_parser,
+          "how the model writes calls of tools: auto (by its chat template), hermes, llama3_json, pythonic, "
+          "mistral, mistral_args, generic, none");
   AddFlag(app, "default-max-tokens", &flags->default_max_tokens,
           "Tokens at most of chats that name no limit; 0: what is left of the context")
       ->check(CLI::NonNegativeNumber)
@@ -89,6 +93,9 @@ Result<ServeOptions> MakeServeOptions(const EngineFlags& engine_flags, const Ser
   TANDEM_RETURN_IF_ERROR(SetAccessOptions(flags.access, &options.server));
   options.server.special_tokens_in_content = flags.special_tokens_in_content;
   options.server.default_max_tokens = flags.default_max_tokens;
+  if (flags.tool_call_parser != "auto") {
+    TANDEM_ASSIGN_OR_RETURN(options.server.tool_format, ParseToolFormat(flags.tool_call_parser));
+  }
   options.server.reject_unknown_fields = flags.unknown_fields == "reject";
   options.server.served_model_name = options.engine.served_model_name;
   options.server.version = ProjectVersion();

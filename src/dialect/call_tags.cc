@@ -98,8 +98,9 @@ Json Calls(std::vector<Json> tags, const std::string& separator, bool parallel, 
           {"stop_after_first", !parallel}};
 }
 
-// The structural tag of an answer whose part after the reasoning is `rest`.
-Json WithReasoning(ReasoningPlace place, Json rest) {
+}  // namespace
+
+Json TagAfterReasoning(ReasoningPlace place, Json rest) {
   const Json gap = {{"type", "regex"}, {"pattern", "\\n{0,2}"}};
   std::vector<Json> elements;
   if (place != ReasoningPlace::kNone) {
@@ -114,8 +115,6 @@ Json WithReasoning(ReasoningPlace place, Json rest) {
   return {{"type", "structural_tag"}, {"format", Sequence(std::move(elements))}};
 }
 
-}  // namespace
-
 Json ForcedCallTag(const std::vector<ToolSpec>& tools, const ToolChoice& choice,
                    const CallTagOptions& options) {
   std::vector<Json> tags;
@@ -127,7 +126,7 @@ Json ForcedCallTag(const std::vector<ToolSpec>& tools, const ToolChoice& choice,
   if (!layout.block_begin.empty()) {
     calls = Sequence({Text(layout.block_begin), std::move(calls), Text(layout.block_end)});
   }
-  return WithReasoning(options.reasoning, std::move(calls));
+  return TagAfterReasoning(options.reasoning, std::move(calls));
 }
 
 Json AutoCallTag(const std::vector<ToolSpec>& tools, const ToolChoice& choice,
@@ -166,7 +165,7 @@ Json AutoCallTag(const std::vector<ToolSpec>& tools, const ToolChoice& choice,
   } else {
     triggers.emplace_back(options.format == ToolFormat::kMistralArgs ? kMistralCalls : kToolCallBegin);
   }
-  return WithReasoning(options.reasoning, {{"type", "triggered_tags"},
+  return TagAfterReasoning(options.reasoning, {{"type", "triggered_tags"},
                                            {"triggers", std::move(triggers)},
                                            {"tags", std::move(tags)},
                                            {"at_least_one", false},

@@ -34,4 +34,7 @@ nlohmann::ordered_json ForcedCallTag(const std::vector<ToolSpec>& tools, const T
 nlohmann::ordered_json AutoCallTag(const std::vector<ToolSpec>& tools, const ToolChoice& choice,
                                    const CallTagOptions& options);
 
+// The tag of an answer whose part behind the reasoning is `rest`, the format of a structural tag.
+nlohmann::ordered_json TagAfterReasoning(ReasoningPlace place, nlohmann::ordered_json rest);
+
 }  // namespace tandem

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +11,7 @@
 #include <unordered_set>
 
 #include "engine/engine.h"
+#include "grammar/grammar_compiler.h"
 #include "server/access_log.h"
 #include "server/access_rules.h"
 #include "server/generation.h"
@@ -34,6 +36,7 @@ struct ApiState {
   // Written before engine is set, read after it was seen set.
   std::unique_ptr<ServerMetrics> metrics;
   ModelContext model;
+  std::unique_ptr<GrammarCompiler> grammars;
   std::atomic<Engine*> engine{nullptr};
 
   // Io thread only.
@@ -42,6 +45,12 @@ struct ApiState {
   uint64_t next_generation_id = 1;
   std::unordered_set<std::string> logged_fields;  // unknown ones
 };
+
+using ParseRequest = std::function<std::optional<ApiError>(const nlohmann::ordered_json& body,
+                                                           const ModelContext& model, GenerationRequest*)>;
+// What all routes that generate tokens do. parse: called on the worker thread; sets error_response first.
+void StartGeneration(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange,
+                     ParseRequest parse);
 
 // Io thread; answer at once or later. Those below need the engine.
 using Endpoint = void (*)(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);

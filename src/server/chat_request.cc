@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "dialect/tool_messages.h"
+#include "server/chat_tools.h"
 #include "server/field_reader.h"
 #include "server/generation_request.h"
 #include "server/json_text.h"
@@ -16,9 +18,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr std::array<std::string_view, 8> kCloudTools = {
-    "web_search",     "web_fetch",        "file_search", "code_interpreter",
-    "code_execution", "image_generation", "mcp",         "computer_use"};
 constexpr std::array<std::string_view, 7> kReasoningEfforts = {"none", "minimal", "low", "medium",
                                                                "high", "xhigh",   "max"};
 
@@ -58,19 +57,6 @@ std::optional<ApiError> ReadContent(const ordered_json& content, const std::stri
   return std::nullopt;
 }
 
-// Clients send a call's arguments as a string of JSON; templates want the object.
-void ParseToolCallArguments(ordered_json* message) {
-  const auto calls = message->find("tool_calls");
-  if (calls == message->end() || !calls->is_array()) return;
-  for (ordered_json& call : *calls) {
-    if (!call.is_object() || !call.contains("function") || !call["function"].is_object()) continue;
-    ordered_json& function = call["function"];
-    if (!function.contains("arguments") || !function["arguments"].is_string()) continue;
-    auto arguments = ParseJson(function["arguments"].get_ref<const std::string&>());
-    if (arguments.ok()) function["arguments"] = std::move(arguments).value();
-  }
-}
-
 std::optional<ApiError> ReadMessage(const ordered_json& message, size_t index, ordered_json* normalized) {
   const std::string param = fmt::format("messages[{}]", index);
   if (!message.is_object()) {
@@ -88,41 +74,29 @@ std::optional<ApiError> ReadMessage(const ordered_json& message, size_t index, o
     return InvalidRequest(param + ".content", param + ".content is missing");
   }
   (*normalized)["content"] = text;
-  ParseToolCallArguments(normalized);
   return std::nullopt;
 }
 
-// Such tools have no schema that a model could be shown: they are dropped. Vendors add dates to the types.
-bool RunsInVendorsCloud(const ordered_json& tool) {
-  const auto type = tool.find("type");
-  if (type == tool.end() || !type->is_string()) return false;
-  const auto& name = type->get_ref<const std::string&>();
-  return std::any_of(kCloudTools.begin(), kCloudTools.end(),
-                     [&](std::string_view cloud_tool) { return name.starts_with(cloud_tool); });
+// Whether messages are about calls of tools.
+bool HasCalls(const ordered_json& messages) {
+  return std::any_of(messages.begin(), messages.end(), [](const ordered_json& message) {
+    const ordered_json& role = message.at("role");
+    return role == "tool" || role == "function" || message.contains("tool_calls");
+  });
 }
 
-std::optional<ApiError> ReadTools(FieldReader& reader, ordered_json* tools) {
-  *tools = nullptr;
-  const ordered_json* choice = reader.Find("tool_choice");
-  if (choice != nullptr && *choice != "none" && *choice != "auto") {
-    return InvalidRequest("tool_choice", "tool_choice: only \"none\" and \"auto\" are supported");
-  }
-  const ordered_json* given = reader.Find("tools");
-  if (given == nullptr) return std::nullopt;
-  if (!given->is_array()) {
-    return InvalidRequest("tools", fmt::format("tools must be a list, not {}", JsonTypeName(*given)));
-  }
-  for (size_t i = 0; i < given->size(); ++i) {
-    if (!(*given)[i].is_object()) {
-      return InvalidRequest(fmt::format("tools[{}]", i),
-                            fmt::format("tools[{}] must be an object, not {}", i, JsonTypeName((*given)[i])));
-    }
-  }
-  if (choice != nullptr && *choice == "none") return std::nullopt;
-  for (const ordered_json& tool : *given) {
-    if (!RunsInVendorsCloud(tool)) tools->push_back(tool);
-  }
-  return std::nullopt;
+// Messages and tools as the model's template can show them.
+void FitToTemplate(const ChatTools& tools, const ModelContext& model, ordered_json* content) {
+  ordered_json& messages = (*content)["messages"];
+  const bool about_tools = !tools.offered.empty() || HasCalls(messages);
+  const ToolFormat format = model.tool_format;
+  if (about_tools && format == ToolFormat::kGeneric) messages = RenderToolsAsText(messages, tools.offered);
+  messages = NormalizeMessages(messages, model.template_habits);
+  if (about_tools && (format == ToolFormat::kMistral || format == ToolFormat::kMistralArgs))
+    messages = WithShortCallIds(messages);
+  (*content)["tools"] = nullptr;
+  if (!tools.offered.empty() && format != ToolFormat::kGeneric)
+    (*content)["tools"] = ToolsForTemplate(tools.offered);
 }
 
 // What an answer of the assistant begins with where it is asked to repeat what it goes on with.
@@ -183,8 +157,8 @@ std::optional<ApiError> RenderChat(const ordered_json& body, const ModelContext&
     if (auto error = ReadMessage((*messages)[i], i, &message)) return error;
     normalized.push_back(std::move(message));
   }
-  ordered_json tools;
-  if (auto error = ReadTools(reader, &tools)) return error;
+  ChatTools tools;
+  if (auto error = ReadChatTools(body, &tools)) return error;
   const bool continue_final = reader.Bool("continue_final_message").value_or(false);
   const bool add_prompt = reader.Bool("add_generation_prompt").value_or(!continue_final);
   const ordered_json* kwargs = reader.Object("chat_template_kwargs");
@@ -199,7 +173,7 @@ std::optional<ApiError> RenderChat(const ordered_json& body, const ModelContext&
   if (model.chat_template == nullptr) {
     return InvalidRequest("messages", "this model has no chat template; use /v1/completions");
   }
-  content["tools"] = std::move(tools);
+  FitToTemplate(tools, model, &content);
   if (kwargs != nullptr) {
     for (const auto& [key, value] : kwargs->items()) {
       if (key != "messages") content[key] = value;
@@ -242,6 +216,9 @@ std::optional<ApiError> ParseChatRequest(const ordered_json& body, const ModelCo
 
   RenderedChat chat;
   if (auto error = RenderChat(body, model, &chat)) return error;
+  ChatTools tools;
+  if (auto error = ReadChatTools(body, &tools)) return error;
+  if (auto error = ReadAnswerForm(body, model, tools, chat.text, request)) return error;
   GenerationRequest::Prompt prompt;
   prompt.tokens = EncodeChat(chat, model, add_special_tokens);
   if (prompt.tokens.empty()) return InvalidRequest("messages", "the messages make an empty prompt");

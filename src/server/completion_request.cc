@@ -117,6 +117,7 @@ std::optional<ApiError> ParseCompletionRequest(const ordered_json& body, const M
   request->kind = GenerationRequest::Kind::kCompletion;
   if (auto error = CheckBody(body, model, request)) return error;
   if (auto error = ParseSampling(body, model, request)) return error;
+  if (auto error = ReadAnswerGrammar(body, &request->grammar_spec)) return error;
 
   FieldReader fields(body);
   request->echo = fields.Bool("echo").value_or(false);

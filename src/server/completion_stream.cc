@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "server/json_text.h"
+#include "server/new_ids.h"
 
 namespace tandem {
 
@@ -12,8 +13,10 @@ CompletionStream::CompletionStream(const Tokenizer* tokenizer, const GenerationR
     : tokenizer_(tokenizer),
       request_(request),
       prompt_(&request->prompts[prompt_index]),
-      detokenizer_(tokenizer, request->skip_special_tokens),
-      stop_matcher_(request->stop) {}
+      detokenizer_(tokenizer, request->skip_special_tokens && request->shown_special_tokens.empty()),
+      stop_matcher_(request->stop) {
+  if (request->kind == GenerationRequest::Kind::kChat) parser_ = MakeAnswerParser(request->parser);
+}
 
 CompletionStream::Delta CompletionStream::Append(const RequestOutput& output) {
   Delta delta;
@@ -24,6 +27,7 @@ CompletionStream::Delta CompletionStream::Append(const RequestOutput& output) {
   const bool failed =
       output.finish_reason == FinishReason::kCancelled || output.finish_reason == FinishReason::kError;
   if (request_->echo && !echoed_ && !failed && !output.tokens.empty()) AppendEcho(&delta);
+  const size_t echo_bytes = delta.text.size();
   for (size_t i = 0; i < output.tokens.size() && !finished_; ++i) {
     ++num_tokens_;
     if (request_->discard_output) continue;
@@ -34,9 +38,40 @@ CompletionStream::Delta CompletionStream::Append(const RequestOutput& output) {
     AppendToken(output.tokens[i], &delta);
   }
   if (!finished_ && output.finish_reason != FinishReason::kNone) Finish(output, &delta);
+  Parse(echo_bytes, &delta);
   delta.finished = finished_;
   ReleaseRecords(finished_, &delta);
   return delta;
+}
+
+void CompletionStream::Parse(size_t begin, Delta* delta) {
+  if (parser_ == nullptr) {
+    if (!delta->text.empty()) delta->parts.push_back({AnswerPart::Kind::kText, delta->text});
+    return;
+  }
+  if (begin > 0) delta->parts.push_back({AnswerPart::Kind::kText, delta->text.substr(0, begin)});
+  if (begin < delta->text.size()) parser_->Append(std::string_view(delta->text).substr(begin), &delta->parts);
+  if (finished_) parser_->Finish(&delta->parts);
+  for (size_t i = 0; i < delta->parts.size(); ++i) {
+    const AnswerPart::Kind kind = delta->parts[i].kind;
+    if (kind == AnswerPart::Kind::kCallBegin) {
+      ++num_calls_;
+      delta->call_ids.push_back(NewCallId(request_->parser.format));
+    } else if (kind == AnswerPart::Kind::kCallEnd && request_->one_call) {
+      delta->parts.resize(i + 1);
+      if (finished_) break;
+      finish_reason_ = "stop";
+      finished_ = true;
+      delta->cancel_in_engine = true;
+    }
+  }
+}
+
+// Skipping them here and not in the detokenizer, which would skip all.
+bool CompletionStream::IsShown(int32_t token) const {
+  const std::vector<int32_t>& shown = request_->shown_special_tokens;
+  if (shown.empty() || !request_->skip_special_tokens || !tokenizer_->IsSpecial(token)) return true;
+  return std::find(shown.begin(), shown.end(), token) != shown.end();
 }
 
 void CompletionStream::AppendEcho(Delta* delta) {
@@ -67,7 +102,7 @@ void CompletionStream::AppendToken(const SampledToken& token, Delta* delta) {
                                 .top_logprobs = token.top_logprobs,
                                 .text_offset = num_decoded_code_points_});
   }
-  AppendText(detokenizer_.Append(token.token), delta);
+  if (IsShown(token.token)) AppendText(detokenizer_.Append(token.token), delta);
 }
 
 void CompletionStream::AppendText(std::string text, Delta* delta) {

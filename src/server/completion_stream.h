@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -31,8 +32,8 @@ class CompletionStream {
   // character behind its own text, and records of text that a stop string cut off never come.
   struct Delta {
     std::string text;
-    // Chats only: the same taken apart into text, reasoning and calls of tools. What ends a part may come
-    // later than its text. call_ids: of each kCallBegin among them.
+    // The same taken apart, if it is a chat's: text, reasoning and calls of tools. A part may come later than
+    // its text. call_ids: of each kCallBegin among them.
     std::vector<AnswerPart> parts;
     std::vector<std::string> call_ids;
     std::vector<TokenRecord> records;
@@ -51,6 +52,8 @@ class CompletionStream {
   bool finished() const { return finished_; }
   // "stop" or "length" once finished; empty if it ended otherwise (cancelled, failed).
   std::string_view finish_reason() const { return finish_reason_; }
+  // Calls of tools that have begun.
+  int64_t num_calls() const { return num_calls_; }
   // What stopped it, if not EOS: a stop string or a stop token.
   const std::optional<std::string>& stop_string() const { return stop_string_; }
   const std::optional<int32_t>& stop_token() const { return stop_token_; }
@@ -66,12 +69,17 @@ class CompletionStream {
   void AppendText(std::string text, Delta* delta);
   void Finish(const RequestOutput& output, Delta* delta);
   void ReleaseRecords(bool all, Delta* delta);
+  bool IsShown(int32_t token) const;
+  // What the text from `begin` on adds to the parts.
+  void Parse(size_t begin, Delta* delta);
 
   const Tokenizer* tokenizer_;
   const GenerationRequest* request_;
   const GenerationRequest::Prompt* prompt_;
   IncrementalDetokenizer detokenizer_;
   StopStringMatcher stop_matcher_;
+  std::unique_ptr<AnswerParser> parser_;  // of a chat
+  int64_t num_calls_ = 0;
   std::vector<SampledToken> prompt_logprobs_;
   std::vector<TokenRecord> pending_records_;
   bool echoed_ = false;

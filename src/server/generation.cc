@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "server/api_error.h"
+#include "server/openai_writer.h"
 #include "server/request_fields.h"
 #include "server/sse.h"
 
@@ -24,6 +25,11 @@ ResponseIdentity MakeIdentity(const GenerationRequest& request, const std::strin
           .model = model};
 }
 
+std::unique_ptr<AnswerWriter> MakeWriter(const AnswerWriterContext& context) {
+  if (context.request.make_writer) return context.request.make_writer(context);
+  return std::make_unique<OpenAiWriter>(context);
+}
+
 }  // namespace
 
 Generation::Generation(uint64_t id, Environment environment, GenerationRequest request,
@@ -34,7 +40,7 @@ Generation::Generation(uint64_t id, Environment environment, GenerationRequest r
       exchange_(std::move(exchange)),
       arrival_(arrival),
       identity_(MakeIdentity(request_, environment_.served_model_name)),
-      chunk_writer_(identity_, &environment_.engine->tokenizer(), &request_) {
+      writer_(MakeWriter({request_, environment_.engine->tokenizer(), identity_})) {
   const auto n = static_cast<size_t>(request_.n);
   const size_t num_choices = request_.prompts.size() * n;
   sequences_.resize(num_choices);
@@ -56,6 +62,7 @@ void Generation::Start() {
                       .body = {}};
     NameIgnoredFields(&head);
     exchange_->StartStream(std::move(head));
+    Send(writer_->BeginStream());
   }
 }
 
@@ -64,7 +71,8 @@ std::optional<Error> Generation::SubmitAll() {
     Sequence& sequence = sequences_[i];
     const GenerationRequest::Prompt& prompt = request_.prompts[sequence.prompt_index];
     RequestSpec spec{
-        .prompt_tokens = prompt.tokens, .sampling = request_.sampling, .flexible = request_.flexible};
+        .prompt_tokens = prompt.tokens, .sampling = request_.sampling, .flexible = request_.flexible,
+        .grammar = request_.grammar};
     spec.sampling.max_tokens = prompt.max_tokens;
     if (spec.sampling.seed) *spec.sampling.seed += i % static_cast<size_t>(request_.n);
     auto submitted = environment_.engine->Submit(
@@ -115,13 +123,9 @@ void Generation::OnOutput(size_t choice_index, const RequestOutput& output, Time
   if (delta.cancel_in_engine) environment_.engine->Cancel(sequences_[choice_index].request_id);
   if (delta.finished) EndSequence(choice_index, stream.finish_reason());
   if (request_.stream) {
-    SendDelta(choice_index, delta, !output.tokens.empty());
+    Send(writer_->Delta(choice_index, delta, stream, !output.tokens.empty()));
   } else {
-    Choice& choice = choices_[choice_index];
-    choice.text += delta.text;
-    choice.token_ids.insert(choice.token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
-    choice.records.insert(choice.records.end(), std::make_move_iterator(delta.records.begin()),
-                          std::make_move_iterator(delta.records.end()));
+    choices_[choice_index].Append(std::move(delta));
   }
   FinishIfComplete();
 }
@@ -153,16 +157,8 @@ void Generation::EndSequence(size_t choice_index, std::string_view reason) {
       FinishedPrompt{.n = request_.n, .max_generation_tokens = progress.max_generation_tokens});
 }
 
-void Generation::SendDelta(size_t choice_index, const CompletionStream::Delta& delta, bool has_tokens) {
-  if (delta.text.empty() && delta.records.empty() && !delta.finished && !has_tokens) return;
-  std::string events;
-  Sequence& sequence = sequences_[choice_index];
-  if (request_.kind == GenerationRequest::Kind::kChat && !sequence.role_sent) {
-    sequence.role_sent = true;
-    events = SseEvent(chunk_writer_.Role(choice_index, streams_[choice_index]));
-  }
-  events += SseEvent(chunk_writer_.Delta(choice_index, delta, streams_[choice_index]));
-  exchange_->Send(events);
+void Generation::Send(const std::string& events) {
+  if (!events.empty()) exchange_->Send(events);
 }
 
 void Generation::FinishIfComplete() {
@@ -173,14 +169,12 @@ void Generation::FinishIfComplete() {
   LogUsage(usage);
   environment_.trace.Finish();
   if (request_.stream) {
-    if (request_.include_usage) exchange_->Send(SseEvent(chunk_writer_.FinalUsage(usage)));
-    exchange_->Send(kSseDone);
+    Send(writer_->EndStream(usage));
     exchange_->EndStream();
     return;
   }
   HttpResponse response;
-  response.body =
-      ResponseBody(identity_, environment_.engine->tokenizer(), request_, choices_, streams_, usage);
+  response.body = writer_->Body(choices_, streams_, usage);
   NameIgnoredFields(&response);
   exchange_->Respond(std::move(response));
 }
@@ -197,9 +191,9 @@ void Generation::Fail(const ApiError& error) {
   LogUsage(CountUsage());
   environment_.trace.Fail(error);
   // Before the stream has begun Respond answers; afterwards it has no effect, and Send only then has one.
-  exchange_->Send(SseEvent(ErrorBody(error)));
+  if (request_.stream) Send(writer_->FailStream(error));
   exchange_->EndStream();
-  exchange_->Respond(ErrorResponse(error));
+  exchange_->Respond(request_.error_response(error));
 }
 
 void Generation::Abort() {

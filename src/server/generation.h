@@ -1,4 +1,4 @@
-// One request of /v1/completions or /v1/chat/completions from submission to its last byte.
+// One request for tokens, of whatever API, from submission to its last byte.
 #pragma once
 
 #include <chrono>
@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/answer_writer.h"
 #include "server/completion_stream.h"
 #include "server/generation_request.h"
 #include "server/http_message.h"
@@ -50,7 +51,6 @@ class Generation {
     RequestId request_id = 0;  // 0: not submitted
     size_t prompt_index = 0;
     bool ended = false;
-    bool role_sent = false;
     std::optional<std::chrono::steady_clock::time_point> first_scheduled;
     std::optional<std::chrono::steady_clock::time_point> first_token;
     std::optional<std::chrono::steady_clock::time_point> last_token;
@@ -66,8 +66,8 @@ class Generation {
   void ObserveTokens(Sequence* sequence, const RequestOutput& output, int64_t num_tokens,
                      std::chrono::steady_clock::time_point time);
   void EndSequence(size_t choice_index, std::string_view reason);
-  // Tokens without text have a chunk too: clients measure the time between them.
-  void SendDelta(size_t choice_index, const CompletionStream::Delta& delta, bool has_tokens);
+  // Drops what is empty: an event of nothing would end the stream.
+  void Send(const std::string& events);
   void NameIgnoredFields(HttpResponse* response) const;
   void Fail(const ApiError& error);
   void FinishIfComplete();
@@ -81,7 +81,7 @@ class Generation {
   std::shared_ptr<HttpExchange> exchange_;
   std::chrono::steady_clock::time_point arrival_;
   ResponseIdentity identity_;
-  ChunkWriter chunk_writer_;
+  std::unique_ptr<AnswerWriter> writer_;
   std::vector<Sequence> sequences_;
   std::vector<PromptProgress> prompts_;  // of request_.prompts
   std::vector<CompletionStream> streams_;

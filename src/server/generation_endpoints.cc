@@ -15,15 +15,27 @@ namespace {
 
 using nlohmann::ordered_json;
 
+HttpResponse RespondTo(const GenerationRequest& request, const ApiError& error) {
+  return request.error_response(error);
+}
+
+struct TokenizeOutput {
+  std::string body;
+};
+
+HttpResponse RespondTo(const TokenizeOutput& /*output*/, const ApiError& error) {
+  return ErrorResponse(error);
+}
+
 // Parses, validates and tokenizes on the worker thread, so that a large prompt does not hold up the streams
 // of others; then goes on on the io thread. trace: hears of an error.
 template <typename Output>
 void PrepareThen(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange,
                  RequestTrace trace,
-                 std::optional<ApiError> (*prepare)(const ordered_json&, const ModelContext&, Output*),
+                 std::function<std::optional<ApiError>(const ordered_json&, const ModelContext&, Output*)> prepare,
                  std::function<void(Output, std::shared_ptr<HttpExchange>)> then) {
   state.http->PostWork([&state, body = std::move(request.body), exchange = std::move(exchange),
-                        trace = std::move(trace), prepare, then = std::move(then)]() mutable {
+                        trace = std::move(trace), prepare = std::move(prepare), then = std::move(then)]() mutable {
     auto output = std::make_shared<Output>();
     std::optional<ApiError> error;
     try {
@@ -37,7 +49,7 @@ void PrepareThen(ApiState& state, HttpRequest request, std::shared_ptr<HttpExcha
                       output, then = std::move(then)]() mutable {
       if (error) {
         trace.Fail(*error);
-        return exchange->Respond(ErrorResponse(*error));
+        return exchange->Respond(RespondTo(*output, *error));
       }
       then(std::move(*output), std::move(exchange));
     });
@@ -58,41 +70,54 @@ void NoteIgnoredFields(ApiState& state, const GenerationRequest& request) {
   }
 }
 
-void StartGeneration(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange,
-                     std::optional<ApiError> (*parse)(const ordered_json&, const ModelContext&,
-                                                      GenerationRequest*)) {
-  const auto arrival = request.received;
-  const RequestTrace trace = RequestTrace::Begin(state.tracer.get(), request);
-  PrepareThen<GenerationRequest>(
-      state, std::move(request), std::move(exchange), trace, parse,
-      [&state, arrival, trace](GenerationRequest generation_request, const std::shared_ptr<HttpExchange>& answer) {
-        NoteIgnoredFields(state, generation_request);
-        const uint64_t id = state.next_generation_id++;
-        Generation::Environment environment{.engine = state.engine.load(),
-                                            .metrics = state.metrics.get(),
-                                            .outputs = state.outputs,
-                                            .served_model_name = state.options.served_model_name,
-                                            .trace = trace};
-        auto generation = std::make_shared<Generation>(id, std::move(environment),
-                                                       std::move(generation_request), answer, arrival);
-        // Gone while it was parsed: never submitted, but counted.
-        if (!answer->connected()) return generation->Abort();
-        answer->SetDisconnectCallback([&state, id] {
-          const auto found = state.generations.find(id);
-          if (found == state.generations.end()) return;
-          const auto gone = std::move(found->second);
-          state.generations.erase(found);
-          gone->Abort();
-        });
-        state.generations.emplace(id, generation);
-        generation->Start();
-        if (generation->done()) state.generations.erase(id);
-      });
+void SubmitGeneration(ApiState& state, GenerationRequest request, const std::shared_ptr<HttpExchange>& exchange,
+                      const RequestTrace& trace, std::chrono::steady_clock::time_point arrival) {
+  const uint64_t id = state.next_generation_id++;
+  Generation::Environment environment{.engine = state.engine.load(),
+                                      .metrics = state.metrics.get(),
+                                      .outputs = state.outputs,
+                                      .served_model_name = state.options.served_model_name,
+                                      .trace = trace};
+  auto generation =
+      std::make_shared<Generation>(id, std::move(environment), std::move(request), exchange, arrival);
+  // Gone while it was parsed: never submitted, but counted.
+  if (!exchange->connected()) return generation->Abort();
+  exchange->SetDisconnectCallback([&state, id] {
+    const auto found = state.generations.find(id);
+    if (found == state.generations.end()) return;
+    const auto gone = std::move(found->second);
+    state.generations.erase(found);
+    gone->Abort();
+  });
+  state.generations.emplace(id, generation);
+  generation->Start();
+  if (generation->done()) state.generations.erase(id);
 }
 
-struct TokenizeOutput {
-  std::string body;
-};
+ApiError GrammarError(const Error& error, const std::string& param) {
+  ApiError answer = FromError(error);
+  if (answer.status == 400) answer.param = param;
+  answer.message = param + ": " + answer.message;
+  return answer;
+}
+
+// Compiles what the answer has to follow, if anything, then goes on with `then` on the io thread.
+void CompileGrammar(ApiState& state, GenerationRequest request,
+                    std::function<void(GenerationRequest, std::optional<ApiError>)> then) {
+  if (!request.grammar_spec) return then(std::move(request), std::nullopt);
+  GrammarSpec spec = request.grammar_spec->spec;
+  auto waiting = std::make_shared<GenerationRequest>(std::move(request));
+  state.grammars->Compile(std::move(spec), [&state, waiting, then = std::move(then)](GrammarCompiler::Answer answer) {
+    state.http->Post([waiting, then, answer = std::move(answer)]() mutable {
+      if (!answer.ok()) {
+        const ApiError error = GrammarError(answer.error(), waiting->grammar_spec->param);
+        return then(std::move(*waiting), error);
+      }
+      waiting->grammar = std::move(*answer);
+      then(std::move(*waiting), std::nullopt);
+    });
+  });
+}
 
 std::optional<ApiError> CheckObject(const ordered_json& body, const ModelContext& model) {
   if (!body.is_object()) return InvalidRequest("", "the request body must be a JSON object");
@@ -151,6 +176,25 @@ void RespondBody(TokenizeOutput output, const std::shared_ptr<HttpExchange>& exc
 }
 
 }  // namespace
+
+void StartGeneration(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange,
+                     ParseRequest parse) {
+  const auto arrival = request.received;
+  const RequestTrace trace = RequestTrace::Begin(state.tracer.get(), request);
+  PrepareThen<GenerationRequest>(
+      state, std::move(request), std::move(exchange), trace, std::move(parse),
+      [&state, arrival, trace](GenerationRequest parsed, std::shared_ptr<HttpExchange> answer) {
+        NoteIgnoredFields(state, parsed);
+        CompileGrammar(state, std::move(parsed),
+                       [&state, arrival, trace, answer = std::move(answer)](GenerationRequest ready,
+                                                                            std::optional<ApiError> error) mutable {
+                         const auto exchange_of_it = std::move(answer);
+                         if (!error) return SubmitGeneration(state, std::move(ready), exchange_of_it, trace, arrival);
+                         trace.Fail(*error);
+                         exchange_of_it->Respond(ready.error_response(*error));
+                       });
+      });
+}
 
 void CreateCompletion(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
   StartGeneration(state, std::move(request), std::move(exchange), &ParseCompletionRequest);

@@ -11,11 +11,11 @@
 
 #include "dialect/answer_parser.h"
 #include "dialect/messages.h"
-#include "grammar/grammar_spec.h"
 #include "load/model_config.h"
 #include "request/grammar.h"
 #include "request/sampling_params.h"
 #include "server/api_error.h"
+#include "server/structured_output.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -81,7 +81,8 @@ struct GenerationRequest {
   AnswerParserOptions parser;
   // Special tokens that its parser has to see.
   std::vector<int32_t> shown_special_tokens;
-  std::optional<GrammarSpec> grammar_spec;         // what the answer has to follow
+  bool one_call = false;  // the answer ends with its first call of a tool
+  std::optional<AnswerGrammar> grammar_spec;  // what the answer has to follow
   std::shared_ptr<const Grammar> grammar;          // the same, compiled
   // The form of the answer; empty: OpenAI's of `kind`.
   std::function<std::unique_ptr<AnswerWriter>(const AnswerWriterContext& context)> make_writer;

@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <random>
 #include <utility>
 
 #include "base/utf8.h"
 #include "server/json_text.h"
+#include "server/new_ids.h"
 
 namespace tandem {
 namespace {
@@ -74,22 +73,117 @@ void AddPromptFields(const GenerationRequest& request, const Tokenizer& tokenize
   if (request.return_token_ids) (*object)["prompt_token_ids"] = stream.prompt_tokens();
 }
 
+ordered_json MessageJson(const Choice& choice) {
+  ordered_json message = {{"role", "assistant"}, {"content", choice.text}};
+  if (!choice.reasoning.empty()) message["reasoning_content"] = choice.reasoning;
+  if (choice.tool_calls.empty()) return message;
+  if (choice.text.empty()) message["content"] = nullptr;
+  ordered_json& calls = message["tool_calls"] = ordered_json::array();
+  for (const ToolCall& call : choice.tool_calls) {
+    calls.push_back({{"id", call.id},
+                     {"type", "function"},
+                     {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  }
+  return message;
+}
+
+// The "delta" of a chunk: text, reasoning, and an item for each call that goes on. num_calls_before: that had
+// begun; the last of them may go on.
+std::string ChatDelta(const CompletionStream::Delta& delta, int64_t num_calls_before) {
+  std::string content;
+  std::string reasoning;
+  std::vector<std::string> calls;
+  std::string arguments;  // of the last in `calls`
+  int64_t index = num_calls_before - 1;
+  bool is_open = false;
+  size_t num_begun = 0;
+  const auto close = [&] {
+    if (!is_open) return;
+    AppendJsonString(arguments, &calls.back());
+    calls.back() += "}}";
+    arguments.clear();
+    is_open = false;
+  };
+  for (const AnswerPart& part : delta.parts) {
+    switch (part.kind) {
+      case AnswerPart::Kind::kText:
+        content += part.text;
+        break;
+      case AnswerPart::Kind::kReasoning:
+        reasoning += part.text;
+        break;
+      case AnswerPart::Kind::kCallBegin:
+        close();
+        calls.push_back(fmt::format(R"({{"index":{},"id":"{}","type":"function","function":{{"name":)", ++index,
+                                    delta.call_ids[num_begun++]));
+        AppendJsonString(part.text, &calls.back());
+        calls.back() += R"(,"arguments":)";
+        is_open = true;
+        break;
+      case AnswerPart::Kind::kCallArguments:
+        if (!is_open) calls.push_back(fmt::format(R"({{"index":{},"function":{{"arguments":)", index));
+        is_open = true;
+        arguments += part.text;
+        break;
+      case AnswerPart::Kind::kCallEnd:
+        close();
+        break;
+    }
+  }
+  close();
+  std::string json = "{";
+  const auto add = [&json](std::string_view name, const std::string& text) {
+    if (text.empty()) return;
+    json += fmt::format(R"({}"{}":)", json.size() > 1 ? "," : "", name);
+    AppendJsonString(text, &json);
+  };
+  add("reasoning_content", reasoning);
+  add("content", content);
+  if (!calls.empty())
+    json += fmt::format(R"({}"tool_calls":[{}])", json.size() > 1 ? "," : "", fmt::join(calls, ","));
+  return json + "}";
+}
+
 }  // namespace
 
 std::string TokenNames::Of(int32_t token) const {
   return as_token_ids ? fmt::format("token_id:{}", token) : TokenText(tokenizer->TokenBytes(token));
 }
 
+std::string_view FinishReasonOf(const CompletionStream& stream) {
+  const bool calls = stream.num_calls() > 0 && stream.finish_reason() == "stop";
+  return calls ? "tool_calls" : stream.finish_reason();
+}
+
+void Choice::Append(CompletionStream::Delta delta) {
+  token_ids.insert(token_ids.end(), delta.token_ids.begin(), delta.token_ids.end());
+  records.insert(records.end(), std::make_move_iterator(delta.records.begin()),
+                 std::make_move_iterator(delta.records.end()));
+  auto id = delta.call_ids.begin();
+  for (AnswerPart& part : delta.parts) {
+    switch (part.kind) {
+      case AnswerPart::Kind::kText:
+        text += part.text;
+        break;
+      case AnswerPart::Kind::kReasoning:
+        reasoning += part.text;
+        break;
+      case AnswerPart::Kind::kCallBegin:
+        tool_calls.push_back({.id = *id++, .name = std::move(part.text), .arguments = {}});
+        break;
+      case AnswerPart::Kind::kCallArguments:
+        tool_calls.back().arguments += part.text;
+        break;
+      case AnswerPart::Kind::kCallEnd:
+        break;
+    }
+  }
+}
+
 std::string ResponseId(const GenerationRequest& request) {
   const char* const prefix = request.kind == GenerationRequest::Kind::kChat ? "chatcmpl" : "cmpl";
   if (!request.request_id.empty()) return fmt::format("{}-{}", prefix, request.request_id);
-  static const uint64_t salt = std::random_device{}();
-  static std::atomic<uint64_t> counter{0};
-  // splitmix64 of a counter: no two alike, and not guessable from one another at a glance.
-  uint64_t mixed = (salt << 32) + ++counter * 0x9e3779b97f4a7c15U;
-  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9U;
-  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebU;
-  return fmt::format("{}-{:08x}{:016x}", prefix, static_cast<uint32_t>(salt), mixed ^ (mixed >> 31));
+  return fmt::format("{}-{}", prefix, NewId());
 }
 
 ordered_json CompletionLogprobs(const TokenNames& names, const std::vector<TokenRecord>& records,
@@ -167,12 +261,12 @@ std::string ResponseBody(const ResponseIdentity& identity, const Tokenizer& toke
   for (size_t i = 0; i < choices.size(); ++i) {
     ordered_json choice = {{"index", i}};
     if (is_chat) {
-      choice["message"] = {{"role", "assistant"}, {"content", choices[i].text}};
+      choice["message"] = MessageJson(choices[i]);
     } else {
       choice["text"] = choices[i].text;
     }
     choice["logprobs"] = LogprobsJson(request, tokenizer, choices[i].records);
-    choice["finish_reason"] = streams[i].finish_reason();
+    choice["finish_reason"] = FinishReasonOf(streams[i]);
     choice["stop_reason"] = StopReason(streams[i]);
     if (request.return_token_ids) choice["token_ids"] = choices[i].token_ids;
     if (!is_chat) AddPromptFields(request, tokenizer, streams[i], &choice);
@@ -227,12 +321,8 @@ std::string ChunkWriter::Delta(size_t choice_index, const CompletionStream::Delt
                                const CompletionStream& stream) const {
   std::string chunk = fmt::format("{}{},", prefix_, choice_index);
   if (is_chat_) {
-    chunk += R"("delta":{)";
-    if (!delta.text.empty()) {
-      chunk += R"("content":)";
-      AppendJsonString(delta.text, &chunk);
-    }
-    chunk += "}";
+    const int64_t num_ended_calls = stream.num_calls() - std::ssize(delta.call_ids);
+    chunk += R"("delta":)" + ChatDelta(delta, num_ended_calls);
   } else {
     chunk += R"("text":)";
     AppendJsonString(delta.text, &chunk);
@@ -244,7 +334,7 @@ std::string ChunkWriter::Delta(size_t choice_index, const CompletionStream::Delt
     if (delta.is_first && !is_chat_) chunk += PromptTokenIds(stream);
   }
   if (delta.finished) {
-    chunk += fmt::format(R"(,"finish_reason":"{}","stop_reason":{})", stream.finish_reason(),
+    chunk += fmt::format(R"(,"finish_reason":"{}","stop_reason":{})", FinishReasonOf(stream),
                          DumpJson(StopReason(stream)));
   } else {
     chunk += R"(,"finish_reason":null)";

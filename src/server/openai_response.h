@@ -47,7 +47,13 @@ struct Choice {
   std::vector<ToolCall> tool_calls;
   std::vector<int32_t> token_ids;
   std::vector<TokenRecord> records;
+
+  // What a delta adds.
+  void Append(CompletionStream::Delta delta);
 };
+
+// That of the stream, or "tool_calls".
+std::string_view FinishReasonOf(const CompletionStream& stream);
 
 // "cmpl-..." or "chatcmpl-...", with the request's own id or a new one.
 std::string ResponseId(const GenerationRequest& request);

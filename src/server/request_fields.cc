@@ -145,9 +145,12 @@ std::string_view KnownNameLike(std::string_view name, RequestRoute route, std::s
 std::optional<ApiError> JudgeFields(const ordered_json& body, RequestRoute route, bool reject_unknown,
                                     std::vector<std::string>* ignored) {
   if (auto error = JudgeObject(body, "", route, reject_unknown, ignored)) return error;
-  const auto options = body.find("stream_options");
-  if (options == body.end() || !options->is_object()) return std::nullopt;
-  return JudgeObject(*options, "stream_options.", route, reject_unknown, ignored);
+  for (const std::string name : {"stream_options", "structured_outputs"}) {
+    const auto object = body.find(name);
+    if (object == body.end() || !object->is_object()) continue;
+    if (auto error = JudgeObject(*object, name + ".", route, reject_unknown, ignored)) return error;
+  }
+  return std::nullopt;
 }
 
 std::string IgnoredFieldsHeader(const std::vector<std::string>& names) {

@@ -95,6 +95,19 @@ HttpResponse HttpLayerError(int status, std::string_view message) {
       {.status = status, .message = std::string(message), .param = {}, .code = std::move(code)});
 }
 
+// How the model's chat template shows messages, tools and reasoning.
+void DescribeTemplate(ApiState* state) {
+  ModelContext& model = state->model;
+  if (model.chat_template == nullptr) return;
+  const std::string& source = model.chat_template->source();
+  model.tool_format = state->options.tool_format.value_or(ChooseToolFormat(source));
+  model.reasons = ReasoningInTemplate(source);
+  model.template_habits =
+      FindTemplateHabits(*model.chat_template, {{"add_generation_prompt", false},
+                                                {"bos_token", model.tokenizer->bos_token()},
+                                                {"eos_token", model.tokenizer->eos_token()}});
+}
+
 void WarnOfOpenDoor(const ApiState& state) {
   if (state.http->loopback_only() || state.access->has_keys()) return;
   LogWarn(
@@ -154,6 +167,10 @@ void Server::SetEngine(Engine* engine) {
                   .special_tokens_in_content = state->options.special_tokens_in_content,
                   .reject_unknown_fields = state->options.reject_unknown_fields,
                   .default_max_tokens = state->options.default_max_tokens};
+  DescribeTemplate(state);
+  const std::vector<int32_t>& end_tokens = state->model.defaults.eos_token_ids;
+  state->grammars = std::make_unique<GrammarCompiler>(
+      MakeGrammarVocabulary(engine->tokenizer(), engine->model_config().vocab_size, end_tokens), GrammarLimits{});
   state->outputs =
       std::make_shared<OutputQueue>([state] { state->http->Post([state] { DeliverOutputs(*state); }); });
   state->engine = engine;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "dialect/dialect.h"
 #include "server/access_rules.h"
 #include "server/http_server.h"
 #include "tracing/tracing_options.h"
@@ -23,6 +24,7 @@ struct ServerOptions {
   bool special_tokens_in_content = false;  // ModelContext's
   bool reject_unknown_fields = false;      // ModelContext's
   int64_t default_max_tokens = 0;          // ModelContext's
+  std::optional<ToolFormat> tool_format;   // absent: by the chat template
   AccessOptions access;
   std::string access_log;  // AccessLog::Open's path; empty: none
   // Path under which a proxy has the server ("/prefix", without a slash at its end): requests come with it or

@@ -14,6 +14,7 @@ BODIES = {
     "completions": {"prompt": "Once upon a time", "max_tokens": 3, "temperature": 0},
     "chat": {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 3, "temperature": 0},
 }
+STRUCTURAL_TAG = {"type": "structural_tag", "format": {"type": "const_string", "value": "a"}}
 # A value that each implemented field takes beside BODIES, and others that it needs.
 VALUES = {
     "add_generation_prompt": True,
@@ -24,11 +25,19 @@ VALUES = {
     "chat_template_kwargs": {"custom": 1},
     "continue_final_message": False,
     "documents": [{"title": "a", "text": "b"}],
+    "ebnf": 'root ::= "a"',
     "echo": True,
     "enable_thinking": False,
+    "format": "json",
     "frequency_penalty": 0.5,
+    "grammar": 'root ::= "a"',
+    "guided_choice": ["yes", "no"],
+    "guided_grammar": 'root ::= "a"',
+    "guided_json": {"type": "integer"},
+    "guided_regex": "[ab]",
     "ignore_eos": True,
     "include_stop_str_in_output": True,
+    "json_schema": {"type": "boolean"},
     "logit_bias": {"28": 1},
     "logprobs": True,
     "max_completion_tokens": 2,
@@ -38,13 +47,16 @@ VALUES = {
     "min_tokens": 1,
     "model": MODEL_NAME,
     "n": 2,
+    "parallel_tool_calls": False,
     "presence_penalty": 0.5,
     "prompt": "Hello",
     "prompt_logprobs": 1,
     "reasoning_effort": "low",
+    "regex": "[ab]",
     "repeat_penalty": 1.1,
     "repetition_penalty": 1.1,
     "request_id": "a-request",
+    "response_format": {"type": "json_object"},
     "return_token_ids": True,
     "return_tokens_as_token_ids": True,
     "seed": 1,
@@ -53,6 +65,16 @@ VALUES = {
     "stop": ["zzz"],
     "stop_token_ids": [5],
     "stream": False,
+    "structural_tag": STRUCTURAL_TAG,
+    "structured_outputs": {"choice": ["yes", "no"]},
+    "structured_outputs.choice": ["yes", "no"],
+    "structured_outputs.disable_additional_properties": True,
+    "structured_outputs.disable_any_whitespace": True,
+    "structured_outputs.grammar": 'root ::= "a"',
+    "structured_outputs.json": {"type": "integer"},
+    "structured_outputs.json_object": True,
+    "structured_outputs.regex": "[ab]",
+    "structured_outputs.structural_tag": STRUCTURAL_TAG,
     "temperature": 0.5,
     "tool_choice": "none",
     "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
@@ -89,6 +111,12 @@ def ask(server, route, /, **fields):
     return status, headers, json.loads(answer)
 
 
+def member(name, value):
+    """The field, or the object that it is a member of."""
+    outer, _, inner = name.partition(".")
+    return {outer: {inner: value} if inner else value}
+
+
 def answer_of(server, route, /, **fields):
     status, _, body = ask(server, route, **fields)
     assert status == 200, body
@@ -117,7 +145,7 @@ def test_implemented_fields_are_taken(server, route, name, harmless):
         body = {**BODIES[route], **fields}
         status, headers, _ = server.request("POST", PATHS[route], json.dumps(body).encode())
     else:
-        status, headers, body = ask(server, route, **{name: VALUES[name]})
+        status, headers, body = ask(server, route, **member(name, VALUES[name]))
     assert status == 200, body
     assert "X-Tandem-Ignored-Fields" not in headers
 
@@ -138,12 +166,12 @@ def test_fields_without_effect_change_nothing(server, usual, route, name, harmle
 
 @pytest.mark.parametrize("route, name, harmless", rows_of("refused"))
 def test_refused_fields_are_refused_by_name(server, route, name, harmless):
-    status, _, body = ask(server, route, **{name: {"not": "served"}})
+    status, _, body = ask(server, route, **member(name, {"not": "served"}))
     assert status == 400
     assert body["error"]["param"] == name
     assert name in body["error"]["message"]
     for value in [None, *harmless[:1]]:
-        status, _, body = ask(server, route, max_tokens=1, **{name: value})
+        status, _, body = ask(server, route, max_tokens=1, **member(name, value))
         assert status == 200, (value, body)
 
 
