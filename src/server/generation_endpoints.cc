@@ -65,7 +65,8 @@ void StartGeneration(ApiState& state, HttpRequest request, std::shared_ptr<HttpE
   const RequestTrace trace = RequestTrace::Begin(state.tracer.get(), request);
   PrepareThen<GenerationRequest>(
       state, std::move(request), std::move(exchange), trace, parse,
-      [&state, arrival, trace](GenerationRequest generation_request, const std::shared_ptr<HttpExchange>& answer) {
+      [&state, arrival, trace](GenerationRequest generation_request,
+                               const std::shared_ptr<HttpExchange>& answer) {
         NoteIgnoredFields(state, generation_request);
         const uint64_t id = state.next_generation_id++;
         Generation::Environment environment{.engine = state.engine.load(),
@@ -161,7 +162,8 @@ void CreateChatCompletion(ApiState& state, HttpRequest request, std::shared_ptr<
 }
 
 void Tokenize(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
-  PrepareThen<TokenizeOutput>(state, std::move(request), std::move(exchange), {}, &PrepareTokenize, &RespondBody);
+  PrepareThen<TokenizeOutput>(state, std::move(request), std::move(exchange), {}, &PrepareTokenize,
+                              &RespondBody);
 }
 
 void Detokenize(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
