@@ -27,7 +27,7 @@ LAB_NOTES = "docs/lab_notes/"
 ANY_LENGTH = (LAB_NOTES, "CHANGELOG.md")
 RESULTS = "evaluation/results"
 MAX_RESULTS_BYTES = 500_000
-PATH_FOLDERS = ("src", "docs", "scripts", "tests", "evaluation", "web", "cmake", "bench", "packaging")
+PATH_FOLDERS = ("src", "docs", "scripts", "tests", "evaluation", "web", "cmake", "bench", "packaging", "deploy")
 
 FENCE = re.compile(r"^ {0,3}(```|~~~)")
 CODE = re.compile(r"(`+)(.+?)\1")

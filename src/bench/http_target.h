@@ -12,11 +12,11 @@
 #include <unordered_map>
 #include <vector>
 
-#include "http_client/http_connection.h"
 #include "bench/request_recorder.h"
 #include "bench/request_target.h"
 #include "bench/sse_parser.h"
 #include "bench/stream_tokens.h"
+#include "http_client/http_connection.h"
 
 namespace tandem {
 

@@ -7,9 +7,9 @@
 #include <limits>
 
 #include "base/param_error.h"
-#include "http_client/server_url.h"
 #include "cli/env_flag.h"
 #include "cli/secret_arguments.h"
+#include "http_client/server_url.h"
 
 namespace tandem {
 namespace {

@@ -57,11 +57,13 @@ TEST_F(TracingFlagsTest, TheEnvironmentNamesItToo) {
 TEST_F(TracingFlagsTest, ErrorsNameTheFlagOrTheVariable) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(std::get<int>(ParseServe({"--otlp-traces-endpoint", "host:4317"})), 2);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("tandem: --otlp-traces-endpoint: 'host:4317'"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("tandem: --otlp-traces-endpoint: 'host:4317'"));
   Set("OTEL_TRACES_SAMPLER", "some");
   testing::internal::CaptureStderr();
   EXPECT_EQ(std::get<int>(ParseServe({"--otlp-traces-endpoint", "http://host"})), 2);
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), StartsWith("tandem: OTEL_TRACES_SAMPLER: 'some' is no"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              StartsWith("tandem: OTEL_TRACES_SAMPLER: 'some' is no"));
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ std::string ServerUrl::Authority() const {
                                              : fmt::format("[{}]:{}", host, port);
 }
 
-Result<ServerUrl> ParseServerUrl(std::string_view text, std::string_view default_path, std::string_view param) {
+Result<ServerUrl> ParseServerUrl(std::string_view text, std::string_view default_path,
+                                 std::string_view param) {
   constexpr std::string_view kPlainScheme = "http://";
   constexpr std::string_view kTlsScheme = "https://";
   ServerUrl url;

@@ -101,20 +101,28 @@ ApiError GrammarError(const Error& error, const std::string& param) {
   return answer;
 }
 
+using GrammarCompiled = std::function<void(GenerationRequest, std::optional<ApiError>)>;
+
 // Compiles what the answer has to follow, if anything, then goes on with `then` on the io thread.
-void CompileGrammar(ApiState& state, GenerationRequest request,
-                    std::function<void(GenerationRequest, std::optional<ApiError>)> then) {
+void CompileGrammar(ApiState& state, GenerationRequest request, GrammarCompiled then) {
   if (!request.grammar_spec) return then(std::move(request), std::nullopt);
+  // What `then` holds belongs to the io thread: it is moved out of this there.
+  struct Waiting {
+    GenerationRequest request;
+    GrammarCompiled then;
+  };
   GrammarSpec spec = request.grammar_spec->spec;
-  auto waiting = std::make_shared<GenerationRequest>(std::move(request));
-  state.grammars->Compile(std::move(spec), [&state, waiting, then = std::move(then)](GrammarCompiler::Answer answer) {
-    state.http->Post([waiting, then, answer = std::move(answer)]() mutable {
-      if (!answer.ok()) {
-        const ApiError error = GrammarError(answer.error(), waiting->grammar_spec->param);
-        return then(std::move(*waiting), error);
+  auto waiting = std::make_shared<Waiting>(Waiting{std::move(request), std::move(then)});
+  state.grammars->Compile(std::move(spec), [&state, waiting](GrammarCompiler::Answer answer) {
+    state.http->Post([waiting, answer = std::move(answer)]() mutable {
+      std::optional<ApiError> error;
+      if (answer.ok()) {
+        waiting->request.grammar = std::move(*answer);
+      } else {
+        error = GrammarError(answer.error(), waiting->request.grammar_spec->param);
       }
-      waiting->grammar = std::move(*answer);
-      then(std::move(*waiting), std::nullopt);
+      const GrammarCompiled go_on = std::move(waiting->then);
+      go_on(std::move(waiting->request), std::move(error));
     });
   });
 }
@@ -205,7 +213,8 @@ void CreateChatCompletion(ApiState& state, HttpRequest request, std::shared_ptr<
 }
 
 void Tokenize(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
-  PrepareThen<TokenizeOutput>(state, std::move(request), std::move(exchange), {}, &PrepareTokenize, &RespondBody);
+  PrepareThen<TokenizeOutput>(state, std::move(request), std::move(exchange), {}, &PrepareTokenize,
+                              &RespondBody);
 }
 
 void Detokenize(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange) {

@@ -54,7 +54,7 @@ struct RequestTrace::Recording {
     std::optional<TimePoint> first_scheduled;
     std::optional<TimePoint> first_token;
     std::optional<TimePoint> last_token;
-    std::vector<std::string> tiers;  // each once, in the order in which it came to them
+    std::vector<std::string> tiers;                        // each once, in the order in which it came to them
     std::vector<std::pair<TimePoint, std::string>> moves;  // when it was seen elsewhere, and where
     std::string first_tier;
     std::string tier;  // where its KV lay last
@@ -131,14 +131,16 @@ struct RequestTrace::Recording {
       output_tokens += sequence.output_tokens;
       cpu_tier_tokens += sequence.num_cpu_tier_tokens;
       for (const std::string& tier : sequence.tiers) AddUnlessThere(&tiers, tier);
-      if (sequence.first_token) first_token = std::min(*sequence.first_token, first_token.value_or(TimePoint::max()));
+      if (sequence.first_token)
+        first_token = std::min(*sequence.first_token, first_token.value_or(TimePoint::max()));
     }
     Set("gen_ai.response.finish_reasons", std::move(reasons));
     Set("gen_ai.usage.output_tokens", output_tokens);
     Set("tandem.kv.tiers", std::move(tiers));
     Set("tandem.kv.cpu_tier_tokens", cpu_tier_tokens);
     if (streams && first_token) {
-      Set("gen_ai.response.time_to_first_chunk", std::chrono::duration<double>(*first_token - arrival).count());
+      Set("gen_ai.response.time_to_first_chunk",
+          std::chrono::duration<double>(*first_token - arrival).count());
     }
   }
 
@@ -266,9 +268,9 @@ std::string RenderTraceMetrics(const OtlpCounts& counts) {
       "# HELP tandem:trace_spans_dropped_total Spans that never reached it, by reason.\n"
       "# TYPE tandem:trace_spans_dropped_total counter\n",
       counts.sent);
-  for (const auto& [reason, count] : {std::pair{"queue_full", counts.queue_full},
-                                      std::pair{"unreachable", counts.unreachable},
-                                      std::pair{"refused", counts.refused}}) {
+  for (const auto& [reason, count] :
+       {std::pair{"queue_full", counts.queue_full}, std::pair{"unreachable", counts.unreachable},
+        std::pair{"refused", counts.refused}}) {
     text += fmt::format("tandem:trace_spans_dropped_total{{reason=\"{}\"}} {}\n", reason, count);
   }
   return text;

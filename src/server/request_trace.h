@@ -18,8 +18,9 @@
 
 namespace tandem {
 
-// Told what happens to a request, and sends its spans at the first of Finish, Fail and Abort; what comes later
-// is not heard. Copies are of the same request. One made without a trace does nothing. One thread at a time.
+// Told what happens to a request, and sends its spans at the first of Finish, Fail and Abort; what comes
+// later is not heard. Copies are of the same request. One made without a trace does nothing. One thread at a
+// time.
 class RequestTrace {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;

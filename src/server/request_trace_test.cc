@@ -119,23 +119,24 @@ TEST_F(RequestTraceTest, TheServersSpanSaysWhatWasAskedAndAnswered) {
   trace.EndSequence(0, "length", 1);
   trace.Finish();
   const Attributes& attributes = Only("chat model").attributes;
-  for (const auto& [name, value] : Attributes{{"http.request.method", "POST"},
-                                              {"url.path", "/v1/chat/completions"},
-                                              {"http.response.status_code", int64_t{200}},
-                                              {"tandem.request.id", "req-1"},
-                                              {"user_agent.original", "test"},
-                                              {"gen_ai.operation.name", "chat"},
-                                              {"gen_ai.provider.name", "tandem"},
-                                              {"gen_ai.request.model", "model"},
-                                              {"gen_ai.response.id", "chatcmpl-1"},
-                                              {"gen_ai.request.max_tokens", int64_t{7}},
-                                              {"gen_ai.request.temperature", 0.5},
-                                              {"gen_ai.request.seed", int64_t{5}},
-                                              {"gen_ai.request.stream", true},
-                                              {"gen_ai.response.time_to_first_chunk", 0.3},
-                                              {"gen_ai.response.finish_reasons", std::vector<std::string>{"length"}},
-                                              {"gen_ai.usage.input_tokens", int64_t{3}},
-                                              {"gen_ai.usage.output_tokens", int64_t{1}}}) {
+  for (const auto& [name, value] :
+       Attributes{{"http.request.method", "POST"},
+                  {"url.path", "/v1/chat/completions"},
+                  {"http.response.status_code", int64_t{200}},
+                  {"tandem.request.id", "req-1"},
+                  {"user_agent.original", "test"},
+                  {"gen_ai.operation.name", "chat"},
+                  {"gen_ai.provider.name", "tandem"},
+                  {"gen_ai.request.model", "model"},
+                  {"gen_ai.response.id", "chatcmpl-1"},
+                  {"gen_ai.request.max_tokens", int64_t{7}},
+                  {"gen_ai.request.temperature", 0.5},
+                  {"gen_ai.request.seed", int64_t{5}},
+                  {"gen_ai.request.stream", true},
+                  {"gen_ai.response.time_to_first_chunk", 0.3},
+                  {"gen_ai.response.finish_reasons", std::vector<std::string>{"length"}},
+                  {"gen_ai.usage.input_tokens", int64_t{3}},
+                  {"gen_ai.usage.output_tokens", int64_t{1}}}) {
     EXPECT_THAT(attributes, Contains(Pair(name, value))) << name;
   }
   for (const char* absent : {"error.type", "gen_ai.request.choice.count", "tandem.request.prompts"}) {
@@ -156,7 +157,8 @@ TEST_F(RequestTraceTest, TiersAreThoseThatTokensCameFrom) {
   const AttributeValue both = std::vector<std::string>{"gpu", "cpu"};
   for (const char* name : {"decode", "chat model"}) {
     EXPECT_THAT(Only(name).attributes, Contains(Pair("tandem.kv.tiers", both)));
-    EXPECT_THAT(Only(name).attributes, Contains(Pair("tandem.kv.cpu_tier_tokens", AttributeValue(int64_t{2}))));
+    EXPECT_THAT(Only(name).attributes,
+                Contains(Pair("tandem.kv.cpu_tier_tokens", AttributeValue(int64_t{2}))));
   }
   const Span& decode = Only("decode");
   ASSERT_EQ(decode.events.size(), 2U);

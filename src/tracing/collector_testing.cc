@@ -96,7 +96,8 @@ void TestCollector::ServeConnection(tcp::socket* socket, int connection) {
     }
     changed_.notify_all();
     if (answer.is_none) continue;
-    std::string text = fmt::format("HTTP/1.1 {} x\r\nContent-Length: {}\r\n", answer.status, answer.body.size());
+    std::string text =
+        fmt::format("HTTP/1.1 {} x\r\nContent-Length: {}\r\n", answer.status, answer.body.size());
     if (!answer.retry_after.empty()) text += fmt::format("Retry-After: {}\r\n", answer.retry_after);
     text += "\r\n" + answer.body;
     asio::write(*socket, asio::buffer(text), error);

@@ -26,7 +26,8 @@ std::chrono::milliseconds WithJitter(std::chrono::milliseconds time) {
 std::string Excerpt(const std::string& body) {
   constexpr size_t kMaxLength = 200;
   std::string text = body.substr(0, kMaxLength);
-  std::replace_if(text.begin(), text.end(), [](char c) { return c >= 0 && c < ' '; }, ' ');
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c >= 0 && c < ' '; }, ' ');
   return text;
 }
 
@@ -93,8 +94,9 @@ std::vector<Span> OtlpExporter::TakeBatch() {
   changed_.wait(lock, [this] { return stopping_ || !pending_.empty(); });
   changed_.wait_for(lock, options_.delay,
                     [this] { return stopping_ || pending_.size() >= options_.max_batch_spans; });
-  const auto end = pending_.begin() + std::ssize(pending_) -
-                   std::max<std::ptrdiff_t>(0, std::ssize(pending_) - std::ptrdiff_t(options_.max_batch_spans));
+  const auto end =
+      pending_.begin() + std::ssize(pending_) -
+      std::max<std::ptrdiff_t>(0, std::ssize(pending_) - std::ptrdiff_t(options_.max_batch_spans));
   std::vector<Span> batch(std::make_move_iterator(pending_.begin()), std::make_move_iterator(end));
   pending_.erase(pending_.begin(), end);
   if (pending_.empty()) dropping_ = false;
@@ -127,7 +129,8 @@ void OtlpExporter::CountTaken(const OtlpOutcome& outcome, int64_t num_spans) {
   std::string message;
   const int64_t rejected = std::clamp<int64_t>(OtlpRejectedSpans(outcome.body, &message), 0, num_spans);
   if (rejected > 0) {
-    LogWarn("{} did not take {} of {} spans: {}", PlaceOf(options_.url), rejected, num_spans, Excerpt(message));
+    LogWarn("{} did not take {} of {} spans: {}", PlaceOf(options_.url), rejected, num_spans,
+            Excerpt(message));
   }
   refused_ += rejected;
   sent_ += num_spans - rejected;

@@ -113,7 +113,8 @@ TEST(OtlpExporter, WhatTheQueueHasNoRoomForIsDroppedAndCounted) {
 }
 
 TEST(OtlpExporter, WhoIsBusyIsAskedAgain) {
-  TestCollector collector({{.status = 503}, {.status = 429, .closes = true}, {.status = 504}, {.status = 502}});
+  TestCollector collector(
+      {{.status = 503}, {.status = 429, .closes = true}, {.status = 504}, {.status = 502}});
   const auto exporter = StartExporter(collector.Options());
   exporter->Export(MakeSpans(2));
   const auto received = collector.WaitFor(5);
@@ -204,7 +205,8 @@ TEST(OtlpExporter, TheEndHasADeadline) {
 
 TEST(Tracer, GoesOnWithTheTraceOfARequest) {
   TestCollector collector;
-  const auto tracer = Tracer::Start({.otlp = collector.Options(), .sampler = *Sampler::Make("parentbased_always_on", "")});
+  const auto tracer =
+      Tracer::Start({.otlp = collector.Options(), .sampler = *Sampler::Make("parentbased_always_on", "")});
   ASSERT_TRUE(tracer.ok());
   const std::string trace = "0af7651916cd43dd8448eb211c80319c";
   const std::string sampled = "00-" + trace + "-b7ad6b7169203331-01";
@@ -213,7 +215,8 @@ TEST(Tracer, GoesOnWithTheTraceOfARequest) {
   EXPECT_EQ(HexOf(below->trace_id), trace);
   EXPECT_EQ(HexOf(*below->parent_id), "b7ad6b7169203331");
   EXPECT_EQ(below->trace_state, "a=1,b=2");
-  EXPECT_FALSE((*tracer)->Begin({"00-" + trace + "-b7ad6b7169203331-00"}, {})) << "its parent is not recorded";
+  EXPECT_FALSE((*tracer)->Begin({"00-" + trace + "-b7ad6b7169203331-00"}, {}))
+      << "its parent is not recorded";
   for (const std::vector<std::string_view>& none :
        {std::vector<std::string_view>{}, {"nonsense"}, {sampled, sampled}}) {
     const auto own = (*tracer)->Begin(none, {"a=1"});

@@ -85,11 +85,13 @@ TEST(OtlpJson, BytesThatAreNoTextAreReplaced) {
 
 TEST(OtlpJson, AnAnswerSaysHowManyWereRejected) {
   std::string message;
-  EXPECT_EQ(OtlpRejectedSpans(R"({"partialSuccess": {"rejectedSpans": "3", "errorMessage": "old"}})", &message), 3);
+  EXPECT_EQ(
+      OtlpRejectedSpans(R"({"partialSuccess": {"rejectedSpans": "3", "errorMessage": "old"}})", &message), 3);
   EXPECT_EQ(message, "old");
   EXPECT_EQ(OtlpRejectedSpans(R"({"partialSuccess": {"rejectedSpans": 4}})", &message), 4);
-  for (const char* none : {"", "{}", "[]", "no JSON", R"({"partialSuccess": {}})", R"({"partialSuccess": []})",
-                           R"({"partialSuccess": {"rejectedSpans": null, "errorMessage": 1}})"}) {
+  for (const char* none :
+       {"", "{}", "[]", "no JSON", R"({"partialSuccess": {}})", R"({"partialSuccess": []})",
+        R"({"partialSuccess": {"rejectedSpans": null, "errorMessage": 1}})"}) {
     EXPECT_EQ(OtlpRejectedSpans(none, &message), 0) << none;
   }
 }

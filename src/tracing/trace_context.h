@@ -25,8 +25,8 @@ struct TraceContext {
 // trace. Versions later than 00 are read as far as 00 goes.
 std::optional<TraceContext> ParseTraceparent(std::string_view header);
 
-// The tracestate headers of a request as one, in their order. Empty where one of them is not valid: then it is
-// as if there were none.
+// The tracestate headers of a request as one, in their order. Empty where one of them is not valid: then it
+// is as if there were none.
 std::string JoinTracestate(const std::vector<std::string_view>& headers);
 
 // Any thread. Random, never all zero.

@@ -48,11 +48,11 @@ TEST(Traceparent, IsNothingIfNotValid) {
            std::string(),
            good.substr(0, good.size() - 1),
            good + "0",
-           good + "-",                                     // version 00 ends there
-           good + "-what",                                 //
-           Header("ff", kTrace, kSpan, "01"),              // no version
-           Header("0", kTrace, kSpan, "001"),              //
-           Header(".0", kTrace, kSpan, "01"),              //
+           good + "-",                                       // version 00 ends there
+           good + "-what",                                   //
+           Header("ff", kTrace, kSpan, "01"),                // no version
+           Header("0", kTrace, kSpan, "001"),                //
+           Header(".0", kTrace, kSpan, "01"),                //
            Header("00", std::string(32, '0'), kSpan, "01"),  // none of both may be zero
            Header("00", kTrace, std::string(16, '0'), "01"),
            Header("00", "0AF7651916CD43DD8448EB211C80319C", kSpan, "01"),  // capitals
@@ -78,7 +78,8 @@ TEST(Tracestate, HeadersAreJoinedInOrder) {
 }
 
 TEST(Tracestate, IsNothingIfNotValid) {
-  for (const char* bad : {"foo", "=1", "Foo=1", "foo =1", "foo=", "foo=1=2", "foo=1,foo=2", "foo=\x01", "f.o=1"}) {
+  for (const char* bad :
+       {"foo", "=1", "Foo=1", "foo =1", "foo=", "foo=1=2", "foo=1,foo=2", "foo=\x01", "f.o=1"}) {
     EXPECT_EQ(JoinTracestate({"good=1", bad}), "") << bad;
   }
   EXPECT_EQ(JoinTracestate({std::string(257, 'k') + "=1"}), "");

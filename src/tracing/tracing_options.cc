@@ -130,8 +130,8 @@ Status ReadLimits(const Variables& variables, OtlpOptions* options) {
 }
 
 Result<Attributes> ReadResource(const Variables& variables, const std::string& version) {
-  TANDEM_ASSIGN_OR_RETURN(const Pairs given, ParsePairs("OTEL_RESOURCE_ATTRIBUTES",
-                                                        variables.Get("OTEL_RESOURCE_ATTRIBUTES")));
+  TANDEM_ASSIGN_OR_RETURN(const Pairs given,
+                          ParsePairs("OTEL_RESOURCE_ATTRIBUTES", variables.Get("OTEL_RESOURCE_ATTRIBUTES")));
   Attributes resource = {{"service.name", "tandem"},
                          {"service.version", version},
                          {"service.instance.id", HexOf(NewTraceId())},
@@ -175,7 +175,8 @@ Result<std::optional<TracingOptions>> ReadTracingOptions(const std::string& endp
                                                          const ReadVariable& variable) {
   const Variables variables(variable);
   if (variables.Get("OTEL_SDK_DISABLED") == "true" || variables.Get("OTEL_TRACES_EXPORTER") == "none") {
-    if (!endpoint.empty()) LogWarn("no traces are sent to {}: the environment's OTEL_ variables say so", endpoint);
+    if (!endpoint.empty())
+      LogWarn("no traces are sent to {}: the environment's OTEL_ variables say so", endpoint);
     return std::optional<TracingOptions>();
   }
   TANDEM_ASSIGN_OR_RETURN(std::optional<ServerUrl> url, FindEndpoint(endpoint, variables));
@@ -185,7 +186,8 @@ Result<std::optional<TracingOptions>> ReadTracingOptions(const std::string& endp
   // A receiver of http/protobuf takes JSON at the same address; OTLP has it so.
   if (!protocol.empty() && protocol != "http/json" && protocol != "http/protobuf") {
     return MakeParamError(ErrorCode::kUnsupported, protocol_name,
-                          "traces are sent by http/json, not by {}; receivers listen for it at port 4318", protocol);
+                          "traces are sent by http/json, not by {}; receivers listen for it at port 4318",
+                          protocol);
   }
   TracingOptions options;
   options.otlp.url = std::move(*url);
@@ -196,9 +198,8 @@ Result<std::optional<TracingOptions>> ReadTracingOptions(const std::string& endp
   std::string ignored_name;
   options.otlp.ca_file = variables.GetOtlp("CERTIFICATE", &ignored_name);
   const std::string sampler = variables.Get("OTEL_TRACES_SAMPLER");
-  TANDEM_ASSIGN_OR_RETURN(options.sampler,
-                          Sampler::Make(sampler.empty() ? "parentbased_always_on" : sampler,
-                                        variables.Get("OTEL_TRACES_SAMPLER_ARG")));
+  TANDEM_ASSIGN_OR_RETURN(options.sampler, Sampler::Make(sampler.empty() ? "parentbased_always_on" : sampler,
+                                                         variables.Get("OTEL_TRACES_SAMPLER_ARG")));
   return std::optional(std::move(options));
 }
 

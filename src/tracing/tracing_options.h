@@ -24,10 +24,10 @@ struct OtlpOptions {
   Attributes resource;  // what makes the spans
   std::string version;  // of this program
 
-  size_t max_queued_spans = 2048;  // more are dropped
-  size_t max_batch_spans = 512;    // in a request; so many waiting are sent at once
-  std::chrono::milliseconds delay{5000};  // after which fewer are sent
-  std::chrono::milliseconds timeout{10'000};  // of a request
+  size_t max_queued_spans = 2048;                 // more are dropped
+  size_t max_batch_spans = 512;                   // in a request; so many waiting are sent at once
+  std::chrono::milliseconds delay{5000};          // after which fewer are sent
+  std::chrono::milliseconds timeout{10'000};      // of a request
   std::chrono::milliseconds first_backoff{1000};  // doubles up to max_backoff
   std::chrono::milliseconds max_backoff{30'000};
   std::chrono::milliseconds max_retry_time{300'000};  // of a batch, which is dropped then

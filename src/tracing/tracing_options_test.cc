@@ -71,7 +71,8 @@ TEST(TracingOptions, TheResourceHasTheServicesName) {
   EXPECT_EQ(name_of({}), "tandem");
   EXPECT_EQ(name_of({{"OTEL_RESOURCE_ATTRIBUTES", "service.name=a,deployment.environment.name=test"}}), "a");
   EXPECT_EQ(name_of({{"OTEL_RESOURCE_ATTRIBUTES", "service.name=a"}, {"OTEL_SERVICE_NAME", "b"}}), "b");
-  const Attributes resource = ReadGood({{"OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=a%20b"}}).otlp.resource;
+  const Attributes resource =
+      ReadGood({{"OTEL_RESOURCE_ATTRIBUTES", "deployment.environment.name=a%20b"}}).otlp.resource;
   EXPECT_THAT(resource, Contains(Pair("deployment.environment.name", AttributeValue("a b"))));
   EXPECT_THAT(resource, Contains(Pair("service.version", AttributeValue("1.2"))));
 }

@@ -1,0 +1,58 @@
+"""The official library: messages, streams, tools in a loop, leaving a stream, errors as its exceptions."""
+import sys
+
+sys.path.pop(0)
+import anthropic
+
+url, model = sys.argv[1:3]
+client = anthropic.Anthropic(base_url=url, api_key="unused", max_retries=0)
+fields = {"model": model, "max_tokens": 64, "temperature": 0, "system": "Be brief."}
+hello = [{"role": "user", "content": "Say hello."}]
+
+whole = client.messages.create(messages=hello, **fields)
+assert whole.type == "message" and whole.role == "assistant" and whole.stop_reason in ("end_turn", "max_tokens")
+text = "".join(block.text for block in whole.content if block.type == "text")
+assert text and whole.usage.input_tokens > 0 and whole.usage.output_tokens > 0
+with client.messages.stream(messages=hello, **fields) as stream:
+    assert "".join(stream.text_stream) == text
+    last = stream.get_final_message()
+assert last.stop_reason == whole.stop_reason and last.usage.output_tokens == whole.usage.output_tokens
+
+# One character that the answer has ends it.
+mark = text[len(text) // 2]
+stopped = client.messages.create(messages=hello, stop_sequences=[mark], **fields)
+assert stopped.stop_reason == "stop_sequence" and stopped.stop_sequence == mark
+
+tools = [{"name": "get_weather", "description": "The weather in a city.",
+          "input_schema": {"type": "object", "properties": {"city": {"type": "string", "enum": ["Paris", "Rome"]}},
+                           "required": ["city"], "additionalProperties": False}}]
+messages = [{"role": "user", "content": "What is the weather in Paris?"}]
+for streamed in (False, True):
+    asked = {"messages": messages, "tools": tools, "tool_choice": {"type": "any"}, **fields}
+    if streamed:
+        with client.messages.stream(**asked) as stream:
+            answer = stream.get_final_message()
+    else:
+        answer = client.messages.create(**asked)
+    uses = [block for block in answer.content if block.type == "tool_use"]
+    assert answer.stop_reason == "tool_use" and uses
+    assert all(use.name == "get_weather" and use.input["city"] in ("Paris", "Rome") for use in uses)
+    messages.append({"role": "assistant", "content": [block.to_dict() for block in answer.content]})
+    messages.append({"role": "user", "content": [
+        {"type": "tool_result", "tool_use_id": use.id, "content": "18 degrees"} for use in uses]})
+told = client.messages.create(messages=messages, tools=tools, tool_choice={"type": "none"}, **fields)
+assert any(block.type == "text" and block.text for block in told.content)
+
+assert client.messages.count_tokens(messages=hello, model=model).input_tokens > 0
+
+with client.messages.stream(messages=hello, model=model, max_tokens=500) as stream:
+    next(iter(stream))
+
+for error, wrong in ((anthropic.BadRequestError, {"max_tokens": -1}), (anthropic.NotFoundError, {"model": "another"}),
+                     (anthropic.BadRequestError, {"messages": [{"role": "user", "content": "word " * 5000}]})):
+    try:
+        client.messages.create(**{"messages": hello, **fields, **wrong})
+    except error as found:
+        assert found.body["type"] == "error" and found.body["error"]["message"]
+    else:
+        raise AssertionError(f"no {error.__name__} for {list(wrong)}")
