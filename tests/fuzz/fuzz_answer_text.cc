@@ -116,20 +116,22 @@ void CheckNothingIsLost(const std::vector<AnswerPart>& parts, std::string_view a
     has_calls |= part.kind == Kind::kCallBegin;
     joined += part.text;
   }
-  const std::string seen = WithoutSpace(joined);
-  const std::string whole = WithoutSpace(answer);
   if (!has_calls) {
-    // All but the markers of reasoning, which may stand at the start and behind the reasoning.
-    std::string_view rest = whole;
-    if (options.reasoning && rest.starts_with("<think>")) rest.remove_prefix(7);
-    std::string without = std::string(rest);
-    if (const size_t end = without.find("</think>"); end != std::string::npos) without.erase(end, 8);
-    tandem::Expect(seen == rest || seen == whole || (options.reasoning && seen == without),
-                   "nothing is lost");
+    // All but white space and the markers of reasoning, which may stand at the start and behind the
+    // reasoning.
+    std::string rest(answer);
+    if (options.reasoning) {
+      const size_t first = rest.find_first_not_of(" \n\t\r");
+      const bool is_marked = first != std::string::npos && rest.compare(first, 7, "<think>") == 0;
+      if (is_marked) rest.erase(0, first + 7);
+      const size_t end = is_marked || options.starts_in_reasoning ? rest.find("</think>") : std::string::npos;
+      if (end != std::string::npos) rest.erase(end, 8);
+    }
+    tandem::Expect(WithoutSpace(joined) == WithoutSpace(rest), "nothing is lost");
     return;
   }
   // Keys, names and markers of calls are between what is seen; Python's values and escaped names change.
-  if (options.format == ToolFormat::kPythonic || whole.find('\\') != std::string::npos) return;
+  if (options.format == ToolFormat::kPythonic || answer.find('\\') != std::string_view::npos) return;
   std::string_view rest = answer;
   for (const AnswerPart& part : parts) {
     // A name may stand behind its arguments, and {} may stand for none.
