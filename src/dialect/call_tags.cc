@@ -166,10 +166,10 @@ Json AutoCallTag(const std::vector<ToolSpec>& tools, const ToolChoice& choice,
     triggers.emplace_back(options.format == ToolFormat::kMistralArgs ? kMistralCalls : kToolCallBegin);
   }
   return TagAfterReasoning(options.reasoning, {{"type", "triggered_tags"},
-                                           {"triggers", std::move(triggers)},
-                                           {"tags", std::move(tags)},
-                                           {"at_least_one", false},
-                                           {"stop_after_first", !options.parallel}});
+                                               {"triggers", std::move(triggers)},
+                                               {"tags", std::move(tags)},
+                                               {"at_least_one", false},
+                                               {"stop_after_first", !options.parallel}});
 }
 
 }  // namespace tandem

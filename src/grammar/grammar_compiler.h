@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/result.h"
-#include "request/grammar.h"
 #include "grammar/grammar_limits.h"
 #include "grammar/grammar_spec.h"
 #include "grammar/grammar_vocabulary.h"
+#include "request/grammar.h"
 
 namespace tandem {
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
-#include "request/grammar.h"
 #include "grammar/grammar_vocabulary.h"
+#include "request/grammar.h"
 #include "text/tokenizer.h"
 
 namespace tandem {

@@ -4,10 +4,10 @@
 #include <memory>
 
 #include "base/result.h"
-#include "request/grammar.h"
 #include "grammar/grammar_limits.h"
 #include "grammar/grammar_spec.h"
 #include "grammar/grammar_vocabulary.h"
+#include "request/grammar.h"
 
 namespace tandem {
 

@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "request/grammar.h"
 #include "grammar/grammar_vocabulary.h"
+#include "request/grammar.h"
 
 namespace xgrammar {
 class CompiledGrammar;

@@ -61,7 +61,8 @@ std::optional<ApiError> ReadToolList(const ordered_json& list, std::vector<ToolS
     return InvalidRequest("tools", fmt::format("tools must be a list, not {}", JsonTypeName(list)));
   }
   if (list.size() > kMaxTools) {
-    return InvalidRequest("tools", fmt::format("a request takes at most {} tools, got {}", kMaxTools, list.size()));
+    return InvalidRequest("tools",
+                          fmt::format("a request takes at most {} tools, got {}", kMaxTools, list.size()));
   }
   for (size_t i = 0; i < list.size(); ++i) {
     const std::string param = fmt::format("tools[{}]", i);
@@ -96,13 +97,14 @@ std::optional<AnswerGrammar> GrammarWithCalls(const ChatTools& tools, const Answ
                                               const std::optional<AnswerGrammar>& answer) {
   CallTagOptions options{.format = parser.format, .reasoning = PlaceOf(parser), .parallel = tools.parallel};
   if (tools.choice.mode == ToolChoice::Mode::kRequired)
-    return AnswerGrammar{.spec = TagSpec(ForcedCallTag(tools.offered, tools.choice, options)), .param = "tools"};
+    return AnswerGrammar{.spec = TagSpec(ForcedCallTag(tools.offered, tools.choice, options)),
+                         .param = "tools"};
   if (answer) {
     options.reasoning = ReasoningPlace::kNone;
-    ordered_json either = {{"type", "or"},
-                           {"elements",
-                            {ForcedCallTag(tools.offered, tools.choice, options)["format"],
-                             StructuralFormatOf(answer->spec)}}};
+    ordered_json either = {
+        {"type", "or"},
+        {"elements",
+         {ForcedCallTag(tools.offered, tools.choice, options)["format"], StructuralFormatOf(answer->spec)}}};
     return AnswerGrammar{.spec = TagSpec(TagAfterReasoning(PlaceOf(parser), std::move(either))),
                          .param = answer->param};
   }

@@ -70,9 +70,10 @@ std::optional<Error> Generation::SubmitAll() {
   for (size_t i = 0; i < sequences_.size(); ++i) {
     Sequence& sequence = sequences_[i];
     const GenerationRequest::Prompt& prompt = request_.prompts[sequence.prompt_index];
-    RequestSpec spec{
-        .prompt_tokens = prompt.tokens, .sampling = request_.sampling, .flexible = request_.flexible,
-        .grammar = request_.grammar};
+    RequestSpec spec{.prompt_tokens = prompt.tokens,
+                     .sampling = request_.sampling,
+                     .flexible = request_.flexible,
+                     .grammar = request_.grammar};
     spec.sampling.max_tokens = prompt.max_tokens;
     if (spec.sampling.seed) *spec.sampling.seed += i % static_cast<size_t>(request_.n);
     auto submitted = environment_.engine->Submit(

@@ -30,12 +30,13 @@ HttpResponse RespondTo(const TokenizeOutput& /*output*/, const ApiError& error) 
 // Parses, validates and tokenizes on the worker thread, so that a large prompt does not hold up the streams
 // of others; then goes on on the io thread. trace: hears of an error.
 template <typename Output>
-void PrepareThen(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange,
-                 RequestTrace trace,
-                 std::function<std::optional<ApiError>(const ordered_json&, const ModelContext&, Output*)> prepare,
-                 std::function<void(Output, std::shared_ptr<HttpExchange>)> then) {
+void PrepareThen(
+    ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange, RequestTrace trace,
+    std::function<std::optional<ApiError>(const ordered_json&, const ModelContext&, Output*)> prepare,
+    std::function<void(Output, std::shared_ptr<HttpExchange>)> then) {
   state.http->PostWork([&state, body = std::move(request.body), exchange = std::move(exchange),
-                        trace = std::move(trace), prepare = std::move(prepare), then = std::move(then)]() mutable {
+                        trace = std::move(trace), prepare = std::move(prepare),
+                        then = std::move(then)]() mutable {
     auto output = std::make_shared<Output>();
     std::optional<ApiError> error;
     try {
@@ -70,8 +71,9 @@ void NoteIgnoredFields(ApiState& state, const GenerationRequest& request) {
   }
 }
 
-void SubmitGeneration(ApiState& state, GenerationRequest request, const std::shared_ptr<HttpExchange>& exchange,
-                      const RequestTrace& trace, std::chrono::steady_clock::time_point arrival) {
+void SubmitGeneration(ApiState& state, GenerationRequest request,
+                      const std::shared_ptr<HttpExchange>& exchange, const RequestTrace& trace,
+                      std::chrono::steady_clock::time_point arrival) {
   const uint64_t id = state.next_generation_id++;
   Generation::Environment environment{.engine = state.engine.load(),
                                       .metrics = state.metrics.get(),
@@ -194,10 +196,11 @@ void StartGeneration(ApiState& state, HttpRequest request, std::shared_ptr<HttpE
       [&state, arrival, trace](GenerationRequest parsed, std::shared_ptr<HttpExchange> answer) {
         NoteIgnoredFields(state, parsed);
         CompileGrammar(state, std::move(parsed),
-                       [&state, arrival, trace, answer = std::move(answer)](GenerationRequest ready,
-                                                                            std::optional<ApiError> error) mutable {
+                       [&state, arrival, trace, answer = std::move(answer)](
+                           GenerationRequest ready, std::optional<ApiError> error) mutable {
                          const auto exchange_of_it = std::move(answer);
-                         if (!error) return SubmitGeneration(state, std::move(ready), exchange_of_it, trace, arrival);
+                         if (!error)
+                           return SubmitGeneration(state, std::move(ready), exchange_of_it, trace, arrival);
                          trace.Fail(*error);
                          exchange_of_it->Respond(ready.error_response(*error));
                        });

@@ -81,9 +81,9 @@ struct GenerationRequest {
   AnswerParserOptions parser;
   // Special tokens that its parser has to see.
   std::vector<int32_t> shown_special_tokens;
-  bool one_call = false;  // the answer ends with its first call of a tool
+  bool one_call = false;                      // the answer ends with its first call of a tool
   std::optional<AnswerGrammar> grammar_spec;  // what the answer has to follow
-  std::shared_ptr<const Grammar> grammar;          // the same, compiled
+  std::shared_ptr<const Grammar> grammar;     // the same, compiled
   // The form of the answer; empty: OpenAI's of `kind`.
   std::function<std::unique_ptr<AnswerWriter>(const AnswerWriterContext& context)> make_writer;
   HttpResponse (*error_response)(const ApiError& error) = &ErrorResponse;

@@ -114,8 +114,8 @@ std::string ChatDelta(const CompletionStream::Delta& delta, int64_t num_calls_be
         break;
       case AnswerPart::Kind::kCallBegin:
         close();
-        calls.push_back(fmt::format(R"({{"index":{},"id":"{}","type":"function","function":{{"name":)", ++index,
-                                    delta.call_ids[num_begun++]));
+        calls.push_back(fmt::format(R"({{"index":{},"id":"{}","type":"function","function":{{"name":)",
+                                    ++index, delta.call_ids[num_begun++]));
         AppendJsonString(part.text, &calls.back());
         calls.back() += R"(,"arguments":)";
         is_open = true;

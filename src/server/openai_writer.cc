@@ -31,8 +31,8 @@ std::string OpenAiWriter::FailStream(const ApiError& error) {
   return SseEvent(ErrorBody(error));
 }
 
-std::string OpenAiWriter::Body(const std::vector<Choice>& choices, const std::vector<CompletionStream>& streams,
-                               const Usage& usage) {
+std::string OpenAiWriter::Body(const std::vector<Choice>& choices,
+                               const std::vector<CompletionStream>& streams, const Usage& usage) {
   return ResponseBody(context_.identity, context_.tokenizer, context_.request, choices, streams, usage);
 }
 

@@ -245,7 +245,8 @@ constexpr auto kFields = std::to_array<RequestField>({
     Served("structural_tag", kOnBoth, "SGLang's name of `structured_outputs.structural_tag`"),
     Served("structured_outputs", kOnBoth, "what the answer follows; one of the next"),
     Served("structured_outputs.choice", kOnBoth, "one of these texts"),
-    Served("structured_outputs.disable_additional_properties", kOnBoth, "objects have the schema's properties only"),
+    Served("structured_outputs.disable_additional_properties", kOnBoth,
+           "objects have the schema's properties only"),
     Served("structured_outputs.disable_any_whitespace", kOnBoth, "JSON without white space but one blank"),
     Served("structured_outputs.grammar", kOnBoth, "a grammar in GBNF"),
     Served("structured_outputs.json", kOnBoth, "a JSON schema"),
@@ -270,9 +271,10 @@ constexpr auto kFields = std::to_array<RequestField>({
     Refused("timings_per_token", kOnBoth, "see /metrics", "false"),
     Served("tool_choice", kOnChat, "`none`, `auto`, `required`, a function, or `allowed_tools`"),
     Refused("tool_choice", kOnCompletions, "only chats have tools", R"("none", "auto")"),
-    Served("tools", kOnChat,
-           "functions that the model may call; those that only a vendor's cloud runs (`web_search`, `mcp`, ...) "
-           "are dropped"),
+    Served(
+        "tools", kOnChat,
+        "functions that the model may call; those that only a vendor's cloud runs (`web_search`, `mcp`, ...) "
+        "are dropped"),
     Refused("tools", kOnCompletions, "only chats have tools", "[]"),
     Refused("top_a", kOnBoth, kNoSampler, "0"),
     Served("top_k", kOnBoth, "tokens that are drawn from; 0 or -1: all"),

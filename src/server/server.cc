@@ -170,7 +170,8 @@ void Server::SetEngine(Engine* engine) {
   DescribeTemplate(state);
   const std::vector<int32_t>& end_tokens = state->model.defaults.eos_token_ids;
   state->grammars = std::make_unique<GrammarCompiler>(
-      MakeGrammarVocabulary(engine->tokenizer(), engine->model_config().vocab_size, end_tokens), GrammarLimits{});
+      MakeGrammarVocabulary(engine->tokenizer(), engine->model_config().vocab_size, end_tokens),
+      GrammarLimits{});
   state->outputs =
       std::make_shared<OutputQueue>([state] { state->http->Post([state] { DeliverOutputs(*state); }); });
   state->engine = engine;

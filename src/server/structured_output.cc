@@ -50,7 +50,8 @@ class GrammarReader {
     }
   }
   void Text(Kind kind, const ordered_json& value, const std::string& param) {
-    if (!value.is_string()) return Fail(param, fmt::format("{} must be a string, not {}", param, JsonTypeName(value)));
+    if (!value.is_string())
+      return Fail(param, fmt::format("{} must be a string, not {}", param, JsonTypeName(value)));
     Set(kind, param).text = value.get<std::string>();
   }
   // An object, or a text that holds one.
@@ -172,7 +173,8 @@ ordered_json StructuralFormatOf(const GrammarSpec& spec) {
       return {{"type", "json_schema"}, {"json_schema", {{"type", "object"}}}};
     case Kind::kJsonSchema: {
       auto schema = ParseJson(spec.text);
-      return {{"type", "json_schema"}, {"json_schema", schema.ok() ? std::move(*schema) : ordered_json(spec.text)}};
+      return {{"type", "json_schema"},
+              {"json_schema", schema.ok() ? std::move(*schema) : ordered_json(spec.text)}};
     }
     case Kind::kRegex:
       return {{"type", "regex"}, {"pattern", spec.text}};

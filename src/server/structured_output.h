@@ -16,8 +16,8 @@ struct AnswerGrammar {
   std::string param;  // the field that says it
 };
 
-// *grammar: nothing if the answer is free. Error: two fields say it, or one is malformed. What the spec itself
-// says is judged by the compiler. Any thread.
+// *grammar: nothing if the answer is free. Error: two fields say it, or one is malformed. What the spec
+// itself says is judged by the compiler. Any thread.
 std::optional<ApiError> ReadAnswerGrammar(const nlohmann::ordered_json& body,
                                           std::optional<AnswerGrammar>* grammar);
 
