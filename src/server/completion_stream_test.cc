@@ -168,5 +168,64 @@ TEST(CompletionStream, CancelledHasNoFinishReason) {
   EXPECT_EQ(stream.finish_reason(), "");
 }
 
+GenerationRequest WithTools(std::vector<std::string> tools) {
+  GenerationRequest request = OnePrompt("p");
+  request.kind = GenerationRequest::Kind::kChat;
+  request.parser = {.format = ToolFormat::kHermes, .tools = std::move(tools)};
+  return request;
+}
+
+constexpr const char* kCall = "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
+
+TEST(CompletionStream, CallsArePartsWithIds) {
+  const GenerationRequest request = WithTools({"f"});
+  CompletionStream stream(&Model().tokenizer(), &request, 0);
+  std::string text;
+  std::string arguments;
+  std::vector<std::string> ids;
+  const auto take = [&](const CompletionStream::Delta& delta) {
+    for (const AnswerPart& part : delta.parts) {
+      if (part.kind == AnswerPart::Kind::kText) text += part.text;
+      if (part.kind == AnswerPart::Kind::kCallArguments) arguments += part.text;
+    }
+    ids.insert(ids.end(), delta.call_ids.begin(), delta.call_ids.end());
+  };
+  for (const char c : std::string("Well. ") + kCall + "\n" + kCall)
+    take(stream.Append(Output(std::string(1, c))));
+  take(stream.Append(EndOfText()));
+  EXPECT_EQ(text, "Well.");
+  EXPECT_EQ(arguments, R"({"a": 1}{"a": 1})");
+  ASSERT_EQ(ids.size(), 2U);
+  EXPECT_NE(ids[0], ids[1]);
+  EXPECT_EQ(ids[0].substr(0, 5), "call_");
+  EXPECT_EQ(stream.num_calls(), 2);
+  EXPECT_EQ(stream.finish_reason(), "stop");
+}
+
+TEST(CompletionStream, AnAnswerOfOneCallEndsWithIt) {
+  GenerationRequest request = WithTools({"f"});
+  request.one_call = true;
+  CompletionStream stream(&Model().tokenizer(), &request, 0);
+  const Collected all = Feed(&stream, std::string(kCall) + "\n" + kCall);
+  EXPECT_TRUE(all.cancelled);
+  EXPECT_TRUE(stream.finished());
+  EXPECT_EQ(stream.finish_reason(), "stop");
+  EXPECT_EQ(stream.num_calls(), 1);
+}
+
+// The parser sees the special tokens that it needs; others stay hidden.
+TEST(CompletionStream, OnlyMarkersAreShownOfSpecialTokens) {
+  GenerationRequest request = WithTools({"f"});
+  RequestOutput special;
+  special.tokens.push_back({.token = TestModel::kEndOfText});
+  for (const bool is_marker : {false, true}) {
+    request.shown_special_tokens = {is_marker ? TestModel::kEndOfText : Model().Byte('x')};
+    CompletionStream stream(&Model().tokenizer(), &request, 0);
+    const std::string shown = stream.Append(special).text;
+    EXPECT_EQ(shown.empty(), !is_marker) << shown;
+    EXPECT_EQ(stream.Append(Output("a")).text, "a");
+  }
+}
+
 }  // namespace
 }  // namespace tandem

@@ -108,7 +108,7 @@ TEST(CompletionRequest, ErrorsNameTheField) {
       {R"(,"stream":"yes")", "stream"},
       {R"(,"stream_options":{"include_usage":true})", "stream_options"},
       {R"(,"stream":true,"stream_options":{"include_usage":1})", "stream_options.include_usage"},
-      {R"(,"response_format":{"type":"json_object"})", "response_format"},
+      {R"(,"response_format":{"type":"json"})", "response_format.type"},
       {R"(,"service_tier":"gold")", "service_tier"},
       {R"(,"service_tier":"")", "service_tier"},
       {R"(,"service_tier":"FLEX")", "service_tier"},
@@ -373,6 +373,7 @@ std::string Rendered(const std::string& chat_template, const std::string& fields
   EXPECT_TRUE(parsed.ok());
   ModelContext context = SharedTestModel().context();
   context.chat_template = parsed->get();
+  context.tool_format = ToolFormat::kHermes;
   RenderedChat chat;
   const auto error = RenderChat(
       ordered_json::parse(R"({"messages":[{"role":"user","content":"hi"}])" + fields + "}"), context, &chat);
@@ -384,8 +385,8 @@ TEST(GenerationRequest, ToolsOfAVendorsCloudAreDropped) {
   const std::string types = "{% for tool in tools or [] %}{{ tool.type }};{% endfor %}";
   EXPECT_EQ(
       Rendered(types, R"(,"tools":[{"type":"web_search_preview_2025_03_11"},{"type":"mcp","server_url":"u"},
-                               {"type":"function","function":{"name":"f"}},{"type":"custom","name":"c"}])"),
-      "function;custom;");
+                               {"type":"function","function":{"name":"f"}}])"),
+      "function;");
   EXPECT_EQ(Rendered("{{ tools is none }}", R"(,"tools":[{"type":"web_search"}])"), "True");
 }
 
@@ -421,7 +422,7 @@ TEST(GenerationRequest, ChatsWithoutALimitHaveTheServers) {
 
 TEST(GenerationRequest, FieldsAreJudgedFirst) {
   EXPECT_EQ(ChatOutcome(R"(,"temprature":1)"), "400 temprature");
-  EXPECT_EQ(CompletionOutcome(R"(,"guided_json":{})"), "400 guided_json");
+  EXPECT_EQ(CompletionOutcome(R"(,"guided_whitespace_pattern":"x")"), "400 guided_whitespace_pattern");
   EXPECT_EQ(ChatOutcome(R"(,"reasoning_effort":"much")"), "400 reasoning_effort");
   EXPECT_EQ(ChatOutcome(R"(,"documents":["x"])"), "400 documents");
   EXPECT_EQ(ChatOutcome(R"(,"documents":[{"text":"x"}],"reasoning_effort":"none","enable_thinking":true)"),
@@ -429,6 +430,52 @@ TEST(GenerationRequest, FieldsAreJudgedFirst) {
   GenerationRequest request;
   ASSERT_FALSE(Chat(R"({"messages":[{"role":"user","content":"hi"}],"frobnicate":1})", &request));
   EXPECT_EQ(request.ignored_fields, std::vector<std::string>{"frobnicate"});
+}
+
+constexpr const char* kTwoTools =
+    R"(,"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"g"}}])";
+
+TEST(GenerationRequest, ToolsSayHowTheAnswerIsRead) {
+  GenerationRequest request;
+  const std::string hi = R"({"messages":[{"role":"user","content":"hi"}])";
+  ASSERT_FALSE(Chat(hi + kTwoTools + "}", &request));
+  EXPECT_EQ(request.parser.format, ToolFormat::kGeneric);
+  EXPECT_EQ(request.parser.tools, (std::vector<std::string>{"f", "g"}));
+  EXPECT_FALSE(request.grammar_spec.has_value());
+  EXPECT_FALSE(request.one_call);
+  request = {};
+  ASSERT_FALSE(Chat(hi + kTwoTools + R"(,"tool_choice":"required","parallel_tool_calls":false})", &request));
+  ASSERT_TRUE(request.grammar_spec.has_value());
+  EXPECT_EQ(request.grammar_spec->spec.kind, GrammarSpec::Kind::kStructuralTag);
+  EXPECT_NE(request.grammar_spec->spec.text.find("<tool_call>"), std::string::npos);
+  EXPECT_TRUE(request.one_call);
+  request = {};
+  ASSERT_FALSE(
+      Chat(hi + kTwoTools + R"(,"tool_choice":{"type":"function","function":{"name":"g"}}})", &request));
+  EXPECT_EQ(request.parser.tools, std::vector<std::string>{"g"});
+  request = {};
+  ASSERT_FALSE(Chat(hi + kTwoTools + R"(,"tool_choice":"none"})", &request));
+  EXPECT_EQ(request.parser.format, ToolFormat::kNone);
+}
+
+TEST(GenerationRequest, WhatIsWrongWithToolsIsNamed) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"(,"tools":{})", "tools"},
+      {R"(,"tools":[1])", "tools[0]"},
+      {R"(,"tools":[{"type":"custom","custom":{"name":"c"}}])", "tools[0].type"},
+      {R"(,"tools":[{"type":"function"}])", "tools[0].function"},
+      {R"(,"tools":[{"type":"function","function":{"name":""}}])", "tools[0].function.name"},
+      {R"(,"tools":[{"type":"function","function":{"name":"f","parameters":1}}])",
+       "tools[0].function.parameters"},
+      {R"(,"tools":[{"type":"function","function":{"name":"f"}},{"type":"function","function":{"name":"f"}}])",
+       "tools[1].function.name"},
+      {R"(,"tool_choice":"required")", "tool_choice"},
+      {R"(,"tool_choice":"sometimes")", "tool_choice"},
+      {R"(,"tool_choice":{"type":"function","function":{"name":"h"}})", "tool_choice"},
+      {R"(,"parallel_tool_calls":1)", "parallel_tool_calls"},
+  };
+  for (const auto& [fields, param] : cases)
+    EXPECT_EQ(ChatOutcome(fields), "400 " + std::string(param)) << fields;
 }
 
 }  // namespace

@@ -216,5 +216,68 @@ TEST(ApiError, BodyHasAllFourFields) {
   EXPECT_EQ(ErrorResponse(Unavailable("x", "queue_full")).headers.at(0).name, "Retry-After");
 }
 
+// A chat's stream of one letter a token, as clients put it together.
+TEST(OpenAiResponse, ChunksOfCallsAddUpToTheMessage) {
+  GenerationRequest request = Request(GenerationRequest::Kind::kChat);
+  request.parser = {.format = ToolFormat::kHermes, .reasoning = true, .tools = {"f", "g"}};
+  CompletionStream stream(&SharedTestModel().tokenizer(), &request, 0);
+  const ResponseIdentity identity{.kind = request.kind, .id = "i", .created = 1, .model = "m"};
+  const ChunkWriter writer(identity, &SharedTestModel().tokenizer(), &request);
+  Choice whole;
+  ordered_json calls = ordered_json::array();
+  std::string content;
+  std::string reasoning;
+  std::string reason;
+  const auto take = [&](RequestOutput output) {
+    CompletionStream::Delta delta = stream.Append(output);
+    const ordered_json choice = ordered_json::parse(writer.Delta(0, delta, stream))["choices"][0];
+    whole.Append(std::move(delta));
+    content += choice["delta"].value("content", "");
+    reasoning += choice["delta"].value("reasoning_content", "");
+    if (choice["finish_reason"].is_string()) reason = choice["finish_reason"];
+    for (const ordered_json& call : choice["delta"].value("tool_calls", ordered_json::array())) {
+      const auto index = call["index"].get<size_t>();
+      if (index == calls.size())
+        calls.push_back({{"id", call["id"]}, {"name", call["function"]["name"]}, {"arguments", ""}});
+      ASSERT_LT(index, calls.size());
+      calls[index]["arguments"] =
+          calls[index]["arguments"].get<std::string>() + call["function"].value("arguments", "");
+    }
+  };
+  const std::string text =
+      "<think>Hm.</think>Yes. <tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"x\"}}</tool_call>\n"
+      "<tool_call>{\"name\": \"g\", \"arguments\": {}}</tool_call>";
+  for (const char c : text) {
+    RequestOutput output;
+    output.tokens.push_back({.token = SharedTestModel().Byte(static_cast<unsigned char>(c))});
+    take(std::move(output));
+  }
+  RequestOutput end;
+  end.tokens.push_back({.token = TestModel::kEndOfText});
+  end.finish_reason = FinishReason::kStop;
+  take(std::move(end));
+  EXPECT_EQ(reason, "tool_calls");
+  EXPECT_EQ(content, "Yes.");
+  EXPECT_EQ(reasoning, "Hm.");
+  ASSERT_EQ(calls.size(), 2U);
+  EXPECT_EQ(calls[0]["arguments"], R"({"a": "x"})");
+  EXPECT_EQ(calls[1]["name"], "g");
+
+  std::vector<CompletionStream> streams;
+  streams.push_back(std::move(stream));
+  const ordered_json body = ordered_json::parse(
+      ResponseBody(identity, SharedTestModel().tokenizer(), request, {whole}, streams, {}));
+  const ordered_json& message = body["choices"][0]["message"];
+  EXPECT_EQ(body["choices"][0]["finish_reason"], "tool_calls");
+  EXPECT_EQ(message["content"], content);
+  EXPECT_EQ(message["reasoning_content"], reasoning);
+  ASSERT_EQ(message["tool_calls"].size(), 2U);
+  for (size_t i = 0; i < 2; ++i) {
+    EXPECT_EQ(message["tool_calls"][i]["id"], calls[i]["id"]);
+    EXPECT_EQ(message["tool_calls"][i]["type"], "function");
+    EXPECT_EQ(message["tool_calls"][i]["function"]["arguments"], calls[i]["arguments"]);
+  }
+}
+
 }  // namespace
 }  // namespace tandem
