@@ -19,16 +19,24 @@ Result<std::unique_ptr<Lanes>> Lanes::Create(Device* device, int64_t num_layers,
   }
   if (which.riders) TANDEM_RETURN_IF_ERROR(open(&lanes->riders_, StreamKind::kCompute, "riders"));
   if (timeline != nullptr) lanes->clock_offset_ns_ = device->ClockOffsetNs();
+  // Graphs are recorded before the first iteration.
+  lanes->SetDetailed(timeline != nullptr && timeline->on());
   return lanes;
 }
 
+void Lanes::SetDetailed(bool detailed) {
+  detailed_ = detailed;
+  for (Lane* lane : {&compute_, &copy_, &rows_out_, &rows_in_, &riders_}) lane->stamps.SetDetailed(detailed);
+}
+
 void Lanes::BeginMoves() {
-  if (timeline_ != nullptr) copy_.stamps.Begin(*copy_.stream);
+  SetDetailed(timeline_ != nullptr && timeline_->on());
+  if (detailed_) copy_.stamps.Begin(*copy_.stream);
 }
 
 void Lanes::Begin() {
   compute_.stamps.Begin(*compute_.stream);
-  if (timeline_ == nullptr) return;
+  if (!detailed_) return;
   for (Lane* lane : {&rows_out_, &rows_in_, &riders_}) {
     if (lane->stream) lane->stamps.Begin(*lane->stream);
   }
@@ -41,10 +49,11 @@ void Lanes::Synchronize() {
 }
 
 void Lanes::AddToTimeline() {
-  if (timeline_ == nullptr || timeline_->full()) return;
+  if (!detailed_) return;
   for (const Lane* lane : {&compute_, &copy_, &rows_out_, &rows_in_, &riders_}) {
     if (lane->stream) lane->stamps.AddTo(timeline_, lane->timeline_name, clock_offset_ns_);
   }
+  timeline_->EndIteration();
 }
 
 }  // namespace tandem

@@ -52,8 +52,10 @@ class Lanes {
 
  private:
   Lanes() = default;
+  void SetDetailed(bool detailed);
 
   Timeline* timeline_ = nullptr;
+  bool detailed_ = false;  // in this iteration
   int64_t clock_offset_ns_ = 0;
   Lane compute_{.timeline_name = "gpu"};
   Lane copy_{.timeline_name = "copy: KV"};

@@ -153,6 +153,7 @@ void Server::SetEngine(Engine* engine) {
                   .default_max_tokens = state->options.default_max_tokens};
   state->outputs =
       std::make_shared<OutputQueue>([state] { state->http->Post([state] { DeliverOutputs(*state); }); });
+  state->tiers.Begin(engine, state->metrics.get(), state->http.get(), &state->draining);
   state->engine = engine;
 }
 
