@@ -4,6 +4,8 @@ import { button, make, setText } from "./dom.js";
 const ORDER = ["gpu", "riders", "cpu attention", "copy: KV", "copy: rows out", "copy: rows in", "engine"];
 const LABELS = { gpu: "compute stream", engine: "engine thread" };
 
+const MIN_EDGED = 0.006;
+
 const rank = (lane) => (ORDER.indexOf(lane.name) + ORDER.length) % ORDER.length;
 
 // Which color a span has: what it does, without its layer.
@@ -70,13 +72,15 @@ export class TimelinePanel {
     const busy = lane.spans.reduce((sum, [name, , length]) => sum + (kindOf(name) === "wait" ? 0 : length), 0);
     const track = make("span", { class: "lane-track", "aria-hidden": "true" });
     for (const [name, begin, length] of lane.spans) {
-      const span = make("i", { class: kindOf(name), title: `${name}: ${length.toFixed(1)} µs` });
+      // A line between spans would hide those that are hardly wider.
+      const edge = length / end > MIN_EDGED ? " edged" : "";
+      const span = make("i", { class: kindOf(name) + edge, title: `${name}: ${length.toFixed(1)} µs` });
       span.style.left = `${100 * begin / end}%`;
       span.style.width = `${100 * length / end}%`;
       track.append(span);
     }
     const share = `${Math.min(100 * busy / end, 100).toFixed(0)} %`;
-    return make("div", { class: "lane" }, make("span", { class: "lane-name", text: LABELS[lane.name] ?? lane.name }),
+    return make("div", { class: "lane", dataset: { lane: lane.name } }, make("span", { class: "lane-name", text: LABELS[lane.name] ?? lane.name }),
                 track, make("span", { class: "lane-share", text: share }));
   }
 
