@@ -16,6 +16,11 @@ class DurationHistogram {
     ++count_;
     ++counts_[BucketOf(duration_us)];
   }
+  void Add(const DurationHistogram& other) {
+    sum_us_ += other.sum_us_;
+    count_ += other.count_;
+    for (size_t i = 0; i < kNumBuckets; ++i) counts_[i] += other.counts_[i];
+  }
   uint64_t count() const { return count_; }
   double SumUs() const { return sum_us_; }
   double MeanUs() const { return count_ == 0 ? 0.0 : sum_us_ / static_cast<double>(count_); }

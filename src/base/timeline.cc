@@ -6,8 +6,15 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <utility>
 
 namespace tandem {
+namespace {
+
+// Of one iteration: far more than a large model has.
+constexpr size_t kMaxIterationSpans = 20'000;
+
+}  // namespace
 
 int64_t SteadyNowNs() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
@@ -17,15 +24,33 @@ int64_t SteadyNowNs() {
 
 void Timeline::Add(std::string_view lane, std::string_view name, int64_t number, int64_t begin_ns,
                    int64_t end_ns) {
+  if (!on()) return;
+  TimelineSpan span{.lane = lane,
+                    .name = number < 0 ? std::string(name) : fmt::format("{} {}", name, number),
+                    .begin_ns = begin_ns,
+                    .end_ns = end_ns};
   const std::lock_guard lock(mutex_);
-  if (spans_.size() >= max_spans_) return;
-  spans_.push_back(
-      {lane, number < 0 ? std::string(name) : fmt::format("{} {}", name, number), begin_ns, end_ns});
+  if (watched_ && running_.size() < kMaxIterationSpans) running_.push_back(span);
+  if (spans_.size() < max_spans_) spans_.push_back(std::move(span));
+  on_ = watched_ || spans_.size() < max_spans_;
 }
 
-bool Timeline::full() const {
+void Timeline::Watch(bool watched) {
   const std::lock_guard lock(mutex_);
-  return spans_.size() >= max_spans_;
+  watched_ = watched;
+  running_ = {};
+  last_ = {};
+  on_ = watched_ || spans_.size() < max_spans_;
+}
+
+void Timeline::EndIteration() {
+  const std::lock_guard lock(mutex_);
+  last_ = std::exchange(running_, {});
+}
+
+std::vector<TimelineSpan> Timeline::LastIteration() const {
+  const std::lock_guard lock(mutex_);
+  return last_;
 }
 
 Status Timeline::WriteChromeTrace(const std::string& path) const {
@@ -33,11 +58,11 @@ Status Timeline::WriteChromeTrace(const std::string& path) const {
   std::ofstream file(path);
   // Names are our own and need no escaping. Times are in microseconds.
   int64_t origin_ns = 0;
-  for (const Span& span : spans_)
+  for (const TimelineSpan& span : spans_)
     origin_ns = origin_ns == 0 ? span.begin_ns : std::min(origin_ns, span.begin_ns);
   std::map<std::string_view, int> lanes;
   file << "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n";
-  for (const Span& span : spans_) {
+  for (const TimelineSpan& span : spans_) {
     const auto [lane, is_new] = lanes.emplace(span.lane, static_cast<int>(lanes.size()) + 1);
     if (is_new) {
       file << fmt::format(

@@ -41,8 +41,42 @@ TEST(TimelineTest, SpansKeepLaneNameAndTime) {
 TEST(TimelineTest, StopsAtItsLimit) {
   Timeline timeline(2);
   for (int i = 0; i < 5; ++i) timeline.Add("gpu", "iteration", i, i * 10, i * 10 + 5);
-  EXPECT_TRUE(timeline.full());
+  EXPECT_FALSE(timeline.on());
   EXPECT_EQ(Written(timeline)["traceEvents"].size(), 2U + 1U + 1U);  // spans, one lane, the process
+}
+
+TEST(TimelineTest, KeepsTheLastIterationWhileWatched) {
+  Timeline timeline(0);
+  timeline.Add("gpu", "attention", 0, 0, 5);
+  timeline.EndIteration();
+  EXPECT_TRUE(timeline.LastIteration().empty());
+  { const TimelineScope scope(&timeline, "engine", "plan"); }
+  timeline.Watch(true);
+  timeline.Add("gpu", "attention", 1, 10, 15);
+  timeline.EndIteration();
+  timeline.Add("gpu", "attention", 2, 20, 25);
+  timeline.Add("engine", "plan", -1, 21, 22);
+  ASSERT_EQ(timeline.LastIteration().size(), 1U);
+  EXPECT_EQ(timeline.LastIteration()[0].name, "attention 1");
+  timeline.EndIteration();
+  ASSERT_EQ(timeline.LastIteration().size(), 2U);
+  EXPECT_EQ(timeline.LastIteration()[1].lane, "engine");
+  timeline.Watch(false);
+  EXPECT_FALSE(timeline.on());
+  EXPECT_TRUE(timeline.LastIteration().empty());
+}
+
+TEST(TimelineTest, AFileAndAWatcherDoNotDisturbEachOther) {
+  Timeline timeline(2);
+  timeline.Add("gpu", "iteration", 0, 0, 5);
+  timeline.Watch(true);
+  for (int i = 1; i < 5; ++i) timeline.Add("gpu", "iteration", i, i * 10, i * 10 + 5);
+  timeline.EndIteration();
+  EXPECT_EQ(timeline.LastIteration().size(), 4U);
+  EXPECT_TRUE(timeline.on());
+  timeline.Watch(false);
+  EXPECT_FALSE(timeline.on());
+  EXPECT_EQ(Written(timeline)["traceEvents"].size(), 2U + 1U + 1U);
 }
 
 TEST(TimelineTest, UnwritablePathIsAnError) {

@@ -13,6 +13,7 @@
 #include "cpu_attention/task_order.h"
 #include "engine/cache_sizing.h"
 #include "engine/engine_loop.h"
+#include "engine/live_watch.h"
 #include "engine/loaded_model.h"
 #include "execute/executor.h"
 #include "kv/kv_books.h"
@@ -49,7 +50,7 @@ class EngineWithLoop : public Engine {
           costs_->gpu_factor(IterationMode::kOpByOp), costs_->gpu_factor(IterationMode::kHybrid),
           costs_->cpu_factor());
     }
-    if (!timeline_) return;
+    if (options_.timeline.empty() || !timeline_) return;
     const Status written = timeline_->WriteChromeTrace(options_.timeline);
     if (!written.ok()) LogError("timeline: {}", written.error().message);
   }
@@ -61,7 +62,7 @@ class EngineWithLoop : public Engine {
     // Known only now: limits depend on the model.
     std::erase_if(model_.backend.graph_batch_sizes,
                   [this](int64_t size) { return size > options_.max_num_seqs; });
-    if (!options_.timeline.empty()) timeline_ = std::make_unique<Timeline>(kMaxTimelineSpans);
+    timeline_ = std::make_unique<Timeline>(options_.timeline.empty() ? 0 : kMaxTimelineSpans);
     TANDEM_RETURN_IF_ERROR(UseNamedStrategy());
     TANDEM_RETURN_IF_ERROR(CreateCacheAndExecutor());
     TANDEM_RETURN_IF_ERROR(CreateScheduler());
@@ -98,6 +99,12 @@ class EngineWithLoop : public Engine {
     return {};
   }
   EngineStats Stats() const override { return loop_->Stats(); }
+  void Watch(bool watched) override {
+    live_.Watch(watched);
+    timeline_->Watch(watched);
+  }
+  std::shared_ptr<const LiveView> Live() const override { return live_.View(); }
+  std::vector<TimelineSpan> LastIteration() const override { return timeline_->LastIteration(); }
   const EngineOptions& options() const override { return options_; }
   const ModelConfig& model_config() const override { return model_.decoder->config(); }
   const GenerationDefaults& generation_defaults() const override { return model_.generation_defaults; }
@@ -279,6 +286,7 @@ class EngineWithLoop : public Engine {
     loop_options.eos_token_ids = model_.generation_defaults.eos_token_ids;
     loop_options.seed = options_.seed;
     loop_options.timeline = timeline_.get();
+    loop_options.live = &live_;
     loop_ = std::make_unique<EngineLoop>(loop_options, model_.backend.device.get(), strategy_.get(),
                                          kv_books_.get(), executor_.get(), costs_.get());
     LogInfo("{}: {} layers, {}, {} MiB of weights, gpu tier {} tokens, cpu tier {} tokens, strategy {}, {}{}",
@@ -294,7 +302,8 @@ class EngineWithLoop : public Engine {
   EngineOptions options_;
   MakeStrategy make_strategy_;          // null: by the name in the options
   int64_t wanted_model_len_ = 0;        // max_model_len before the tiers limited it
-  std::unique_ptr<Timeline> timeline_;  // null: none is wanted
+  std::unique_ptr<Timeline> timeline_;  // null before Load
+  LiveWatch live_;
   LoadedModel model_;
   ExecutorOptions executor_options_;
   std::unique_ptr<KvMemory> kv_memory_;

@@ -4,15 +4,15 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "base/duration_histogram.h"
 #include "base/result.h"
+#include "base/timeline.h"
 #include "engine/engine_options.h"
-#include "engine/token_histogram.h"
+#include "engine/engine_stats.h"
+#include "engine/live_view.h"
 #include "load/model_config.h"
 #include "perf/cost_table.h"
 #include "planning/schedule_state.h"
@@ -22,43 +22,6 @@
 #include "text/tokenizer.h"
 
 namespace tandem {
-
-// A consistent snapshot of gauges and counters since the start, or since the last UseStrategy.
-struct EngineStats {
-  int64_t num_running = 0;
-  int64_t num_waiting = 0;
-  int64_t gpu_blocks_total = 0;
-  int64_t gpu_blocks_free = 0;
-  int64_t cpu_blocks_total = 0;
-  int64_t cpu_blocks_free = 0;
-  int64_t block_size = 0;         // tokens a block
-  int64_t cpu_kv_tokens = 0;      // that the cpu tier's blocks in use have room for
-  int64_t max_cpu_kv_tokens = 0;  // at most since the start
-  uint64_t iterations = 0;
-  uint64_t preemptions = 0;
-  uint64_t prompt_tokens = 0;       // computed, repeated work after a preemption not counted
-  uint64_t generation_tokens = 0;   // drawn, those that their client had no use for included
-  TokenHistogram iteration_tokens;  // prompt_tokens and generation_tokens of an iteration
-  uint64_t rejected_requests = 0;   // queue full
-  double busy_seconds = 0;          // time spent in iterations
-  // Of the compute stream, by the device's clock: running, and between two iterations that followed each
-  // other.
-  double gpu_busy_seconds = 0;
-  double gpu_gap_seconds = 0;
-  double cpu_attention_busy_seconds = 0;  // mean over the workers
-  uint64_t cpu_attention_kv_bytes = 0;    // read by them
-  uint64_t swapped_tokens = 0;   // tokens whose KV changed its tier, prefills to the cpu tier included
-  uint64_t cpu_tier_tokens = 0;  // of generation_tokens: those of requests whose KV lay in the cpu tier
-  // Visits that riding cohorts made, and that they did not make because their attention was not done.
-  uint64_t rider_visits = 0;
-  uint64_t rider_skips = 0;
-  // Of iterations that a cost model predicted: what it said, and how far off it was (absolute values).
-  double predicted_seconds = 0;
-  double prediction_error_seconds = 0;
-  DurationHistogram iteration;  // device time of an iteration
-  DurationHistogram schedule;   // host time of a plan, most of it while the device runs
-  std::map<std::string, uint64_t> strategy_iterations;
-};
 
 class Strategy;
 
@@ -101,6 +64,15 @@ class Engine {
   virtual Status UseStrategy(const std::string& name, int64_t async_cohorts) = 0;
 
   virtual EngineStats Stats() const = 0;  // any thread
+
+  // Any thread. While watched, the engine keeps what it is at; otherwise that costs nothing. Begins and ends
+  // with nothing.
+  virtual void Watch(bool watched) = 0;
+  // Any thread. At most an iteration or a tenth of a second old. Null unless watched, and before the engine
+  // had anything to do since.
+  virtual std::shared_ptr<const LiveView> Live() const = 0;
+  // Any thread. What ran in the last iteration; empty unless watched.
+  virtual std::vector<TimelineSpan> LastIteration() const = 0;
 
   virtual const EngineOptions& options() const = 0;  // with defaults filled in (dtype, max_model_len, ...)
   virtual const ModelConfig& model_config() const = 0;

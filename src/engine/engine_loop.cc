@@ -138,6 +138,7 @@ void EngineLoop::TakeNews(Inbox::News* news) {
 void EngineLoop::Deliver() {
   counters_.Count();
   inbox_.Publish(counters_.Snapshot());
+  if (options_.live != nullptr) options_.live->Look(&books_, *kv_, counters_.stats());
   results_.Deliver();
 }
 

@@ -27,6 +27,7 @@
 #include "engine/engine_counters.h"
 #include "engine/grammar_masks.h"
 #include "engine/inbox.h"
+#include "engine/live_watch.h"
 #include "engine/request_books.h"
 #include "engine/results.h"
 #include "execute/executor.h"
@@ -45,6 +46,7 @@ struct EngineLoopOptions {
   std::vector<int32_t> eos_token_ids;
   uint64_t seed = 0;
   Timeline* timeline = nullptr;  // outlives the loop
+  LiveWatch* live = nullptr;     // null, or outlives the loop
 };
 
 // Public methods: any thread. Everything else: the engine thread.

@@ -154,6 +154,8 @@ void Executor::Replay(RunningIteration* running) {
   MainRows& main = running->main;
   main_->PlanAttention(main);
   main_->Replay(main);
+  // Recorded while nobody watched.
+  if (compute.stamps.labels().empty()) compute.stamps.Detail(*compute.stream, "graph of decodes");
   if (riding_) riding_->SubmitAttention(parts_.num_layers() - 1);
   logits_stage_->SampleFrom(*compute.stream, main.graph.total_rows(), &main.logits);
   compute.stamps.Mark(*compute.stream, "sampling");

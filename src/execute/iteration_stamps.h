@@ -20,8 +20,11 @@ struct StampLabel {
 
 class IterationStamps {
  public:
-  // detailed: Detail stamps too, each costs the stream about a microsecond. Errors: kResourceExhausted.
+  // detailed: with room for Detail stamps; there are none before SetDetailed. Errors: kResourceExhausted.
   static Result<IterationStamps> Allocate(Device* device, int64_t num_layers, bool detailed);
+  // Before Begin or BeginRecording: whether there are Detail stamps from now on, each of which costs the
+  // stream about a microsecond.
+  void SetDetailed(bool detailed) { detailed_ = detailed; }
 
   void Begin(Stream& stream);
   // The work since the stamp before was `what`.

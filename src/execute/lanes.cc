@@ -5,6 +5,7 @@ namespace tandem {
 Result<std::unique_ptr<Lanes>> Lanes::Create(Device* device, int64_t num_layers, const Which& which,
                                              Timeline* timeline) {
   auto lanes = std::unique_ptr<Lanes>(new Lanes());
+  lanes->device_ = device;
   lanes->timeline_ = timeline;
   const auto open = [&](Lane* lane, StreamKind kind, std::string_view stream_name) -> Status {
     TANDEM_ASSIGN_OR_RETURN(lane->stamps, IterationStamps::Allocate(device, num_layers, timeline != nullptr));
@@ -18,17 +19,26 @@ Result<std::unique_ptr<Lanes>> Lanes::Create(Device* device, int64_t num_layers,
     TANDEM_RETURN_IF_ERROR(open(&lanes->rows_in_, StreamKind::kCopy, "rows from the host"));
   }
   if (which.riders) TANDEM_RETURN_IF_ERROR(open(&lanes->riders_, StreamKind::kCompute, "riders"));
-  if (timeline != nullptr) lanes->clock_offset_ns_ = device->ClockOffsetNs();
+  // Graphs are recorded before the first iteration.
+  lanes->SetDetailed(timeline != nullptr && timeline->on());
   return lanes;
 }
 
+void Lanes::SetDetailed(bool detailed) {
+  // The clocks drift apart over hours in which nobody watches.
+  if (detailed && !detailed_) clock_offset_ns_ = device_->ClockOffsetNs();
+  detailed_ = detailed;
+  for (Lane* lane : {&compute_, &copy_, &rows_out_, &rows_in_, &riders_}) lane->stamps.SetDetailed(detailed);
+}
+
 void Lanes::BeginMoves() {
-  if (timeline_ != nullptr) copy_.stamps.Begin(*copy_.stream);
+  SetDetailed(timeline_ != nullptr && timeline_->on());
+  if (detailed_) copy_.stamps.Begin(*copy_.stream);
 }
 
 void Lanes::Begin() {
   compute_.stamps.Begin(*compute_.stream);
-  if (timeline_ == nullptr) return;
+  if (!detailed_) return;
   for (Lane* lane : {&rows_out_, &rows_in_, &riders_}) {
     if (lane->stream) lane->stamps.Begin(*lane->stream);
   }
@@ -41,10 +51,11 @@ void Lanes::Synchronize() {
 }
 
 void Lanes::AddToTimeline() {
-  if (timeline_ == nullptr || timeline_->full()) return;
+  if (!detailed_) return;
   for (const Lane* lane : {&compute_, &copy_, &rows_out_, &rows_in_, &riders_}) {
     if (lane->stream) lane->stamps.AddTo(timeline_, lane->timeline_name, clock_offset_ns_);
   }
+  timeline_->EndIteration();
 }
 
 }  // namespace tandem

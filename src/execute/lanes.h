@@ -33,7 +33,7 @@ class Lanes {
     bool cpu_tier = false;
     bool riders = false;
   };
-  // timeline: null, or outlives the lanes. Errors: kResourceExhausted.
+  // device, and timeline unless it is null: outlive the lanes. Errors: kResourceExhausted.
   static Result<std::unique_ptr<Lanes>> Create(Device* device, int64_t num_layers, const Which& which,
                                                Timeline* timeline);
 
@@ -52,8 +52,11 @@ class Lanes {
 
  private:
   Lanes() = default;
+  void SetDetailed(bool detailed);
 
+  Device* device_ = nullptr;
   Timeline* timeline_ = nullptr;
+  bool detailed_ = false;  // in this iteration
   int64_t clock_offset_ns_ = 0;
   Lane compute_{.timeline_name = "gpu"};
   Lane copy_{.timeline_name = "copy: KV"};

@@ -20,6 +20,7 @@
 #include "server/metrics.h"
 #include "server/output_queue.h"
 #include "server/server.h"
+#include "server/tiers_feed.h"
 #include "tracing/tracer.h"
 
 namespace tandem {
@@ -44,6 +45,7 @@ struct ApiState {
   std::unordered_map<uint64_t, std::shared_ptr<Generation>> generations;
   uint64_t next_generation_id = 1;
   std::unordered_set<std::string> logged_fields;  // unknown ones
+  TiersFeed tiers;
 };
 
 using ParseRequest = std::function<std::optional<ApiError>(const nlohmann::ordered_json& body,
@@ -59,6 +61,7 @@ void ListModels(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchan
 void RetrieveModel(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void CreateCompletion(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void CreateChatCompletion(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+void StreamTiers(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void TokenizerInfo(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void Tokenize(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void Detokenize(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);

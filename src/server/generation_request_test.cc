@@ -437,24 +437,26 @@ constexpr const char* kTwoTools =
 
 TEST(GenerationRequest, ToolsSayHowTheAnswerIsRead) {
   GenerationRequest request;
+  ModelContext roomy = SharedTestModel().context();
+  roomy.max_model_len = 10'000;
+  const auto parse = [&](const std::string& body) {
+    request = {};
+    return ParseChatRequest(ordered_json::parse(body), roomy, &request);
+  };
   const std::string hi = R"({"messages":[{"role":"user","content":"hi"}])";
-  ASSERT_FALSE(Chat(hi + kTwoTools + "}", &request));
+  ASSERT_FALSE(parse(hi + kTwoTools + "}"));
   EXPECT_EQ(request.parser.format, ToolFormat::kGeneric);
   EXPECT_EQ(request.parser.tools, (std::vector<std::string>{"f", "g"}));
   EXPECT_FALSE(request.grammar_spec.has_value());
   EXPECT_FALSE(request.one_call);
-  request = {};
-  ASSERT_FALSE(Chat(hi + kTwoTools + R"(,"tool_choice":"required","parallel_tool_calls":false})", &request));
+  ASSERT_FALSE(parse(hi + kTwoTools + R"(,"tool_choice":"required","parallel_tool_calls":false})"));
   ASSERT_TRUE(request.grammar_spec.has_value());
   EXPECT_EQ(request.grammar_spec->spec.kind, GrammarSpec::Kind::kStructuralTag);
   EXPECT_NE(request.grammar_spec->spec.text.find("<tool_call>"), std::string::npos);
   EXPECT_TRUE(request.one_call);
-  request = {};
-  ASSERT_FALSE(
-      Chat(hi + kTwoTools + R"(,"tool_choice":{"type":"function","function":{"name":"g"}}})", &request));
+  ASSERT_FALSE(parse(hi + kTwoTools + R"(,"tool_choice":{"type":"function","function":{"name":"g"}}})"));
   EXPECT_EQ(request.parser.tools, std::vector<std::string>{"g"});
-  request = {};
-  ASSERT_FALSE(Chat(hi + kTwoTools + R"(,"tool_choice":"none"})", &request));
+  ASSERT_FALSE(parse(hi + kTwoTools + R"(,"tool_choice":"none"})"));
   EXPECT_EQ(request.parser.format, ToolFormat::kNone);
 }
 

@@ -75,6 +75,8 @@ class HttpExchange {
   virtual void StartStream(HttpResponse head) = 0;  // body empty; chunked
   // Queues data. Too much unsent data ends the connection (the disconnect callback is called).
   virtual void Send(std::string_view data) = 0;
+  // Of what was sent, that the socket has not taken yet.
+  virtual size_t unsent_bytes() const = 0;
   virtual void EndStream() = 0;
 
   // Called once, on the io thread, if the client goes away (or reads too slowly) before the answer is

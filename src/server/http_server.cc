@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <unordered_set>
 #include <utility>
 
 #include "base/log.h"
@@ -54,6 +55,7 @@ struct HttpServer::State {
   std::optional<WorkGuard> work_guard;
   asio::ip::tcp::acceptor acceptor{io};
   asio::steady_timer accept_retry{io};
+  std::unordered_set<std::shared_ptr<asio::steady_timer>> delays;  // io thread only
   uint16_t port = 0;
   std::thread io_thread;
   std::thread work_thread;
@@ -173,6 +175,15 @@ void HttpServer::Post(std::function<void()> task) {
   asio::post(state_->io, std::move(task));
 }
 
+void HttpServer::PostAfter(std::chrono::milliseconds delay, std::function<void()> task) {
+  const auto timer = std::make_shared<asio::steady_timer>(state_->io, delay);
+  state_->delays.insert(timer);
+  timer->async_wait([state = state_.get(), timer, task = std::move(task)](const error_code& error) {
+    state->delays.erase(timer);
+    if (!error && state->acceptor.is_open()) task();
+  });
+}
+
 void HttpServer::PostWork(std::function<void()> task) {
   asio::post(state_->work, std::move(task));
 }
@@ -195,6 +206,7 @@ void HttpServer::Stop() {
     error_code ignored;
     state->acceptor.close(ignored);
     state->accept_retry.cancel();
+    for (const auto& timer : state->delays) timer->cancel();
     const std::vector<HttpSession*> sessions(state->context.sessions.begin(), state->context.sessions.end());
     for (HttpSession* session : sessions) session->Close();
     state->io_guard.reset();

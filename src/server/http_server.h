@@ -51,7 +51,9 @@ class HttpServer {
   // without TLS, all stays as it is.
   Status ReloadTls();
 
-  void Post(std::function<void()> task);      // any thread; runs on the io thread
+  void Post(std::function<void()> task);  // any thread; runs on the io thread
+  // Io thread. Runs on the io thread; not at all if the server stops before.
+  void PostAfter(std::chrono::milliseconds delay, std::function<void()> task);
   void PostWork(std::function<void()> task);  // any thread; runs on the worker thread, in order
 
   // Any thread. Answers from now on end their connections.

@@ -47,6 +47,7 @@ class Exchange final : public HttpExchange {
   void Send(std::string_view data) override {
     if (streaming_) session_->SendChunk(data);
   }
+  size_t unsent_bytes() const override { return session_->unsent_bytes(); }
   void EndStream() override {
     if (std::exchange(streaming_, false)) session_->EndStream();
   }

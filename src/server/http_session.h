@@ -50,6 +50,7 @@ class HttpSession : public std::enable_shared_from_this<HttpSession> {
   void Respond(HttpResponse response);
   void StartStream(const HttpResponse& head);
   void SendChunk(std::string_view data);
+  size_t unsent_bytes() const { return queued_bytes_ + in_flight_bytes_; }
   void EndStream();
   void SetDisconnectCallback(std::function<void()> callback) { disconnect_callback_ = std::move(callback); }
   void AddLogNumber(std::string name, int64_t value);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "server/latency_window.h"
 
 namespace tandem {
 namespace {
@@ -269,11 +270,13 @@ ServerMetrics::~ServerMetrics() = default;
 
 void ServerMetrics::ObserveTimeToFirstToken(double seconds) {
   families_->time_to_first_token->Observe(seconds);
+  if (window_ != nullptr) window_->AddTimeToFirstToken(seconds);
 }
 
 void ServerMetrics::ObserveInterTokenLatency(double seconds) {
   families_->inter_token_latency->Observe(seconds);
   families_->time_per_output_token->Observe(seconds);
+  if (window_ != nullptr) window_->AddInterTokenLatency(seconds);
 }
 
 void ServerMetrics::CountGenerationTokens(int64_t num_tokens) {
@@ -298,14 +301,19 @@ void ServerMetrics::ObserveFinished(const FinishedSequence& sequence) {
   families_->decode_time->Observe(phases.decode_seconds);
   families_->inference_time->Observe(phases.prefill_seconds + phases.decode_seconds);
   if (sequence.generation_tokens > 1) {
-    families_->request_time_per_output_token->Observe(phases.decode_seconds /
-                                                      static_cast<double>(sequence.generation_tokens - 1));
+    const double seconds = phases.decode_seconds / static_cast<double>(sequence.generation_tokens - 1);
+    families_->request_time_per_output_token->Observe(seconds);
+    if (window_ != nullptr) window_->AddTimePerOutputToken(seconds);
   }
 }
 
 void ServerMetrics::ObserveFinished(const FinishedPrompt& prompt) {
   families_->params_n->Observe(static_cast<double>(prompt.n));
   families_->max_num_generation_tokens->Observe(static_cast<double>(prompt.max_generation_tokens));
+}
+
+void ServerMetrics::Watch(LatencyWindow* window) {
+  window_ = window;
 }
 
 std::string ServerMetrics::Render() const {

@@ -10,6 +10,7 @@
 namespace tandem {
 
 class Engine;
+class LatencyWindow;
 
 // Consecutive: their sum is the time from arrival to the last token.
 struct SequencePhases {
@@ -52,12 +53,17 @@ class ServerMetrics {
   void ObserveFinished(const FinishedSequence& sequence);
   void ObserveFinished(const FinishedPrompt& prompt);
 
+  // Io thread, as all that observes: what is observed goes there too from now on. null: nowhere. Outlives the
+  // metrics or the next call.
+  void Watch(LatencyWindow* window);
+
   // Prometheus text format.
   std::string Render() const;
 
  private:
   struct Families;
   std::unique_ptr<Families> families_;
+  LatencyWindow* window_ = nullptr;
 };
 
 }  // namespace tandem

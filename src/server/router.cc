@@ -12,6 +12,7 @@ constexpr std::array kRoutes = {
     Route{"POST", "/v1/completions", &CreateCompletion, true},
     Route{"GET", "/v1/models", &ListModels, true},
     Route{"GET", "/v1/models/", &RetrieveModel, true},
+    Route{"GET", "/tiers", &StreamTiers, true},
     Route{"GET", "/tokenizer_info", &TokenizerInfo, true},
     Route{"POST", "/tokenize", &Tokenize, true},
     Route{"POST", "/detokenize", &Detokenize, true},

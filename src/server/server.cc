@@ -174,6 +174,7 @@ void Server::SetEngine(Engine* engine) {
       GrammarLimits{});
   state->outputs =
       std::make_shared<OutputQueue>([state] { state->http->Post([state] { DeliverOutputs(*state); }); });
+  state->tiers.Begin(engine, state->metrics.get(), state->http.get(), &state->draining);
   state->engine = engine;
 }
 

@@ -15,7 +15,7 @@ COMPLETION = {"prompt": "Hello", "max_tokens": 2, "temperature": 0}
 SECRET = "sk-the-secret-of-this-test"
 KEY = {"Authorization": f"Bearer {SECRET}"}
 EVIL = "http://evil.test"
-PAGE_FILES = ("/", "/index.html", "/app.js", "/api_key.js", "/metrics_strip.js", "/style.css", "/favicon.ico")
+PAGE_FILES = ("/", "/index.html", "/main.js", "/api_key.js", "/markdown.js", "/style.css", "/favicon.ico")
 
 
 def error_code(body):

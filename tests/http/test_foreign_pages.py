@@ -204,5 +204,6 @@ def test_the_own_page_below_a_path_and_with_a_key(browser, start_server):
     # For as long as the tab is open, and no longer.
     chat.page.reload()
     expect(chat.page.locator("#model-name")).to_have_text(MODEL_NAME, timeout=ANSWER_MS)
-    assert chat.page.evaluate("[localStorage.length, document.cookie]") == [0, ""]
+    kept, cookie = chat.page.evaluate("[JSON.stringify(Object.entries(localStorage)), document.cookie]")
+    assert SECRET not in kept and cookie == ""
     chat.close()

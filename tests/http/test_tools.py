@@ -174,7 +174,7 @@ def test_what_is_cancelled_leaves_nothing(start_server):
         stream = server.open_stream(structured_outputs={"regex": "[a-z ]{400}"}, max_tokens=300)
         stream.read(1)
         stream.close()
-    server.wait_until_idle()
+    server.wait_idle()
 
 
 def test_the_parser_can_be_forced_or_off(start_server):
