@@ -102,6 +102,32 @@ TEST_F(GrammarCompilerTest, ATagNamesItsControlTokens) {
   EXPECT_TRUE(state->may_end());
 }
 
+TEST_F(GrammarCompilerTest, PartsOfTagsAreHeldToWhatStandsAloneIs) {
+  const auto error_of = [this](const std::string& content) {
+    const auto answer = compiler_.CompileAndWait(
+        {.kind = Kind::kStructuralTag,
+         .text = R"({"type":"structural_tag","format":{"type":"tag","begin":"<","end":">","content":)" +
+                 content + "}}"});
+    return answer.ok() ? std::string() : answer.error().message;
+  };
+  EXPECT_EQ(error_of(R"({"type":"json_schema","json_schema":{"type":"integer"}})"), "");
+  EXPECT_NE(error_of(R"({"type":"json_schema","json_schema":{"properties":{"a":{"not":{}}}}})")
+                .find("#/format/content/json_schema: #/properties/a/not"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"type":"regex","pattern":"(a"})").find("#/format/content/pattern: "),
+            std::string::npos);
+  EXPECT_NE(
+      error_of(R"({"type":"qwen_xml_parameter","json_schema":{}})").find("#/format/content/json_schema: "),
+      std::string::npos);
+  const auto grammar = Must({.kind = Kind::kStructuralTag,
+                             .text = R"({"type":"structural_tag","format":{"type":"sequence","elements":[
+      {"type":"json_schema","json_schema":{"type":"integer","minimum":3,"maximum":5}},
+      {"type":"regex","pattern":"[ab]{2}"}]}})"});
+  EXPECT_TRUE(TakesText(*grammar, "4ab"));
+  EXPECT_FALSE(TakesText(*grammar, "6ab"));
+  EXPECT_FALSE(TakesText(*grammar, "4abb"));
+}
+
 TEST_F(GrammarCompilerTest, EqualSpecsCompileOnce) {
   std::atomic<int> answers = 0;
   std::vector<std::thread> threads;

@@ -12,6 +12,7 @@
 #include "grammar/expression.h"
 #include "grammar/json_schema_grammar.h"
 #include "grammar/regex_parser.h"
+#include "grammar/structural_tag_text.h"
 #include "grammar/xgrammar_state.h"
 #include "grammar_impl.h"
 #include "support/logging.h"
@@ -39,6 +40,8 @@ Result<std::string> GrammarText(const GrammarSpec& spec) {
     }
     case GrammarSpec::Kind::kChoice:
       return ChoiceGrammar(spec.choices);
+    case GrammarSpec::Kind::kStructuralTag:
+      return StructuralTagText(spec.text, style);
     default:
       return spec.text;
   }

@@ -98,7 +98,8 @@ TEST(OpenAiResponse, ChunksAreJson) {
     plain.id = "id1";
     const ChunkWriter writer(plain, &SharedTestModel().tokenizer(), &request);
     const CompletionStream stream = Finished(request);
-    CompletionStream::Delta delta{.text = "a\"\n", .records = {}, .finished = false};
+    CompletionStream::Delta delta{
+        .text = "a\"\n", .parts = {{AnswerPart::Kind::kText, "a\"\n"}}, .records = {}, .finished = false};
     const auto chunk = ordered_json::parse(writer.Delta(2, delta, stream));
     EXPECT_EQ(chunk["model"], "mo\"del");
     EXPECT_EQ(chunk["choices"][0]["index"], 2);

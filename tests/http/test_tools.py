@@ -7,6 +7,7 @@ import re
 import openai
 import pydantic
 import pytest
+from tandem_server import MODEL_NAME, read_until
 
 SCHEMA = {
     "type": "object",
@@ -30,7 +31,7 @@ def client(server):
 
 
 def chat(client, **fields):
-    return client.chat.completions.create(**{"model": "", "messages": QUESTION, "temperature": 0, "max_tokens": 120,
+    return client.chat.completions.create(**{"model": MODEL_NAME, "messages": QUESTION, "temperature": 0, "max_tokens": 120,
                                              **fields})
 
 
@@ -98,7 +99,7 @@ def test_a_json_schema_is_followed(client):
         city: str = pydantic.Field(max_length=16)
         celsius: int
 
-    parsed = client.chat.completions.parse(model="", messages=QUESTION, temperature=0, max_tokens=120,
+    parsed = client.chat.completions.parse(model=MODEL_NAME, messages=QUESTION, temperature=0, max_tokens=120,
                                            response_format=Weather).choices[0].message.parsed
     assert isinstance(parsed, Weather)
 
@@ -157,8 +158,8 @@ def test_tools_or_a_schema_where_both_are_given(client):
     ({"structured_outputs": {"regex": "(a"}}, "structured_outputs.regex", "byte 0"),
     ({"structured_outputs": {"grammar": "root ::= other"}}, "structured_outputs.grammar", "other"),
     ({"structured_outputs": {"json": {"type": "string", "minLength": 10**9}}}, "structured_outputs.json", "#"),
-    ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "unevaluatedItems": 1}}}],
-      "tool_choice": "required"}, "tools", "unevaluatedItems"),
+    ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"not": {}}}}}}],
+      "tool_choice": "required"}, "tools", "not"),
     ({"allowed_token_ids": [5], "structured_outputs": {"regex": "a"}}, "allowed_token_ids", "grammar"),
 ])
 def test_what_cannot_be_followed_is_refused_with_its_place(client, fields, param, words):
@@ -170,11 +171,12 @@ def test_what_cannot_be_followed_is_refused_with_its_place(client, fields, param
 
 def test_what_is_cancelled_leaves_nothing(start_server):
     server = start_server()
+    before = server.free_blocks(server.metrics())
     for _ in range(3):
         stream = server.open_stream(structured_outputs={"regex": "[a-z ]{400}"}, max_tokens=300)
-        stream.read(1)
+        read_until(stream, b"data: ")
         stream.close()
-    server.wait_idle()
+    assert server.free_blocks(server.wait_idle()) == before
 
 
 def test_the_parser_can_be_forced_or_off(start_server):
