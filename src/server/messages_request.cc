@@ -203,7 +203,14 @@ std::optional<ApiError> ParseMessagesRequest(const ordered_json& body, const Mod
   ModelContext bounded = model;
   bounded.default_max_tokens = *translated.max_tokens;
   auto error = ParseChatRequest(translated.chat, bounded, request);
-  if (!error) return std::nullopt;
+  if (!error) {
+    // Named if it cannot be compiled.
+    if (request->grammar_spec) {
+      std::string& param = request->grammar_spec->param;
+      param = PathHere(std::move(param), translated.tool_indices);
+    }
+    return std::nullopt;
+  }
   if (error->code == "context_length_exceeded") return PromptTooLong(translated, model, std::move(*error));
   return RewordChatError(std::move(*error), translated.tool_indices);
 }

@@ -27,6 +27,12 @@ std::string MessageId(std::string_view id) {
   return "msg_" + std::string(id.substr(id.find('-') + 1));
 }
 
+// "call_1" -> "toolu_1"; ids of other forms are those that the model's template demands.
+std::string ToolUseId(std::string_view id) {
+  constexpr std::string_view kCall = "call_";
+  return id.starts_with(kCall) ? "toolu_" + std::string(id.substr(kCall.size())) : std::string(id);
+}
+
 ordered_json MessagesUsage(const Usage& usage) {
   return {{"input_tokens", usage.prompt_tokens},
           {"cache_creation_input_tokens", 0},
@@ -98,7 +104,7 @@ class MessagesWriter : public AnswerWriter {
           CloseBlock(&events);
           Enter(Block::kToolUse,
                 {{"type", "tool_use"},
-                 {"id", delta.call_ids.at(num_calls++)},
+                 {"id", ToolUseId(delta.call_ids.at(num_calls++))},
                  {"name", part.text},
                  {"input", ordered_json::object()}},
                 &events);
@@ -150,7 +156,7 @@ class MessagesWriter : public AnswerWriter {
       }
       has_calls = true;
       content.push_back(
-          {{"type", "tool_use"}, {"id", call.id}, {"name", call.name}, {"input", std::move(input).value()}});
+          {{"type", "tool_use"}, {"id", ToolUseId(call.id)}, {"name", call.name}, {"input", std::move(input).value()}});
     }
     return DumpJson(MessageOf(identity_, std::move(content), MessagesStopReason(stream, has_calls),
                               MessagesStopSequence(stream), usage));

@@ -131,7 +131,7 @@ TEST_F(MessagesWriterTest, StreamsThinkingTextAndCalls) {
                                 {Kind::kCallBegin, "g"},
                                 {Kind::kCallArguments, "{}"},
                                 {Kind::kCallEnd, ""}},
-                               false, {"toolu_2", "toolu_3"}),
+                               false, {"call_2", "abcdefghi"}),
                     PartsDelta({}, true)},
                    Stream(FinishReason::kStop)),
             (std::vector<std::string>{
@@ -150,7 +150,7 @@ TEST_F(MessagesWriterTest, StreamsThinkingTextAndCalls) {
                 R"(content_block_start 3 {"type":"tool_use","id":"toolu_2","name":"g","input":{}})",
                 R"(content_block_delta 3 {"type":"input_json_delta","partial_json":"{}"})",
                 "content_block_stop 3",
-                R"(content_block_start 4 {"type":"tool_use","id":"toolu_3","name":"g","input":{}})",
+                R"(content_block_start 4 {"type":"tool_use","id":"abcdefghi","name":"g","input":{}})",
                 R"(content_block_delta 4 {"type":"input_json_delta","partial_json":"{}"})",
                 "content_block_stop 4",
                 R"(message_delta {"stop_reason":"tool_use","stop_sequence":null})",
@@ -202,7 +202,7 @@ TEST_F(MessagesWriterTest, FailedStreamsEndInAnError) {
 
 TEST_F(MessagesWriterTest, WholeAnswers) {
   const ordered_json body =
-      Body({.text = "t", .reasoning = "hm", .tool_calls = {{"toolu_1", "f", "{\"b\": 1, \"a\": [2]}"}}},
+      Body({.text = "t", .reasoning = "hm", .tool_calls = {{"call_1", "f", "{\"b\": 1, \"a\": [2]}"}}},
            Stream(FinishReason::kStop));
   EXPECT_EQ(body, ordered_json::parse(R"({"id":"msg_1","type":"message","role":"assistant","model":"m",
       "content":[{"type":"thinking","thinking":"hm","signature":"unsigned"},{"type":"text","text":"t"},
