@@ -62,6 +62,8 @@ void RetrieveModel(ApiState& state, HttpRequest request, std::shared_ptr<HttpExc
 void CreateCompletion(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void CreateChatCompletion(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void StreamTiers(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+void CreateMessage(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+void CountTokens(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void TokenizerInfo(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void Tokenize(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void Detokenize(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);

@@ -24,15 +24,16 @@ std::string Judged(const std::string& body, RequestRoute route = RequestRoute::k
 }
 
 TEST(RequestFieldTable, IsInOrderWithARowForEachRoute) {
-  const auto table = RequestFieldTable();
-  for (size_t i = 0; i < table.size(); ++i) {
-    const RequestField& field = table[i];
-    EXPECT_FALSE(field.note.empty()) << field.name;
-    EXPECT_EQ(FindRequestField(RequestRoute::kChat, field.name) == &field, field.IsFor(RequestRoute::kChat));
-    EXPECT_EQ(FindRequestField(RequestRoute::kCompletions, field.name) == &field,
-              field.IsFor(RequestRoute::kCompletions));
-    EXPECT_TRUE(ordered_json::accept("[" + std::string(field.harmless) + "]")) << field.name;
-    EXPECT_TRUE(i == 0 || table[i - 1].name <= field.name) << field.name;
+  for (const RequestRoute route :
+       {RequestRoute::kCompletions, RequestRoute::kChat, RequestRoute::kMessages}) {
+    const auto table = RequestFieldTable(route);
+    for (size_t i = 0; i < table.size(); ++i) {
+      const RequestField& field = table[i];
+      EXPECT_FALSE(field.note.empty()) << field.name;
+      EXPECT_EQ(FindRequestField(route, field.name) == &field, field.IsFor(route)) << field.name;
+      EXPECT_TRUE(ordered_json::accept("[" + std::string(field.harmless) + "]")) << field.name;
+      EXPECT_TRUE(i == 0 || table[i - 1].name <= field.name) << field.name;
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "server/messages_error.h"
 #include "server/web_page.h"
 
 namespace tandem {
@@ -10,6 +11,8 @@ namespace {
 constexpr std::array kRoutes = {
     Route{"POST", "/v1/chat/completions", &CreateChatCompletion, true},
     Route{"POST", "/v1/completions", &CreateCompletion, true},
+    Route{"POST", "/v1/messages", &CreateMessage, true, PathKind::kApi, &MessagesErrorResponse},
+    Route{"POST", "/v1/messages/count_tokens", &CountTokens, true, PathKind::kApi, &MessagesErrorResponse},
     Route{"GET", "/v1/models", &ListModels, true},
     Route{"GET", "/v1/models/", &RetrieveModel, true},
     Route{"GET", "/tiers", &StreamTiers, true},
@@ -36,6 +39,7 @@ RouteMatch FindRoute(std::string_view method, std::string_view path) {
   const auto consider = [&](const Route& route) {
     if (route.method == wanted) match.route = &route;
     match.kind = route.kind;
+    match.error_response = route.error_response;
     match.allowed_methods = route.method == "GET" ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
   };
   for (const Route& route : kRoutes) {

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "server/access_rules.h"
+#include "server/api_error.h"
 #include "server/api_state.h"
 
 namespace tandem {
@@ -15,6 +16,7 @@ struct Route {
   Endpoint endpoint = nullptr;
   bool needs_model = false;
   PathKind kind = PathKind::kApi;
+  HttpResponse (*error_response)(const ApiError& error) = &ErrorResponse;
 };
 
 struct RouteMatch {
@@ -22,6 +24,7 @@ struct RouteMatch {
   // Methods of the path, for Allow; empty if the path is unknown.
   std::string allowed_methods;
   PathKind kind = PathKind::kApi;
+  HttpResponse (*error_response)(const ApiError& error) = &ErrorResponse;  // in the form of the path's API
 };
 
 // HEAD counts as GET.

@@ -43,12 +43,13 @@ void RemoveRootPath(const std::string& root_path, HttpRequest* head) {
 HttpAdmission Admit(const ApiState& state, HttpRequest* head, bool loopback_only) {
   RemoveRootPath(state.options.root_path, head);
   const std::string_view path = head->Path();
-  const PathKind kind = path.empty() ? PathKind::kWebPage : FindRoute(head->method, path).kind;
+  const RouteMatch match = FindRoute(head->method, path);
+  const PathKind kind = path.empty() ? PathKind::kWebPage : match.kind;
   AccessDecision decision = state.access->Judge(*head, kind, loopback_only);
   HttpAdmission admission{.refusal = std::nullopt,
                           .headers = std::move(decision.headers),
                           .key_name = std::move(decision.key_name)};
-  if (decision.refusal) admission.refusal = ErrorResponse(*decision.refusal);
+  if (decision.refusal) admission.refusal = match.error_response(*decision.refusal);
   return admission;
 }
 
@@ -70,7 +71,7 @@ void Dispatch(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange
   }
   if (request.method == "OPTIONS") return exchange->Respond(OptionsResponse(request, match.allowed_methods));
   if (match.route == nullptr) {
-    HttpResponse response = ErrorResponse(
+    HttpResponse response = match.error_response(
         {.status = 405,
          .message = fmt::format("{} does not take {}, only {}.", path, request.method, match.allowed_methods),
          .param = {},
@@ -79,7 +80,7 @@ void Dispatch(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange
     return exchange->Respond(std::move(response));
   }
   if (match.route->needs_model) {
-    if (const auto error = NotServing(state)) return exchange->Respond(ErrorResponse(*error));
+    if (const auto error = NotServing(state)) return exchange->Respond(match.error_response(*error));
   }
   match.route->endpoint(state, std::move(request), std::move(exchange));
 }
