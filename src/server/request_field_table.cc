@@ -307,14 +307,16 @@ constexpr auto kFields = std::to_array<RequestField>({
 
 }  // namespace
 
-std::span<const RequestField> RequestFieldTable() {
+std::span<const RequestField> RequestFieldTable(RequestRoute route) {
+  if (route == RequestRoute::kResponses) return ResponsesFieldTable();
   return kFields;
 }
 
 const RequestField* FindRequestField(RequestRoute route, std::string_view name) {
   const auto by_name = [](const RequestField& field, std::string_view wanted) { return field.name < wanted; };
-  for (auto at = std::lower_bound(kFields.begin(), kFields.end(), name, by_name);
-       at != kFields.end() && at->name == name; ++at) {
+  const auto table = RequestFieldTable(route);
+  for (auto at = std::lower_bound(table.begin(), table.end(), name, by_name);
+       at != table.end() && at->name == name; ++at) {
     if (at->IsFor(route)) return &*at;
   }
   return nullptr;

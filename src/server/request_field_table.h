@@ -1,6 +1,5 @@
-// Every field that a body of /v1/completions or /v1/chat/completions may have, and what becomes of it. The
-// one place that says so: bodies are judged by it (request_fields.h), and docs/request_fields.md is made from
-// it.
+// Every field that a body of an API may have, and what becomes of it. The one place that says so: bodies are
+// judged by it (request_fields.h), and docs/request_fields.md is made from it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +8,7 @@
 
 namespace tandem {
 
-enum class RequestRoute : uint8_t { kCompletions = 1, kChat = 2 };
+enum class RequestRoute : uint8_t { kCompletions = 1, kChat = 2, kResponses = 4 };
 
 enum class FieldState : uint8_t {
   kImplemented,  // read where requests are parsed
@@ -29,8 +28,12 @@ struct RequestField {
   bool IsFor(RequestRoute route) const { return (routes & static_cast<uint8_t>(route)) != 0; }
 };
 
-// By name; one row for each route of a name at most.
-std::span<const RequestField> RequestFieldTable();
+// The table that has the rows of a route, maybe beside those of others. By name; one row for each route of a
+// name at most.
+std::span<const RequestField> RequestFieldTable(RequestRoute route);
+
+// That of /v1/responses alone.
+std::span<const RequestField> ResponsesFieldTable();
 
 // nullptr if the route has no such field.
 const RequestField* FindRequestField(RequestRoute route, std::string_view name);

@@ -118,6 +118,12 @@ std::string_view StateText(FieldState state) {
   return {};
 }
 
+std::string_view RoutesText(const RequestField& field) {
+  if (field.IsFor(RequestRoute::kResponses)) return "responses";
+  if (!field.IsFor(RequestRoute::kChat)) return "completions";
+  return field.IsFor(RequestRoute::kCompletions) ? "both" : "chat";
+}
+
 }  // namespace
 
 std::string_view KnownNameLike(std::string_view name, RequestRoute route, std::string_view prefix) {
@@ -125,7 +131,7 @@ std::string_view KnownNameLike(std::string_view name, RequestRoute route, std::s
   const std::string lower = LowerAscii(name);
   size_t least = MaxEdits(name) + 1;
   std::string_view found;
-  for (const RequestField& field : RequestFieldTable()) {
+  for (const RequestField& field : RequestFieldTable(route)) {
     if (field.state == FieldState::kNoEffect || !field.IsFor(route)) continue;
     const size_t prefix_length = field.name.find('.') + 1;  // 0: no prefix
     const std::string_view known = field.name.substr(prefix_length);
@@ -145,7 +151,7 @@ std::string_view KnownNameLike(std::string_view name, RequestRoute route, std::s
 std::optional<ApiError> JudgeFields(const ordered_json& body, RequestRoute route, bool reject_unknown,
                                     std::vector<std::string>* ignored) {
   if (auto error = JudgeObject(body, "", route, reject_unknown, ignored)) return error;
-  for (const std::string name : {"stream_options", "structured_outputs"}) {
+  for (const std::string name : {"stream_options", "structured_outputs", "text", "reasoning"}) {
     const auto object = body.find(name);
     if (object == body.end() || !object->is_object()) continue;
     if (auto error = JudgeObject(*object, name + ".", route, reject_unknown, ignored)) return error;
@@ -175,25 +181,22 @@ std::string RequestFieldsMarkdown() {
   };
   // Fields that the same is said of share a row.
   std::vector<Row> rows;
-  for (const RequestField& field : RequestFieldTable()) {
-    auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& other) {
-      return other.first->state == field.state && other.first->routes == field.routes &&
-             other.first->note == field.note;
-    });
-    if (row == rows.end()) row = rows.insert(rows.end(), {&field, ""});
-    row->names += fmt::format("{}`{}`", row->names.empty() ? "" : ", ", field.name);
-    if (!field.harmless.empty()) row->names += fmt::format(" (`{}`)", field.harmless);
+  for (const RequestRoute table : {RequestRoute::kChat, RequestRoute::kResponses}) {
+    for (const RequestField& field : RequestFieldTable(table)) {
+      auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& other) {
+        return other.first->state == field.state && other.first->routes == field.routes &&
+               other.first->note == field.note;
+      });
+      if (row == rows.end()) row = rows.insert(rows.end(), {&field, ""});
+      row->names += fmt::format("{}`{}`", row->names.empty() ? "" : ", ", field.name);
+      if (!field.harmless.empty()) row->names += fmt::format(" (`{}`)", field.harmless);
+    }
   }
   std::stable_sort(rows.begin(), rows.end(),
                    [](const Row& a, const Row& b) { return a.first->state < b.first->state; });
   std::string table = "| fields | route | state | |\n|---|---|---|---|\n";
   for (const Row& row : rows) {
-    const bool on_completions = row.first->IsFor(RequestRoute::kCompletions);
-    const bool on_chat = row.first->IsFor(RequestRoute::kChat);
-    table += fmt::format("| {} | {} | {} | {} |\n", row.names,
-                         on_completions && on_chat ? "both"
-                         : on_chat                 ? "chat"
-                                                   : "completions",
+    table += fmt::format("| {} | {} | {} | {} |\n", row.names, RoutesText(*row.first),
                          StateText(row.first->state), row.first->note);
   }
   return table;

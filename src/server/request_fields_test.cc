@@ -24,16 +24,27 @@ std::string Judged(const std::string& body, RequestRoute route = RequestRoute::k
 }
 
 TEST(RequestFieldTable, IsInOrderWithARowForEachRoute) {
-  const auto table = RequestFieldTable();
-  for (size_t i = 0; i < table.size(); ++i) {
-    const RequestField& field = table[i];
-    EXPECT_FALSE(field.note.empty()) << field.name;
-    EXPECT_EQ(FindRequestField(RequestRoute::kChat, field.name) == &field, field.IsFor(RequestRoute::kChat));
-    EXPECT_EQ(FindRequestField(RequestRoute::kCompletions, field.name) == &field,
-              field.IsFor(RequestRoute::kCompletions));
-    EXPECT_TRUE(ordered_json::accept("[" + std::string(field.harmless) + "]")) << field.name;
-    EXPECT_TRUE(i == 0 || table[i - 1].name <= field.name) << field.name;
+  for (const RequestRoute route :
+       {RequestRoute::kCompletions, RequestRoute::kChat, RequestRoute::kResponses}) {
+    const auto table = RequestFieldTable(route);
+    for (size_t i = 0; i < table.size(); ++i) {
+      const RequestField& field = table[i];
+      EXPECT_FALSE(field.note.empty()) << field.name;
+      EXPECT_EQ(FindRequestField(route, field.name) == &field, field.IsFor(route)) << field.name;
+      EXPECT_TRUE(ordered_json::accept("[" + std::string(field.harmless) + "]")) << field.name;
+      EXPECT_TRUE(i == 0 || table[i - 1].name <= field.name) << field.name;
+    }
   }
+}
+
+TEST(RequestFields, OfResponsesAreTheirOwn) {
+  const auto judged = [](const char* body) { return Judged(body, RequestRoute::kResponses); };
+  EXPECT_EQ(judged(R"({"input":"x","text":{"format":{"type":"text"}},"reasoning":{"effort":"low"}})"), "");
+  EXPECT_EQ(judged(R"({"max_tokens":3})"), "unsupported_field max_tokens");
+  EXPECT_EQ(judged(R"({"background":true})"), "unsupported_field background");
+  EXPECT_EQ(judged(R"({"background":false,"conversation":null})"), "");
+  EXPECT_EQ(judged(R"({"reasoning":{"efort":"low"}})"), "unknown_field reasoning.efort");
+  EXPECT_EQ(judged(R"({"text":{"new_thing":1}})"), "text.new_thing");
 }
 
 TEST(RequestFields, AreTakenOrRefusedByTheTable) {
