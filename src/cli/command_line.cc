@@ -77,15 +77,17 @@ void AddServerFlags(CLI::App* app, ServerFlags* flags) {
   AddFlag(app, "responses-store-bytes", &flags->responses_store_bytes,
           "Bytes of responses that are kept for previous_response_id, as SIZE; 0: none are")
       ->capture_default_str();
-  AddFlag(app, "responses-store-count", &flags->responses.max_count, "Responses that are kept at most; 0: none are")
+  AddFlag(app, "responses-store-count", &flags->responses.max_count,
+          "Responses that are kept at most; 0: none are")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
-  AddFlag(app, "replica-id", &flags->responses.replica_id,
-          "Letters and digits in the ids of this server's responses, which a proxy may go by (default: random)")
+  AddFlag(
+      app, "replica-id", &flags->responses.replica_id,
+      "Letters and digits in the ids of this server's responses, which a proxy may go by (default: random)")
       ->check([](const std::string& id) {
         const bool well_formed = id.size() <= 32 && std::all_of(id.begin(), id.end(), [](unsigned char c) {
-          return std::isalnum(c) != 0;
-        });
+                                   return std::isalnum(c) != 0;
+                                 });
         return well_formed ? std::string() : "must be at most 32 letters and digits";
       });
   AddFlag(app, "unknown-fields", &flags->unknown_fields,

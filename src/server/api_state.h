@@ -29,10 +29,10 @@ namespace tandem {
 struct ApiState {
   ServerOptions options;
   std::optional<AccessRules> access;
-  std::unique_ptr<AccessLog> access_log;  // null: none is written. Outlives http
-  std::unique_ptr<Tracer> tracer;         // null: no spans are sent. Outlives http
+  std::unique_ptr<AccessLog> access_log;     // null: none is written. Outlives http
+  std::unique_ptr<Tracer> tracer;            // null: no spans are sent. Outlives http
   std::unique_ptr<ResponseStore> responses;  // outlives http
-  int64_t created = 0;                    // seconds since 1970
+  int64_t created = 0;                       // seconds since 1970
   std::unique_ptr<HttpServer> http;
   std::atomic<bool> draining{false};
 

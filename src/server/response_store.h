@@ -22,8 +22,8 @@ struct StoredResponse {
   std::string input;  // a JSON list of all that the model was given: items of former responses too
 };
 
-// Any thread. Whoever asks is known by the name of the key, empty without keys: of one key's responses another
-// hears no more than of ids that do not exist. The oldest go when there is no room.
+// Any thread. Whoever asks is known by the name of the key, empty without keys: of one key's responses
+// another hears no more than of ids that do not exist. The oldest go when there is no room.
 class ResponseStore {
  public:
   explicit ResponseStore(ResponseStoreOptions options);

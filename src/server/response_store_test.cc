@@ -27,7 +27,8 @@ TEST(ResponseStore, ForgetsTheOldestByCountAndByBytes) {
   EXPECT_TRUE(few.Find("c", ""));
 
   ResponseStore small({.max_bytes = 250});
-  for (const char* const id : {"a", "b", "c"}) small.Add(id, "", {.body = std::string(100, 'x'), .input = ""});
+  for (const char* const id : {"a", "b", "c"})
+    small.Add(id, "", {.body = std::string(100, 'x'), .input = ""});
   EXPECT_FALSE(small.Find("a", ""));
   EXPECT_TRUE(small.Find("c", ""));
   small.Add("d", "", {.body = std::string(1000, 'x'), .input = ""});

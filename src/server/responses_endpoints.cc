@@ -63,7 +63,8 @@ std::optional<ApiError> ListItems(const HttpRequest& request, ordered_json items
   if (const std::string after = QueryParameter(request, "after"); !after.empty()) {
     const auto found = std::find_if(items.begin(), items.end(),
                                     [&](const ordered_json& item) { return item["id"] == after; });
-    if (found == items.end()) return InvalidRequest("after", fmt::format("after: there is no item '{}'", after));
+    if (found == items.end())
+      return InvalidRequest("after", fmt::format("after: there is no item '{}'", after));
     begin = static_cast<size_t>(found - items.begin()) + 1;
   }
   ordered_json page = ordered_json::array();
@@ -71,7 +72,10 @@ std::optional<ApiError> ListItems(const HttpRequest& request, ordered_json items
   const bool has_more = begin + page.size() < items.size();
   const ordered_json first = page.empty() ? ordered_json() : page.front()["id"];
   const ordered_json last = page.empty() ? ordered_json() : page.back()["id"];
-  *list = {{"object", "list"}, {"data", std::move(page)}, {"first_id", first}, {"last_id", last},
+  *list = {{"object", "list"},
+           {"data", std::move(page)},
+           {"first_id", first},
+           {"last_id", last},
            {"has_more", has_more}};
   return std::nullopt;
 }
@@ -126,18 +130,20 @@ void CancelResponse(ApiState& state, HttpRequest request, std::shared_ptr<HttpEx
     return exchange->Respond(ErrorResponse(ResponseNotFound(id, "response_id")));
   }
   exchange->Respond(ErrorResponse(InvalidRequest(
-      "response_id", "only a response in the background could be cancelled; others end with their connection")));
+      "response_id",
+      "only a response in the background could be cancelled; others end with their connection")));
 }
 
 void RefuseWebsocket(ApiState& /*state*/, HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
   const bool is_upgrade = request.HasHeader("Upgrade");
-  HttpResponse response = ErrorResponse({.status = is_upgrade ? 426 : 405,
-                                         .message = is_upgrade
-                                                        ? "/v1/responses takes no websockets: use POST with stream."
-                                                        : "Responses are not listed: name one by its id, or use POST.",
-                                         .param = {},
-                                         .code = "method_not_allowed"});
-  response.headers.push_back(is_upgrade ? HttpHeader{"Upgrade", "HTTP/1.1"} : HttpHeader{"Allow", "POST, OPTIONS"});
+  HttpResponse response =
+      ErrorResponse({.status = is_upgrade ? 426 : 405,
+                     .message = is_upgrade ? "/v1/responses takes no websockets: use POST with stream."
+                                           : "Responses are not listed: name one by its id, or use POST.",
+                     .param = {},
+                     .code = "method_not_allowed"});
+  response.headers.push_back(is_upgrade ? HttpHeader{"Upgrade", "HTTP/1.1"}
+                                        : HttpHeader{"Allow", "POST, OPTIONS"});
   exchange->Respond(std::move(response));
 }
 

@@ -44,7 +44,8 @@ std::optional<ApiError> ReadItemText(const ordered_json& content, const std::str
     const auto type = reader.String("type");
     if (reader.error()) return reader.error();
     const bool is_refusal = type == "refusal";
-    if (!type || (!is_refusal && std::find(kTextParts.begin(), kTextParts.end(), *type) == kTextParts.end())) {
+    if (!type ||
+        (!is_refusal && std::find(kTextParts.begin(), kTextParts.end(), *type) == kTextParts.end())) {
       return InvalidRequest(part_param, fmt::format("{}: content of type {} is not supported, only text is",
                                                     part_param, type ? '"' + *type + '"' : "null"));
     }
@@ -196,7 +197,8 @@ std::optional<ApiError> AddResponsesItem(const ordered_json& item, const std::st
   if (*type == "custom_tool_call") return item_reader.Call(true);
   if (*type == "function_call_output" || *type == "custom_tool_call_output") return item_reader.CallOutput();
   if (*type == "reasoning") return item_reader.Reasoning();
-  if (std::find(kDroppedItems.begin(), kDroppedItems.end(), *type) != kDroppedItems.end()) return std::nullopt;
+  if (std::find(kDroppedItems.begin(), kDroppedItems.end(), *type) != kDroppedItems.end())
+    return std::nullopt;
   return InvalidRequest(param, fmt::format("{}: items of type \"{}\" are not supported", param, *type));
 }
 

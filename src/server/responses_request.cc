@@ -22,17 +22,31 @@ namespace {
 using nlohmann::ordered_json;
 
 // Fields that a chat has under the same name.
-constexpr auto kSameInChats = std::to_array<std::string_view>(
-    {"model",         "temperature",         "top_p",             "top_k",
-     "min_p",         "seed",                "presence_penalty",  "frequency_penalty",
-     "logit_bias",    "repetition_penalty",  "stop",              "stop_token_ids",
-     "min_tokens",    "ignore_eos",          "allowed_token_ids", "bad_words",
-     "service_tier",  "parallel_tool_calls", "stream",            "chat_template_kwargs",
-     "enable_thinking"});
+constexpr auto kSameInChats = std::to_array<std::string_view>({"model",
+                                                               "temperature",
+                                                               "top_p",
+                                                               "top_k",
+                                                               "min_p",
+                                                               "seed",
+                                                               "presence_penalty",
+                                                               "frequency_penalty",
+                                                               "logit_bias",
+                                                               "repetition_penalty",
+                                                               "stop",
+                                                               "stop_token_ids",
+                                                               "min_tokens",
+                                                               "ignore_eos",
+                                                               "allowed_token_ids",
+                                                               "bad_words",
+                                                               "service_tier",
+                                                               "parallel_tool_calls",
+                                                               "stream",
+                                                               "chat_template_kwargs",
+                                                               "enable_thinking"});
 // Fields that the response repeats as they came, null if they did not.
-constexpr auto kEchoed = std::to_array<std::string_view>(
-    {"instructions", "max_output_tokens", "max_tool_calls", "previous_response_id", "prompt_cache_key",
-     "safety_identifier", "user"});
+constexpr auto kEchoed = std::to_array<std::string_view>({"instructions", "max_output_tokens",
+                                                          "max_tool_calls", "previous_response_id",
+                                                          "prompt_cache_key", "safety_identifier", "user"});
 constexpr std::string_view kLogprobsInclude = "message.output_text.logprobs";
 
 class ResponsesRequestReader {
@@ -158,8 +172,8 @@ void ResponsesRequestReader::ReadLogprobs() {
   const auto top_logprobs = reader_.Int("top_logprobs", 0, kMaxTopLogprobs);
   const ordered_json* include = reader_.Find("include");
   if (include != nullptr && !include->is_array()) return reader_.Fail("include", "include must be a list");
-  const bool included = include != nullptr && std::find(include->begin(), include->end(), kLogprobsInclude) !=
-                                                  include->end();
+  const bool included =
+      include != nullptr && std::find(include->begin(), include->end(), kLogprobsInclude) != include->end();
   if (!included && top_logprobs.value_or(0) == 0) return;
   chat_["logprobs"] = true;
   chat_["top_logprobs"] = top_logprobs.value_or(0);
@@ -183,15 +197,16 @@ std::optional<ApiError> ResponsesRequestReader::ReadInput() {
     }
   } else if (input != nullptr) {
     if (!input->is_array()) {
-      return InvalidRequest("input",
-                            fmt::format("input must be a string or a list of items, not {}", JsonTypeName(*input)));
+      return InvalidRequest(
+          "input", fmt::format("input must be a string or a list of items, not {}", JsonTypeName(*input)));
     }
     for (size_t i = 0; i < input->size(); ++i) {
       if (auto error = AddItem((*input)[i], fmt::format("input[{}]", i))) return error;
     }
   }
   FinishMessages(&messages_);
-  if (messages_.messages.empty()) return InvalidRequest("input", "input has nothing that a model could answer");
+  if (messages_.messages.empty())
+    return InvalidRequest("input", "input has nothing that a model could answer");
   return std::nullopt;
 }
 

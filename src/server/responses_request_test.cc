@@ -76,17 +76,19 @@ TEST(ResponsesRequest, ItemsOfOneTurnAreOneMessage) {
 }
 
 TEST(ResponsesRequest, InputsOfCustomToolsAreArguments) {
-  EXPECT_EQ(MessagesOf(R"([{"type":"custom_tool_call","call_id":"c","name":"sh","input":"ls \"x\""},
+  EXPECT_EQ(
+      MessagesOf(R"([{"type":"custom_tool_call","call_id":"c","name":"sh","input":"ls \"x\""},
                            {"type":"custom_tool_call_output","call_id":"c","output":"y"}])"),
-            ordered_json::parse(R"([{"role":"assistant","content":"","tool_calls":[{"id":"c","type":"function",
+      ordered_json::parse(R"([{"role":"assistant","content":"","tool_calls":[{"id":"c","type":"function",
                 "function":{"name":"sh","arguments":"{\"input\":\"ls \\\"x\\\"\"}"}}]},
                 {"role":"tool","tool_call_id":"c","content":"y"}])")
-                .dump());
+          .dump());
 }
 
 TEST(ResponsesRequest, WrongItemsAreNamed) {
-  EXPECT_EQ(MessagesOf(R"([{"role":"user","content":"x"},{"role":"user","content":[{"type":"input_image"}]}])"),
-            "input[1].content[0]");
+  EXPECT_EQ(
+      MessagesOf(R"([{"role":"user","content":"x"},{"role":"user","content":[{"type":"input_image"}]}])"),
+      "input[1].content[0]");
   EXPECT_EQ(MessagesOf(R"([{"type":"computer_call"}])"), "input[0]");
   EXPECT_EQ(MessagesOf(R"([{"type":"function_call","name":"f","arguments":"{}"}])"), "input[0].call_id");
   EXPECT_EQ(MessagesOf(R"([{"type":"function_call_output","call_id":"c"}])"), "input[0].output");
@@ -102,12 +104,15 @@ TEST(ResponsesRequest, ErrorsNameItsOwnFields) {
   EXPECT_EQ(PromptOf(R"({"input":"x","max_output_tokens":0})"), "400 invalid_value max_output_tokens");
   EXPECT_EQ(PromptOf(R"({"input":"x","temperature":7})"), "400 invalid_value temperature");
   EXPECT_EQ(PromptOf(R"({"input":"x","reasoning":{"effort":"huge"}})"), "400 invalid_value reasoning.effort");
-  EXPECT_EQ(PromptOf(R"({"input":"x","text":{"format":{"type":"yaml"}}})"), "400 invalid_value text.format.type");
+  EXPECT_EQ(PromptOf(R"({"input":"x","text":{"format":{"type":"yaml"}}})"),
+            "400 invalid_value text.format.type");
   EXPECT_EQ(PromptOf(R"({"input":"x","background":true})"), "400 unsupported_field background");
   EXPECT_EQ(PromptOf(R"({"input":"x","previous_response_id":"resp_none"})"),
             "400 previous_response_not_found previous_response_id");
-  EXPECT_EQ(PromptOf(R"({"input":"x","tools":[{"type":"web_search"},{"type":"function","name":"f","parameters":7}]})"),
-            "400 invalid_value tools[1].parameters");
+  EXPECT_EQ(
+      PromptOf(
+          R"({"input":"x","tools":[{"type":"web_search"},{"type":"function","name":"f","parameters":7}]})"),
+      "400 invalid_value tools[1].parameters");
 }
 
 TEST(ResponsesRequest, TheBoundIsCutToTheContext) {
@@ -152,9 +157,9 @@ TEST(ResponsesRequest, TruncationLeavesOutTheOldestTurns) {
                            R"("},{"role":"assistant","content":"a"},{"role":"user","content":"b"},
                               {"role":"assistant","content":"c"},{"role":"user","content":"d"}]})";
   EXPECT_EQ(PromptOf("{" + body), "400 context_length_exceeded input");
-  EXPECT_EQ(PromptOf(R"({"truncation":"auto",)" + body),
-            "system:s\nuser:b\nassistant:c\nuser:d\nassistant:");
-  EXPECT_EQ(PromptOf(R"({"truncation":"auto","input":")" + TooLongText() + "\"}"), "400 context_length_exceeded input");
+  EXPECT_EQ(PromptOf(R"({"truncation":"auto",)" + body), "system:s\nuser:b\nassistant:c\nuser:d\nassistant:");
+  EXPECT_EQ(PromptOf(R"({"truncation":"auto","input":")" + TooLongText() + "\"}"),
+            "400 context_length_exceeded input");
   EXPECT_EQ(PromptOf(R"({"truncation":"some","input":"x"})"), "400 invalid_value truncation");
 }
 
@@ -166,8 +171,7 @@ TEST(ResponsesRequest, GoesOnFromWhatTheSameKeyStored) {
                            R"(","type":"message","role":"assistant","content":[
                              {"type":"output_text","text":"hello"}]}]})",
                    .input = R"([{"id":"i","type":"message","role":"user","content":"hi"}])"});
-  const std::string body =
-      R"({"previous_response_id":")" + id + R"(","instructions":"s","input":"again"})";
+  const std::string body = R"({"previous_response_id":")" + id + R"(","instructions":"s","input":"again"})";
   EXPECT_EQ(PromptOf(body, "alice"), "system:s\nuser:hi\nassistant:hello\nuser:again\nassistant:");
   EXPECT_EQ(PromptOf(body, "bob"), "400 previous_response_not_found previous_response_id");
   const std::string reference = R"({"input":[{"type":"item_reference","id":")" + item_id + R"("},
@@ -192,8 +196,9 @@ TEST(ResponsesTools, AreFunctionsUnderNamesOfTheirOwn) {
                     &tools),
             "ok");
   ASSERT_EQ(tools.functions.size(), 3U);
-  EXPECT_EQ(tools.functions[0].dump(),
-            R"({"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"},"strict":true}})");
+  EXPECT_EQ(
+      tools.functions[0].dump(),
+      R"({"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"},"strict":true}})");
   EXPECT_EQ(tools.functions[1]["function"]["parameters"]["required"], ordered_json::array({"input"}));
   EXPECT_EQ(tools.functions[2]["function"]["name"], "mcp__n__g");
   EXPECT_EQ(tools.params.at(2), "tools[3].tools[0]");
@@ -223,8 +228,10 @@ TEST(ResponsesTools, WrongOnesAreNamed) {
   };
   EXPECT_EQ(outcome(R"({"tools":[{"type":"function","function":{"name":"f"}}]})"), "tools[0].function");
   EXPECT_EQ(outcome(R"({"tools":[{"type":"functoin","name":"f","parameters":{}}]})"), "tools[0].type");
-  EXPECT_EQ(outcome(R"({"tools":[{"type":"custom","name":"f","format":{"type":"grammar"}}]})"), "tools[0].format");
-  EXPECT_EQ(outcome(R"({"tools":[{"type":"function","name":"f"},{"type":"custom","name":"f"}]})"), "tools[1].name");
+  EXPECT_EQ(outcome(R"({"tools":[{"type":"custom","name":"f","format":{"type":"grammar"}}]})"),
+            "tools[0].format");
+  EXPECT_EQ(outcome(R"({"tools":[{"type":"function","name":"f"},{"type":"custom","name":"f"}]})"),
+            "tools[1].name");
   EXPECT_EQ(outcome(R"({"tool_choice":"any"})"), "tool_choice");
   EXPECT_EQ(outcome(R"({"tool_choice":{"type":"function","name":"f"}})"), "tool_choice.name");
   EXPECT_EQ(outcome(R"({"tool_choice":{"type":"web_search"}})"), "tool_choice.type");

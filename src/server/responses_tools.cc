@@ -101,12 +101,12 @@ std::optional<ApiError> ToolsReader::ReadNamed(const ordered_json& tool, bool is
       if (const ordered_json* value = reader.Find(key)) function[key] = *value;
     }
   }
-  const bool is_new = tools_.by_function
-                          .emplace(function_name, ResponsesTool{.name = *name,
-                                                                .name_space = name_space,
-                                                                .is_custom = is_custom,
-                                                                .param = param})
-                          .second;
+  const bool is_new =
+      tools_.by_function
+          .emplace(
+              function_name,
+              ResponsesTool{.name = *name, .name_space = name_space, .is_custom = is_custom, .param = param})
+          .second;
   if (!is_new) {
     return InvalidRequest(param + ".name",
                           fmt::format("{}.name: there is another tool named {}", param, function_name));
@@ -154,7 +154,8 @@ std::optional<ApiError> ToolsReader::ReadAllowedTools(const ordered_json& choice
     const ordered_json& reference = (*allowed)[i];
     // Those that were dropped from tools are not missed here.
     const auto type = reference.is_object() ? reference.find("type") : reference.end();
-    if (reference.is_object() && type != reference.end() && *type != "function" && *type != "custom") continue;
+    if (reference.is_object() && type != reference.end() && *type != "function" && *type != "custom")
+      continue;
     std::string name;
     if (auto error = ReadReference(reference, fmt::format("tool_choice.tools[{}]", i), &name)) return error;
     names.push_back(std::move(name));
@@ -176,8 +177,9 @@ std::optional<ApiError> ToolsReader::ReadAllowedTools(const ordered_json& choice
 std::optional<ApiError> ToolsReader::ReadChoice(const ordered_json& choice) {
   if (choice.is_string()) {
     if (choice != "none" && choice != "auto" && choice != "required") {
-      return InvalidRequest("tool_choice",
-                            "tool_choice must be \"none\", \"auto\", \"required\" or an object that names a tool");
+      return InvalidRequest(
+          "tool_choice",
+          "tool_choice must be \"none\", \"auto\", \"required\" or an object that names a tool");
     }
     tools_.choice = choice;
     return std::nullopt;
@@ -214,7 +216,8 @@ std::optional<ApiError> ReadResponsesTools(const ordered_json& body, ResponsesTo
     if (auto error = tools_reader.ReadChoice(*choice)) return error;
   }
   // With nothing to choose from, these ask for nothing.
-  if (tools->functions.empty() && (tools->choice == "auto" || tools->choice == "none")) tools->choice = nullptr;
+  if (tools->functions.empty() && (tools->choice == "auto" || tools->choice == "none"))
+    tools->choice = nullptr;
   return std::nullopt;
 }
 

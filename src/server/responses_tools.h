@@ -22,8 +22,8 @@ struct ResponsesTool {
 
 struct ResponsesTools {
   nlohmann::ordered_json functions = nlohmann::ordered_json::array();  // as "tools" of chats
-  nlohmann::ordered_json choice;                                        // as "tool_choice" of chats, or null
-  std::vector<std::string> params;                                      // of each function
+  nlohmann::ordered_json choice;                                       // as "tool_choice" of chats, or null
+  std::vector<std::string> params;                                     // of each function
   std::map<std::string, ResponsesTool> by_function;
 
   // As it is known to the client; a function of the same name if it is not among them.

@@ -58,9 +58,8 @@ std::string FailedResponseStream(const ResponsesContext& context, const ApiError
   ordered_json failed = EmptyResponse(context, "failed");
   failed["error"] = ResponseErrorJson(error);
   const auto event = [](std::string_view type, int64_t number, ordered_json response) {
-    return SseEvent(type, DumpJson({{"type", type},
-                                          {"sequence_number", number},
-                                          {"response", std::move(response)}}));
+    return SseEvent(
+        type, DumpJson({{"type", type}, {"sequence_number", number}, {"response", std::move(response)}}));
   };
   return event("response.created", 0, EmptyResponse(context, "in_progress")) +
          event("response.failed", 1, std::move(failed));
@@ -68,9 +67,7 @@ std::string FailedResponseStream(const ResponsesContext& context, const ApiError
 
 ResponsesWriter::ResponsesWriter(const AnswerWriterContext& writer_context,
                                  std::shared_ptr<const ResponsesContext> context)
-    : request_(writer_context.request),
-      tokenizer_(writer_context.tokenizer),
-      context_(std::move(context)) {}
+    : request_(writer_context.request), tokenizer_(writer_context.tokenizer), context_(std::move(context)) {}
 
 std::string ResponsesWriter::BeginStream() {
   begun_ = true;
@@ -152,7 +149,10 @@ void ResponsesWriter::AddText(const AnswerPart& part, const std::vector<TokenRec
   if (open_ != ItemKind::kMessage) {
     CloseItem("completed");
     OpenItem(ItemKind::kMessage, "msg",
-             {{"type", "message"}, {"status", "in_progress"}, {"role", "assistant"}, {"content", ordered_json::array()}});
+             {{"type", "message"},
+              {"status", "in_progress"},
+              {"role", "assistant"},
+              {"content", ordered_json::array()}});
     ordered_json fields = ItemFields("content_index");
     fields["part"] = TextPart("", ordered_json::array());
     Emit("response.content_part.added", std::move(fields));
@@ -316,9 +316,8 @@ void ResponsesWriter::EmitDelta(std::string_view type, std::string_view index, s
                                 const ordered_json* logprobs) {
   if (!writes_events_) return;
   // One for each token: written without an object of JSON.
-  std::string data =
-      fmt::format(R"({{"type":"{}","sequence_number":{},"item_id":"{}","output_index":{})", type,
-                  sequence_number_++, item_id_, output_.size());
+  std::string data = fmt::format(R"({{"type":"{}","sequence_number":{},"item_id":"{}","output_index":{})",
+                                 type, sequence_number_++, item_id_, output_.size());
   if (!index.empty()) data += fmt::format(R"(,"{}":0)", index);
   data += R"(,"delta":)";
   AppendJsonString(delta, &data);

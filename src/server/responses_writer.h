@@ -18,8 +18,9 @@ namespace tandem {
 struct ResponsesContext {
   std::string id;
   std::string model;
-  int64_t created = 0;         // seconds since 1970
-  nlohmann::ordered_json echo = nlohmann::ordered_json::object();  // members of the response that repeat fields
+  int64_t created = 0;  // seconds since 1970
+  nlohmann::ordered_json echo =
+      nlohmann::ordered_json::object();  // members of the response that repeat fields
   ResponsesTools tools;
   bool shows_summary = false;  // reasons are the summary of their item, else its content
   // Gets the complete response; empty: nobody wants it. Io thread.
@@ -88,7 +89,7 @@ class ResponsesWriter final : public AnswerWriter {
   std::string item_id_;
   std::string text_;  // of the open item: text, reasons or arguments
   nlohmann::ordered_json logprobs_;
-  ResponsesTool tool_;        // of an open call
+  ResponsesTool tool_;         // of an open call
   std::string all_reasoning_;  // for its count of tokens
 };
 

@@ -92,18 +92,18 @@ class ResponsesWriterTest : public testing::Test {
 
 TEST_F(ResponsesWriterTest, AStreamOfTextHasItsEvents) {
   const auto events = Streamed({{Kind::kText, "he"}, {Kind::kText, "y\""}}, FinishReason::kStop);
-  EXPECT_THAT(Types(events),
-              ElementsAre("created", "in_progress", "output_item.added", "content_part.added",
-                          "output_text.delta", "output_text.delta", "output_text.done", "content_part.done",
-                          "output_item.done", "completed"));
+  EXPECT_THAT(Types(events), ElementsAre("created", "in_progress", "output_item.added", "content_part.added",
+                                         "output_text.delta", "output_text.delta", "output_text.done",
+                                         "content_part.done", "output_item.done", "completed"));
   for (size_t i = 0; i < events.size(); ++i) EXPECT_EQ(events[i]["sequence_number"], i);
   EXPECT_EQ(events[0]["response"]["status"], "in_progress");
   EXPECT_TRUE(events[0]["response"].contains("instructions"));
   EXPECT_EQ(events[2]["item"].dump(),
             R"({"id":"msg_r_1_0","type":"message","status":"in_progress","role":"assistant","content":[]})");
-  EXPECT_EQ(events[5].dump(),
-            R"({"type":"response.output_text.delta","sequence_number":5,"item_id":"msg_r_1_0","output_index":0,)"
-            R"("content_index":0,"delta":"y\"","logprobs":[]})");
+  EXPECT_EQ(
+      events[5].dump(),
+      R"({"type":"response.output_text.delta","sequence_number":5,"item_id":"msg_r_1_0","output_index":0,)"
+      R"("content_index":0,"delta":"y\"","logprobs":[]})");
   EXPECT_EQ(events[6]["text"], "hey\"");
   const ordered_json& item = events[8]["item"];
   EXPECT_EQ(item["status"], "completed");
@@ -171,9 +171,9 @@ TEST_F(ResponsesWriterTest, InputsOfCustomToolsComeWhole) {
                                 {Kind::kCallArguments, R"("ls"})"},
                                 {Kind::kCallEnd, ""}},
                                FinishReason::kStop);
-  EXPECT_THAT(Types(events), ElementsAre("created", "in_progress", "output_item.added",
-                                         "custom_tool_call_input.delta", "custom_tool_call_input.done",
-                                         "output_item.done", "completed"));
+  EXPECT_THAT(Types(events),
+              ElementsAre("created", "in_progress", "output_item.added", "custom_tool_call_input.delta",
+                          "custom_tool_call_input.done", "output_item.done", "completed"));
   EXPECT_EQ(events[5]["item"]["type"], "custom_tool_call");
   EXPECT_EQ(events[5]["item"]["input"], "ls");
 }
@@ -230,7 +230,8 @@ TEST_F(ResponsesWriterTest, TheWholeAnswerIsThatOfTheStream) {
 TEST_F(ResponsesWriterTest, LogprobsAreWithTheText) {
   request_.num_logprobs = 1;
   Choice choice{.text = "a"};
-  choice.records.push_back({.token = 'a', .logprob = -0.5F, .top_logprobs = {{'a', -0.5F}}, .text_offset = 0});
+  choice.records.push_back(
+      {.token = 'a', .logprob = -0.5F, .top_logprobs = {{'a', -0.5F}}, .text_offset = 0});
   const ordered_json body = Whole(choice, FinishReason::kStop);
   const ordered_json& logprobs = body["output"][0]["content"][0]["logprobs"];
   ASSERT_EQ(logprobs.size(), 1U);
