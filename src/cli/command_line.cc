@@ -43,6 +43,8 @@ struct ServerFlags {
   std::string unknown_fields = "ignore";
   int64_t default_max_tokens = 0;
   std::string tool_call_parser = "auto";
+  std::string responses_store_bytes = "64MiB";
+  ResponseStoreOptions responses;
 };
 
 void AddServerFlags(CLI::App* app, ServerFlags* flags) {
@@ -72,6 +74,22 @@ void AddServerFlags(CLI::App* app, ServerFlags* flags) {
           "Tokens at most of chats that name no limit; 0: what is left of the context")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
+  AddFlag(app, "responses-store-bytes", &flags->responses_store_bytes,
+          "Bytes of responses that are kept for previous_response_id, as SIZE; 0: none are")
+      ->capture_default_str();
+  AddFlag(app, "responses-store-count", &flags->responses.max_count,
+          "Responses that are kept at most; 0: none are")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  AddFlag(
+      app, "replica-id", &flags->responses.replica_id,
+      "Letters and digits in the ids of this server's responses, which a proxy may go by (default: random)")
+      ->check([](const std::string& id) {
+        const bool well_formed = id.size() <= 32 && std::all_of(id.begin(), id.end(), [](unsigned char c) {
+                                   return std::isalnum(c) != 0;
+                                 });
+        return well_formed ? std::string() : "must be at most 32 letters and digits";
+      });
   AddFlag(app, "unknown-fields", &flags->unknown_fields,
           "What becomes of requests with fields that nobody knows: ignore (answers name them) or reject")
       ->check(CLI::IsMember({"ignore", "reject"}))
@@ -92,6 +110,8 @@ Result<ServeOptions> MakeServeOptions(const EngineFlags& engine_flags, const Ser
   options.server.http.max_body_bytes = static_cast<size_t>(max_body_bytes);
   TANDEM_RETURN_IF_ERROR(SetAccessOptions(flags.access, &options.server));
   options.server.special_tokens_in_content = flags.special_tokens_in_content;
+  options.server.responses = flags.responses;
+  TANDEM_ASSIGN_OR_RETURN(options.server.responses.max_bytes, ParseByteSize(flags.responses_store_bytes));
   options.server.default_max_tokens = flags.default_max_tokens;
   if (flags.tool_call_parser != "auto") {
     TANDEM_ASSIGN_OR_RETURN(options.server.tool_format, ParseToolFormat(flags.tool_call_parser));

@@ -19,6 +19,7 @@
 #include "server/http_server.h"
 #include "server/metrics.h"
 #include "server/output_queue.h"
+#include "server/response_store.h"
 #include "server/server.h"
 #include "server/tiers_feed.h"
 #include "tracing/tracer.h"
@@ -28,9 +29,10 @@ namespace tandem {
 struct ApiState {
   ServerOptions options;
   std::optional<AccessRules> access;
-  std::unique_ptr<AccessLog> access_log;  // null: none is written. Outlives http
-  std::unique_ptr<Tracer> tracer;         // null: no spans are sent. Outlives http
-  int64_t created = 0;                    // seconds since 1970
+  std::unique_ptr<AccessLog> access_log;     // null: none is written. Outlives http
+  std::unique_ptr<Tracer> tracer;            // null: no spans are sent. Outlives http
+  std::unique_ptr<ResponseStore> responses;  // outlives http
+  int64_t created = 0;                       // seconds since 1970
   std::unique_ptr<HttpServer> http;
   std::atomic<bool> draining{false};
 
@@ -64,10 +66,15 @@ void CreateChatCompletion(ApiState& state, HttpRequest request, std::shared_ptr<
 void StreamTiers(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void CreateMessage(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void CountTokens(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+void CreateResponse(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+void RetrieveResponse(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+void DeleteResponse(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+void CancelResponse(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void TokenizerInfo(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void Tokenize(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void Detokenize(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 // These do not.
+void RefuseWebsocket(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void Health(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void Ready(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void Version(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);

@@ -86,7 +86,7 @@ struct GenerationRequest {
   std::shared_ptr<const Grammar> grammar;     // the same, compiled
   // The form of the answer; empty: OpenAI's of `kind`.
   std::function<std::unique_ptr<AnswerWriter>(const AnswerWriterContext& context)> make_writer;
-  HttpResponse (*error_response)(const ApiError& error) = &ErrorResponse;
+  std::function<HttpResponse(const ApiError& error)> error_response = &ErrorResponse;
 };
 
 // Each returns the error, or nothing and fills *request. Any thread.

@@ -91,6 +91,8 @@ std::string_view HttpStatusText(int status) {
       return "Content Too Large";
     case 415:
       return "Unsupported Media Type";
+    case 426:
+      return "Upgrade Required";
     case 431:
       return "Request Header Fields Too Large";
     case 500:

@@ -24,7 +24,8 @@ struct HttpRequest {
   std::vector<HttpHeader> headers;
   std::string body;
   std::chrono::steady_clock::time_point received;
-  std::string id;  // X-Request-Id: the client's own or a new one
+  std::string id;        // X-Request-Id: the client's own or a new one
+  std::string key_name;  // HttpAdmission's
 
   bool HasHeader(std::string_view name) const;
   // Value of the first header of this name (any case), empty if there is none.

@@ -227,6 +227,7 @@ void HttpSession::BeginAnswer() {
 void HttpSession::OnRequest() {
   head_.body = std::move(parsing_->parser->get().body());
   head_.received = std::chrono::steady_clock::now();
+  head_.key_name = admission_.key_name;
   BeginAnswer();
   auto exchange = std::make_shared<Exchange>(shared_from_this());
   context_->handler(std::exchange(head_, {.id = head_.id}), std::move(exchange));

@@ -155,8 +155,10 @@ class MessagesWriter : public AnswerWriter {
         continue;
       }
       has_calls = true;
-      content.push_back(
-          {{"type", "tool_use"}, {"id", ToolUseId(call.id)}, {"name", call.name}, {"input", std::move(input).value()}});
+      content.push_back({{"type", "tool_use"},
+                         {"id", ToolUseId(call.id)},
+                         {"name", call.name},
+                         {"input", std::move(input).value()}});
     }
     return DumpJson(MessageOf(identity_, std::move(content), MessagesStopReason(stream, has_calls),
                               MessagesStopSequence(stream), usage));

@@ -309,6 +309,7 @@ constexpr auto kFields = std::to_array<RequestField>({
 
 std::span<const RequestField> RequestFieldTable(RequestRoute route) {
   if (route == RequestRoute::kMessages) return MessagesFieldTable();
+  if (route == RequestRoute::kResponses) return ResponsesFieldTable();
   return kFields;
 }
 

@@ -8,7 +8,7 @@
 
 namespace tandem {
 
-enum class RequestRoute : uint8_t { kCompletions = 1, kChat = 2, kMessages = 8 };
+enum class RequestRoute : uint8_t { kCompletions = 1, kChat = 2, kResponses = 4, kMessages = 8 };
 
 enum class FieldState : uint8_t {
   kImplemented,  // read where requests are parsed
@@ -34,6 +34,8 @@ std::span<const RequestField> RequestFieldTable(RequestRoute route);
 
 // That of /v1/messages alone.
 std::span<const RequestField> MessagesFieldTable();
+// That of /v1/responses alone.
+std::span<const RequestField> ResponsesFieldTable();
 
 // nullptr if the route has no such field.
 const RequestField* FindRequestField(RequestRoute route, std::string_view name);

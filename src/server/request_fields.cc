@@ -120,6 +120,7 @@ std::string_view StateText(FieldState state) {
 
 std::string_view RoutesText(const RequestField& field) {
   if (field.IsFor(RequestRoute::kMessages)) return "messages";
+  if (field.IsFor(RequestRoute::kResponses)) return "responses";
   if (!field.IsFor(RequestRoute::kChat)) return "completions";
   return field.IsFor(RequestRoute::kCompletions) ? "both" : "chat";
 }
@@ -151,7 +152,7 @@ std::string_view KnownNameLike(std::string_view name, RequestRoute route, std::s
 std::optional<ApiError> JudgeFields(const ordered_json& body, RequestRoute route, bool reject_unknown,
                                     std::vector<std::string>* ignored) {
   if (auto error = JudgeObject(body, "", route, reject_unknown, ignored)) return error;
-  for (const std::string name : {"stream_options", "structured_outputs"}) {
+  for (const std::string name : {"stream_options", "structured_outputs", "text", "reasoning"}) {
     const auto object = body.find(name);
     if (object == body.end() || !object->is_object()) continue;
     if (auto error = JudgeObject(*object, name + ".", route, reject_unknown, ignored)) return error;
@@ -181,7 +182,7 @@ std::string RequestFieldsMarkdown() {
   };
   // Fields that the same is said of share a row.
   std::vector<Row> rows;
-  for (const RequestRoute table : {RequestRoute::kChat, RequestRoute::kMessages}) {
+  for (const RequestRoute table : {RequestRoute::kChat, RequestRoute::kResponses, RequestRoute::kMessages}) {
     for (const RequestField& field : RequestFieldTable(table)) {
       auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& other) {
         return other.first->state == field.state && other.first->routes == field.routes &&

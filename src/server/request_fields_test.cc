@@ -25,7 +25,7 @@ std::string Judged(const std::string& body, RequestRoute route = RequestRoute::k
 
 TEST(RequestFieldTable, IsInOrderWithARowForEachRoute) {
   for (const RequestRoute route :
-       {RequestRoute::kCompletions, RequestRoute::kChat, RequestRoute::kMessages}) {
+       {RequestRoute::kCompletions, RequestRoute::kChat, RequestRoute::kResponses, RequestRoute::kMessages}) {
     const auto table = RequestFieldTable(route);
     for (size_t i = 0; i < table.size(); ++i) {
       const RequestField& field = table[i];
@@ -37,13 +37,23 @@ TEST(RequestFieldTable, IsInOrderWithARowForEachRoute) {
   }
 }
 
+TEST(RequestFields, OfResponsesAreTheirOwn) {
+  const auto judged = [](const char* body) { return Judged(body, RequestRoute::kResponses); };
+  EXPECT_EQ(judged(R"({"input":"x","text":{"format":{"type":"text"}},"reasoning":{"effort":"low"}})"), "");
+  EXPECT_EQ(judged(R"({"max_tokens":3})"), "unsupported_field max_tokens");
+  EXPECT_EQ(judged(R"({"background":true})"), "unsupported_field background");
+  EXPECT_EQ(judged(R"({"background":false,"conversation":null})"), "");
+  EXPECT_EQ(judged(R"({"reasoning":{"efort":"low"}})"), "unknown_field reasoning.efort");
+  EXPECT_EQ(judged(R"({"text":{"new_thing":1}})"), "text.new_thing");
+}
+
 TEST(RequestFields, AreTakenOrRefusedByTheTable) {
   EXPECT_EQ(Judged(R"({"messages":[],"temperature":1,"user":"u","store":true})"), "");
-  EXPECT_EQ(Judged(R"({"guided_json":{}})"), "unsupported_field guided_json");
+  EXPECT_EQ(Judged(R"({"guided_whitespace_pattern":"x"})"), "unsupported_field guided_whitespace_pattern");
   EXPECT_EQ(Judged(R"({"guided_json":null,"use_beam_search":false,"length_penalty":1})"), "");
   EXPECT_EQ(Judged(R"({"use_beam_search":true})"), "unsupported_field use_beam_search");
   EXPECT_EQ(Judged(R"({"response_format":{"type":"text"}})"), "");
-  EXPECT_EQ(Judged(R"({"response_format":{"type":"json_object"}})"), "unsupported_field response_format");
+  EXPECT_EQ(Judged(R"({"modalities":["audio"]})"), "unsupported_field modalities");
   EXPECT_EQ(Judged(R"({"response_format":{"type":"text","json_schema":null}})"), "");
   EXPECT_EQ(Judged(R"({"prompt":"x"})"), "unsupported_field prompt");
   EXPECT_EQ(Judged(R"({"prompt":"x"})", RequestRoute::kCompletions), "");

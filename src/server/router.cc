@@ -13,6 +13,11 @@ constexpr std::array kRoutes = {
     Route{"POST", "/v1/completions", &CreateCompletion, true},
     Route{"POST", "/v1/messages", &CreateMessage, true, PathKind::kApi, &MessagesErrorResponse},
     Route{"POST", "/v1/messages/count_tokens", &CountTokens, true, PathKind::kApi, &MessagesErrorResponse},
+    Route{"POST", "/v1/responses", &CreateResponse, true},
+    Route{"GET", "/v1/responses", &RefuseWebsocket, false},
+    Route{"GET", "/v1/responses/", &RetrieveResponse, true},
+    Route{"DELETE", "/v1/responses/", &DeleteResponse, true},
+    Route{"POST", "/v1/responses/", &CancelResponse, true},
     Route{"GET", "/v1/models", &ListModels, true},
     Route{"GET", "/v1/models/", &RetrieveModel, true},
     Route{"GET", "/tiers", &StreamTiers, true},
@@ -40,12 +45,13 @@ RouteMatch FindRoute(std::string_view method, std::string_view path) {
     if (route.method == wanted) match.route = &route;
     match.kind = route.kind;
     match.error_response = route.error_response;
-    match.allowed_methods = route.method == "GET" ? "GET, HEAD, OPTIONS" : "POST, OPTIONS";
+    match.allowed_methods += route.method == "GET" ? "GET, HEAD, " : std::string(route.method) + ", ";
   };
   for (const Route& route : kRoutes) {
     if (Matches(route, path)) consider(route);
   }
   if (match.allowed_methods.empty() && FindWebAsset(path) != nullptr) consider(kWebRoute);
+  if (!match.allowed_methods.empty()) match.allowed_methods += "OPTIONS";
   return match;
 }
 

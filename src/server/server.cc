@@ -130,6 +130,7 @@ Result<std::unique_ptr<Server>> Server::Start(ServerOptions options) {
   auto state = std::make_unique<ApiState>();
   state->created = static_cast<int64_t>(std::time(nullptr));
   TANDEM_ASSIGN_OR_RETURN(state->access, AccessRules::Make(options.access));
+  state->responses = std::make_unique<ResponseStore>(options.responses);
   ApiState* raw = state.get();
   if (!options.access_log.empty()) {
     TANDEM_ASSIGN_OR_RETURN(state->access_log, AccessLog::Open(options.access_log));

@@ -10,6 +10,7 @@
 #include "dialect/dialect.h"
 #include "server/access_rules.h"
 #include "server/http_server.h"
+#include "server/response_store.h"
 #include "tracing/tracing_options.h"
 
 namespace tandem {
@@ -30,6 +31,7 @@ struct ServerOptions {
   // Path under which a proxy has the server ("/prefix", without a slash at its end): requests come with it or
   // without.
   std::string root_path;
+  ResponseStoreOptions responses;
   std::optional<TracingOptions> tracing;  // absent: no spans are sent
 };
 

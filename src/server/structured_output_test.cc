@@ -86,7 +86,7 @@ TEST(StructuredOutput, WhatIsWrongIsNamed) {
   EXPECT_EQ(ErrorOf(R"({"structured_outputs":{"choice":[1]}})"),
             "structured_outputs.choice: structured_outputs.choice must be strings that are not empty");
   EXPECT_EQ(ErrorOf(R"({"structured_outputs":{"json":1}})"),
-            "structured_outputs.json: structured_outputs.json must be a JSON schema, not a number");
+            "structured_outputs.json: structured_outputs.json must be a JSON schema, not an integer");
   EXPECT_EQ(ErrorOf(R"({"format":"xml"})"), "format: format must be \"json\" or a JSON schema");
 }
 
