@@ -27,7 +27,7 @@ std::optional<ApiError> ParseResponses(const std::string& body, GenerationReques
 }
 
 // The prompt's text, or the error's status, code and param.
-std::string PromptOf(const std::string& body, const std::string& key_name = "") {
+std::string ResponsesPromptOf(const std::string& body, const std::string& key_name = "") {
   GenerationRequest request;
   if (const auto error = ParseResponses(body, &request, key_name)) {
     return std::to_string(error->status) + " " + error->code + " " + error->param;
@@ -50,8 +50,8 @@ std::string MessagesOf(const std::string& items) {
 }
 
 TEST(ResponsesRequest, TextAndItemsAndInstructionsBecomeAChat) {
-  EXPECT_EQ(PromptOf(R"({"input":"hi","model":"test"})"), "user:hi\nassistant:");
-  EXPECT_EQ(PromptOf(R"({"instructions":"be brief","input":[{"role":"user","content":[
+  EXPECT_EQ(ResponsesPromptOf(R"({"input":"hi","model":"test"})"), "user:hi\nassistant:");
+  EXPECT_EQ(ResponsesPromptOf(R"({"instructions":"be brief","input":[{"role":"user","content":[
                 {"type":"input_text","text":"a"},{"type":"input_text","text":"b"}]}]})"),
             "system:be brief\nuser:a\nb\nassistant:");
 }
@@ -97,20 +97,22 @@ TEST(ResponsesRequest, WrongItemsAreNamed) {
 }
 
 TEST(ResponsesRequest, ErrorsNameItsOwnFields) {
-  EXPECT_EQ(PromptOf(R"({})"), "400 invalid_value input");
-  EXPECT_EQ(PromptOf(R"({"input":7})"), "400 invalid_value input");
-  EXPECT_EQ(PromptOf(R"({"input":[]})"), "400 invalid_value input");
-  EXPECT_EQ(PromptOf(R"({"input":"x","model":"other"})"), "404 model_not_found model");
-  EXPECT_EQ(PromptOf(R"({"input":"x","max_output_tokens":0})"), "400 invalid_value max_output_tokens");
-  EXPECT_EQ(PromptOf(R"({"input":"x","temperature":7})"), "400 invalid_value temperature");
-  EXPECT_EQ(PromptOf(R"({"input":"x","reasoning":{"effort":"huge"}})"), "400 invalid_value reasoning.effort");
-  EXPECT_EQ(PromptOf(R"({"input":"x","text":{"format":{"type":"yaml"}}})"),
+  EXPECT_EQ(ResponsesPromptOf(R"({})"), "400 invalid_value input");
+  EXPECT_EQ(ResponsesPromptOf(R"({"input":7})"), "400 invalid_value input");
+  EXPECT_EQ(ResponsesPromptOf(R"({"input":[]})"), "400 invalid_value input");
+  EXPECT_EQ(ResponsesPromptOf(R"({"input":"x","model":"other"})"), "404 model_not_found model");
+  EXPECT_EQ(ResponsesPromptOf(R"({"input":"x","max_output_tokens":0})"),
+            "400 invalid_value max_output_tokens");
+  EXPECT_EQ(ResponsesPromptOf(R"({"input":"x","temperature":7})"), "400 invalid_value temperature");
+  EXPECT_EQ(ResponsesPromptOf(R"({"input":"x","reasoning":{"effort":"huge"}})"),
+            "400 invalid_value reasoning.effort");
+  EXPECT_EQ(ResponsesPromptOf(R"({"input":"x","text":{"format":{"type":"yaml"}}})"),
             "400 invalid_value text.format.type");
-  EXPECT_EQ(PromptOf(R"({"input":"x","background":true})"), "400 unsupported_field background");
-  EXPECT_EQ(PromptOf(R"({"input":"x","previous_response_id":"resp_none"})"),
+  EXPECT_EQ(ResponsesPromptOf(R"({"input":"x","background":true})"), "400 unsupported_field background");
+  EXPECT_EQ(ResponsesPromptOf(R"({"input":"x","previous_response_id":"resp_none"})"),
             "400 previous_response_not_found previous_response_id");
   EXPECT_EQ(
-      PromptOf(
+      ResponsesPromptOf(
           R"({"input":"x","tools":[{"type":"web_search"},{"type":"function","name":"f","parameters":7}]})"),
       "400 invalid_value tools[1].parameters");
 }
@@ -156,11 +158,12 @@ TEST(ResponsesRequest, TruncationLeavesOutTheOldestTurns) {
   const std::string body = R"("instructions":"s","input":[{"role":"user","content":")" + TooLongText() +
                            R"("},{"role":"assistant","content":"a"},{"role":"user","content":"b"},
                               {"role":"assistant","content":"c"},{"role":"user","content":"d"}]})";
-  EXPECT_EQ(PromptOf("{" + body), "400 context_length_exceeded input");
-  EXPECT_EQ(PromptOf(R"({"truncation":"auto",)" + body), "system:s\nuser:b\nassistant:c\nuser:d\nassistant:");
-  EXPECT_EQ(PromptOf(R"({"truncation":"auto","input":")" + TooLongText() + "\"}"),
+  EXPECT_EQ(ResponsesPromptOf("{" + body), "400 context_length_exceeded input");
+  EXPECT_EQ(ResponsesPromptOf(R"({"truncation":"auto",)" + body),
+            "system:s\nuser:b\nassistant:c\nuser:d\nassistant:");
+  EXPECT_EQ(ResponsesPromptOf(R"({"truncation":"auto","input":")" + TooLongText() + "\"}"),
             "400 context_length_exceeded input");
-  EXPECT_EQ(PromptOf(R"({"truncation":"some","input":"x"})"), "400 invalid_value truncation");
+  EXPECT_EQ(ResponsesPromptOf(R"({"truncation":"some","input":"x"})"), "400 invalid_value truncation");
 }
 
 TEST(ResponsesRequest, GoesOnFromWhatTheSameKeyStored) {
@@ -172,12 +175,12 @@ TEST(ResponsesRequest, GoesOnFromWhatTheSameKeyStored) {
                              {"type":"output_text","text":"hello"}]}]})",
                    .input = R"([{"id":"i","type":"message","role":"user","content":"hi"}])"});
   const std::string body = R"({"previous_response_id":")" + id + R"(","instructions":"s","input":"again"})";
-  EXPECT_EQ(PromptOf(body, "alice"), "system:s\nuser:hi\nassistant:hello\nuser:again\nassistant:");
-  EXPECT_EQ(PromptOf(body, "bob"), "400 previous_response_not_found previous_response_id");
+  EXPECT_EQ(ResponsesPromptOf(body, "alice"), "system:s\nuser:hi\nassistant:hello\nuser:again\nassistant:");
+  EXPECT_EQ(ResponsesPromptOf(body, "bob"), "400 previous_response_not_found previous_response_id");
   const std::string reference = R"({"input":[{"type":"item_reference","id":")" + item_id + R"("},
                                             {"role":"user","content":"x"}]})";
-  EXPECT_EQ(PromptOf(reference, "alice"), "assistant:hello\nuser:x\nassistant:");
-  EXPECT_EQ(PromptOf(reference, "bob"), "400 invalid_value input[0].id");
+  EXPECT_EQ(ResponsesPromptOf(reference, "alice"), "assistant:hello\nuser:x\nassistant:");
+  EXPECT_EQ(ResponsesPromptOf(reference, "bob"), "400 invalid_value input[0].id");
 }
 
 std::string ToolsOf(const std::string& body, ResponsesTools* tools) {
