@@ -210,4 +210,29 @@ void FinishMessages(ResponsesMessages* messages) {
   }
 }
 
+std::string ResponsesFieldName(const std::string& chat_name, const ResponsesMessages& messages,
+                               const ResponsesTools& tools) {
+  std::vector<std::pair<std::string, std::string>> names;  // the longer before what they begin with
+  for (size_t i = 0; i < messages.params.size(); ++i) {
+    names.emplace_back(fmt::format("messages[{}]", i), messages.params[i]);
+  }
+  for (size_t i = 0; i < tools.params.size(); ++i) {
+    names.emplace_back(fmt::format("tools[{}].function", i), tools.params[i]);
+    names.emplace_back(fmt::format("tools[{}]", i), tools.params[i]);
+  }
+  names.insert(names.end(), {{"messages", "input"},
+                             {"prompt", "input"},
+                             {"response_format.json_schema", "text.format"},
+                             {"response_format", "text.format"},
+                             {"reasoning_effort", "reasoning.effort"},
+                             {"max_tokens", "max_output_tokens"},
+                             {"tool_choice.function", "tool_choice"}});
+  for (const auto& [begin, own_begin] : names) {
+    if (!chat_name.starts_with(begin)) continue;
+    const std::string_view rest = std::string_view(chat_name).substr(begin.size());
+    if (rest.empty() || rest[0] == '.' || rest[0] == '[') return own_begin + std::string(rest);
+  }
+  return chat_name;
+}
+
 }  // namespace tandem

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "server/api_error.h"
+#include "server/responses_tools.h"
 
 namespace tandem {
 
@@ -25,5 +26,9 @@ std::optional<ApiError> AddResponsesItem(const nlohmann::ordered_json& item, con
 
 // Drops reasons that nothing followed. After the last item.
 void FinishMessages(ResponsesMessages* messages);
+
+// What this API calls a field of the chat that was made of these.
+std::string ResponsesFieldName(const std::string& chat_name, const ResponsesMessages& messages,
+                               const ResponsesTools& tools);
 
 }  // namespace tandem

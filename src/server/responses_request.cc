@@ -68,8 +68,6 @@ class ResponsesRequestReader {
   void ReadLogprobs();
   std::optional<ApiError> ParseChat(GenerationRequest* request) const;
   std::optional<ApiError> ParseShortened(GenerationRequest* request) const;
-  // What this API calls a field of the chat.
-  std::string OwnName(const std::string& chat_name) const;
   ApiError InOwnWords(ApiError error) const;
   void SetAnswer(GenerationRequest* request);
   void Echo(const GenerationRequest& request);
@@ -115,7 +113,9 @@ std::optional<ApiError> ResponsesRequestReader::Read(GenerationRequest* request)
   *request = std::move(parsed);
   Echo(*request);
   // Schemas are judged later.
-  if (request->grammar_spec) request->grammar_spec->param = OwnName(request->grammar_spec->param);
+  if (request->grammar_spec)
+    request->grammar_spec->param =
+        ResponsesFieldName(request->grammar_spec->param, messages_, context_->tools);
   return std::nullopt;
 }
 
@@ -312,33 +312,8 @@ std::optional<ApiError> ResponsesRequestReader::ParseShortened(GenerationRequest
   return std::nullopt;
 }
 
-std::string ResponsesRequestReader::OwnName(const std::string& chat_name) const {
-  std::vector<std::pair<std::string, std::string>> names;  // the longer before what they begin with
-  for (size_t i = 0; i < messages_.params.size(); ++i) {
-    names.emplace_back(fmt::format("messages[{}]", i), messages_.params[i]);
-  }
-  const ResponsesTools& tools = context_->tools;
-  for (size_t i = 0; i < tools.params.size(); ++i) {
-    names.emplace_back(fmt::format("tools[{}].function", i), tools.params[i]);
-    names.emplace_back(fmt::format("tools[{}]", i), tools.params[i]);
-  }
-  names.insert(names.end(), {{"messages", "input"},
-                             {"prompt", "input"},
-                             {"response_format.json_schema", "text.format"},
-                             {"response_format", "text.format"},
-                             {"reasoning_effort", "reasoning.effort"},
-                             {"max_tokens", "max_output_tokens"},
-                             {"tool_choice.function", "tool_choice"}});
-  for (const auto& [begin, own_begin] : names) {
-    if (!chat_name.starts_with(begin)) continue;
-    const std::string_view rest = std::string_view(chat_name).substr(begin.size());
-    if (rest.empty() || rest[0] == '.' || rest[0] == '[') return own_begin + std::string(rest);
-  }
-  return chat_name;
-}
-
 ApiError ResponsesRequestReader::InOwnWords(ApiError error) const {
-  const std::string own_name = OwnName(error.param);
+  const std::string own_name = ResponsesFieldName(error.param, messages_, context_->tools);
   const size_t found = error.param.empty() ? std::string::npos : error.message.find(error.param);
   if (found != std::string::npos) error.message.replace(found, error.param.size(), own_name);
   error.param = own_name;

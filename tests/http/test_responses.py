@@ -173,7 +173,7 @@ def test_errors_are_exceptions(client):
                                 (openai.BadRequestError, "previous_response_id", {"previous_response_id": "resp_x"}),
                                 (openai.BadRequestError, "input[0].content[0]",
                                  {"input": [{"role": "user", "content": [{"type": "input_image"}]}]}),
-                                (openai.BadRequestError, "text.format",
+                                (openai.BadRequestError, "text.format.schema",
                                  {"text": {"format": {"type": "json_schema", "name": "x",
                                                       "schema": {"type": "nothing"}}}}),
                                 (openai.BadRequestError, "background", {"background": True})):
