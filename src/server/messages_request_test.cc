@@ -83,13 +83,13 @@ TEST(MessagesRequest, MakesThePromptOfAChat) {
 TEST(MessagesRequest, MaxTokensIsNeededAndBoundedByTheContext) {
   ModelContext model = SharedTestModel().context();
   model.default_max_tokens = 3;  // of those that say nothing
-  for (const auto& [wanted, expected] : std::vector<std::pair<int, int64_t>>{{32'000, 45}, {10, 10}}) {
+  for (const auto& [wanted, expected] : std::vector<std::pair<int, int64_t>>{{32'000, 46}, {10, 10}}) {
     GenerationRequest request;
     ordered_json body = MessagesBody("");
     body["max_tokens"] = wanted;
     ASSERT_FALSE(ParseMessagesRequest(body, model, &request));
     EXPECT_EQ(request.prompts[0].max_tokens, expected);
-    EXPECT_EQ(request.prompts[0].tokens.size(), 19U);
+    EXPECT_EQ(request.prompts[0].tokens.size(), 18U);
   }
   ordered_json body = MessagesBody("");
   body.erase("max_tokens");
@@ -100,10 +100,10 @@ TEST(MessagesRequest, MaxTokensIsNeededAndBoundedByTheContext) {
 
 TEST(MessagesRequest, LongPromptsAreNamedAsClientsExpect) {
   ordered_json body = MessagesBody("", '"' + std::string(100, 'x') + '"');
-  EXPECT_EQ(BodyOutcome(body), "400 prompt is too long: 117 tokens > 63 maximum");
-  // 17 are the template's: one token has to be left for the answer.
-  EXPECT_EQ(BodyOutcome(MessagesBody("", '"' + std::string(46, 'x') + '"')), "ok");
-  EXPECT_EQ(BodyOutcome(MessagesBody("", '"' + std::string(47, 'x') + '"')),
+  EXPECT_EQ(BodyOutcome(body), "400 prompt is too long: 116 tokens > 63 maximum");
+  // 16 are the template's: one token has to be left for the answer.
+  EXPECT_EQ(BodyOutcome(MessagesBody("", '"' + std::string(47, 'x') + '"')), "ok");
+  EXPECT_EQ(BodyOutcome(MessagesBody("", '"' + std::string(48, 'x') + '"')),
             "400 prompt is too long: 64 tokens > 63 maximum");
 }
 
@@ -116,7 +116,7 @@ TEST(MessagesRequest, TokensAreCountedAsTheyWillBe) {
   // More than fits can be counted.
   ASSERT_FALSE(CountMessagesTokens(MessagesBody("", '"' + std::string(100, 'x') + '"'),
                                    SharedTestModel().context(), &num_tokens));
-  EXPECT_EQ(num_tokens, 117);
+  EXPECT_EQ(num_tokens, 116);
   const auto error = CountMessagesTokens(ordered_json::parse(R"({"messages":[]})"),
                                          SharedTestModel().context(), &num_tokens);
   ASSERT_TRUE(error);
