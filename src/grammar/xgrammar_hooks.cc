@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "lark_converter.h"
-#include "support/logging.h"
+#include <lark_converter.h>
+#include <support/logging.h>
 
 namespace xgrammar {
 

@@ -175,14 +175,14 @@ std::string IgnoredFieldsHeader(const std::vector<std::string>& names) {
   return header;
 }
 
-std::string RequestFieldsMarkdown() {
+std::string RequestFieldsMarkdown(std::span<const RequestRoute> tables) {
   struct Row {
     const RequestField* first;
     std::string names;
   };
   // Fields that the same is said of share a row.
   std::vector<Row> rows;
-  for (const RequestRoute table : {RequestRoute::kChat, RequestRoute::kResponses, RequestRoute::kMessages}) {
+  for (const RequestRoute table : tables) {
     for (const RequestField& field : RequestFieldTable(table)) {
       auto row = std::find_if(rows.begin(), rows.end(), [&](const Row& other) {
         return other.first->state == field.state && other.first->routes == field.routes &&

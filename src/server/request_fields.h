@@ -4,6 +4,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,7 +28,7 @@ std::string_view KnownNameLike(std::string_view name, RequestRoute route, std::s
 // The names for the header X-Tandem-Ignored-Fields, visible ASCII of bounded length.
 std::string IgnoredFieldsHeader(const std::vector<std::string>& names);
 
-// The table of docs/request_fields.md.
-std::string RequestFieldsMarkdown();
+// The table of a page of docs/. tables: a route of each table (RequestFieldTable).
+std::string RequestFieldsMarkdown(std::span<const RequestRoute> tables);
 
 }  // namespace tandem

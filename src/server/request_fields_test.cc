@@ -1,5 +1,6 @@
 #include "server/request_fields.h"
 
+#include <array>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -106,20 +107,27 @@ TEST(RequestFields, UnknownOnesAreNamedOrRejected) {
 }
 
 // The page has the table between its two marks. TANDEM_UPDATE_DOCS=1 writes it.
-TEST(RequestFields, ThePageHasTheTable) {
-  const std::string path = std::string(TANDEM_SOURCE_DIR) + "/docs/request_fields.md";
+// Makes the page's table what it should be if TANDEM_UPDATE_DOCS is set, else expects that it is.
+void ExpectPage(const std::string& name, std::span<const RequestRoute> tables) {
+  const std::string path = std::string(TANDEM_SOURCE_DIR) + "/docs/" + name;
   std::ifstream file(path);
   const std::string page(std::istreambuf_iterator<char>(file), {});
   const std::string begin = "| fields |";
   const size_t at = page.find(begin);
   ASSERT_NE(at, std::string::npos);
   const size_t end = page.find("\n\n", at) == std::string::npos ? page.size() : page.find("\n\n", at) + 1;
+  const std::string table = RequestFieldsMarkdown(tables);
   if (std::getenv("TANDEM_UPDATE_DOCS") != nullptr) {
-    std::ofstream(path) << page.substr(0, at) + RequestFieldsMarkdown() + page.substr(end);
+    std::ofstream(path) << page.substr(0, at) + table + page.substr(end);
     return;
   }
-  EXPECT_TRUE(page.substr(at, end - at) == RequestFieldsMarkdown())
-      << "docs/request_fields.md differs: run server_test with TANDEM_UPDATE_DOCS=1";
+  EXPECT_TRUE(page.substr(at, end - at) == table)
+      << "docs/" << name << " differs: run server_test with TANDEM_UPDATE_DOCS=1";
+}
+
+TEST(RequestFields, ThePageHasTheTable) {
+  ExpectPage("request_fields.md", std::array{RequestRoute::kChat});
+  ExpectPage("agent_request_fields.md", std::array{RequestRoute::kResponses, RequestRoute::kMessages});
 }
 
 }  // namespace

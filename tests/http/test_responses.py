@@ -10,7 +10,7 @@ import pytest
 from openai.types.responses import Response, ResponseTextDeltaEvent
 from tandem_server import MODEL_NAME
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/request_fields.md"
+PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/agent_request_fields.md"
 PATH = "/v1/responses"
 BODY = {"input": "Say hello.", "max_output_tokens": 3, "temperature": 0}
 FIELDS = {"model": MODEL_NAME, "temperature": 0, "max_output_tokens": 24}
