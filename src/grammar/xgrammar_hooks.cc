@@ -1,12 +1,12 @@
 // What xgrammar asks of the program that it is part of; compiled into its library (cmake/xgrammar.cmake).
 // Nothing is printed: what is wrong is in the error that a caller gets.
+#include <lark_converter.h>
+#include <support/logging.h>
+
 #include <mutex>
 #include <stdexcept>
 #include <string>
 #include <vector>
-
-#include <lark_converter.h>
-#include <support/logging.h>
 
 namespace xgrammar {
 

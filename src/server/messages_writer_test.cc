@@ -59,8 +59,8 @@ class MessagesWriterTest : public testing::Test {
   }
 
   // Everything behind message_start, each event as text.
-  std::vector<std::string> Events(std::vector<CompletionStream::Delta> deltas, const CompletionStream& stream,
-                                  MessagesWriterOptions options = {}) {
+  std::vector<std::string> Events(const std::vector<CompletionStream::Delta>& deltas,
+                                  const CompletionStream& stream, MessagesWriterOptions options = {}) {
     const auto writer = Writer(options);
     std::string text = writer->BeginStream();
     for (const auto& delta : deltas) text += writer->Delta(0, delta, stream, true);

@@ -229,7 +229,7 @@ TEST(OpenAiResponse, ChunksOfCallsAddUpToTheMessage) {
   std::string content;
   std::string reasoning;
   std::string reason;
-  const auto take = [&](RequestOutput output) {
+  const auto take = [&](const RequestOutput& output) {
     CompletionStream::Delta delta = stream.Append(output);
     const ordered_json choice = ordered_json::parse(writer.Delta(0, delta, stream))["choices"][0];
     whole.Append(std::move(delta));
@@ -251,12 +251,12 @@ TEST(OpenAiResponse, ChunksOfCallsAddUpToTheMessage) {
   for (const char c : text) {
     RequestOutput output;
     output.tokens.push_back({.token = SharedTestModel().Byte(static_cast<unsigned char>(c))});
-    take(std::move(output));
+    take(output);
   }
   RequestOutput end;
   end.tokens.push_back({.token = TestModel::kEndOfText});
   end.finish_reason = FinishReason::kStop;
-  take(std::move(end));
+  take(end);
   EXPECT_EQ(reason, "tool_calls");
   EXPECT_EQ(content, "Yes.");
   EXPECT_EQ(reasoning, "Hm.");

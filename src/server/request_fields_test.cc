@@ -1,9 +1,9 @@
 #include "server/request_fields.h"
 
-#include <array>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <fstream>
 #include <iterator>

@@ -68,8 +68,9 @@ bool IsAssistant(const ordered_json& message) {
 }
 
 bool IsOnlyReasoning(const ordered_json& message) {
-  return IsAssistant(message) && message["content"] == "" && message.contains("reasoning_content") &&
-         !message.contains("tool_calls");
+  const ordered_json& content = message["content"];
+  return IsAssistant(message) && content.is_string() && content.get_ref<const std::string&>().empty() &&
+         message.contains("reasoning_content") && !message.contains("tool_calls");
 }
 
 class ItemReader {

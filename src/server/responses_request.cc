@@ -322,9 +322,9 @@ ApiError ResponsesRequestReader::InOwnWords(ApiError error) const {
 
 void ResponsesRequestReader::Echo(const GenerationRequest& request) {
   ordered_json& echo = context_->echo;
-  const auto given = [&](std::string_view name, ordered_json otherwise) {
+  const auto given = [&](std::string_view name, const ordered_json& otherwise) {
     const ordered_json* value = reader_.Find(name);
-    echo[std::string(name)] = value != nullptr ? *value : std::move(otherwise);
+    echo[std::string(name)] = value != nullptr ? *value : otherwise;
   };
   for (const std::string_view name : kEchoed) given(name, nullptr);
   given("metadata", ordered_json::object());

@@ -34,6 +34,7 @@ std::vector<ordered_json> Events(const std::string& text) {
 // Without what all begin with.
 std::vector<std::string> Types(const std::vector<ordered_json>& events) {
   std::vector<std::string> types;
+  types.reserve(events.size());
   for (const ordered_json& event : events) types.push_back(event["type"].get<std::string>().substr(9));
   return types;
 }
