@@ -204,7 +204,7 @@ void ResponsesWriter::AddArguments(const std::string& piece) {
   if (!tool_.is_custom) EmitDelta("response.function_call_arguments.delta", "", piece);
 }
 
-void ResponsesWriter::OpenItem(ItemKind kind, std::string_view id_prefix, ordered_json item) {
+void ResponsesWriter::OpenItem(ItemKind kind, std::string_view id_prefix, const ordered_json& item) {
   open_ = kind;
   item_id_ = ResponseItemId(id_prefix, context_->id, std::to_string(output_.size()));
   item_ = {{"id", item_id_}};
@@ -299,7 +299,7 @@ ordered_json ResponsesWriter::Complete(const Usage& usage) {
   return response;
 }
 
-void ResponsesWriter::Emit(std::string_view type, ordered_json fields) {
+void ResponsesWriter::Emit(std::string_view type, const ordered_json& fields) {
   if (!writes_events_) return;
   ordered_json event = {{"type", type}, {"sequence_number", sequence_number_++}};
   event.update(fields);

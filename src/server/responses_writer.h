@@ -56,7 +56,7 @@ class ResponsesWriter final : public AnswerWriter {
   void BeginCall(const std::string& function_name, const std::string& call_id);
   void AddArguments(const std::string& piece);
 
-  void OpenItem(ItemKind kind, std::string_view id_prefix, nlohmann::ordered_json item);
+  void OpenItem(ItemKind kind, std::string_view id_prefix, const nlohmann::ordered_json& item);
   // Of the open item, if there is one.
   void CloseItem(std::string_view status);
   void CloseMessage();
@@ -66,7 +66,7 @@ class ResponsesWriter final : public AnswerWriter {
   // The last item, and the response with its usage.
   nlohmann::ordered_json Complete(const Usage& usage);
 
-  void Emit(std::string_view type, nlohmann::ordered_json fields);
+  void Emit(std::string_view type, const nlohmann::ordered_json& fields);
   // Of the open item; index: "content_index" or "summary_index", which is 0, or empty.
   nlohmann::ordered_json ItemFields(std::string_view index) const;
   void EmitDelta(std::string_view type, std::string_view index, std::string_view delta,

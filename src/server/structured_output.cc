@@ -130,6 +130,10 @@ void ReadStructuredOutputs(FieldReader& body, GrammarReader* grammar) {
   if (no_additional) grammar->CloseObjects();
 }
 
+bool IsEmptyText(const ordered_json& value) {
+  return value.is_string() && value.get_ref<const std::string&>().empty();
+}
+
 // The names of other servers and of vLLM's past: of llama.cpp, SGLang and Ollama.
 void ReadOtherNames(FieldReader& body, GrammarReader* grammar) {
   for (const char* name : {"guided_json", "json_schema"}) {
@@ -140,13 +144,14 @@ void ReadOtherNames(FieldReader& body, GrammarReader* grammar) {
   }
   for (const char* name : {"guided_grammar", "grammar", "ebnf"}) {
     const auto* value = body.Find(name);
-    if (value != nullptr && *value != "") grammar->Text(Kind::kEbnf, *value, name);
+    if (value != nullptr && !IsEmptyText(*value)) grammar->Text(Kind::kEbnf, *value, name);
   }
-  if (const auto* value = body.Find("guided_choice"); value != nullptr && *value != ordered_json::array())
+  if (const auto* value = body.Find("guided_choice");
+      value != nullptr && !(value->is_array() && value->empty()))
     grammar->Choices(*value, "guided_choice");
   if (const auto* value = body.Find("structural_tag")) grammar->Tag(*value, "structural_tag");
   const auto* format = body.Find("format");
-  if (format == nullptr || *format == "") return;
+  if (format == nullptr || IsEmptyText(*format)) return;
   if (*format == "json") {
     grammar->Set(Kind::kJsonObject, "format");
   } else if (format->is_object()) {
