@@ -135,6 +135,7 @@ Json AutoCallTag(const std::vector<ToolSpec>& tools, const ToolChoice& choice,
   if (std::ranges::none_of(allowed, &ToolSpec::strict)) return nullptr;
   const CallLayout layout = LayoutOf(options.format);
   std::vector<Json> tags;
+  tags.reserve(allowed.size());
   for (const ToolSpec& tool : allowed) tags.push_back(CallTag(options.format, tool, tool.strict));
 
   std::vector<std::string> triggers;

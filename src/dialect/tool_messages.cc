@@ -78,7 +78,7 @@ struct ToolResult {
 };
 
 // The results that answer the calls, in the order of the calls; those that answer none come last.
-std::string ResultsText(std::vector<ToolResult> results, const std::vector<PastCall>& calls) {
+std::string ResultsText(const std::vector<ToolResult>& results, const std::vector<PastCall>& calls) {
   std::vector<std::pair<size_t, std::string>> texts;  // index of the call, text
   std::vector<bool> is_answered(calls.size(), false);
   for (const ToolResult& result : results) {
