@@ -28,6 +28,7 @@ constexpr auto kMessagesFields = std::to_array<RequestField>({
     DroppedMessages("cache_control", "there is no prefix cache"),
     RefusedMessages("container", "tools are called by the client"),
     DroppedMessages("context_management", "the messages are taken as they come"),
+    DroppedMessages("diagnostics", "answers say nothing of a cache"),
     DroppedMessages("inference_geo", "the server is where it is"),
     RefusedMessages("max_completion_tokens", "use max_tokens"),
     ServedMessages("max_tokens",
@@ -56,6 +57,7 @@ constexpr auto kMessagesFields = std::to_array<RequestField>({
     ServedMessages("top_k", "tokens that are drawn from; 0: all"),
     ServedMessages("top_p", "share of the probability that is drawn from"),
     DroppedMessages("user_profile_id", "nobody is told apart by it"),
+    DroppedMessages("workspace_id", "nobody is told apart by it"),
 });
 
 }  // namespace

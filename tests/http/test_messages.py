@@ -39,9 +39,14 @@ def client(server):
     return anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0, timeout=120)
 
 
+def arguments_of(**fields):
+    """Those of the package's methods, which have no name for the temperature."""
+    extra = {"temperature": fields.pop("temperature", 0), **fields.pop("extra_body", {})}
+    return {"model": MODEL_NAME, "messages": HELLO, "max_tokens": 12, **fields, "extra_body": extra}
+
+
 def ask(client, **fields):
-    return client.messages.create(**{"model": MODEL_NAME, "messages": HELLO, "max_tokens": 12, "temperature": 0,
-                                     **fields})
+    return client.messages.create(**arguments_of(**fields))
 
 
 def events_of(text):
@@ -67,7 +72,7 @@ def test_a_message(client):
 
 def test_a_stream_has_the_same_message(client):
     plain = ask(client)
-    with client.messages.stream(model=MODEL_NAME, messages=HELLO, max_tokens=12, temperature=0) as stream:
+    with client.messages.stream(**arguments_of()) as stream:
         pieces = list(stream.text_stream)
         message = stream.get_final_message()
     assert len(pieces) > 1
@@ -111,8 +116,8 @@ def test_tools_in_a_loop(client, temperature):
 
 
 def test_a_call_streams_its_input(client):
-    fields = {"model": MODEL_NAME, "messages": [{"role": "user", "content": "Weather?"}], "tools": TOOLS,
-              "tool_choice": {"type": "tool", "name": "get_weather"}, "max_tokens": 120, "temperature": 0}
+    fields = arguments_of(messages=[{"role": "user", "content": "Weather?"}], tools=TOOLS, max_tokens=120,
+                          tool_choice={"type": "tool", "name": "get_weather"})
     with client.messages.stream(**fields) as stream:
         pieces = [event.partial_json for event in stream if event.type == "input_json"]
         message = stream.get_final_message()
