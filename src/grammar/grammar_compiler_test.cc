@@ -1,5 +1,6 @@
 #include "grammar/grammar_compiler.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -126,6 +127,23 @@ TEST_F(GrammarCompilerTest, PartsOfTagsAreHeldToWhatStandsAloneIs) {
   EXPECT_TRUE(TakesText(*grammar, "4ab"));
   EXPECT_FALSE(TakesText(*grammar, "6ab"));
   EXPECT_FALSE(TakesText(*grammar, "4abb"));
+}
+
+TEST_F(GrammarCompilerTest, ReferencesInCirclesEnd) {
+  std::string doubling = R"({"$ref":"#/$defs/a0","$defs":{)";
+  for (int i = 0; i < 30; ++i)
+    doubling +=
+        fmt::format(R"("a{0}":{{"allOf":[{{"$ref":"#/$defs/a{1}"}},{{"$ref":"#/$defs/a{1}"}}]}},)", i, i + 1);
+  doubling += R"("a30":{"type":"integer"}}})";
+  for (
+      const std::string& schema :
+      {std::string(R"({"allOf":[{"$ref":"#"},{"type":"integer"}]})"), std::string(R"({"$ref":"#"})"),
+       std::string(R"({"$ref":"#","type":"object"})"),
+       std::string(
+           R"({"allOf":[{"$ref":"#/$defs/a"}],"$defs":{"a":{"allOf":[{"$ref":"#/$defs/a"},{"minimum":1}]}}})"),
+       doubling}) {
+    EXPECT_FALSE(compiler_.CompileAndWait({.kind = Kind::kJsonSchema, .text = schema}).ok()) << schema;
+  }
 }
 
 TEST_F(GrammarCompilerTest, EqualSpecsCompileOnce) {

@@ -10,6 +10,7 @@ namespace tandem {
 namespace {
 
 constexpr int kMaxReferences = 32;
+constexpr int kMaxMergeSteps = 20'000;
 
 Error CannotCombine(std::string_view at, std::string_view keyword) {
   return MakeError(ErrorCode::kUnsupported, "{}: schemas that hold together cannot be combined in their `{}`",
@@ -123,10 +124,32 @@ bool ShareNoValue(const Json& a, const Json& b) {
   return a.is_array() && b.is_array() && AreFew(a, b) && SharedValues(a, b).empty();
 }
 
+// What merging may cost: schemas may refer to each other in circles, and to the same ones many times.
+struct MergeWork {
+  int depth = 0;
+  int num_steps = 0;
+};
+
+class MergeDepth {
+ public:
+  explicit MergeDepth(MergeWork* work) : work_(work) {
+    ++work_->depth;
+    ++work_->num_steps;
+  }
+  ~MergeDepth() { --work_->depth; }
+  MergeDepth(const MergeDepth&) = delete;
+  MergeDepth& operator=(const MergeDepth&) = delete;
+  bool TooMuch() const { return work_->depth > kMaxReferences || work_->num_steps > kMaxMergeSteps; }
+
+ private:
+  MergeWork* work_;
+};
+
 // At least the types that values of the schema may have.
-unsigned PossibleTypes(const Json& root, const Json& schema, int depth = 0) {
+unsigned PossibleTypes(const Json& root, const Json& schema, MergeWork* work) {
+  const MergeDepth depth(work);
   const Json* target = Follow(root, schema);
-  if (target == nullptr || depth > kMaxReferences) return kAllTypes;
+  if (target == nullptr || depth.TooMuch()) return kAllTypes;
   if (target->is_boolean()) return *target == true ? kAllTypes : 0U;
   const bool has_type = target->contains("type") && CheckKeywords(Json{{"type", (*target)["type"]}}, "").ok();
   unsigned types = has_type ? TypesOf(*target) : kAllTypes;
@@ -138,10 +161,16 @@ unsigned PossibleTypes(const Json& root, const Json& schema, int depth = 0) {
   for (const char* keyword : {"anyOf", "oneOf"}) {
     if (!target->contains(keyword) || !(*target)[keyword].is_array()) continue;
     unsigned any = 0;
-    for (const Json& branch : (*target)[keyword]) any |= PossibleTypes(root, branch, depth + 1);
+    for (const Json& branch : (*target)[keyword]) any |= PossibleTypes(root, branch, work);
     types &= any;
   }
   return types;
+}
+
+unsigned PossibleTypes(const Json& root, const Json& schema) {
+  constexpr int kSteps = 1'000;
+  MergeWork work{.num_steps = kMaxMergeSteps - kSteps};
+  return PossibleTypes(root, schema, &work);
 }
 
 // A property that the first requires tells the two apart.
@@ -164,9 +193,14 @@ bool TellsApart(const Json& root, const Json& first, const Json& second) {
   });
 }
 
-Result<Json> Flatten(const Json& root, const Json& schema, std::string_view at, int depth) {
-  if (depth > kMaxReferences)
-    return MakeError(ErrorCode::kUnsupported, "{}: the references in `allOf` have no end", at);
+Result<Json> Merge(const Json& root, const Json& first, const Json& second, std::string_view at,
+                   MergeWork* work);
+
+Result<Json> Flatten(const Json& root, const Json& schema, std::string_view at, MergeWork* work) {
+  const MergeDepth depth(work);
+  if (depth.TooMuch())
+    return MakeError(ErrorCode::kUnsupported, "{}: the references in `allOf` have no end, or are too many",
+                     at);
   if (!schema.is_object()) return schema;
   TANDEM_RETURN_IF_ERROR(CheckKeywords(schema, at));
   Json flat = Json::object();
@@ -176,43 +210,38 @@ Result<Json> Flatten(const Json& root, const Json& schema, std::string_view at, 
     if (flat.empty() && !schema.contains("allOf")) return Json{{"$ref", schema["$ref"]}};
     TANDEM_ASSIGN_OR_RETURN(const Json* target,
                             ResolveReference(root, schema["$ref"].get<std::string>(), at));
-    TANDEM_ASSIGN_OR_RETURN(const Json other, Flatten(root, *target, at, depth + 1));
-    TANDEM_ASSIGN_OR_RETURN(flat, MergeSchemas(root, flat, other, at));
+    TANDEM_ASSIGN_OR_RETURN(const Json other, Flatten(root, *target, at, work));
+    TANDEM_ASSIGN_OR_RETURN(flat, Merge(root, flat, other, at, work));
   }
   if (schema.contains("allOf")) {
     const Json& parts = schema["allOf"];
     for (size_t i = 0; i < parts.size(); ++i) {
       const std::string part_at = JoinPointer(JoinPointer(at, "allOf"), i);
-      TANDEM_ASSIGN_OR_RETURN(const Json part, Flatten(root, parts[i], part_at, depth + 1));
+      TANDEM_ASSIGN_OR_RETURN(const Json part, Flatten(root, parts[i], part_at, work));
       // Alone it can stay a reference, which may lead back here.
       if (flat.empty() && parts.size() == 1) return part;
-      TANDEM_ASSIGN_OR_RETURN(flat, MergeSchemas(root, flat, part, part_at));
+      TANDEM_ASSIGN_OR_RETURN(flat, Merge(root, flat, part, part_at, work));
     }
   }
   return flat;
 }
 
 // A reference that has to be combined with something.
-Result<Json> Inlined(const Json& root, const Json& schema, std::string_view at) {
+Result<Json> Inlined(const Json& root, const Json& schema, std::string_view at, MergeWork* work) {
   Json inlined = schema;
   for (int i = 0; inlined.is_object() && inlined.contains("$ref"); ++i) {
     if (i > kMaxReferences) return MakeError(ErrorCode::kUnsupported, "{}: the references have no end", at);
     TANDEM_ASSIGN_OR_RETURN(const Json* target,
                             ResolveReference(root, inlined["$ref"].get<std::string>(), at));
-    TANDEM_ASSIGN_OR_RETURN(inlined, Flatten(root, *target, at, 1));
+    TANDEM_ASSIGN_OR_RETURN(inlined, Flatten(root, *target, at, work));
   }
   return inlined;
 }
 
-}  // namespace
-
-Result<Json> FlattenSchema(const Json& root, const Json& schema, std::string_view at) {
-  return Flatten(root, schema, at, 0);
-}
-
-Result<Json> MergeSchemas(const Json& root, const Json& first, const Json& second, std::string_view at) {
-  TANDEM_ASSIGN_OR_RETURN(const Json a, Inlined(root, first, at));
-  TANDEM_ASSIGN_OR_RETURN(const Json b, Inlined(root, second, at));
+Result<Json> Merge(const Json& root, const Json& first, const Json& second, std::string_view at,
+                   MergeWork* work) {
+  TANDEM_ASSIGN_OR_RETURN(const Json a, Inlined(root, first, at, work));
+  TANDEM_ASSIGN_OR_RETURN(const Json b, Inlined(root, second, at, work));
   if (a == false || b == false) return Json(false);
   if (a == true || a.empty()) return b;
   if (b == true || b.empty()) return a;
@@ -238,6 +267,18 @@ Result<Json> MergeSchemas(const Json& root, const Json& first, const Json& secon
     TANDEM_ASSIGN_OR_RETURN(merged[keyword], MergeKeyword(keyword, merged[keyword], value, at));
   }
   return merged;
+}
+
+}  // namespace
+
+Result<Json> FlattenSchema(const Json& root, const Json& schema, std::string_view at) {
+  MergeWork work;
+  return Flatten(root, schema, at, &work);
+}
+
+Result<Json> MergeSchemas(const Json& root, const Json& first, const Json& second, std::string_view at) {
+  MergeWork work;
+  return Merge(root, first, second, at, &work);
 }
 
 bool AreDisjoint(const Json& root, const Json& first, const Json& second) {
