@@ -155,7 +155,7 @@ void ResponsesWriter::AddText(const AnswerPart& part, const std::vector<TokenRec
               {"content", ordered_json::array()}});
     ordered_json fields = ItemFields("content_index");
     fields["part"] = TextPart("", ordered_json::array());
-    Emit("response.content_part.added", std::move(fields));
+    Emit("response.content_part.added", fields);
   }
   if (part.text.empty()) return;
   text_ += part.text;
@@ -175,7 +175,7 @@ void ResponsesWriter::AddReasoning(const AnswerPart& part) {
     ordered_json fields = ItemFields(context_->shows_summary ? "summary_index" : "content_index");
     fields["part"] = context_->shows_summary ? SummaryPart("") : ReasoningPart("");
     Emit(context_->shows_summary ? "response.reasoning_summary_part.added" : "response.content_part.added",
-         std::move(fields));
+         fields);
   }
   text_ += part.text;
   all_reasoning_ += part.text;
@@ -195,7 +195,7 @@ void ResponsesWriter::BeginCall(const std::string& function_name, const std::str
                        {"name", tool_.name}};
   if (!tool_.name_space.empty()) item["namespace"] = tool_.name_space;
   item[tool_.is_custom ? "input" : "arguments"] = "";
-  OpenItem(ItemKind::kCall, tool_.is_custom ? "ctc" : "fc", std::move(item));
+  OpenItem(ItemKind::kCall, tool_.is_custom ? "ctc" : "fc", item);
 }
 
 void ResponsesWriter::AddArguments(const std::string& piece) {
@@ -237,11 +237,11 @@ void ResponsesWriter::CloseMessage() {
   ordered_json fields = ItemFields("content_index");
   fields["text"] = text_;
   fields["logprobs"] = logprobs_;
-  Emit("response.output_text.done", std::move(fields));
+  Emit("response.output_text.done", fields);
   const ordered_json part = TextPart(std::move(text_), std::move(logprobs_));
   fields = ItemFields("content_index");
   fields["part"] = part;
-  Emit("response.content_part.done", std::move(fields));
+  Emit("response.content_part.done", fields);
   item_["content"].push_back(part);
 }
 
@@ -249,12 +249,11 @@ void ResponsesWriter::CloseReasoning() {
   const bool is_summary = context_->shows_summary;
   ordered_json fields = ItemFields(is_summary ? "summary_index" : "content_index");
   fields["text"] = text_;
-  Emit(is_summary ? "response.reasoning_summary_text.done" : "response.reasoning_text.done",
-       std::move(fields));
+  Emit(is_summary ? "response.reasoning_summary_text.done" : "response.reasoning_text.done", fields);
   const ordered_json part = is_summary ? SummaryPart(std::move(text_)) : ReasoningPart(std::move(text_));
   fields = ItemFields(is_summary ? "summary_index" : "content_index");
   fields["part"] = part;
-  Emit(is_summary ? "response.reasoning_summary_part.done" : "response.content_part.done", std::move(fields));
+  Emit(is_summary ? "response.reasoning_summary_part.done" : "response.content_part.done", fields);
   item_[is_summary ? "summary" : "content"].push_back(part);
 }
 
@@ -270,7 +269,7 @@ bool ResponsesWriter::CloseCall() {
   item_[member] = std::move(text_);
   if (!tool_.is_custom) fields["name"] = tool_.name;
   Emit(tool_.is_custom ? "response.custom_tool_call_input.done" : "response.function_call_arguments.done",
-       std::move(fields));
+       fields);
   return is_whole;
 }
 
