@@ -116,7 +116,8 @@ void GrammarCompiler::Shop::Submit(GrammarSpec spec, Done done) {
       watch_.notify_one();
     }
   }
-  if (answer) done(*std::move(answer));
+  // Moved only where there is no answer yet.
+  if (answer) done(*std::move(answer));  // NOLINT(bugprone-use-after-move)
 }
 
 void GrammarCompiler::Shop::Work() {

@@ -88,7 +88,7 @@ Expression JsonRules::StringExcept(const std::vector<std::string>& names) {
 Expression JsonRules::AfterPrefix(const Trie& node, int depth) {
   std::vector<Expression> options;
   if (!node.is_name) options.push_back(Literal("\""));
-  CharSet others = PlainStringChars();
+  const CharSet& others = PlainStringChars();
   CharSet taken;
   for (const auto& [c, child] : node.children) taken.Add(c, c);
   options.push_back(Sequence({OneOf(others.Minus(taken)), plain_rest_}));

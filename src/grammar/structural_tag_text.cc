@@ -33,7 +33,8 @@ class TagRewriter {
                          "{}/{}: only parts of the type json_schema have a schema that is held to", pointer,
                          key);
       }
-      for (auto& [key, value] : node->items()) TANDEM_RETURN_IF_ERROR(Rewrite(pointer + "/" + key, &value));
+      for (auto& [key, value] : node->items())
+        TANDEM_RETURN_IF_ERROR(Rewrite(fmt::format("{}/{}", pointer, key), &value));
     } else if (node->is_array()) {
       for (size_t i = 0; i < node->size(); ++i)
         TANDEM_RETURN_IF_ERROR(Rewrite(fmt::format("{}/{}", pointer, i), &(*node)[i]));

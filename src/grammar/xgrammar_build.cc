@@ -22,6 +22,7 @@ namespace {
 
 std::string ChoiceGrammar(const std::vector<std::string>& choices) {
   std::vector<Expression> options;
+  options.reserve(choices.size());
   for (const std::string& choice : choices) options.push_back(Literal(choice));
   return PrintGrammar(Choice(std::move(options)));
 }
@@ -115,18 +116,17 @@ Status GrammarBuilder::Check(const GrammarSpec& spec) const {
 }
 
 Result<std::shared_ptr<const Grammar>> GrammarBuilder::Build(const GrammarSpec& spec) const {
-  using Kind = GrammarSpec::Kind;
   TANDEM_RETURN_IF_ERROR(Check(spec));
   const GrammarVocabulary& vocabulary = prepared_->vocabulary;
   const Result<std::string> text = GrammarText(spec);
   if (!text.ok()) return text.error();
   try {
     xgrammar::GrammarCompiler& compiler = prepared_->Compiler();
-    const xgrammar::CompiledGrammar compiled = spec.kind == Kind::kStructuralTag
+    const xgrammar::CompiledGrammar compiled = spec.kind == GrammarSpec::Kind::kStructuralTag
                                                    ? compiler.CompileStructuralTag(*text)
                                                    : compiler.CompileGrammar(*text);
     TokenMask named = NamedTokens(compiled, vocabulary.vocab_size);
-    if (spec.kind == Kind::kStructuralTag) AddSpelledTokens(vocabulary, spec.text, named);
+    if (spec.kind == GrammarSpec::Kind::kStructuralTag) AddSpelledTokens(vocabulary, spec.text, named);
     std::shared_ptr<const Grammar> grammar = WrapCompiledGrammar(compiled, vocabulary, named);
     if (grammar->memory_bytes() > limits_.max_compiled_bytes)
       return MakeError(ErrorCode::kInvalidArgument,

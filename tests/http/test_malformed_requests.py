@@ -43,7 +43,7 @@ SAMPLING = {
     "add_special_tokens": WRONG_FOR_BOOL,
     "stream": WRONG_FOR_BOOL,
     "stream_options": ["x", 1, [1], {"include_usage": True}],
-    "response_format": ["json", {"type": "json_schema"}, {}],
+    "response_format": ["json", 5],
     "model": WRONG_FOR_STRING,
 }
 COMPLETION_FIELDS = {
