@@ -12,6 +12,7 @@
 #include "cli/command_line.h"
 #include "cli/env_flag.h"
 #include "cli/size_flag.h"
+#include "load/rope_scaling.h"
 #include "policy/strategy.h"
 
 namespace tandem {
@@ -92,6 +93,9 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
   AddFlag(app, "max-model-len", &options->max_model_len, "Context length in tokens; 0: the model's")
       ->check(CLI::Range(int64_t{0}, kMaxInt64))
       ->capture_default_str();
+  AddFlag(app, "rope-scaling", &flags->rope_scaling,
+          "Stretches the model's context: yarn:FACTOR, linear:FACTOR, llama3:FACTOR, or the JSON object that "
+          "config.json would have");
   AddFlag(app, "max-num-seqs", &options->max_num_seqs, "Sequences in an iteration at most")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
@@ -147,6 +151,9 @@ Result<EngineOptions> ToEngineOptions(const EngineFlags& flags) {
   if (options.served_model_name.empty())
     options.served_model_name = options.dummy.empty() ? DefaultModelName(options.model) : options.dummy;
   TANDEM_ASSIGN_OR_RETURN(options.dtype, ParseDTypeFlag(flags.dtype));
+  if (!flags.rope_scaling.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(options.rope_scaling, ParseRopeScaling(flags.rope_scaling));
+  }
   TANDEM_ASSIGN_OR_RETURN(options.gpu_kv_cache, ParseCacheFlag("gpu-kv-cache", flags.gpu_kv_cache));
   TANDEM_ASSIGN_OR_RETURN(options.cpu_kv_cache, ParseCacheFlag("cpu-kv-cache", flags.cpu_kv_cache));
   TANDEM_ASSIGN_OR_RETURN(const std::optional<CacheSize> memory_limit,

@@ -20,6 +20,7 @@ namespace tandem {
 struct EngineFlags {
   EngineOptions options;
   std::string dtype = "auto";
+  std::string rope_scaling;
   std::string gpu_kv_cache;
   std::string cpu_kv_cache;
   std::string gpu_memory_limit;

@@ -3,14 +3,15 @@
 #include <algorithm>
 #include <memory>
 
+#include "engine/loaded_model.h"
 #include "load/checkpoint.h"
-#include "load/dummy_models.h"
 
 namespace tandem {
 
 Result<ModelConfig> ConfigOfModel(const EngineOptions& options) {
-  if (!options.dummy.empty()) return DummyModelConfig(options.dummy);
-  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(options.model));
+  if (!options.dummy.empty()) return DummyConfigOf(options);
+  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint,
+                          Checkpoint::Open(options.model, options.rope_scaling));
   return checkpoint->config();
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/dtype.h"
+#include "load/model_config.h"
 
 namespace tandem {
 
@@ -32,8 +33,9 @@ struct EngineOptions {
   // Of CPU attention, and on the host backend of all computation. 0: one for each physical core; on the cuda
   // backend all but one in eight, which the scheduler and the driver need.
   int cpu_threads = 0;
-  int64_t max_model_len = 0;           // 0: the model's
-  int64_t max_num_seqs = 256;          // sequences in an iteration at most
+  int64_t max_model_len = 0;                // 0: the model's
+  std::optional<RopeScaling> rope_scaling;  // in the place of the model's; its context grows accordingly
+  int64_t max_num_seqs = 256;               // sequences in an iteration at most
   int64_t max_num_batched_tokens = 0;  // rows of an iteration at most; 0: the backend's default (host: 512)
   int64_t max_num_queued_reqs = 1024;  // waiting requests beyond which Submit says kResourceExhausted
   double max_itl_ms = 0;               // an iteration is not to take longer if less can be done; 0: no limit

@@ -12,6 +12,7 @@
 #include "base/param_error.h"
 #include "base/topology.h"
 #include "load/dummy_models.h"
+#include "load/rope_scaling.h"
 #include "model/dummy_weights.h"
 #include "text/tokenizer/byte_tokenizer.h"
 
@@ -53,9 +54,13 @@ Status FillDefaults(const ModelConfig& config, const Backend& backend, EngineOpt
     options->max_model_len = trained_len;
   } else if (options->max_model_len > trained_len) {
     return MakeParamError(ErrorCode::kInvalidArgument, "max-model-len",
-                          "max-model-len {} is more than the model's context of {} tokens",
-                          options->max_model_len, trained_len);
+                          "max-model-len {} is more than the model's context of {} tokens{}",
+                          options->max_model_len, trained_len,
+                          options->rope_scaling ? "" : " (--rope-scaling stretches it)");
   }
+  if (options->rope_scaling)
+    LogInfo("rotary embeddings: {}, for a context of {} tokens", DescribeRopeScaling(config.rope_scaling),
+            trained_len);
   if (options->max_num_batched_tokens <= 0)
     options->max_num_batched_tokens = backend.default_max_num_batched_tokens;
   // Every running sequence needs a row an iteration.
@@ -69,7 +74,7 @@ int NumLoaderThreads(const EngineOptions& options) {
 
 // Random weights, tokens that are bytes.
 Status LoadDummy(EngineOptions* options, LoadedModel* loaded) {
-  TANDEM_ASSIGN_OR_RETURN(const ModelConfig config, DummyModelConfig(options->dummy));
+  TANDEM_ASSIGN_OR_RETURN(const ModelConfig config, DummyConfigOf(*options));
   TANDEM_RETURN_IF_ERROR(FillDefaults(config, loaded->backend, options));
   TANDEM_ASSIGN_OR_RETURN(loaded->tokenizer, MakeByteTokenizer(config.vocab_size));
   TANDEM_ASSIGN_OR_RETURN(DecoderWeights weights,
@@ -112,14 +117,20 @@ Status LoadFromCheckpoint(EngineOptions* options, const Checkpoint& checkpoint, 
 
 }  // namespace
 
+Result<ModelConfig> DummyConfigOf(const EngineOptions& options) {
+  TANDEM_ASSIGN_OR_RETURN(ModelConfig config, DummyModelConfig(options.dummy));
+  if (options.rope_scaling) TANDEM_RETURN_IF_ERROR(OverrideRopeScaling(*options.rope_scaling, &config));
+  return config;
+}
+
 Result<LoadedModel> LoadModel(EngineOptions* options) {
   LoadedModel loaded;
   std::unique_ptr<Checkpoint> checkpoint;
   // What is wrong with the model is said before the device is touched.
   if (options->dummy.empty()) {
-    TANDEM_ASSIGN_OR_RETURN(checkpoint, Checkpoint::Open(options->model));
+    TANDEM_ASSIGN_OR_RETURN(checkpoint, Checkpoint::Open(options->model, options->rope_scaling));
   } else {
-    TANDEM_RETURN_IF_ERROR(DummyModelConfig(options->dummy));
+    TANDEM_RETURN_IF_ERROR(DummyConfigOf(*options));
   }
   TANDEM_ASSIGN_OR_RETURN(loaded.backend, CreateBackend(*options));
   TANDEM_RETURN_IF_ERROR(checkpoint ? LoadFromCheckpoint(options, *checkpoint, &loaded)

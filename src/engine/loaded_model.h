@@ -22,6 +22,9 @@ struct LoadedModel {
   GenerationDefaults generation_defaults;
 };
 
+// Of the dummy that options name, with their RoPE scaling.
+Result<ModelConfig> DummyConfigOf(const EngineOptions& options);
+
 // Fills in what options leave open (dtype, max_model_len, max_num_batched_tokens, served_model_name).
 Result<LoadedModel> LoadModel(EngineOptions* options);
 

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,7 +38,9 @@ class Checkpoint {
  public:
   // path: a .gguf file or a folder with config.json. Reads headers and maps the files; no tensor data is
   // read. Errors: kNotFound, kMalformedFile (names the file, the field and the offset), kUnsupported.
-  static Result<std::unique_ptr<Checkpoint>> Open(const std::string& path);
+  // rope_scaling, if any, takes the place of the model's (OverrideRopeScaling).
+  static Result<std::unique_ptr<Checkpoint>> Open(const std::string& path,
+                                                  const std::optional<RopeScaling>& rope_scaling = {});
 
   virtual ~Checkpoint() = default;
 

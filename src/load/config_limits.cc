@@ -12,12 +12,6 @@ Status CheckModelConfig(const ModelConfig& config, const std::string& source) {
     return MakeError(ErrorCode::kMalformedFile, "{}: head size {} is odd, rotary embeddings need pairs",
                      source, config.head_dim);
   }
-  const RopeScaling& scaling = config.rope_scaling;
-  if (scaling.type == RopeScaling::Type::kLlama3 && scaling.low_freq_factor >= scaling.high_freq_factor) {
-    return MakeError(ErrorCode::kMalformedFile,
-                     "{}: RoPE scaling's low_freq_factor {} is not below its high_freq_factor {}", source,
-                     scaling.low_freq_factor, scaling.high_freq_factor);
-  }
   return {};
 }
 

@@ -20,7 +20,7 @@ inline constexpr int64_t kMaxPositions = int64_t{1} << 31;
 inline constexpr double kMaxRopeTheta = 1e15;
 inline constexpr double kMaxRopeFactor = 1e6;
 
-// What no single field shows: heads divisible by key/value heads, an even head_dim, ordered RoPE factors.
+// What no single field shows: heads divisible by key/value heads, an even head_dim.
 // source: the file, for messages. Errors: kMalformedFile.
 Status CheckModelConfig(const ModelConfig& config, const std::string& source);
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "load/config_limits.h"
+#include "load/rope_scaling.h"
 
 namespace tandem {
 namespace {
@@ -145,6 +146,23 @@ Status ReadRopeDivisors(const GgufFile& file, ModelConfig& config) {
   return {};
 }
 
+Status ReadYarn(const ArchitectureKeys& keys, ModelConfig& config) {
+  RopeScaling& scaling = config.rope_scaling;
+  scaling.type = RopeScaling::Type::kYarn;
+  TANDEM_ASSIGN_OR_RETURN(scaling.factor, keys.Float("rope.scaling.factor", 1.0, kMaxRopeFactor));
+  TANDEM_ASSIGN_OR_RETURN(scaling.original_max_position,
+                          keys.IntOr("rope.scaling.original_context_length", 0, 0, kMaxPositions));
+  TANDEM_ASSIGN_OR_RETURN(scaling.beta_fast,
+                          keys.FloatOr("rope.scaling.yarn_beta_fast", 32.0, 1e-3, kMaxRopeFactor));
+  TANDEM_ASSIGN_OR_RETURN(scaling.beta_slow,
+                          keys.FloatOr("rope.scaling.yarn_beta_slow", 1.0, 1e-3, kMaxRopeFactor));
+  // It multiplies YaRN's own factor.
+  TANDEM_ASSIGN_OR_RETURN(const double attention, keys.FloatOr("rope.scaling.attn_factor", 1.0, 1e-3, 1e3));
+  scaling.attention_factor = attention * DefaultYarnAttention(scaling.factor);
+  CompleteRopeScaling(&config);
+  return {};
+}
+
 Status ReadRope(const GgufFile& file, const ArchitectureKeys& keys, ModelConfig& config) {
   TANDEM_ASSIGN_OR_RETURN(config.rope_theta, keys.FloatOr("rope.freq_base", 10000.0, 1e-3, kMaxRopeTheta));
   TANDEM_ASSIGN_OR_RETURN(const int64_t rotary_dims,
@@ -165,9 +183,12 @@ Status ReadRope(const GgufFile& file, const ArchitectureKeys& keys, ModelConfig&
     TANDEM_ASSIGN_OR_RETURN(scaling.factor,
                             keys.FloatOr("rope.scaling.factor", old_factor, 1.0, kMaxRopeFactor));
     scaling.type = scaling.factor == 1.0 ? RopeScaling::Type::kNone : RopeScaling::Type::kLinear;
+  } else if (type.value() == std::string_view("yarn")) {
+    TANDEM_RETURN_IF_ERROR(ReadYarn(keys, config));
   } else if (type.value() != std::string_view("none")) {
-    return MakeError(ErrorCode::kUnsupported, "{}: RoPE scaling '{}' is not supported; none and linear are",
-                     file.path(), type.value().substr(0, 100));
+    return MakeError(ErrorCode::kUnsupported,
+                     "{}: RoPE scaling '{}' is not supported; none, linear and yarn are", file.path(),
+                     type.value().substr(0, 100));
   }
   return ReadRopeDivisors(file, config);
 }

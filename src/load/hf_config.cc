@@ -9,6 +9,7 @@
 
 #include "load/config_limits.h"
 #include "load/json_fields.h"
+#include "load/rope_scaling.h"
 
 namespace tandem {
 namespace {
@@ -75,36 +76,7 @@ Status ReadSizes(const JsonFields& fields, const Architecture& architecture, Mod
   return {};
 }
 
-// One object of RoPE settings: "rope_scaling" of older files, "rope_parameters" of newer ones.
-Status ReadRopeScaling(const JsonFields& rope, ModelConfig& config) {
-  const char* const type_key = rope.Has("rope_type") ? "rope_type" : "type";
-  TANDEM_ASSIGN_OR_RETURN(const std::string type, rope.StringOr(type_key, "default"));
-  RopeScaling& scaling = config.rope_scaling;
-  if (type == "default") {
-    scaling.type = RopeScaling::Type::kNone;
-  } else if (type == "linear") {
-    scaling.type = RopeScaling::Type::kLinear;
-    TANDEM_ASSIGN_OR_RETURN(scaling.factor, rope.Float("factor", 1.0, kMaxRopeFactor));
-  } else if (type == "llama3") {
-    scaling.type = RopeScaling::Type::kLlama3;
-    TANDEM_ASSIGN_OR_RETURN(scaling.factor, rope.Float("factor", 1.0, kMaxRopeFactor));
-    TANDEM_ASSIGN_OR_RETURN(scaling.low_freq_factor, rope.Float("low_freq_factor", 1e-6, kMaxRopeFactor));
-    TANDEM_ASSIGN_OR_RETURN(scaling.high_freq_factor, rope.Float("high_freq_factor", 1e-6, kMaxRopeFactor));
-    TANDEM_ASSIGN_OR_RETURN(scaling.original_max_position,
-                            rope.Int("original_max_position_embeddings", 1, kMaxPositions));
-  } else {
-    return MakeError(ErrorCode::kUnsupported,
-                     "{}: RoPE type '{}' is not supported; default, linear and llama3 are", rope.where(),
-                     type.substr(0, 100));
-  }
-  TANDEM_ASSIGN_OR_RETURN(const double partial, rope.FloatOr("partial_rotary_factor", 1.0, 0.0, 1.0));
-  if (partial != 1.0) {
-    return MakeError(ErrorCode::kUnsupported, "{}: partial_rotary_factor {} is not supported, only 1",
-                     rope.where(), partial);
-  }
-  return {};
-}
-
+// The settings are in "rope_scaling" of older files, in "rope_parameters" of newer ones.
 Status ReadRope(const JsonFields& fields, ModelConfig& config) {
   constexpr double kMinTheta = 1e-3;
   TANDEM_ASSIGN_OR_RETURN(config.rope_theta, fields.FloatOr("rope_theta", 10000.0, kMinTheta, kMaxRopeTheta));
@@ -115,7 +87,8 @@ Status ReadRope(const JsonFields& fields, ModelConfig& config) {
       return MakeError(ErrorCode::kUnsupported, "{}: RoPE settings that differ by layer are not supported",
                        rope.where());
     }
-    TANDEM_RETURN_IF_ERROR(ReadRopeScaling(rope, config));
+    TANDEM_ASSIGN_OR_RETURN(config.rope_scaling, ReadRopeScaling(rope));
+    CompleteRopeScaling(&config);
     TANDEM_ASSIGN_OR_RETURN(config.rope_theta,
                             rope.FloatOr("rope_theta", config.rope_theta, kMinTheta, kMaxRopeTheta));
     return {};

@@ -132,8 +132,8 @@ TEST(HfConfigTest, RopeInOldAndNewStyle) {
   EXPECT_EQ(plain.rope_theta, 1e6);
   EXPECT_EQ(Parse(With(base, "rope_scaling", nullptr)).rope_scaling.type, RopeScaling::Type::kNone);
 
-  ExpectError(With(base, "rope_scaling", {{"rope_type", "yarn"}, {"factor", 4.0}}), ErrorCode::kUnsupported,
-              "'yarn'");
+  ExpectError(With(base, "rope_scaling", {{"rope_type", "dynamic"}, {"factor", 4.0}}),
+              ErrorCode::kUnsupported, "'dynamic'");
   ExpectError(With(base, "rope_scaling", 3), ErrorCode::kMalformedFile, "rope_scaling");
   ExpectError(With(base, "rope_scaling", {{"type", "linear"}}), ErrorCode::kMalformedFile, "factor");
   ExpectError(With(base, "rope_scaling", {{"type", 5}}), ErrorCode::kMalformedFile, "type");

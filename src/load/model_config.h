@@ -11,14 +11,19 @@ namespace tandem {
 // Llama covers Llama 2/3/3.1, SmolLM2, TinyLlama and Mistral: they differ only in numbers.
 enum class ModelFamily { kLlama, kMistral, kQwen2, kQwen3 };
 
-// Llama 3.1's frequency-dependent RoPE scaling ("rope_type": "llama3"), or plain linear scaling.
+// Plain linear scaling, Llama 3.1's, which depends on the frequency, or YaRN (arXiv 2309.00071).
 struct RopeScaling {
-  enum class Type { kNone, kLinear, kLlama3 };
+  enum class Type { kNone, kLinear, kLlama3, kYarn };
   Type type = Type::kNone;
   double factor = 1.0;
-  double low_freq_factor = 1.0;
+  double low_freq_factor = 1.0;  // kLlama3, these two
   double high_freq_factor = 4.0;
-  int64_t original_max_position = 8192;
+  double beta_fast =
+      32.0;  // kYarn, from here: rotations over the original context from which on a pair is kept
+  double beta_slow = 1.0;             // and up to which it is stretched
+  double attention_factor = 1.0;      // q and k are multiplied by it
+  bool truncate = true;               // the bounds between kept and stretched pairs are whole numbers
+  int64_t original_max_position = 0;  // context that is stretched; 0: not said
 };
 
 struct ModelConfig {

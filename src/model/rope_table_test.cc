@@ -3,7 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
 #include <vector>
+
+#include "load/json_fields.h"
+#include "load/rope_scaling.h"
 
 namespace tandem {
 namespace {
@@ -68,6 +74,30 @@ TEST(RopeTableTest, DivisorsOfTheFileWin) {
   config.rope_freq_divisors.assign(32, 2.0F);
   config.rope_scaling = {.type = RopeScaling::Type::kLinear, .factor = 100.0};
   EXPECT_FLOAT_EQ(RopeInverseFrequencies(config)[0], 0.5F);
+}
+
+// tests/fixtures/rope/make_rope_fixture.py computed them from the published formulae.
+TEST(RopeTableTest, ScaledFrequenciesAreThePublishedOnes) {
+  std::ifstream file(std::string(TANDEM_SOURCE_DIR) + "/tests/fixtures/rope/rope.json");
+  const nlohmann::json cases = nlohmann::json::parse(file);
+  ASSERT_GE(cases.size(), 8U);
+  for (const nlohmann::json& each : cases) {
+    const std::string name = each["rope_scaling"].dump();
+    const auto scaling = ReadRopeScaling(JsonFields(each["rope_scaling"], name));
+    ASSERT_TRUE(scaling.ok()) << scaling.error().message;
+    ModelConfig config;
+    config.head_dim = each["head_dim"];
+    config.rope_theta = each["rope_theta"];
+    config.rope_scaling = *scaling;
+    const std::vector<float> frequencies = RopeInverseFrequencies(config);
+    const std::vector<double> wanted = each["inverse_frequencies"];
+    ASSERT_EQ(frequencies.size(), wanted.size()) << name;
+    for (size_t pair = 0; pair < wanted.size(); ++pair)
+      EXPECT_NEAR(frequencies[pair] / wanted[pair], 1.0, 1e-6) << name << " pair " << pair;
+    EXPECT_NEAR(scaling->attention_factor, each["attention_factor"], 1e-9) << name;
+    // cos of position 0 is 1 but for the factor of q and k.
+    EXPECT_NEAR(BuildRopeTable(config, 1)[0], each["attention_factor"], 1e-6) << name;
+  }
 }
 
 }  // namespace
