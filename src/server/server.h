@@ -4,6 +4,7 @@
 #include <chrono>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "server/access_rules.h"
@@ -17,6 +18,7 @@ struct ApiState;
 struct ServerOptions {
   HttpServerOptions http;
   std::string served_model_name;
+  std::vector<std::string> model_aliases;  // ModelContext's
   std::string version;                     // what /version answers
   bool special_tokens_in_content = false;  // ModelContext's
   bool reject_unknown_fields = false;      // ModelContext's
