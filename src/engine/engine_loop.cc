@@ -49,6 +49,11 @@ Status EngineLoop::Validate(const RequestSpec& spec) const {
                             token, options_.vocab_size);
     }
   }
+  if (spec.pooling) {
+    if (prompt_len <= options_.max_model_len) return {};
+    return MakeParamError(ErrorCode::kInvalidArgument, "prompt", "the context is {} tokens; the text has {}",
+                          options_.max_model_len, prompt_len);
+  }
   TANDEM_RETURN_IF_ERROR(spec.sampling.Validate(options_.vocab_size));
   if (prompt_len + spec.sampling.max_tokens > options_.max_model_len) {
     return MakeParamError(
@@ -64,6 +69,11 @@ std::unique_ptr<Request> EngineLoop::MakeRequest(RequestSpec spec, OutputCallbac
   request->prompt_tokens = std::move(spec.prompt_tokens);
   request->sampling = std::move(spec.sampling);
   request->flexible = spec.flexible;
+  if (spec.pooling) {
+    request->pooling = spec.pooling;
+    // It ends with its prompt: nothing that is drawn is taken.
+    request->sampling = {.max_tokens = 0, .temperature = 0};
+  }
   request->callback = std::move(callback);
   request->arrival = Clock::now();
   request->end_tokens = request->sampling.stop_token_ids;

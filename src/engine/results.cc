@@ -25,6 +25,16 @@ void Results::TakeToken(Request* request, SampledToken token, RequestOutput* out
   output->tokens.push_back(std::move(token));
 }
 
+void Results::TakePooled(Request* request, const SequenceResult& result, RequestOutput* output) {
+  const bool first = *request->pooling == Pooling::kFirst;
+  request->pooled.Add(*request->pooling, first ? 0 : result.num_computed - result.num_pooled_rows,
+                      result.num_pooled_rows, result.pooled_rows);
+  if (result.tokens.empty()) return;  // of the last row one was drawn
+  output->cpu_tier = kv_->tier_of(request->id) == Tier::kCpu;
+  output->embedding = request->pooled.Mean();
+  output->finish_reason = FinishReason::kStop;
+}
+
 void Results::Take(SequenceResult result) {
   Request& request = books_->At(result.sequence);
   const auto prompt_len = static_cast<int64_t>(request.prompt_tokens.size());
@@ -39,6 +49,10 @@ void Results::Take(SequenceResult result) {
   output.id = request.id;
   output.first_scheduled = request.first_scheduled;
   output.prompt_logprobs = std::move(result.prompt_logprobs);
+  if (request.pooling) {
+    TakePooled(&request, result, &output);
+    result.tokens.clear();
+  }
   for (SampledToken& token : result.tokens) {
     TakeToken(&request, std::move(token), &output);
     if (output.finish_reason != FinishReason::kNone) break;

@@ -7,7 +7,9 @@
 #include <optional>
 #include <vector>
 
+#include "base/pooling.h"
 #include "base/token_mask.h"
+#include "request/pooled_rows.h"
 #include "request/request_output.h"
 #include "request/sampling_params.h"
 
@@ -19,6 +21,9 @@ struct RequestSpec {
   SamplingParams sampling;
   // May take long over each token: EngineOptions::max_tpot_ms is not for it.
   bool flexible = false;
+  // Instead of tokens an embedding is wanted, made of these of its hidden states: sampling means nothing, and
+  // the prompt may fill the context. Its one output has embedding and kStop.
+  std::optional<Pooling> pooling = std::nullopt;
 };
 
 using Clock = std::chrono::steady_clock;
@@ -38,7 +43,9 @@ struct Request {
   OutputCallback callback;
   // Any of them ends the sequence: EOS unless ignore_eos, and the stop tokens. Not drawn before min_tokens.
   std::vector<int32_t> end_tokens;
-  TokenMask allowed_tokens;  // sampling.allowed_token_ids
+  TokenMask allowed_tokens;        // sampling.allowed_token_ids
+  std::optional<Pooling> pooling;  // RequestSpec's
+  PooledRows pooled;               // so far
 
   std::vector<int32_t> output_tokens;
   // Tokens whose K and V are in the cache. Everything before num_tokens() - 1 when it decodes; grows by
