@@ -1,6 +1,4 @@
 // /v1/completions, /v1/chat/completions, /tokenize and /detokenize.
-#include <exception>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -8,51 +6,13 @@
 #include "server/api_state.h"
 #include "server/field_reader.h"
 #include "server/json_text.h"
+#include "server/prepare_request.h"
 #include "server/request_fields.h"
 
 namespace tandem {
 namespace {
 
 using nlohmann::ordered_json;
-
-// Parses, validates and tokenizes on the worker thread, so that a large prompt does not hold up the streams
-// of others; then goes on on the io thread.
-template <typename Output>
-void PrepareThen(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange,
-                 std::optional<ApiError> (*prepare)(const ordered_json&, const ModelContext&, Output*),
-                 std::function<void(Output, std::shared_ptr<HttpExchange>)> then) {
-  state.http->PostWork([&state, body = std::move(request.body), exchange = std::move(exchange), prepare,
-                        then = std::move(then)]() mutable {
-    auto output = std::make_shared<Output>();
-    std::optional<ApiError> error;
-    try {
-      auto json = ParseJson(body);
-      error = json.ok() ? prepare(*json, state.model, output.get()) : FromError(json.error());
-    } catch (const std::exception& exception) {
-      error = ApiError{.status = 500, .message = exception.what(), .param = {}, .code = "internal_error"};
-    }
-    // The exchange belongs to the io thread: it moves there and is not kept here.
-    state.http->Post(
-        [exchange = std::move(exchange), error = std::move(error), output, then = std::move(then)]() mutable {
-          if (error) return exchange->Respond(ErrorResponse(*error));
-          then(std::move(*output), std::move(exchange));
-        });
-  });
-}
-
-// Counts them, and logs each name once: 256 names at most, as anybody may make them up.
-void NoteIgnoredFields(ApiState& state, const GenerationRequest& request) {
-  constexpr size_t kMaxLoggedNames = 256;
-  if (request.ignored_fields.empty()) return;
-  state.metrics->CountIgnoredFields(std::ssize(request.ignored_fields));
-  for (const std::string& name : request.ignored_fields) {
-    if (state.logged_fields.size() == kMaxLoggedNames) return;
-    if (!state.logged_fields.insert(name).second) continue;
-    LogWarn(
-        "the field {} of a request is unknown and ignored (--unknown-fields reject refuses such requests)",
-        IgnoredFieldsHeader({name}));
-  }
-}
 
 void StartGeneration(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange,
                      std::optional<ApiError> (*parse)(const ordered_json&, const ModelContext&,
@@ -61,7 +21,7 @@ void StartGeneration(ApiState& state, HttpRequest request, std::shared_ptr<HttpE
   PrepareThen<GenerationRequest>(
       state, std::move(request), std::move(exchange), parse,
       [&state, arrival](GenerationRequest generation_request, const std::shared_ptr<HttpExchange>& answer) {
-        NoteIgnoredFields(state, generation_request);
+        NoteIgnoredFields(state, generation_request.ignored_fields);
         const uint64_t id = state.next_generation_id++;
         Generation::Environment environment{.engine = state.engine.load(),
                                             .metrics = state.metrics.get(),
@@ -146,6 +106,19 @@ void RespondBody(TokenizeOutput output, const std::shared_ptr<HttpExchange>& exc
 
 }  // namespace
 
+void NoteIgnoredFields(ApiState& state, const std::vector<std::string>& names) {
+  constexpr size_t kMaxLoggedNames = 256;
+  if (names.empty()) return;
+  state.metrics->CountIgnoredFields(std::ssize(names));
+  for (const std::string& name : names) {
+    if (state.logged_fields.size() == kMaxLoggedNames) return;
+    if (!state.logged_fields.insert(name).second) continue;
+    LogWarn(
+        "the field {} of a request is unknown and ignored (--unknown-fields reject refuses such requests)",
+        IgnoredFieldsHeader({name}));
+  }
+}
+
 void CreateCompletion(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
   StartGeneration(state, std::move(request), std::move(exchange), &ParseCompletionRequest);
 }
@@ -166,7 +139,10 @@ void Detokenize(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchan
 void DeliverOutputs(ApiState& state) {
   for (SequenceOutput& output : state.outputs->TakeAll()) {
     const auto found = state.generations.find(output.generation_id);
-    if (found == state.generations.end()) continue;
+    if (found == state.generations.end()) {
+      DeliverEmbedding(state, std::move(output));
+      continue;
+    }
     // Sending may find the client gone, and the disconnect callback then erases the entry.
     const std::shared_ptr<Generation> generation = found->second;
     generation->OnOutput(output.choice_index, output.output, output.time);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/pooling.h"
 #include "load/model_config.h"
 #include "request/sampling_params.h"
 #include "server/api_error.h"
@@ -25,6 +26,9 @@ struct ModelContext {
   const ChatTemplate* chat_template = nullptr;  // nullptr if the model has none
   GenerationDefaults defaults;
   int64_t max_model_len = 0;
+  int64_t hidden_size = 0;                 // of its embeddings
+  Pooling pooling = Pooling::kLast;        // of its embeddings
+  bool generates = true;                   // else there are only embeddings
   bool special_tokens_in_content = false;  // whether what messages spell makes control tokens
   bool reject_unknown_fields = false;
   int64_t default_max_tokens = 0;  // of a chat that says nothing; 0: what is left of the context

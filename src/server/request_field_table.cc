@@ -9,6 +9,8 @@ namespace {
 constexpr uint8_t kOnCompletions = static_cast<uint8_t>(RequestRoute::kCompletions);
 constexpr uint8_t kOnChat = static_cast<uint8_t>(RequestRoute::kChat);
 constexpr uint8_t kOnBoth = kOnCompletions | kOnChat;
+constexpr uint8_t kOnEmbeddings = static_cast<uint8_t>(RequestRoute::kEmbeddings);
+constexpr uint8_t kOnAll = kOnBoth | kOnEmbeddings;
 
 constexpr RequestField Served(std::string_view name, uint8_t routes, std::string_view note) {
   return {name, routes, FieldState::kImplemented, note, {}};
@@ -32,7 +34,7 @@ constexpr auto kFields = std::to_array<RequestField>({
     Refused("adaptive_target", kOnBoth, kNoSampler, "-1"),
     Served("add_generation_prompt", kOnChat, "whether the template opens the answer's turn"),
     Dropped("add_generation_prompt", kOnCompletions, "there is no template"),
-    Served("add_special_tokens", kOnBoth, "those that the tokenizer adds (BOS)"),
+    Served("add_special_tokens", kOnAll, "those that the tokenizer adds (BOS)"),
     Served("allowed_token_ids", kOnBoth, "no other token is drawn"),
     Dropped("anthropic_version", kOnBoth, "names a version of another API"),
     Refused("audio", kOnBoth, "answers are text"),
@@ -65,6 +67,7 @@ constexpr auto kFields = std::to_array<RequestField>({
     Refused("deferred", kOnBoth, "answers come on the connection that asked", "false"),
     Refused("details", kOnBoth, "use logprobs and return_token_ids", "false"),
     Refused("detokenize", kOnBoth, "use return_token_ids, beside the text", "true"),
+    Served("dimensions", kOnEmbeddings, "the first so many values of each embedding"),
     Refused("do_sample", kOnBoth, "use temperature 0", "true"),
     Served("documents", kOnChat, "variable of the chat template"),
     Refused("documents", kOnCompletions, "only chats have a template", "[]"),
@@ -85,6 +88,7 @@ constexpr auto kFields = std::to_array<RequestField>({
     Served("enable_thinking", kOnChat, "variable of the chat template"),
     Refused("enable_thinking", kOnCompletions, "only chats have a template"),
     Refused("encoder_repetition_penalty", kOnBoth, kNoSampler, "1"),
+    Served("encoding_format", kOnEmbeddings, "`float`, or `base64` of little-endian 32-bit floats"),
     Refused("epsilon_cutoff", kOnBoth, kNoSampler, "0"),
     Refused("eta_cutoff", kOnBoth, kNoSampler, "0"),
     Refused("extra_body", kOnBoth, "its members belong into the body itself", "{}"),
@@ -110,6 +114,7 @@ constexpr auto kFields = std::to_array<RequestField>({
     Refused("include_reasoning", kOnBoth, "thinking is part of the text", "true"),
     Served("include_stop_str_in_output", kOnBoth, "what ended the answer is part of it"),
     Refused("input", kOnBoth, "use prompt or messages"),
+    Served("input", kOnEmbeddings, "a text, token ids, or a list of either"),
     Refused("input_embeds", kOnBoth, "prompts are text or token ids"),
     Refused("input_ids", kOnBoth, "use prompt"),
     Refused("inputs", kOnBoth, "use prompt"),
@@ -136,6 +141,7 @@ constexpr auto kFields = std::to_array<RequestField>({
     Refused("media_io_kwargs", kOnBoth, "prompts are text", "{}"),
     Served("messages", kOnChat, "what was said so far"),
     Refused("messages", kOnCompletions, "use prompt, or /v1/chat/completions"),
+    Refused("messages", kOnEmbeddings, "use input"),
     Dropped("metadata", kOnBoth, "nothing is stored"),
     Refused("min_keep", kOnBoth, kNoSampler, "0"),
     Refused("min_new_tokens", kOnBoth, "use min_tokens", "0"),
@@ -148,7 +154,7 @@ constexpr auto kFields = std::to_array<RequestField>({
     Refused("mm_processor_kwargs", kOnBoth, "prompts are text", "{}"),
     Refused("modalities", kOnBoth, "answers are text", R"(["text"])"),
     Refused("mode", kOnBoth, "the model's chat template is used", R"("instruct")"),
-    Served("model", kOnBoth, "a served name; may be left out"),
+    Served("model", kOnAll, "a served name; may be left out"),
     Dropped("models", kOnBoth, "others to fall back to; `model` is served"),
     Served("n", kOnBoth, "answers to a prompt"),
     Refused("n_discard", kOnBoth, "use truncate_prompt_tokens", "0"),
@@ -159,6 +165,7 @@ constexpr auto kFields = std::to_array<RequestField>({
     Dropped("negative_prompt", kOnBoth, "of `guidance_scale`, which is refused"),
     Refused("no_repeat_ngram_size", kOnBoth, kNoSampler, "0"),
     Refused("no_stop_trim", kOnBoth, "use include_stop_str_in_output", "false"),
+    Served("normalize", kOnEmbeddings, "whether embeddings have length 1"),
     Dropped("num_batch", kOnBoth, "of how the model runs, which the server decides"),
     Refused("num_beams", kOnBoth, "there is no beam search", "1"),
     Refused("num_ctx", kOnBoth, "the server's --max-model-len bounds the context"),
@@ -181,6 +188,7 @@ constexpr auto kFields = std::to_array<RequestField>({
     Refused("priority", kOnBoth, "requests are served in the order of their arrival; see service_tier", "0"),
     Refused("prompt", kOnChat, "use messages, or /v1/completions"),
     Served("prompt", kOnCompletions, "a text, token ids, or a list of either"),
+    Refused("prompt", kOnEmbeddings, "use input"),
     Dropped("prompt_cache_key", kOnBoth, "there is no prefix cache"),
     Dropped("prompt_cache_retention", kOnBoth, "there is no prefix cache"),
     Refused("prompt_embeds", kOnBoth, "prompts are text or token ids"),
@@ -274,9 +282,10 @@ constexpr auto kFields = std::to_array<RequestField>({
     Served("top_p", kOnBoth, "share of the probability that is drawn from"),
     Refused("transforms", kOnBoth, "prompts are not rewritten", "[]"),
     Refused("truncate", kOnBoth, "use truncate_prompt_tokens"),
-    Served("truncate_prompt_tokens", kOnBoth, "keeps so many tokens of a longer prompt; -1: as many as fit"),
+    Served("truncate_prompt_tokens", kOnAll, "keeps so many tokens of a longer prompt; -1: as many as fit"),
     Refused("truncation", kOnBoth, "use truncate_prompt_tokens", R"("disabled")"),
     Served("truncation_side", kOnBoth, "`left` (the default) drops the first tokens, `right` the last"),
+    Served("truncation_side", kOnEmbeddings, "`right` (the default) drops the last tokens, `left` the first"),
     Dropped("ttl", kOnBoth, "the model stays loaded"),
     Refused("typ_p", kOnBoth, kNoSampler, "1, 0"),
     Refused("typical", kOnBoth, kNoSampler, "1, 0"),
@@ -284,7 +293,7 @@ constexpr auto kFields = std::to_array<RequestField>({
     Dropped("usage", kOnBoth, "in every answer; of streams: `stream_options.include_usage`"),
     Refused("use_beam_search", kOnBoth, "there is no beam search", "false"),
     Dropped("use_mmap", kOnBoth, "of how the model runs, which the server decides"),
-    Dropped("user", kOnBoth, "nobody is told apart by it"),
+    Dropped("user", kOnAll, "nobody is told apart by it"),
     Dropped("verbosity", kOnBoth, "a wish that no chat template reads"),
     Refused("vllm_xargs", kOnBoth, "no code of requests is run", "{}"),
     Refused("watermark", kOnBoth, "answers have no watermark", "false"),

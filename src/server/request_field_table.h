@@ -1,6 +1,6 @@
-// Every field that a body of /v1/completions or /v1/chat/completions may have, and what becomes of it. The
-// one place that says so: bodies are judged by it (request_fields.h), and docs/request_fields.md is made from
-// it.
+// Every field that a body of /v1/completions, /v1/chat/completions or /v1/embeddings may have, and what
+// becomes of it. The one place that says so: bodies are judged by it (request_fields.h), and
+// docs/request_fields.md is made from it.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace tandem {
 
-enum class RequestRoute : uint8_t { kCompletions = 1, kChat = 2 };
+enum class RequestRoute : uint8_t { kCompletions = 1, kChat = 2, kEmbeddings = 4 };
 
 enum class FieldState : uint8_t {
   kImplemented,  // read where requests are parsed

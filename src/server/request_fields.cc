@@ -118,6 +118,14 @@ std::string_view StateText(FieldState state) {
   return {};
 }
 
+std::string_view RoutesText(const RequestField& field) {
+  const bool on_completions = field.IsFor(RequestRoute::kCompletions);
+  const bool on_chat = field.IsFor(RequestRoute::kChat);
+  if (field.IsFor(RequestRoute::kEmbeddings)) return on_completions && on_chat ? "all" : "embeddings";
+  if (on_completions && on_chat) return "both";
+  return on_chat ? "chat" : "completions";
+}
+
 }  // namespace
 
 std::string_view KnownNameLike(std::string_view name, RequestRoute route, std::string_view prefix) {
@@ -185,12 +193,7 @@ std::string RequestFieldsMarkdown() {
                    [](const Row& a, const Row& b) { return a.first->state < b.first->state; });
   std::string table = "| fields | route | state | |\n|---|---|---|---|\n";
   for (const Row& row : rows) {
-    const bool on_completions = row.first->IsFor(RequestRoute::kCompletions);
-    const bool on_chat = row.first->IsFor(RequestRoute::kChat);
-    table += fmt::format("| {} | {} | {} | {} |\n", row.names,
-                         on_completions && on_chat ? "both"
-                         : on_chat                 ? "chat"
-                                                   : "completions",
+    table += fmt::format("| {} | {} | {} | {} |\n", row.names, RoutesText(*row.first),
                          StateText(row.first->state), row.first->note);
   }
   return table;

@@ -10,6 +10,7 @@ namespace {
 constexpr std::array kRoutes = {
     Route{"POST", "/v1/chat/completions", &CreateChatCompletion, true},
     Route{"POST", "/v1/completions", &CreateCompletion, true},
+    Route{"POST", "/v1/embeddings", &CreateEmbeddings, true},
     Route{"GET", "/v1/models", &ListModels, true},
     Route{"GET", "/v1/models/", &RetrieveModel, true},
     Route{"GET", "/tokenizer_info", &TokenizerInfo, true},

@@ -268,6 +268,12 @@ std::optional<ApiError> CheckBody(const ordered_json& body, const ModelContext& 
     return InvalidRequest("",
                           fmt::format("the request body must be a JSON object, not {}", JsonTypeName(body)));
   }
+  if (!model.generates) {
+    return ApiError{.status = 400,
+                    .message = "this model continues no texts: it makes embeddings (/v1/embeddings)",
+                    .param = "model",
+                    .code = "unsupported"};
+  }
   const bool is_chat = request->kind == GenerationRequest::Kind::kChat;
   if (auto error = JudgeFields(body, is_chat ? RequestRoute::kChat : RequestRoute::kCompletions,
                                model.reject_unknown_fields, &request->ignored_fields)) {

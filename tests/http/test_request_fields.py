@@ -9,10 +9,12 @@ import pytest
 from tandem_server import MODEL_NAME
 
 PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/request_fields.md"
-PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
+GENERATING = ("completions", "chat")
+PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions", "embeddings": "/v1/embeddings"}
 BODIES = {
     "completions": {"prompt": "Once upon a time", "max_tokens": 3, "temperature": 0},
     "chat": {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 3, "temperature": 0},
+    "embeddings": {"input": "Once upon a time"},
 }
 # A value that each implemented field takes beside BODIES, and others that it needs.
 VALUES = {
@@ -23,12 +25,15 @@ VALUES = {
     "best_of": 1,
     "chat_template_kwargs": {"custom": 1},
     "continue_final_message": False,
+    "dimensions": 8,
     "documents": [{"title": "a", "text": "b"}],
     "echo": True,
     "enable_thinking": False,
+    "encoding_format": "base64",
     "frequency_penalty": 0.5,
     "ignore_eos": True,
     "include_stop_str_in_output": True,
+    "input": "Hello",
     "logit_bias": {"28": 1},
     "logprobs": True,
     "max_completion_tokens": 2,
@@ -38,6 +43,7 @@ VALUES = {
     "min_tokens": 1,
     "model": MODEL_NAME,
     "n": 2,
+    "normalize": False,
     "presence_penalty": 0.5,
     "prompt": "Hello",
     "prompt_logprobs": 1,
@@ -67,12 +73,12 @@ STREAM_OPTIONS = {"include_usage": True, "continuous_usage_stats": True, "includ
 
 def rows():
     for line in PAGE.read_text().splitlines():
-        found = re.match(r"\| (`.*`.*) \| (both|chat|completions) \| ([a-z ]+) \| .* \|$", line)
+        found = re.match(r"\| (`.*`.*) \| (all|both|chat|completions|embeddings) \| ([a-z ]+) \| .* \|$", line)
         if not found:
             continue
         names, route, state = found.groups()
         for name, harmless in re.findall(r"`([^`]+)`(?: \(`([^`]*)`\))?", names):
-            for each in PATHS if route == "both" else [route]:
+            for each in {"all": PATHS, "both": GENERATING}.get(route, [route]):
                 yield pytest.param(each, name, json.loads(f"[{harmless}]"), id=f"{each}-{name}"), state
 
 
@@ -96,6 +102,8 @@ def answer_of(server, route, /, **fields):
 
 
 def text_of(body):
+    if "data" in body:
+        return body["data"][0]["embedding"]
     choice = body["choices"][0]
     return choice["message"]["content"] if "message" in choice else choice["text"]
 
@@ -143,11 +151,12 @@ def test_refused_fields_are_refused_by_name(server, route, name, harmless):
     assert body["error"]["param"] == name
     assert name in body["error"]["message"]
     for value in [None, *harmless[:1]]:
-        status, _, body = ask(server, route, max_tokens=1, **{name: value})
+        fields = {} if route == "embeddings" else {"max_tokens": 1}
+        status, _, body = ask(server, route, **fields, **{name: value})
         assert status == 200, (value, body)
 
 
-@pytest.mark.parametrize("route", PATHS)
+@pytest.mark.parametrize("route", GENERATING)
 @pytest.mark.parametrize("name, meant", [("temprature", "temperature"), ("maxTokens", "max_tokens"), ("sed", "seed"),
                                          ("stpo", "stop"), ("structured_output", "structured_outputs")])
 def test_near_misses_are_named(server, route, name, meant):
@@ -157,7 +166,7 @@ def test_near_misses_are_named(server, route, name, meant):
     assert f"did you mean {meant}?" in body["error"]["message"]
 
 
-@pytest.mark.parametrize("route", PATHS)
+@pytest.mark.parametrize("route", GENERATING)
 def test_unknown_fields_are_named_counted_and_logged_once(start_server, route):
     server = start_server()
     for stream in (False, True, True):
@@ -201,7 +210,7 @@ def test_only_allowed_tokens_are_drawn(server):
         assert len(body["choices"][0]["token_ids"]) == 12
 
 
-@pytest.mark.parametrize("route", PATHS)
+@pytest.mark.parametrize("route", GENERATING)
 def test_token_ids_are_returned_alike_in_streams(server, route):
     whole = answer_of(server, route, return_token_ids=True, max_tokens=6)
     prompt_ids = (whole if route == "chat" else whole["choices"][0])["prompt_token_ids"]
