@@ -16,8 +16,8 @@
 #include "grammar/regex_parser.h"
 #include "grammar/structural_tag_grammar.h"
 #include "grammar/xgrammar_state.h"
-#include "grammar_impl.h"
-#include "support/logging.h"
+#include <grammar_impl.h>
+#include <support/logging.h>
 
 namespace tandem {
 namespace {

@@ -7,10 +7,10 @@
 #include <utility>
 #include <vector>
 
-#include "json_schema_converter.h"
-#include "lark_converter.h"
-#include "regex_converter.h"
-#include "support/logging.h"
+#include <json_schema_converter.h>
+#include <lark_converter.h>
+#include <regex_converter.h>
+#include <support/logging.h>
 
 namespace xgrammar {
 
