@@ -164,6 +164,9 @@ bool TellsApart(const Json& root, const Json& first, const Json& second) {
   });
 }
 
+// depth: of references and parts of `allOf` within each other.
+Result<Json> Merge(const Json& root, const Json& first, const Json& second, std::string_view at, int depth);
+
 Result<Json> Flatten(const Json& root, const Json& schema, std::string_view at, int depth) {
   if (depth > kMaxReferences)
     return MakeError(ErrorCode::kUnsupported, "{}: the references in `allOf` have no end", at);
@@ -174,10 +177,10 @@ Result<Json> Flatten(const Json& root, const Json& schema, std::string_view at, 
     if (!IsAnnotation(keyword) && keyword != "allOf" && keyword != "$ref") flat[keyword] = value;
   if (schema.contains("$ref")) {
     if (flat.empty() && !schema.contains("allOf")) return Json{{"$ref", schema["$ref"]}};
-    TANDEM_ASSIGN_OR_RETURN(const Json* target,
-                            ResolveReference(root, schema["$ref"].get<std::string>(), at));
-    TANDEM_ASSIGN_OR_RETURN(const Json other, Flatten(root, *target, at, depth + 1));
-    TANDEM_ASSIGN_OR_RETURN(flat, MergeSchemas(root, flat, other, at));
+    const auto reference = schema["$ref"].get<std::string>();
+    TANDEM_ASSIGN_OR_RETURN(const Json* target, ResolveReference(root, reference, at));
+    TANDEM_ASSIGN_OR_RETURN(const Json other, Flatten(root, *target, reference, depth + 1));
+    TANDEM_ASSIGN_OR_RETURN(flat, Merge(root, flat, other, at, depth));
   }
   if (schema.contains("allOf")) {
     const Json& parts = schema["allOf"];
@@ -186,33 +189,26 @@ Result<Json> Flatten(const Json& root, const Json& schema, std::string_view at, 
       TANDEM_ASSIGN_OR_RETURN(const Json part, Flatten(root, parts[i], part_at, depth + 1));
       // Alone it can stay a reference, which may lead back here.
       if (flat.empty() && parts.size() == 1) return part;
-      TANDEM_ASSIGN_OR_RETURN(flat, MergeSchemas(root, flat, part, part_at));
+      TANDEM_ASSIGN_OR_RETURN(flat, Merge(root, flat, part, part_at, depth));
     }
   }
   return flat;
 }
 
 // A reference that has to be combined with something.
-Result<Json> Inlined(const Json& root, const Json& schema, std::string_view at) {
+Result<Json> Inlined(const Json& root, const Json& schema, std::string_view at, int depth) {
   Json inlined = schema;
-  for (int i = 0; inlined.is_object() && inlined.contains("$ref"); ++i) {
-    if (i > kMaxReferences) return MakeError(ErrorCode::kUnsupported, "{}: the references have no end", at);
-    TANDEM_ASSIGN_OR_RETURN(const Json* target,
-                            ResolveReference(root, inlined["$ref"].get<std::string>(), at));
-    TANDEM_ASSIGN_OR_RETURN(inlined, Flatten(root, *target, at, 1));
+  while (inlined.is_object() && inlined.contains("$ref")) {
+    const auto reference = inlined["$ref"].get<std::string>();
+    TANDEM_ASSIGN_OR_RETURN(const Json* target, ResolveReference(root, reference, at));
+    TANDEM_ASSIGN_OR_RETURN(inlined, Flatten(root, *target, reference, ++depth));
   }
   return inlined;
 }
 
-}  // namespace
-
-Result<Json> FlattenSchema(const Json& root, const Json& schema, std::string_view at) {
-  return Flatten(root, schema, at, 0);
-}
-
-Result<Json> MergeSchemas(const Json& root, const Json& first, const Json& second, std::string_view at) {
-  TANDEM_ASSIGN_OR_RETURN(const Json a, Inlined(root, first, at));
-  TANDEM_ASSIGN_OR_RETURN(const Json b, Inlined(root, second, at));
+Result<Json> Merge(const Json& root, const Json& first, const Json& second, std::string_view at, int depth) {
+  TANDEM_ASSIGN_OR_RETURN(const Json a, Inlined(root, first, at, depth));
+  TANDEM_ASSIGN_OR_RETURN(const Json b, Inlined(root, second, at, depth));
   if (a == false || b == false) return Json(false);
   if (a == true || a.empty()) return b;
   if (b == true || b.empty()) return a;
@@ -238,6 +234,16 @@ Result<Json> MergeSchemas(const Json& root, const Json& first, const Json& secon
     TANDEM_ASSIGN_OR_RETURN(merged[keyword], MergeKeyword(keyword, merged[keyword], value, at));
   }
   return merged;
+}
+
+}  // namespace
+
+Result<Json> FlattenSchema(const Json& root, const Json& schema, std::string_view at) {
+  return Flatten(root, schema, at, 0);
+}
+
+Result<Json> MergeSchemas(const Json& root, const Json& first, const Json& second, std::string_view at) {
+  return Merge(root, first, second, at, 0);
 }
 
 bool AreDisjoint(const Json& root, const Json& first, const Json& second) {

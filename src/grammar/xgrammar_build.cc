@@ -1,5 +1,7 @@
 #include "grammar/xgrammar_build.h"
 
+#include <grammar_impl.h>
+#include <support/logging.h>
 #include <xgrammar/xgrammar.h>
 
 #include <algorithm>
@@ -16,8 +18,6 @@
 #include "grammar/regex_parser.h"
 #include "grammar/structural_tag_grammar.h"
 #include "grammar/xgrammar_state.h"
-#include <grammar_impl.h>
-#include <support/logging.h>
 
 namespace tandem {
 namespace {

@@ -1,16 +1,16 @@
 // What xgrammar asks of the program that it is part of; compiled into its library (cmake/xgrammar.cmake).
 // Nothing is printed: what is wrong is in the error that a caller gets.
+#include <json_schema_converter.h>
+#include <lark_converter.h>
+#include <regex_converter.h>
+#include <support/logging.h>
+
 #include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include <json_schema_converter.h>
-#include <lark_converter.h>
-#include <regex_converter.h>
-#include <support/logging.h>
 
 namespace xgrammar {
 
