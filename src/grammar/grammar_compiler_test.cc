@@ -109,6 +109,7 @@ TEST_F(GrammarCompilerTest, ATagNamesItsControlTokens) {
 TEST_F(GrammarCompilerTest, EqualSpecsCompileOnce) {
   std::atomic<int> answers = 0;
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int i = 0; i < 4; ++i)
     threads.emplace_back([&] {
       for (int j = 0; j < 5; ++j)
@@ -124,7 +125,7 @@ TEST_F(GrammarCompilerTest, EqualSpecsCompileOnce) {
 TEST_F(GrammarCompilerTest, ASpecThatIsTooLargeIsRefusedAtOnce) {
   bool called = false;
   compiler_.Compile({.kind = Kind::kRegex, .text = std::string(size_t{300} << 10, 'a')},
-                    [&](GrammarCompiler::Answer answer) {
+                    [&](const GrammarCompiler::Answer& answer) {
                       called = true;
                       EXPECT_EQ(answer.error().message,
                                 "the regular expression has 307200 bytes, and at most 262144 are allowed");

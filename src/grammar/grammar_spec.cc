@@ -5,14 +5,14 @@
 namespace tandem {
 
 std::string CanonicalKey(const GrammarSpec& spec) {
-  using Kind = GrammarSpec::Kind;
-  const bool is_json = spec.kind == Kind::kJsonObject || spec.kind == Kind::kJsonSchema;
+  const bool is_json =
+      spec.kind == GrammarSpec::Kind::kJsonObject || spec.kind == GrammarSpec::Kind::kJsonSchema;
   std::string key =
       fmt::format("{}{}{}:", static_cast<int>(spec.kind), is_json && spec.any_whitespace ? "w" : "",
-                  spec.kind == Kind::kJsonSchema && spec.strict ? "s" : "");
-  if (spec.kind == Kind::kChoice) {
+                  spec.kind == GrammarSpec::Kind::kJsonSchema && spec.strict ? "s" : "");
+  if (spec.kind == GrammarSpec::Kind::kChoice) {
     for (const std::string& choice : spec.choices) key += fmt::format("{}:{}", choice.size(), choice);
-  } else if (spec.kind != Kind::kJsonObject) {
+  } else if (spec.kind != GrammarSpec::Kind::kJsonObject) {
     key += spec.text;
   }
   return key;

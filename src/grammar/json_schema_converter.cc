@@ -374,6 +374,7 @@ Result<Expression> JsonSchemaConverter::Number(bool is_integer, const Json& sche
   // Remainders of what is written so far.
   std::vector<Expression> remainders;
   const int n = static_cast<int>(step);
+  remainders.reserve(static_cast<size_t>(n));
   for (int r = 0; r < n; ++r) remainders.push_back(grammar_.Declare("remainder"));
   std::vector<Expression> starts;
   for (int r = 0; r < n; ++r) {

@@ -28,7 +28,7 @@ bool RestrictsOthers(const Json& schema) {
 }
 bool NamesOnlyThoseOf(const Json& schema, const Json& other) {
   if (!schema.contains("properties")) return true;
-  const Json names = schema["properties"];
+  const Json& names = schema["properties"];
   return std::ranges::all_of(names.items(), [&](const auto& item) {
     return other.contains("properties") && other["properties"].contains(item.key());
   });

@@ -132,17 +132,16 @@ GrammarBuilder::GrammarBuilder(GrammarVocabulary vocabulary, const GrammarLimits
 GrammarBuilder::~GrammarBuilder() = default;
 
 Result<std::shared_ptr<const Grammar>> GrammarBuilder::Build(const GrammarSpec& spec) const {
-  using Kind = GrammarSpec::Kind;
   const GrammarVocabulary& vocabulary = prepared_->vocabulary;
   const Result<std::string> text = XgrammarText(spec);
   if (!text.ok()) return text.error();
   try {
     xgrammar::GrammarCompiler& compiler = prepared_->Compiler();
-    const xgrammar::CompiledGrammar compiled = spec.kind == Kind::kStructuralTag
+    const xgrammar::CompiledGrammar compiled = spec.kind == GrammarSpec::Kind::kStructuralTag
                                                    ? compiler.CompileStructuralTag(*text)
                                                    : compiler.CompileGrammar(*text);
     TokenMask named = NamedTokens(compiled, vocabulary.vocab_size);
-    if (spec.kind == Kind::kStructuralTag) AddSpelledTokens(vocabulary, spec.text, named);
+    if (spec.kind == GrammarSpec::Kind::kStructuralTag) AddSpelledTokens(vocabulary, spec.text, named);
     std::shared_ptr<const Grammar> grammar = WrapCompiledGrammar(compiled, vocabulary, named);
     if (grammar->memory_bytes() > limits_.max_compiled_bytes)
       return MakeError(ErrorCode::kInvalidArgument,
