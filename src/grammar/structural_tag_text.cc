@@ -16,7 +16,6 @@ Error At(const std::string& pointer, const Error& error) {
   return {.code = error.code, .message = pointer + ": " + error.message, .param = error.param};
 }
 
-template <typename Json>
 class TagRewriter {
  public:
   explicit TagRewriter(const JsonStyle& style) : style_(style) {}
@@ -24,7 +23,7 @@ class TagRewriter {
   Status Rewrite(const std::string& pointer, Json* node) const {
     if (node->is_object()) {
       const std::string type =
-          node->value("type", Json()).is_string() ? (*node)["type"].template get<std::string>() : "";
+          node->value("type", Json()).is_string() ? (*node)["type"].get<std::string>() : "";
       if (type == "json_schema") return RewriteSchema(pointer, node);
       if (type == "regex") return RewriteRegex(pointer, node);
       for (const char* key : {"json_schema", "style"}) {
@@ -61,7 +60,7 @@ class TagRewriter {
       return MakeError(ErrorCode::kInvalidArgument, "{}: pattern is missing", pointer);
     if (node->contains("excludes"))
       return MakeError(ErrorCode::kUnsupported, "{}/excludes: this is not supported", pointer);
-    auto expression = ParseRegex(pattern->template get_ref<const std::string&>());
+    auto expression = ParseRegex(pattern->get_ref<const std::string&>());
     if (!expression.ok()) return At(pointer + "/pattern", expression.error());
     *node = Json{{"type", "grammar"}, {"grammar", PrintGrammar(*expression)}};
     return {};
@@ -73,10 +72,10 @@ class TagRewriter {
 }  // namespace
 
 Result<std::string> StructuralTagText(std::string_view tag, const JsonStyle& style) {
-  TANDEM_ASSIGN_OR_RETURN(auto json, ParseJsonText(tag, "structural tag"));
+  TANDEM_ASSIGN_OR_RETURN(Json json, ParseJsonText(tag, "structural tag"));
   if (!json.is_object() || !json.contains("format"))
     return MakeError(ErrorCode::kInvalidArgument, "#: a structural tag has a \"format\"");
-  TANDEM_RETURN_IF_ERROR(TagRewriter<decltype(json)>(style).Rewrite("#/format", &json["format"]));
+  TANDEM_RETURN_IF_ERROR(TagRewriter(style).Rewrite("#/format", &json["format"]));
   return json.dump();
 }
 

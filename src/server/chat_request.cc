@@ -143,7 +143,8 @@ void CutBehindFinalMessage(const ordered_json& messages, RenderedChat* chat) {
 
 }  // namespace
 
-std::optional<ApiError> RenderChat(const ordered_json& body, const ModelContext& model, RenderedChat* chat) {
+std::optional<ApiError> RenderChat(const ordered_json& body, const ModelContext& model, RenderedChat* chat,
+                                   ChatTools* tools) {
   FieldReader reader(body);
   const ordered_json* messages = reader.Find("messages");
   if (messages == nullptr) return InvalidRequest("messages", "messages is missing");
@@ -157,8 +158,9 @@ std::optional<ApiError> RenderChat(const ordered_json& body, const ModelContext&
     if (auto error = ReadMessage((*messages)[i], i, &message)) return error;
     normalized.push_back(std::move(message));
   }
-  ChatTools tools;
-  if (auto error = ReadChatTools(body, &tools)) return error;
+  ChatTools read_tools;
+  if (tools == nullptr) tools = &read_tools;
+  if (auto error = ReadChatTools(body, tools)) return error;
   const bool continue_final = reader.Bool("continue_final_message").value_or(false);
   const bool add_prompt = reader.Bool("add_generation_prompt").value_or(!continue_final);
   const ordered_json* kwargs = reader.Object("chat_template_kwargs");
@@ -173,7 +175,7 @@ std::optional<ApiError> RenderChat(const ordered_json& body, const ModelContext&
   if (model.chat_template == nullptr) {
     return InvalidRequest("messages", "this model has no chat template; use /v1/completions");
   }
-  FitToTemplate(tools, model, &content);
+  FitToTemplate(*tools, model, &content);
   if (kwargs != nullptr) {
     for (const auto& [key, value] : kwargs->items()) {
       if (key != "messages") content[key] = value;
@@ -215,9 +217,8 @@ std::optional<ApiError> ParseChatRequest(const ordered_json& body, const ModelCo
   if (fields.error()) return fields.error();
 
   RenderedChat chat;
-  if (auto error = RenderChat(body, model, &chat)) return error;
   ChatTools tools;
-  if (auto error = ReadChatTools(body, &tools)) return error;
+  if (auto error = RenderChat(body, model, &chat, &tools)) return error;
   if (auto error = ReadAnswerForm(body, model, tools, chat.text, request)) return error;
   GenerationRequest::Prompt prompt;
   prompt.tokens = EncodeChat(chat, model, add_special_tokens);

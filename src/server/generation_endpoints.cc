@@ -1,5 +1,4 @@
 // /v1/completions, /v1/chat/completions, /tokenize and /detokenize.
-#include <exception>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -8,54 +7,13 @@
 #include "server/api_state.h"
 #include "server/field_reader.h"
 #include "server/json_text.h"
+#include "server/prepare_request.h"
 #include "server/request_fields.h"
 
 namespace tandem {
 namespace {
 
 using nlohmann::ordered_json;
-
-HttpResponse RespondTo(const GenerationRequest& request, const ApiError& error) {
-  return request.error_response(error);
-}
-
-struct TokenizeOutput {
-  std::string body;
-};
-
-HttpResponse RespondTo(const TokenizeOutput& /*output*/, const ApiError& error) {
-  return ErrorResponse(error);
-}
-
-// Parses, validates and tokenizes on the worker thread, so that a large prompt does not hold up the streams
-// of others; then goes on on the io thread. trace: hears of an error.
-template <typename Output>
-void PrepareThen(
-    ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange, RequestTrace trace,
-    std::function<std::optional<ApiError>(const ordered_json&, const ModelContext&, Output*)> prepare,
-    std::function<void(Output, std::shared_ptr<HttpExchange>)> then) {
-  state.http->PostWork([&state, body = std::move(request.body), exchange = std::move(exchange),
-                        trace = std::move(trace), prepare = std::move(prepare),
-                        then = std::move(then)]() mutable {
-    auto output = std::make_shared<Output>();
-    std::optional<ApiError> error;
-    try {
-      auto json = ParseJson(body);
-      error = json.ok() ? prepare(*json, state.model, output.get()) : FromError(json.error());
-    } catch (const std::exception& exception) {
-      error = ApiError{.status = 500, .message = exception.what(), .param = {}, .code = "internal_error"};
-    }
-    // The exchange belongs to the io thread: it moves there and is not kept here.
-    state.http->Post([exchange = std::move(exchange), trace = std::move(trace), error = std::move(error),
-                      output, then = std::move(then)]() mutable {
-      if (error) {
-        trace.Fail(*error);
-        return exchange->Respond(RespondTo(*output, *error));
-      }
-      then(std::move(*output), std::move(exchange));
-    });
-  });
-}
 
 // Counts them, and logs each name once: 256 names at most, as anybody may make them up.
 void NoteIgnoredFields(ApiState& state, const GenerationRequest& request) {
@@ -135,7 +93,7 @@ std::optional<ApiError> CheckObject(const ordered_json& body, const ModelContext
 }
 
 std::optional<ApiError> PrepareTokenize(const ordered_json& body, const ModelContext& model,
-                                        TokenizeOutput* output) {
+                                        PreparedBody* output) {
   if (auto error = CheckObject(body, model)) return error;
   FieldReader fields(body);
   const bool is_chat = fields.Find("messages") != nullptr;
@@ -169,7 +127,7 @@ std::optional<ApiError> PrepareTokenize(const ordered_json& body, const ModelCon
 }
 
 std::optional<ApiError> PrepareDetokenize(const ordered_json& body, const ModelContext& model,
-                                          TokenizeOutput* output) {
+                                          PreparedBody* output) {
   if (auto error = CheckObject(body, model)) return error;
   FieldReader fields(body);
   const auto tokens = fields.TokenIds("tokens", model.tokenizer->vocab_size());
@@ -179,12 +137,6 @@ std::optional<ApiError> PrepareDetokenize(const ordered_json& body, const ModelC
   return std::nullopt;
 }
 
-void RespondBody(TokenizeOutput output, const std::shared_ptr<HttpExchange>& exchange) {
-  HttpResponse response;
-  response.body = std::move(output.body);
-  exchange->Respond(std::move(response));
-}
-
 }  // namespace
 
 void StartGeneration(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange,
@@ -192,7 +144,7 @@ void StartGeneration(ApiState& state, HttpRequest request, std::shared_ptr<HttpE
   const auto arrival = request.received;
   const RequestTrace trace = RequestTrace::Begin(state.tracer.get(), request);
   PrepareThen<GenerationRequest>(
-      state, std::move(request), std::move(exchange), trace, std::move(parse),
+      state, std::move(request), std::move(exchange), trace, {}, std::move(parse),
       [&state, arrival, trace](GenerationRequest parsed, std::shared_ptr<HttpExchange> answer) {
         NoteIgnoredFields(state, parsed);
         CompileGrammar(state, std::move(parsed),
@@ -216,13 +168,13 @@ void CreateChatCompletion(ApiState& state, HttpRequest request, std::shared_ptr<
 }
 
 void Tokenize(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
-  PrepareThen<TokenizeOutput>(state, std::move(request), std::move(exchange), {}, &PrepareTokenize,
-                              &RespondBody);
+  PrepareThen<PreparedBody>(state, std::move(request), std::move(exchange), {}, {}, &PrepareTokenize,
+                            &RespondBody);
 }
 
 void Detokenize(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
-  PrepareThen<TokenizeOutput>(state, std::move(request), std::move(exchange), {}, &PrepareDetokenize,
-                              &RespondBody);
+  PrepareThen<PreparedBody>(state, std::move(request), std::move(exchange), {}, {}, &PrepareDetokenize,
+                            &RespondBody);
 }
 
 void DeliverOutputs(ApiState& state) {

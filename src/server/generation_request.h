@@ -15,6 +15,7 @@
 #include "request/grammar.h"
 #include "request/sampling_params.h"
 #include "server/api_error.h"
+#include "server/request_field_table.h"
 #include "server/structured_output.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -37,6 +38,7 @@ struct ModelContext {
 };
 
 class AnswerWriter;
+struct ChatTools;  // server/chat_tools.h
 struct AnswerWriterContext;
 
 struct GenerationRequest {
@@ -100,7 +102,10 @@ std::optional<ApiError> ParseSampling(const nlohmann::ordered_json& body, const 
                                       GenerationRequest* request);
 // "model": absent, or the served name.
 std::optional<ApiError> CheckModelName(const nlohmann::ordered_json& body, const ModelContext& model);
-// The first step of both: the body is an object, and none of its fields is refused (JudgeFields).
+// The first step of every API: the body is an object, and none of its fields is refused (JudgeFields).
+std::optional<ApiError> JudgeBody(const nlohmann::ordered_json& body, RequestRoute route,
+                                  const ModelContext& model, std::vector<std::string>* ignored_fields);
+// That of completions and chats, with the model's name.
 std::optional<ApiError> CheckBody(const nlohmann::ordered_json& body, const ModelContext& model,
                                   GenerationRequest* request);
 // Drops what request.truncation has no room for; max_tokens: if given. False: nothing.
@@ -110,9 +115,10 @@ bool TruncatePrompt(const GenerationRequest& request, std::optional<int64_t> max
 std::optional<ApiError> FitContext(std::optional<int64_t> max_tokens, int64_t default_max_tokens,
                                    const ModelContext& model, GenerationRequest::Prompt* prompt);
 
-// What the chat template makes of "messages" (and "tools", "chat_template_kwargs", ...).
+// What the chat template makes of "messages" (and "tools", "chat_template_kwargs", ...). tools: those that
+// it was given, if not null.
 std::optional<ApiError> RenderChat(const nlohmann::ordered_json& body, const ModelContext& model,
-                                   RenderedChat* chat);
+                                   RenderedChat* chat, ChatTools* tools = nullptr);
 std::vector<int32_t> EncodeChat(const RenderedChat& chat, const ModelContext& model, bool add_special_tokens);
 
 }  // namespace tandem

@@ -1,5 +1,4 @@
 // /v1/messages and /v1/messages/count_tokens.
-#include <exception>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -7,6 +6,7 @@
 #include "server/json_text.h"
 #include "server/messages_error.h"
 #include "server/messages_request.h"
+#include "server/prepare_request.h"
 
 namespace tandem {
 
@@ -14,28 +14,17 @@ void CreateMessage(ApiState& state, HttpRequest request, std::shared_ptr<HttpExc
   StartGeneration(state, std::move(request), std::move(exchange), &ParseMessagesRequest);
 }
 
-// Counts on the worker thread, so that a large prompt does not hold up the streams of others.
 void CountTokens(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
-  state.http->PostWork([&state, body = std::move(request.body), exchange = std::move(exchange)]() mutable {
-    int64_t num_tokens = 0;
-    std::optional<ApiError> error;
-    try {
-      auto json = ParseJson(body);
-      error = json.ok() ? CountMessagesTokens(*json, state.model, &num_tokens) : FromError(json.error());
-    } catch (const std::exception& exception) {
-      error = ApiError{.status = 500, .message = exception.what(), .param = {}, .code = "internal_error"};
-    }
-    HttpResponse response;
-    if (error) {
-      response = MessagesErrorResponse(*error);
-    } else {
-      response.body = DumpJson({{"input_tokens", num_tokens}});
-    }
-    // The exchange belongs to the io thread: it moves there and is not kept here.
-    state.http->Post([exchange = std::move(exchange), response = std::move(response)]() mutable {
-      exchange->Respond(std::move(response));
-    });
-  });
+  PrepareThen<PreparedBody>(
+      state, std::move(request), std::move(exchange), {},
+      {.body = {}, .error_response = &MessagesErrorResponse},
+      [](const nlohmann::ordered_json& body, const ModelContext& model, PreparedBody* output) {
+        int64_t num_tokens = 0;
+        auto error = CountMessagesTokens(body, model, &num_tokens);
+        output->body = DumpJson({{"input_tokens", num_tokens}});
+        return error;
+      },
+      &RespondBody);
 }
 
 }  // namespace tandem

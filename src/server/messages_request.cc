@@ -13,7 +13,6 @@
 #include "server/messages_error.h"
 #include "server/messages_translation.h"
 #include "server/messages_writer.h"
-#include "server/request_fields.h"
 
 namespace tandem {
 namespace {
@@ -100,13 +99,7 @@ std::optional<ApiError> TranslateMessagesSampling(FieldReader& fields, ordered_j
 std::optional<ApiError> TranslateMessages(const ordered_json& body, const ModelContext& model,
                                           std::vector<std::string>* ignored_fields,
                                           TranslatedMessages* translated) {
-  if (!body.is_object()) {
-    return InvalidRequest("",
-                          fmt::format("the request body must be a JSON object, not {}", JsonTypeName(body)));
-  }
-  if (auto error = JudgeFields(body, RequestRoute::kMessages, model.reject_unknown_fields, ignored_fields)) {
-    return error;
-  }
+  if (auto error = JudgeBody(body, RequestRoute::kMessages, model, ignored_fields)) return error;
   if (auto error = CheckModelName(body, model)) return error;
   FieldReader fields(body);
   translated->max_tokens = fields.Int("max_tokens", 1, std::numeric_limits<int64_t>::max());

@@ -11,7 +11,6 @@
 
 #include "server/field_reader.h"
 #include "server/json_text.h"
-#include "server/request_fields.h"
 #include "server/responses_input.h"
 #include "server/responses_writer.h"
 #include "server/sse.h"
@@ -88,14 +87,7 @@ std::optional<ApiError> ResponsesRequestReader::Read(GenerationRequest* request)
   context_->id = caller_.store->NewId();
   context_->model = model_.served_model_name;
   context_->created = static_cast<int64_t>(std::time(nullptr));
-  if (!body_.is_object()) {
-    return InvalidRequest("",
-                          fmt::format("the request body must be a JSON object, not {}", JsonTypeName(body_)));
-  }
-  if (auto error = JudgeFields(body_, RequestRoute::kResponses, model_.reject_unknown_fields,
-                               &request->ignored_fields)) {
-    return error;
-  }
+  if (auto error = JudgeBody(body_, RequestRoute::kResponses, model_, &request->ignored_fields)) return error;
   if (auto error = ReadFields()) return error;
   if (auto error = ReadInput()) return error;
   if (auto error = ReadResponsesTools(body_, &context_->tools)) return error;

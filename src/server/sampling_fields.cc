@@ -262,15 +262,20 @@ std::optional<ApiError> CheckModelName(const ordered_json& body, const ModelCont
   return std::nullopt;
 }
 
-std::optional<ApiError> CheckBody(const ordered_json& body, const ModelContext& model,
-                                  GenerationRequest* request) {
+std::optional<ApiError> JudgeBody(const ordered_json& body, RequestRoute route, const ModelContext& model,
+                                  std::vector<std::string>* ignored_fields) {
   if (!body.is_object()) {
     return InvalidRequest("",
                           fmt::format("the request body must be a JSON object, not {}", JsonTypeName(body)));
   }
+  return JudgeFields(body, route, model.reject_unknown_fields, ignored_fields);
+}
+
+std::optional<ApiError> CheckBody(const ordered_json& body, const ModelContext& model,
+                                  GenerationRequest* request) {
   const bool is_chat = request->kind == GenerationRequest::Kind::kChat;
-  if (auto error = JudgeFields(body, is_chat ? RequestRoute::kChat : RequestRoute::kCompletions,
-                               model.reject_unknown_fields, &request->ignored_fields)) {
+  if (auto error = JudgeBody(body, is_chat ? RequestRoute::kChat : RequestRoute::kCompletions, model,
+                             &request->ignored_fields)) {
     return error;
   }
   return CheckModelName(body, model);
