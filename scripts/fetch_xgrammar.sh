@@ -13,6 +13,7 @@ sdist_sha256=8305646fd2b319d6c3003f51a1665e54cbbe9cba1fb636bc41d0b46434ccbb80
 
 case "${1:-}" in -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+. "$root/scripts/fetching.sh"
 folder="${1:-$root/build/deps/xgrammar-$version}"
 mkdir -p "$(dirname "$folder")"
 folder="$(cd "$(dirname "$folder")" && pwd)/$(basename "$folder")"
@@ -28,14 +29,8 @@ if [[ -e $folder ]]; then
   exit 1
 fi
 
-if ! python3 -m pip --version >/dev/null 2>&1; then
-  echo "fetch_xgrammar.sh: needs python3 with pip (scripts/install_deps.sh installs both)" >&2
-  exit 1
-fi
-
-# On the file system of the destination, so that the final rename is atomic.
-scratch="$(mktemp -d "$(dirname "$folder")/.fetch.XXXXXX")"
-trap 'rm -rf "$scratch"' EXIT
+require_pip
+make_scratch "$(dirname "$folder")"
 
 # pip asks the build backend of a source package for its metadata. This one answers in the place of the package's own, which
 # would be downloaded and would run before the hash is checked.
@@ -56,11 +51,7 @@ echo "fetch_xgrammar.sh: downloading $package (2.6 MiB)" >&2
 PYTHONPATH="$scratch/backend" python3 -m pip download --no-deps --no-cache-dir --no-binary xgrammar --no-build-isolation \
   --disable-pip-version-check --dest "$scratch" "$package" >&2
 sdists=("$scratch"/*.tar.gz)
-actual="$(sha256sum "${sdists[0]}" | cut -d' ' -f1)"
-if [[ $actual != "$sdist_sha256" ]]; then
-  echo "fetch_xgrammar.sh: the downloaded package has SHA-256 $actual, expected $sdist_sha256; nothing was kept" >&2
-  exit 1
-fi
+check_sha256 "${sdists[0]}" "$sdist_sha256" "the downloaded package"
 
 mkdir "$scratch/sources"
 tar -xzf "${sdists[0]}" -C "$scratch/sources" --strip-components=1 --no-same-owner \
