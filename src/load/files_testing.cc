@@ -168,8 +168,9 @@ std::vector<TinyTensor> TinyLlamaTensors() {
   return tensors;
 }
 
-GgufWriter TinyLlamaGguf(const std::vector<TinyTensor>& tensors) {
-  GgufWriter writer(tensors.size(), 18);
+GgufWriter TinyLlamaGguf(const std::vector<TinyTensor>& tensors, uint64_t num_more,
+                         const std::function<void(GgufWriter*)>& add_entries) {
+  GgufWriter writer(tensors.size(), 18 + num_more);
   writer.StringEntry("general.architecture", "llama");
   writer.IntEntry("general.alignment", 32);
   writer.IntEntry("llama.block_count", 1);
@@ -188,6 +189,7 @@ GgufWriter TinyLlamaGguf(const std::vector<TinyTensor>& tensors) {
   writer.StringArrayEntry("tokenizer.ggml.tokens", {"a", "", "<s>", "\xff"});
   writer.FloatArrayEntry("tokenizer.ggml.scores", {0.5F, -1.0F});
   writer.StringEntry("tokenizer.chat_template", "{{ messages }}");
+  if (add_entries) add_entries(&writer);
   uint64_t offset = 0;
   for (const TinyTensor& tensor : tensors) {
     writer.Tensor(tensor.name, tensor.dims, static_cast<uint32_t>(tensor.type), offset);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -85,7 +86,9 @@ struct TinyTensor {
 // A one-layer llama of hidden size 64, 4 heads, 2 key/value heads, 32 intermediate, 10 tokens. The value at
 // row r and column c of F32 tensor i is 1000 * i + r + c / 64.
 std::vector<TinyTensor> TinyLlamaTensors();
-GgufWriter TinyLlamaGguf(const std::vector<TinyTensor>& tensors);
+// add_entries: writes num_more entries of metadata behind those of every file.
+GgufWriter TinyLlamaGguf(const std::vector<TinyTensor>& tensors, uint64_t num_more = 0,
+                         const std::function<void(GgufWriter*)>& add_entries = nullptr);
 
 // Length, header text and data of a safetensors file.
 std::string SafetensorsBytes(std::string_view header, std::string_view data);

@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "load/checkpoint.h"
+#include "load/files_testing.h"
 #include "load/hf_config.h"
 
 namespace tandem {
@@ -129,6 +132,37 @@ TEST(RopeScalingTest, AFilesYarnReachesItsFactorTimesTheOriginal) {
   const ModelConfig unsaid = ModelOf(2048, {{"rope_type", "yarn"}, {"factor", 2}});
   EXPECT_EQ(unsaid.rope_scaling.original_max_position, 2048);
   EXPECT_EQ(unsaid.max_position, 4096);
+}
+
+TEST(RopeScalingTest, GgufMetadata) {
+  const TemporaryFolder folder;
+  const auto yarn = [](GgufWriter* writer) {
+    writer->StringEntry("llama.rope.scaling.type", "yarn");
+    writer->FloatEntry("llama.rope.scaling.factor", 4.0F);
+    writer->IntEntry("llama.rope.scaling.original_context_length", 64);
+    writer->FloatEntry("llama.rope.scaling.attn_factor", 0.5F);
+  };
+  const std::string path = folder.Write("yarn.gguf", TinyLlamaGguf(TinyLlamaTensors(), 4, yarn).bytes());
+  const auto opened = Checkpoint::Open(path);
+  ASSERT_TRUE(opened.ok()) << opened.error().message;
+  const ModelConfig& config = (*opened)->config();
+  EXPECT_EQ(config.rope_scaling.type, RopeScaling::Type::kYarn);
+  EXPECT_EQ(config.rope_scaling.original_max_position, 64);
+  EXPECT_NEAR(config.rope_scaling.attention_factor, 0.5 * (0.1 * std::log(4.0) + 1.0), 1e-12);
+  EXPECT_EQ(config.max_position, 256);
+
+  const auto stretched = Checkpoint::Open(path, Parsed("linear:3"));
+  ASSERT_TRUE(stretched.ok()) << stretched.error().message;
+  EXPECT_EQ((*stretched)->config().rope_scaling.type, RopeScaling::Type::kLinear);
+  EXPECT_EQ((*stretched)->config().max_position, 192);
+
+  const auto longrope = [](GgufWriter* writer) {
+    writer->StringEntry("llama.rope.scaling.type", "longrope");
+  };
+  const auto refused =
+      Checkpoint::Open(folder.Write("longrope.gguf", TinyLlamaGguf(TinyLlamaTensors(), 1, longrope).bytes()));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(refused.error().message, HasSubstr("RoPE scaling 'longrope' is not supported"));
 }
 
 }  // namespace

@@ -19,6 +19,9 @@ def free_port():
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
 
+# Bounds a hang, not the speed: a sanitizer's build reads a long prompt for more than a minute on a busy machine.
+ANSWER_S = 240
+
 
 class TandemServer:
     def __init__(self, binary, model, *flags, wait=True, port=None, tls=None):
@@ -69,16 +72,16 @@ class TandemServer:
     def __exit__(self, *unused):
         self.close()
 
-    def connect(self, timeout=60):
+    def connect(self, timeout=ANSWER_S):
         if self.tls:
             return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=timeout, context=self.tls)
         return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
 
-    def open_socket(self, timeout=60):
+    def open_socket(self, timeout=ANSWER_S):
         plain = socket.create_connection(("127.0.0.1", self.port), timeout=timeout)
         return self.tls.wrap_socket(plain, server_hostname="127.0.0.1") if self.tls else plain
 
-    def request(self, method, path, body=None, headers=None, timeout=60):
+    def request(self, method, path, body=None, headers=None, timeout=ANSWER_S):
         """Status, headers and body bytes of one request on a connection of its own."""
         connection = self.connect(timeout)
         try:
@@ -127,7 +130,7 @@ class TandemServer:
         """Of each tier, by the metric's full name."""
         return {name: value for name, value in metrics.items() if name.startswith("tandem:kv_blocks_free{")}
 
-    def wait_idle(self, timeout=60):
+    def wait_idle(self, timeout=ANSWER_S):
         """Metrics once nothing runs or waits."""
         deadline = time.monotonic() + timeout
         while True:
