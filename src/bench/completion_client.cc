@@ -130,13 +130,17 @@ Result<CompletionServer> FindCompletionServer(const ServerUrl& url, const std::s
 
 std::string MakeCompletionRequest(const CompletionServer& server, const std::vector<int32_t>& prompt_tokens,
                                   int64_t max_tokens) {
-  std::string body = fmt::format(R"({{"model":{},"prompt":[)",
-                                 json(server.model).dump(-1, ' ', false, json::error_handler_t::replace));
-  fmt::format_to(std::back_inserter(body), "{}", fmt::join(prompt_tokens, ","));
-  fmt::format_to(std::back_inserter(body),
-                 R"(],"max_tokens":{0},"min_tokens":{0},"ignore_eos":true,"temperature":0,"stream":true,)"
-                 R"("stream_options":{{"include_usage":true,"continuous_usage_stats":true}}}})",
-                 max_tokens);
+  nlohmann::ordered_json fields = {
+      {"model", server.model},
+      {"max_tokens", max_tokens},
+      {"min_tokens", max_tokens},
+      {"ignore_eos", true},
+      {"temperature", 0},
+      {"stream", true},
+      {"stream_options", {{"include_usage", true}, {"continuous_usage_stats", true}}}};
+  fields.update(server.extra_fields);
+  const std::string body = fmt::format(R"({{"prompt":[{}],{})", fmt::join(prompt_tokens, ","),
+                                       fields.dump(-1, ' ', false, json::error_handler_t::replace).substr(1));
   return fmt::format(
       "POST {}/completions HTTP/1.1\r\nHost: {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
       "{}\r\n{}",

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -17,6 +18,8 @@ struct CompletionServer {
   ServerUrl url;
   std::string api_key;  // empty: none is sent
   std::string model;    // as the server names it
+  // Further fields of every request, in the place of those of the same name.
+  nlohmann::ordered_json extra_fields = nlohmann::ordered_json::object();
   std::string address;  // of the host's addresses the one that answers, as a number
   uint16_t port = 0;
   std::shared_ptr<const TlsContext> tls;  // null: plain HTTP
@@ -32,7 +35,7 @@ Result<CompletionServer> FindCompletionServer(const ServerUrl& url, const std::s
                                               const std::string& model, const std::string& ca_file);
 
 // The whole text of a request for a streamed completion of exactly max_tokens tokens, greedily. Servers that
-// can say with every event how many tokens there are so far are asked to.
+// can say with every event how many tokens there are so far are asked to. extra_fields may ask otherwise.
 std::string MakeCompletionRequest(const CompletionServer& server, const std::vector<int32_t>& prompt_tokens,
                                   int64_t max_tokens);
 

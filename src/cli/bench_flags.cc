@@ -5,6 +5,7 @@
 #include <CLI/Formatter.hpp>
 #include <charconv>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "base/param_error.h"
 #include "cli/env_flag.h"
@@ -81,6 +82,8 @@ void AddServerTargetFlags(CLI::App* app, BenchOnlineOptions* options) {
       app, "vocab-size", &options->vocab_size,
       "Prompts have token ids below this (with --url; default: what MODEL or the server says, else 32000)")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
+  AddFlag(app, "extra-body", &options->extra_body,
+          "JSON object whose fields every request to --url has as well, or instead");
 }
 
 constexpr const char* kWorkloadText =
@@ -211,6 +214,10 @@ Result<BenchOnlineOptions> MakeBenchOnlineOptions(const EngineFlags& engine_flag
   TANDEM_RETURN_IF_ERROR(PlanArrivals(options.arrivals));
   const EngineOptions& engine = engine_flags.options;
   if (options.url.empty()) {
+    if (!options.extra_body.empty()) {
+      return MakeParamError(ErrorCode::kInvalidArgument, "extra-body",
+                            "these are fields of requests to a server (--url)");
+    }
     if (options.vocab_size > 0) {
       return MakeParamError(ErrorCode::kInvalidArgument, "vocab-size",
                             "an engine knows its vocabulary: this is for a server (--url)");
@@ -219,6 +226,9 @@ Result<BenchOnlineOptions> MakeBenchOnlineOptions(const EngineFlags& engine_flag
     return options;
   }
   TANDEM_ASSIGN_OR_RETURN(const ServerUrl url, ParseServerUrl(options.url));
+  if (!options.extra_body.empty() && !nlohmann::json::parse(options.extra_body, nullptr, false).is_object()) {
+    return MakeParamError(ErrorCode::kInvalidArgument, "extra-body", "this is not a JSON object");
+  }
   if (!url.https && !options.ssl_ca_certs.empty()) {
     return MakeParamError(ErrorCode::kInvalidArgument, "ssl-ca-certs", "this is for a --url with https://");
   }

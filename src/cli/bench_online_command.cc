@@ -81,8 +81,9 @@ Result<int64_t> VocabSize(const BenchOnlineOptions& options, const CompletionSer
 Status BenchServerOnline(const BenchOnlineOptions& options) {
   TANDEM_ASSIGN_OR_RETURN(const ServerUrl url, ParseServerUrl(options.url));
   TANDEM_ASSIGN_OR_RETURN(
-      const CompletionServer server,
+      CompletionServer server,
       FindCompletionServer(url, options.api_key, options.engine.served_model_name, options.ssl_ca_certs));
+  if (!options.extra_body.empty()) server.extra_fields = nlohmann::ordered_json::parse(options.extra_body);
   TANDEM_ASSIGN_OR_RETURN(const int64_t vocab_size, VocabSize(options, server));
   std::optional<int64_t> max_model_len = server.max_model_len;
   if (options.engine.max_model_len > 0) max_model_len = options.engine.max_model_len;

@@ -63,6 +63,7 @@ struct BenchOnlineOptions {
   std::string api_key;
   std::string ssl_ca_certs;  // PEM file of authorities; empty: the system's
   int64_t vocab_size = 0;    // 0: from the model or the server
+  std::string extra_body;    // JSON object: further fields of every request; empty: none
   std::string json;          // as for BenchOptions, these three
   std::string dump_workload;
   std::string command;

@@ -381,6 +381,9 @@ TEST(CommandLine, WrongUsageOfBenchOnlineNamesTheFlag) {
   EXPECT_THAT(error({"m", "--arrivals", "poisson", "--time-scale", "2"}), HasSubstr("--time-scale: only"));
   EXPECT_THAT(error({"m", "--rate", "1", "--time-scale", "2"}), HasSubstr("not both"));
   EXPECT_THAT(error({"m", "--vocab-size", "5"}), HasSubstr("--vocab-size: an engine knows"));
+  EXPECT_THAT(error({"m", "--extra-body", "{}"}), HasSubstr("--extra-body: these are fields of requests"));
+  EXPECT_THAT(error({"--url", "http://host", "--extra-body", "[1]"}),
+              HasSubstr("--extra-body: this is not a JSON object"));
   EXPECT_THAT(error({"m", "--deadline", "-1"}), HasSubstr("--deadline"));
   EXPECT_THAT(error({"m", "--max-concurrency", "-1"}), HasSubstr("--max-concurrency"));
   EXPECT_THAT(error({"--url", "http://host", "--ssl-ca-certs", "ca.crt"}),

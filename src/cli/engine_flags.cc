@@ -65,6 +65,9 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
   app->add_option("model", options->model, "Model: a Hugging Face folder or a .gguf file")
       ->envname("TANDEM_MODEL");
   AddFlag(app, "dummy", &options->dummy, "Instead of a model: seeded random weights of the shape of NAME");
+  AddFlag(app, "tokenizer", &options->tokenizer,
+          "Folder or .gguf file whose tokenizer and chat template are used (default: the model's; of "
+          "--dummy, bytes)");
   AddFlag(app, "served-model-name", &options->served_model_name,
           "Name in the API (default: from the model's path)");
   AddFlag(app, "device", &options->device, "Backend: host or cuda")->capture_default_str();

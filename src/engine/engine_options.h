@@ -21,6 +21,7 @@ struct EngineOptions {
   std::string model;              // a Hugging Face folder or a .gguf file
   std::string served_model_name;  // empty: derived from model
   std::string dummy;              // instead of model: seeded random weights of a known shape
+  std::string tokenizer;          // tokenizer and chat template of this model instead; empty: the model's own
   std::string device = "host";    // host | cuda
   // auto | gpu-only | asymmetric | async | apex | full-offload | symmetric | simple-offload
   std::string strategy = "auto";

@@ -72,11 +72,42 @@ int NumLoaderThreads(const EngineOptions& options) {
   return options.cpu_threads > 0 ? options.cpu_threads : MachineTopology().num_physical_cores;
 }
 
-// Random weights, tokens that are bytes.
+Status TakeTextSide(const TextSide& side, const EngineOptions& options, LoadedModel* loaded) {
+  TANDEM_ASSIGN_OR_RETURN(loaded->tokenizer, LoadTokenizer(side.source));
+  loaded->generation_defaults = side.generation_defaults;
+  if (side.source.chat_template.empty()) return {};
+  auto parsed = ChatTemplate::Parse(side.source.chat_template);
+  if (parsed.ok()) {
+    loaded->chat_template = std::move(parsed).value();
+  } else {
+    // Completions still work without it.
+    LogWarn("{}: the chat template cannot be used: {}",
+            options.tokenizer.empty() ? options.model : options.tokenizer, parsed.error().message);
+  }
+  return {};
+}
+
+// --tokenizer: of another model.
+Status TakeOtherTextSide(const EngineOptions& options, int64_t vocab_size, LoadedModel* loaded) {
+  TANDEM_ASSIGN_OR_RETURN(const TextSide side, ReadTextSide(options.tokenizer));
+  TANDEM_RETURN_IF_ERROR(TakeTextSide(side, options, loaded));
+  if (loaded->tokenizer->vocab_size() > vocab_size) {
+    return MakeParamError(ErrorCode::kInvalidArgument, "tokenizer",
+                          "the tokenizer of {} has {} tokens, more than the model's {}", options.tokenizer,
+                          loaded->tokenizer->vocab_size(), vocab_size);
+  }
+  return {};
+}
+
+// Random weights; tokens are bytes unless options name a tokenizer.
 Status LoadDummy(EngineOptions* options, LoadedModel* loaded) {
   TANDEM_ASSIGN_OR_RETURN(const ModelConfig config, DummyConfigOf(*options));
   TANDEM_RETURN_IF_ERROR(FillDefaults(config, loaded->backend, options));
-  TANDEM_ASSIGN_OR_RETURN(loaded->tokenizer, MakeByteTokenizer(config.vocab_size));
+  if (options->tokenizer.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(loaded->tokenizer, MakeByteTokenizer(config.vocab_size));
+  } else {
+    TANDEM_RETURN_IF_ERROR(TakeOtherTextSide(*options, config.vocab_size, loaded));
+  }
   TANDEM_ASSIGN_OR_RETURN(DecoderWeights weights,
                           MakeDummyWeights(config, loaded->backend.device.get(), loaded->backend.ops.get(),
                                            {.dtype = *options->dtype,
@@ -90,19 +121,9 @@ Status LoadDummy(EngineOptions* options, LoadedModel* loaded) {
 
 Status LoadFromCheckpoint(EngineOptions* options, const Checkpoint& checkpoint, LoadedModel* loaded) {
   TANDEM_RETURN_IF_ERROR(FillDefaults(checkpoint.config(), loaded->backend, options));
-  TANDEM_ASSIGN_OR_RETURN(loaded->tokenizer, LoadTokenizer(checkpoint.text_source()));
-  loaded->generation_defaults = checkpoint.generation_defaults();
-
-  const std::string& template_source = checkpoint.text_source().chat_template;
-  if (!template_source.empty()) {
-    auto parsed = ChatTemplate::Parse(template_source);
-    if (parsed.ok()) {
-      loaded->chat_template = std::move(parsed).value();
-    } else {
-      // Completions still work without it.
-      LogWarn("{}: the chat template cannot be used: {}", options->model, parsed.error().message);
-    }
-  }
+  TANDEM_RETURN_IF_ERROR(options->tokenizer.empty()
+                             ? TakeTextSide(checkpoint.text_side(), *options, loaded)
+                             : TakeOtherTextSide(*options, checkpoint.config().vocab_size, loaded));
   TANDEM_ASSIGN_OR_RETURN(
       DecoderWeights weights,
       LoadDecoderWeights(checkpoint, loaded->backend.device.get(), loaded->backend.ops.get(),

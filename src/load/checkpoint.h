@@ -14,6 +14,7 @@
 #include "base/dtype.h"
 #include "base/result.h"
 #include "load/model_config.h"
+#include "load/text_side.h"
 
 namespace tandem {
 
@@ -23,15 +24,6 @@ struct TensorInfo {
   int64_t rows = 0;         // 1 for a vector
   int64_t cols = 0;
   uint64_t stored_bytes = 0;
-};
-
-// Where the tokenizer and the chat template of this checkpoint are.
-struct TextSource {
-  enum class Kind { kTokenizerJson, kSentencePiece, kGguf };
-  Kind kind = Kind::kTokenizerJson;
-  std::string path;                   // tokenizer.json, tokenizer.model, or the .gguf itself
-  std::string tokenizer_config_path;  // tokenizer_config.json next to it, empty if none
-  std::string chat_template;          // Jinja source, empty if none
 };
 
 class Checkpoint {
@@ -45,8 +37,7 @@ class Checkpoint {
   virtual ~Checkpoint() = default;
 
   virtual const ModelConfig& config() const = 0;
-  virtual const GenerationDefaults& generation_defaults() const = 0;
-  virtual const TextSource& text_source() const = 0;
+  virtual const TextSide& text_side() const = 0;
   virtual const std::string& path() const = 0;
 
   // All tensors, in file order.

@@ -51,11 +51,11 @@ TEST(GgufCheckpointTest, TinyLlama) {
   EXPECT_EQ(checkpoint.config().head_dim, 16);
   EXPECT_EQ(checkpoint.config().vocab_size, 10);
   EXPECT_FALSE(checkpoint.config().tie_word_embeddings);
-  EXPECT_EQ(checkpoint.generation_defaults().bos_token_id, 1);
-  EXPECT_THAT(checkpoint.generation_defaults().eos_token_ids, ElementsAre(2, 3));
-  EXPECT_EQ(checkpoint.text_source().kind, TextSource::Kind::kGguf);
-  EXPECT_EQ(checkpoint.text_source().path, path);
-  EXPECT_EQ(checkpoint.text_source().chat_template, "{{ messages }}");
+  EXPECT_EQ(checkpoint.text_side().generation_defaults.bos_token_id, 1);
+  EXPECT_THAT(checkpoint.text_side().generation_defaults.eos_token_ids, ElementsAre(2, 3));
+  EXPECT_EQ(checkpoint.text_side().source.kind, TextSource::Kind::kGguf);
+  EXPECT_EQ(checkpoint.text_side().source.path, path);
+  EXPECT_EQ(checkpoint.text_side().source.chat_template, "{{ messages }}");
   EXPECT_EQ(checkpoint.tensors().front().name, "model.embed_tokens.weight");
   EXPECT_EQ(checkpoint.Find("lm_head.weight")->stored_type, "F32");
 
@@ -249,12 +249,12 @@ TEST_F(FolderCheckpointTest, OneFile) {
                 R"({"chat_template":[{"name":"tools","template":"T"},{"name":"default","template":"D"}]})");
   const auto opened = Checkpoint::Open(folder_.path());
   ASSERT_TRUE(opened.ok()) << opened.error().message;
-  EXPECT_THAT((*opened)->generation_defaults().eos_token_ids, ElementsAre(1, 2));
-  EXPECT_EQ((*opened)->text_source().kind, TextSource::Kind::kTokenizerJson);
-  EXPECT_EQ((*opened)->text_source().path, folder_.path() + "/tokenizer.json");
-  EXPECT_EQ((*opened)->text_source().chat_template, "D");
+  EXPECT_THAT((*opened)->text_side().generation_defaults.eos_token_ids, ElementsAre(1, 2));
+  EXPECT_EQ((*opened)->text_side().source.kind, TextSource::Kind::kTokenizerJson);
+  EXPECT_EQ((*opened)->text_side().source.path, folder_.path() + "/tokenizer.json");
+  EXPECT_EQ((*opened)->text_side().source.chat_template, "D");
   folder_.Write("chat_template.jinja", "J");
-  EXPECT_EQ((*Checkpoint::Open(folder_.path()))->text_source().chat_template, "J");
+  EXPECT_EQ((*Checkpoint::Open(folder_.path()))->text_side().source.chat_template, "J");
   folder_.Write("tokenizer_config.json", R"({"chat_template":5})");
   ExpectFolderError(ErrorCode::kMalformedFile, "chat_template");
 }
@@ -364,8 +364,8 @@ TEST(RealModelTest, SmolLm2) {
   EXPECT_EQ(config.rope_theta, 100000.0);
   EXPECT_TRUE(config.tie_word_embeddings);
   EXPECT_EQ(checkpoint.tensors().size(), 272U);
-  EXPECT_THAT(checkpoint.generation_defaults().eos_token_ids, ElementsAre(2));
-  EXPECT_THAT(checkpoint.text_source().chat_template, HasSubstr("<|im_start|>"));
+  EXPECT_THAT(checkpoint.text_side().generation_defaults.eos_token_ids, ElementsAre(2));
+  EXPECT_THAT(checkpoint.text_side().source.chat_template, HasSubstr("<|im_start|>"));
 
   // Four rows around the middle of a head, ordered and dequantized by other code.
   const std::string expected = ReadFileBytes(std::string(TANDEM_SOURCE_DIR) +

@@ -1,35 +1,23 @@
 // Hugging Face folders: config.json, safetensors in one file or in shards, tokenizer files beside them.
-#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string_view>
-#include <system_error>
 #include <utility>
 
+#include "load/folder_files.h"
 #include "load/hf_config.h"
 #include "load/json_fields.h"
 #include "load/mapped_checkpoint.h"
 #include "load/safetensors_file.h"
+#include "load/text_side.h"
 
 namespace tandem {
 namespace {
 
 using nlohmann::json;
 
-constexpr uint64_t kMaxConfigBytes = uint64_t{16} << 20;
 constexpr uint64_t kMaxIndexBytes = uint64_t{256} << 20;
-constexpr uint64_t kMaxTokenizerConfigBytes = uint64_t{64} << 20;
-constexpr uint64_t kMaxTemplateBytes = uint64_t{4} << 20;
-
-bool Exists(const std::string& path) {
-  std::error_code ignored;
-  return std::filesystem::exists(path, ignored);
-}
-
-std::string Join(const std::string& folder, std::string_view name) {
-  return (std::filesystem::path(folder) / name).string();
-}
 
 // A file name of the index must be a name in its folder, nothing that leads elsewhere. (What lies under the
 // name may be a symbolic link: the Hugging Face cache is made of them.)
@@ -82,7 +70,7 @@ Result<Weights> OpenShards(const std::string& folder, const std::string& index_p
   TANDEM_ASSIGN_OR_RETURN(const auto tensors_by_shard, ReadIndex(index_path));
   Weights weights;
   for (const auto& [shard, wanted] : tensors_by_shard) {
-    auto opened = SafetensorsFile::Open(Join(folder, shard));
+    auto opened = SafetensorsFile::Open(JoinPath(folder, shard));
     if (!opened.ok()) {
       if (opened.error().code != ErrorCode::kNotFound) return opened.error();
       return MakeError(ErrorCode::kNotFound, "{}: shard '{}' is missing, {} names it", folder, shard,
@@ -104,10 +92,10 @@ Result<Weights> OpenShards(const std::string& folder, const std::string& index_p
 }
 
 Result<Weights> OpenWeights(const std::string& folder) {
-  const std::string single = Join(folder, "model.safetensors");
-  const std::string index = Join(folder, "model.safetensors.index.json");
-  if (!Exists(single)) {
-    if (Exists(index)) return OpenShards(folder, index);
+  const std::string single = JoinPath(folder, "model.safetensors");
+  const std::string index = JoinPath(folder, "model.safetensors.index.json");
+  if (!FileExists(single)) {
+    if (FileExists(index)) return OpenShards(folder, index);
     return MakeError(ErrorCode::kNotFound, "{}: neither model.safetensors nor model.safetensors.index.json",
                      folder);
   }
@@ -118,68 +106,19 @@ Result<Weights> OpenWeights(const std::string& folder) {
   return weights;
 }
 
-// "chat_template" of tokenizer_config.json: a text, or a list of named ones.
-Result<std::string> ReadConfiguredTemplate(const std::string& tokenizer_config_path) {
-  constexpr const char* kKey = "chat_template";
-  TANDEM_ASSIGN_OR_RETURN(const json config, ReadJsonObject(tokenizer_config_path, kMaxTokenizerConfigBytes));
-  const JsonFields fields(config, tokenizer_config_path);
-  const json* value = fields.Find(kKey);
-  if (value == nullptr) return std::string();
-  if (!value->is_array()) return fields.String(kKey);
-  std::string chosen;
-  for (const json& entry : *value) {
-    if (!entry.is_object()) return fields.Wrong(kKey, "a text or a list of named texts");
-    const JsonFields named(entry, fmt::format("{}: in '{}'", tokenizer_config_path, kKey));
-    TANDEM_ASSIGN_OR_RETURN(const std::string name, named.String("name"));
-    TANDEM_ASSIGN_OR_RETURN(std::string text, named.String("template"));
-    if (chosen.empty() || name.compare("default") == 0) chosen = std::move(text);
-  }
-  return chosen;
-}
-
-Result<TextSource> FindTextSource(const std::string& folder) {
-  TextSource source;
-  const std::string tokenizer_json = Join(folder, "tokenizer.json");
-  const std::string tokenizer_model = Join(folder, "tokenizer.model");
-  if (Exists(tokenizer_json)) {
-    source.path = tokenizer_json;
-  } else if (Exists(tokenizer_model)) {
-    source.kind = TextSource::Kind::kSentencePiece;
-    source.path = tokenizer_model;
-  }
-  const std::string tokenizer_config = Join(folder, "tokenizer_config.json");
-  if (Exists(tokenizer_config)) {
-    source.tokenizer_config_path = tokenizer_config;
-    TANDEM_ASSIGN_OR_RETURN(source.chat_template, ReadConfiguredTemplate(tokenizer_config));
-  }
-  // A template in its own file wins over the one in tokenizer_config.json.
-  const std::string template_file = Join(folder, "chat_template.jinja");
-  if (Exists(template_file)) {
-    TANDEM_ASSIGN_OR_RETURN(source.chat_template, ReadTextFile(template_file, kMaxTemplateBytes));
-  }
-  return source;
-}
-
 }  // namespace
 
 Result<CheckpointContents> ReadFolderCheckpoint(const std::string& folder) {
-  const std::string config_path = Join(folder, "config.json");
-  if (!Exists(config_path)) {
+  const std::string config_path = JoinPath(folder, "config.json");
+  if (!FileExists(config_path)) {
     return MakeError(ErrorCode::kNotFound,
                      "{}: no config.json; a model is a Hugging Face folder or a .gguf file", folder);
   }
   TANDEM_ASSIGN_OR_RETURN(const json config, ReadJsonObject(config_path, kMaxConfigBytes));
-  const std::string generation_path = Join(folder, "generation_config.json");
-  json generation_config = json::object();
-  if (Exists(generation_path)) {
-    TANDEM_ASSIGN_OR_RETURN(generation_config, ReadJsonObject(generation_path, kMaxConfigBytes));
-  }
 
   CheckpointContents contents;
   TANDEM_ASSIGN_OR_RETURN(contents.config, ParseHfConfig(config, config_path));
-  TANDEM_ASSIGN_OR_RETURN(contents.generation_defaults,
-                          ParseHfGenerationDefaults(config, config_path, generation_config, generation_path));
-  TANDEM_ASSIGN_OR_RETURN(contents.text_source, FindTextSource(folder));
+  TANDEM_ASSIGN_OR_RETURN(contents.text_side, ReadFolderTextSide(folder));
   TANDEM_ASSIGN_OR_RETURN(Weights weights, OpenWeights(folder));
   contents.tensors = std::move(weights.tensors);
   contents.files =

@@ -3,6 +3,7 @@
 #include "load/gguf_config.h"
 #include "load/gguf_file.h"
 #include "load/mapped_checkpoint.h"
+#include "load/text_side.h"
 
 namespace tandem {
 
@@ -12,12 +13,7 @@ Result<CheckpointContents> ReadGgufCheckpoint(const std::string& path) {
 
   CheckpointContents contents;
   TANDEM_ASSIGN_OR_RETURN(contents.config, ReadGgufConfig(*file));
-  TANDEM_ASSIGN_OR_RETURN(contents.generation_defaults, ReadGgufGenerationDefaults(*file));
-  contents.text_source.kind = TextSource::Kind::kGguf;
-  contents.text_source.path = path;
-  TANDEM_ASSIGN_OR_RETURN(const std::string_view chat_template,
-                          file->GetStringOr("tokenizer.chat_template", ""));
-  contents.text_source.chat_template = std::string(chat_template);
+  TANDEM_ASSIGN_OR_RETURN(contents.text_side, ReadGgufTextSide(*file, path));
 
   for (const GgufTensor& stored : file->tensors()) {
     if (stored.name == "rope_freqs.weight") continue;  // part of the configuration

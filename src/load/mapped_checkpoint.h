@@ -26,8 +26,7 @@ struct MappedTensor {
 
 struct CheckpointContents {
   ModelConfig config;
-  GenerationDefaults generation_defaults;
-  TextSource text_source;
+  TextSide text_side;
   std::vector<MappedTensor> tensors;
   std::shared_ptr<const void> files;  // keeps the mappings alive
 };
@@ -43,8 +42,7 @@ class MappedCheckpoint final : public Checkpoint {
   static Result<std::unique_ptr<Checkpoint>> Create(const std::string& path, CheckpointContents contents);
 
   const ModelConfig& config() const override { return contents_.config; }
-  const GenerationDefaults& generation_defaults() const override { return contents_.generation_defaults; }
-  const TextSource& text_source() const override { return contents_.text_source; }
+  const TextSide& text_side() const override { return contents_.text_side; }
   const std::string& path() const override { return path_; }
   const std::vector<TensorInfo>& tensors() const override { return infos_; }
   const TensorInfo* Find(const std::string& name) const override;

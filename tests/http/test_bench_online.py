@@ -240,6 +240,18 @@ def test_other_servers_streams(bench, tmp_path):
     assert (body["model"], body["max_tokens"], body["min_tokens"], body["ignore_eos"]) == ("m", 12, 12, True)
 
 
+def test_further_fields_of_every_request(bench, tmp_path):
+    usage = event("a", "length", usage={"completion_tokens": 5})
+    server = FakeServer(body_answer(usage + b"data: [DONE]\n\n"))
+    fields = {"temperature": 0.5, "min_tokens": 2, "response_format": {"type": "json_object"}}
+    code, _, _, err = bench(server.url, "--workload", "synthetic:in=3,out=5", "--num-requests", "1",
+                            "--extra-body", json.dumps(fields))
+    server.close()
+    assert code == 0, err
+    body = json.loads(server.requests[0].split(b"\r\n\r\n", 1)[1])
+    assert body == {**body, **fields, "max_tokens": 5, "stream": True}
+
+
 def test_a_connection_that_the_server_closed_is_opened_again(bench):
     answer = body_answer(event("a", "length", usage={"completion_tokens": 1}) + b"data: [DONE]\n\n")
 
