@@ -28,6 +28,8 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.append(str(REPOSITORY / "evaluation/peers"))
 from server_process import Server, ServerCommand  # noqa: E402
 
+# Prompts have token ids below: any model has so many.
+PROMPT_VOCAB_SIZE = 1000
 NUM_PEOPLE = 100
 SCHEMA = {
     "type": "object",
@@ -78,7 +80,9 @@ class Program:
                    "--num-requests", str(self._options.requests), "--json", str(path)]
         ended = subprocess.run(command, capture_output=True, text=True)
         if ended.returncode != 0:
-            raise SystemExit(f"{' '.join(command)}:\n{ended.stderr[-2000:]}")
+            log = self._folder / "server.log"
+            said = log.read_text(errors="replace")[-2000:] if log.exists() else ""
+            raise SystemExit(f"{' '.join(command)}:\n{ended.stderr[-2000:]}\nthe server: {said}")
         report = json.loads(path.read_text())
         print(f"{words[0]}: {report['completed']} requests, {report['output_throughput']:.1f} tok/s, "
               f"median TPOT {report['median_tpot_ms']:.3f} ms", file=sys.stderr)
@@ -86,7 +90,7 @@ class Program:
 
     def online(self, url, extra_body=None):
         words = ["online", "--url", url, "--rate", "inf", "--max-concurrency", str(self._options.streams),
-                 "--num-warmup", str(self._options.warmup)]
+                 "--num-warmup", str(self._options.warmup), "--vocab-size", str(PROMPT_VOCAB_SIZE)]
         if extra_body:
             words += ["--extra-body", json.dumps(extra_body)]
         report = self.bench(words)
@@ -103,13 +107,17 @@ class Program:
 def overhead(options, program):
     figures = {"offline": [], "served": []}
     reports = {}
-    with program.server() as server:
-        runs = {"offline": program.offline, "served": lambda: program.online(server.url)}
-        for i in range(options.repeats):
-            for name in sorted(runs, reverse=i % 2 == 1):
-                report = runs[name]()
-                reports[name] = report
-                figures[name].append(report["output_throughput"])
+
+    def served():
+        # Started for each run: a GPU has no room for the weights twice.
+        with program.server() as server:
+            return program.online(server.url)
+
+    runs = {"offline": program.offline, "served": served}
+    for i in range(options.repeats):
+        for name in sorted(runs, reverse=i % 2 == 1):
+            reports[name] = runs[name]()
+            figures[name].append(reports[name]["output_throughput"])
     offline, served = summary(figures["offline"]), summary(figures["served"])
     return {
         "offline_tokens_per_s": offline,

@@ -11,6 +11,7 @@ namespace tandem {
 namespace {
 
 constexpr size_t kMasksABuffer = 16;
+constexpr size_t kGapBytes = 64;
 constexpr int kCoresAThread = 4;
 constexpr int kMaxThreads = 4;
 
@@ -44,7 +45,10 @@ std::span<uint32_t> GrammarMasks::MaskAt(size_t index) {
   const size_t buffer = index / kMasksABuffer;
   const size_t mask_bytes = num_words_ * sizeof(uint32_t);
   if (buffer == memory_.size()) {
-    auto memory = device_->Allocate(kMasksABuffer * mask_bytes, MemoryKind::kPinned, "masks of grammars");
+    // A gap at the end: masks that lie one after the other may be copied as one, which works within a buffer
+    // only.
+    auto memory =
+        device_->Allocate(kMasksABuffer * mask_bytes + kGapBytes, MemoryKind::kPinned, "masks of grammars");
     TANDEM_CHECK(memory.ok(), "{}", memory.error().message);
     memory_.push_back(std::move(memory).value());
   }

@@ -38,7 +38,8 @@ struct SamplingInput {
   std::vector<int32_t> banned_tokens;  // EOS and stop ids before min_tokens, the last of bad words
   TokenMask allowed_tokens;
   // In place of allowed_tokens, of a grammar: pinned memory that holds the mask once
-  // IterationInput::masks_ready says so, and until the iteration has ended.
+  // IterationInput::masks_ready says so, and until the iteration has ended. Masks of an iteration that lie
+  // one after the other are in one allocation.
   std::span<const uint32_t> coming_mask;
 };
 

@@ -163,6 +163,37 @@ TEST_P(GrammarEngineTest, AGrammarThatRefusesItsOwnMaskEndsTheAnswerWithAnError)
   ExpectAllFree();
 }
 
+// More masks than a buffer of them holds, each as large as a real vocabulary's.
+TEST(GrammarEngineCudaTest, MasksOfManyRowsAndARealVocabulary) {
+  if (!DecoderHarness::HasCuda()) GTEST_SKIP() << "no GPU";
+  constexpr int kNumRows = 100;
+  EngineOptions options;
+  options.device = "cuda";
+  options.dummy = "smollm2-135m";
+  options.strategy = "gpu-only";
+  options.show_progress = false;
+  options.gpu_kv_cache = SizeInTokens(16384);
+  options.max_model_len = 512;
+  auto engine = Engine::Create(options);
+  ASSERT_TRUE(engine.ok()) << engine.error().message;
+  const StrideGrammar::Options grammar{.stride = 7, .length = 40, .end_token = 0};
+  std::vector<Submitted> answers;
+  for (int i = 0; i < kNumRows; ++i) {
+    RequestSpec spec;
+    spec.prompt_tokens = {1, 2, 3 + i};
+    spec.sampling.max_tokens = 30;
+    spec.sampling.temperature = 1.0F;
+    spec.grammar = std::make_shared<StrideGrammar>(grammar);
+    answers.push_back(SubmitTo(**engine, std::move(spec)));
+  }
+  for (const Submitted& answer : answers) {
+    EXPECT_EQ(answer.output->Wait(), FinishReason::kLength);
+    const std::vector<int32_t> tokens = answer.output->TokenIds();
+    for (size_t t = 0; t < tokens.size(); ++t)
+      EXPECT_TRUE(StrideGrammar::Has(grammar, static_cast<int64_t>(t), tokens[t])) << t;
+  }
+}
+
 TEST_P(GrammarEngineTest, AListOfAllowedTokensExcludesAGrammar) {
   RequestSpec spec;
   spec.prompt_tokens = {1};
