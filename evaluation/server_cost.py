@@ -163,10 +163,11 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         program = Program(options, Path(temporary))
         measured = {"overhead": overhead, "structured": structured}[options.what](options, program)
-    result = {"command": sys.argv, "date": time.strftime("%Y-%m-%d"),
+    result = {"measured": options.what, "date": time.strftime("%Y-%m-%d"),
               "version": subprocess.run([options.tandem, "--version"], check=True, capture_output=True,
                                         text=True).stdout.splitlines(),
-              "engine": options.engine, "workload": options.workload, "streams": options.streams,
+              # Where the files lay says nothing.
+              "engine": [Path(word).name if "/" in word else word for word in options.engine], "workload": options.workload, "streams": options.streams,
               "requests": options.requests, **measured}
     text = json.dumps(result, indent=1)
     print(text)
