@@ -139,9 +139,11 @@ def structured(options, program):
             for name in sorted(bodies, reverse=i % 2 == 1):
                 figures[name].append(program.online(server.url, bodies[name])["median_tpot_ms"])
     found = {name: summary(values) for name, values in figures.items()}
+    pairs = [schema / plain for schema, plain in zip(figures["with_schema"], figures["without"])]
     return {
         **{f"tpot_ms_{name}": value for name, value in found.items()},
         "cost": found["with_schema"]["median"] / found["without"]["median"],
+        "cost_of_pairs": summary(pairs),
     }
 
 
