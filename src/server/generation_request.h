@@ -1,12 +1,14 @@
 // A validated request of /v1/completions or /v1/chat/completions, ready to be submitted.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "dialect/answer_parser.h"
@@ -24,7 +26,8 @@ namespace tandem {
 
 // What validation needs to know of the model and of the server's rules; plain pointers into the engine.
 struct ModelContext {
-  std::string served_model_name;
+  std::string served_model_name;           // in answers
+  std::vector<std::string> model_aliases;  // other names that requests may give it
   const Tokenizer* tokenizer = nullptr;
   const ChatTemplate* chat_template = nullptr;  // nullptr if the model has none
   GenerationDefaults defaults;
@@ -35,6 +38,10 @@ struct ModelContext {
   bool reasons = false;  // the model writes its reasoning between markers
   TemplateHabits template_habits;
   int64_t default_max_tokens = 0;  // of a chat that says nothing; 0: what is left of the context
+
+  bool HasName(std::string_view name) const {
+    return name == served_model_name || std::ranges::find(model_aliases, name) != model_aliases.end();
+  }
 };
 
 class AnswerWriter;
@@ -100,7 +107,7 @@ std::optional<ApiError> ParseChatRequest(const nlohmann::ordered_json& body, con
 // Fields common to both; defaults are the model's generation config, then the API's.
 std::optional<ApiError> ParseSampling(const nlohmann::ordered_json& body, const ModelContext& model,
                                       GenerationRequest* request);
-// "model": absent, or the served name.
+// "model": absent, or a served name.
 std::optional<ApiError> CheckModelName(const nlohmann::ordered_json& body, const ModelContext& model);
 // The first step of every API: the body is an object, and none of its fields is refused (JudgeFields).
 std::optional<ApiError> JudgeBody(const nlohmann::ordered_json& body, RequestRoute route,

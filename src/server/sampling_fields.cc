@@ -258,7 +258,7 @@ std::optional<ApiError> CheckModelName(const ordered_json& body, const ModelCont
   FieldReader reader(body);
   const auto name = reader.String("model");
   if (reader.error()) return reader.error();
-  if (name && !name->empty() && *name != model.served_model_name) return ModelNotFound(*name);
+  if (name && !name->empty() && !model.HasName(*name)) return ModelNotFound(*name);
   return std::nullopt;
 }
 

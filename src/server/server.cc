@@ -162,6 +162,7 @@ void Server::SetEngine(Engine* engine) {
   ApiState* state = state_.get();
   state->metrics = std::make_unique<ServerMetrics>(engine, state->options.served_model_name);
   state->model = {.served_model_name = state->options.served_model_name,
+                  .model_aliases = state->options.model_aliases,
                   .tokenizer = &engine->tokenizer(),
                   .chat_template = engine->chat_template(),
                   .defaults = engine->generation_defaults(),

@@ -51,6 +51,23 @@ def test_models(client):
         client.models.retrieve("other")
 
 
+def test_a_model_with_several_names(start_server):
+    server = start_server("--served-model-name", "alias", "org/name")
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0, timeout=120)
+    names = [MODEL_NAME, "alias", "org/name"]
+    cards = list(client.models.list())
+    assert [(card.id, card.root) for card in cards] == [(name, MODEL_NAME) for name in names]
+    for name in names:
+        assert client.models.retrieve(name).id == name
+        assert complete(client, model=name).model == MODEL_NAME
+        assert chat(client, model=name).model == MODEL_NAME
+    for wrong in ("Alias", "name", "test-model,alias"):
+        with pytest.raises(openai.NotFoundError):
+            client.models.retrieve(wrong)
+        with pytest.raises(openai.NotFoundError):
+            complete(client, model=wrong)
+
+
 def test_completion(client):
     answer = complete(client)
     assert answer.object == "text_completion"
