@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/pooling.h"
 #include "dialect/answer_parser.h"
 #include "dialect/messages.h"
 #include "load/model_config.h"
@@ -32,6 +33,9 @@ struct ModelContext {
   const ChatTemplate* chat_template = nullptr;  // nullptr if the model has none
   GenerationDefaults defaults;
   int64_t max_model_len = 0;
+  int64_t hidden_size = 0;                 // of its embeddings
+  Pooling pooling = Pooling::kLast;        // of its embeddings
+  bool generates = true;                   // else there are only embeddings
   bool special_tokens_in_content = false;  // whether what messages spell makes control tokens
   bool reject_unknown_fields = false;
   ToolFormat tool_format = ToolFormat::kGeneric;
@@ -45,6 +49,7 @@ struct ModelContext {
 };
 
 class AnswerWriter;
+class FieldReader;
 struct ChatTools;  // server/chat_tools.h
 struct AnswerWriterContext;
 
@@ -107,6 +112,8 @@ std::optional<ApiError> ParseChatRequest(const nlohmann::ordered_json& body, con
 // Fields common to both; defaults are the model's generation config, then the API's.
 std::optional<ApiError> ParseSampling(const nlohmann::ordered_json& body, const ModelContext& model,
                                       GenerationRequest* request);
+// truncation: as it is without these fields.
+void ReadTruncation(FieldReader& reader, GenerationRequest::Truncation* truncation);
 // "model": absent, or a served name.
 std::optional<ApiError> CheckModelName(const nlohmann::ordered_json& body, const ModelContext& model);
 // The first step of every API: the body is an object, and none of its fields is refused (JudgeFields).

@@ -308,6 +308,7 @@ constexpr auto kFields = std::to_array<RequestField>({
 }  // namespace
 
 std::span<const RequestField> RequestFieldTable(RequestRoute route) {
+  if (route == RequestRoute::kEmbeddings) return EmbeddingFieldTable();
   if (route == RequestRoute::kMessages) return MessagesFieldTable();
   if (route == RequestRoute::kResponses) return ResponsesFieldTable();
   return kFields;

@@ -80,6 +80,14 @@ struct RequestTrace::Recording {
     server.attributes.emplace_back(std::move(name), std::move(value));
   }
 
+  void Name(const char* operation, const std::string& model) {
+    server.name = fmt::format("{} {}", operation, model);
+    Set("gen_ai.operation.name", operation);
+    Set("gen_ai.provider.name", "tandem");
+    Set("gen_ai.request.model", model);
+    Set("gen_ai.response.model", model);
+  }
+
   Span Phase(const char* name, size_t choice_index, TimePoint start, TimePoint end) const {
     Span span;
     span.trace_id = server.trace_id;
@@ -192,12 +200,8 @@ void RequestTrace::Accept(const GenerationRequest& request, const ResponseIdenti
   if (!recording_) return;
   Recording& recording = *recording_;
   const char* operation = request.kind == GenerationRequest::Kind::kChat ? "chat" : "text_completion";
-  recording.server.name = fmt::format("{} {}", operation, identity.model);
+  recording.Name(operation, identity.model);
   recording.streams = request.stream;
-  recording.Set("gen_ai.operation.name", operation);
-  recording.Set("gen_ai.provider.name", "tandem");
-  recording.Set("gen_ai.request.model", identity.model);
-  recording.Set("gen_ai.response.model", identity.model);
   recording.Set("gen_ai.response.id", identity.id);
   for (auto& [name, value] : RequestAttributes(request)) recording.Set(std::move(name), std::move(value));
   int64_t prompt_tokens = 0;
@@ -208,6 +212,17 @@ void RequestTrace::Accept(const GenerationRequest& request, const ResponseIdenti
     }
   }
   recording.Set("gen_ai.usage.input_tokens", prompt_tokens);
+}
+
+void RequestTrace::Accept(const EmbeddingRequest& request, const std::string& model) const {
+  if (!recording_) return;
+  Recording& recording = *recording_;
+  recording.Name("embeddings", model);
+  recording.Set("gen_ai.embeddings.dimension.count", request.dimensions);
+  for (const std::vector<int32_t>& input : request.inputs) {
+    recording.sequences.emplace_back().prompt_tokens = std::ssize(input);
+  }
+  recording.Set("gen_ai.usage.input_tokens", request.num_tokens());
 }
 
 void RequestTrace::OnOutput(size_t choice_index, const RequestOutput& output, TimePoint time) const {

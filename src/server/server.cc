@@ -167,6 +167,9 @@ void Server::SetEngine(Engine* engine) {
                   .chat_template = engine->chat_template(),
                   .defaults = engine->generation_defaults(),
                   .max_model_len = engine->max_model_len(),
+                  .hidden_size = engine->model_config().hidden_size,
+                  .pooling = engine->model_config().pooling,
+                  .generates = engine->model_config().generates,
                   .special_tokens_in_content = state->options.special_tokens_in_content,
                   .reject_unknown_fields = state->options.reject_unknown_fields,
                   .default_max_tokens = state->options.default_max_tokens};
