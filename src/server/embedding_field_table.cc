@@ -23,7 +23,7 @@ constexpr RequestField RefusedEmbedding(std::string_view name, std::string_view 
 
 constexpr auto kEmbeddingFields = std::to_array<RequestField>({
     DroppedEmbedding("add_generation_prompt", "of `messages`, which is refused"),
-    ServedEmbedding("add_special_tokens", "those that the tokenizer adds to a text; the default"),
+    ServedEmbedding("add_special_tokens", "`true` (the default): those that the tokenizer adds to a text"),
     DroppedEmbedding("cache_salt", "there is no prefix cache"),
     DroppedEmbedding("chat_template", "of `messages`, which is refused"),
     DroppedEmbedding("chat_template_kwargs", "of `messages`, which is refused"),
@@ -54,7 +54,7 @@ constexpr auto kEmbeddingFields = std::to_array<RequestField>({
     RefusedEmbedding("mm_processor_kwargs", "inputs are text", "{}"),
     RefusedEmbedding("modality", "inputs are text", R"("text", ["text"])"),
     ServedEmbedding("model", "a served name; may be left out"),
-    ServedEmbedding("normalize", "whether embeddings have length 1; the default"),
+    ServedEmbedding("normalize", "`true` (the default): embeddings have length 1"),
     RefusedEmbedding("normalized", "use normalize", "true"),
     RefusedEmbedding("options", "its members belong into the body itself", "{}"),
     RefusedEmbedding("output_dimension", "use dimensions"),

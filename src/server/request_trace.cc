@@ -54,6 +54,7 @@ struct RequestTrace::Recording {
     std::optional<TimePoint> first_scheduled;
     std::optional<TimePoint> first_token;
     std::optional<TimePoint> last_token;
+    std::optional<TimePoint> embedded;
     std::vector<std::string> tiers;                        // each once, in the order in which it came to them
     std::vector<std::pair<TimePoint, std::string>> moves;  // when it was seen elsewhere, and where
     std::string first_tier;
@@ -109,8 +110,9 @@ struct RequestTrace::Recording {
     const Sequence& sequence = sequences[choice_index];
     if (!sequence.first_scheduled) return;
     spans->push_back(Phase("queue", choice_index, arrival, *sequence.first_scheduled));
-    Span& prefill = spans->emplace_back(
-        Phase("prefill", choice_index, *sequence.first_scheduled, sequence.first_token.value_or(end)));
+    Span& prefill =
+        spans->emplace_back(Phase("prefill", choice_index, *sequence.first_scheduled,
+                                  sequence.first_token.value_or(sequence.embedded.value_or(end))));
     prefill.attributes.emplace_back("gen_ai.usage.input_tokens", sequence.prompt_tokens);
     if (!sequence.first_token) return;
     prefill.attributes.emplace_back("tandem.kv.tier", sequence.first_tier);
@@ -230,6 +232,7 @@ void RequestTrace::OnOutput(size_t choice_index, const RequestOutput& output, Ti
   recording_->has_output = true;
   Recording::Sequence& sequence = recording_->sequences[choice_index];
   sequence.first_scheduled = output.first_scheduled;
+  if (!output.embedding.empty()) sequence.embedded = time;
   if (output.tokens.empty()) return;
   const std::string tier = output.cpu_tier ? "cpu" : "gpu";
   if (!sequence.first_token) {
