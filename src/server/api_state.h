@@ -55,9 +55,10 @@ struct ApiState {
 
 using ParseRequest = std::function<std::optional<ApiError>(const nlohmann::ordered_json& body,
                                                            const ModelContext& model, GenerationRequest*)>;
-// What all routes that generate tokens do. parse: called on the worker thread; sets error_response first.
+// What all routes that generate tokens do. parse: called on the worker thread. error_response: the form of
+// all errors.
 void StartGeneration(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange,
-                     ParseRequest parse);
+                     ParseRequest parse, HttpResponse (*error_response)(const ApiError&) = &ErrorResponse);
 
 // Io thread; answer at once or later. Those below need the engine.
 using Endpoint = void (*)(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);

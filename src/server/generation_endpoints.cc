@@ -139,11 +139,13 @@ void NoteIgnoredFields(ApiState& state, const std::vector<std::string>& names) {
 }
 
 void StartGeneration(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange,
-                     ParseRequest parse) {
+                     ParseRequest parse, HttpResponse (*error_response)(const ApiError&)) {
   const auto arrival = request.received;
   const RequestTrace trace = RequestTrace::Begin(state.tracer.get(), request);
+  GenerationRequest initial;
+  initial.error_response = error_response;
   PrepareThen<GenerationRequest>(
-      state, std::move(request), std::move(exchange), trace, {}, std::move(parse),
+      state, std::move(request), std::move(exchange), trace, std::move(initial), std::move(parse),
       [&state, arrival, trace](GenerationRequest parsed, std::shared_ptr<HttpExchange> answer) {
         NoteIgnoredFields(state, parsed.ignored_fields);
         CompileGrammar(state, std::move(parsed),

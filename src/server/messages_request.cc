@@ -185,7 +185,6 @@ ApiError PromptTooLong(const TranslatedMessages& translated, const ModelContext&
 
 std::optional<ApiError> ParseMessagesRequest(const ordered_json& body, const ModelContext& model,
                                              GenerationRequest* request) {
-  request->error_response = &MessagesErrorResponse;
   TranslatedMessages translated;
   if (auto error = TranslateMessages(body, model, &request->ignored_fields, &translated)) return error;
   if (!translated.max_tokens) return MessagesFieldError("max_tokens", "field required");
