@@ -87,6 +87,7 @@ struct GenerationRequest {
   bool return_token_ids = false;
   bool return_tokens_as_token_ids = false;  // in log-probabilities
   std::string request_id;                   // of the answer's id; empty: a new one
+  std::string answer_id;                    // the whole of it, of APIs that have their own form
   Truncation truncation;
   bool flexible = false;            // service tier "flex", else "default"
   bool names_service_tier = false;  // the answer says which it was
