@@ -212,7 +212,6 @@ Result<BenchOnlineOptions> MakeBenchOnlineOptions(const EngineFlags& engine_flag
   options.arrivals.kind = KindOf(flags.arrivals);
   if (flags.time_scale > 0) options.arrivals.time_scale = flags.time_scale;
   TANDEM_RETURN_IF_ERROR(PlanArrivals(options.arrivals));
-  const EngineOptions& engine = engine_flags.options;
   if (options.url.empty()) {
     if (!options.extra_body.empty()) {
       return MakeParamError(ErrorCode::kInvalidArgument, "extra-body",
@@ -233,6 +232,9 @@ Result<BenchOnlineOptions> MakeBenchOnlineOptions(const EngineFlags& engine_flag
     return MakeParamError(ErrorCode::kInvalidArgument, "ssl-ca-certs", "this is for a --url with https://");
   }
   if (options.api_key.empty()) TANDEM_RETURN_IF_ERROR(CheckSecretVariable("api-key", "TANDEM_API_KEY"));
+  EngineFlags resolved = engine_flags;
+  TANDEM_RETURN_IF_ERROR(ResolveNames(&resolved));
+  const EngineOptions& engine = resolved.options;
   if (!engine.model.empty() && !engine.dummy.empty()) {
     return MakeParamError(ErrorCode::kInvalidArgument, "model", "a model and --dummy were both given");
   }

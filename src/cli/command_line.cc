@@ -118,6 +118,7 @@ Result<ServeOptions> MakeServeOptions(const EngineFlags& engine_flags, const Ser
   }
   options.server.reject_unknown_fields = flags.unknown_fields == "reject";
   options.server.served_model_name = options.engine.served_model_name;
+  options.server.model_aliases = options.engine.model_aliases;
   options.server.version = ProjectVersion();
   TANDEM_RETURN_IF_ERROR(SetTracingOptions(flags.tracing, &options.server));
   return options;

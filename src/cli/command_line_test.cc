@@ -119,6 +119,43 @@ TEST(CommandLine, ReadsEveryFlagOfServe) {
   EXPECT_EQ(options->server.served_model_name, "name");
 }
 
+ServeOptions ServeOptionsOf(std::vector<const char*> arguments) {
+  const CommandLine parsed = Parse(std::move(arguments));
+  const auto* options = std::get_if<ServeOptions>(&parsed);
+  EXPECT_NE(options, nullptr);
+  return options == nullptr ? ServeOptions() : *options;
+}
+
+TEST(CommandLine, AModelMayHaveSeveralNames) {
+  using Names = std::vector<std::string>;
+  const std::string folder = testing::TempDir();
+  const std::vector<std::vector<const char*>> spellings = {
+      {"serve", "m", "--served-model-name", "A", "B", "C"},
+      {"serve", "m", "--served-model-name", "A", "B", "C", "--port", "0"},
+      {"serve", "--served-model-name", "A", "B", "C", "--port", "0", "m"},
+      {"serve", "m", "--served-model-name", "A", "--port", "0", "--served-model-name", "B", "C"},
+      {"serve", "m", "--served-model-name=A,B,C"},
+      {"serve", "m", "--served-model-name", "A", "B", "A", "C", "B"},
+      {"serve", "--dummy", "tiny", "--served-model-name", "A", "B", "C"},
+      // The flag takes the model too, which nobody named otherwise.
+      {"serve", "--served-model-name", "A", "B", "C", folder.c_str()}};
+  for (const auto& spelling : spellings) {
+    const ServeOptions options = ServeOptionsOf(spelling);
+    EXPECT_EQ(options.server.served_model_name, "A");
+    EXPECT_EQ(options.server.model_aliases, (Names{"B", "C"}));
+    EXPECT_EQ(options.engine.served_model_name, "A");
+  }
+  EXPECT_EQ(ServeOptionsOf(spellings.front()).engine.model, "m");
+  EXPECT_EQ(ServeOptionsOf(spellings[2]).engine.model, "m");
+  EXPECT_EQ(ServeOptionsOf(spellings.back()).engine.model, folder);
+  setenv("TANDEM_SERVED_MODEL_NAME", "A,B", 1);
+  const ServeOptions of_environment = ServeOptionsOf({"serve", "m"});
+  unsetenv("TANDEM_SERVED_MODEL_NAME");
+  EXPECT_EQ(of_environment.server.served_model_name, "A");
+  EXPECT_EQ(of_environment.server.model_aliases, Names{"B"});
+  EXPECT_EQ(ServeOptionsOf({"serve", "m", "--served-model-name", ""}).server.served_model_name, "m");
+}
+
 TEST(CommandLine, TakesEveryStrategyThereIs) {
   for (const std::string_view name : StrategyNames()) {
     const CommandLine parsed = Parse({"serve", "m", "--strategy", name.data()});
@@ -364,6 +401,20 @@ std::string UsageErrorOf(std::vector<const char*> arguments) {
   testing::internal::CaptureStderr();
   EXPECT_EQ(ExitCode(std::move(arguments)), 2);
   return testing::internal::GetCapturedStderr();
+}
+
+TEST(CommandLine, NamesThatLeaveNoModelAreWrongUsage) {
+  EXPECT_THAT(UsageErrorOf({"serve", "--served-model-name", "A"}), HasSubstr("--model: name a model"));
+  EXPECT_THAT(UsageErrorOf({"serve", "--served-model-name", "A", "no/such.gguf"}),
+              HasSubstr("--model: name a model before --served-model-name or after its names, of which the "
+                        "last, 'no/such.gguf', is no file or folder"));
+}
+
+TEST(CommandLine, AWrongRopeScalingIsWrongUsage) {
+  EXPECT_THAT(UsageErrorOf({"serve", "m", "--rope-scaling", "dynamic:2"}),
+              HasSubstr("--rope-scaling: the settings: RoPE type 'dynamic' is not supported"));
+  EXPECT_EQ(ServeOptionsOf({"serve", "m", "--rope-scaling", "yarn:4"}).engine.rope_scaling->factor, 4.0);
+  EXPECT_FALSE(ServeOptionsOf({"serve", "m"}).engine.rope_scaling.has_value());
 }
 
 TEST(CommandLine, WrongUsageOfBenchOnlineNamesTheFlag) {

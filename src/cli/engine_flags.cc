@@ -5,7 +5,10 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <filesystem>
 #include <limits>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -30,6 +33,22 @@ Result<std::optional<CacheSize>> ParseCacheFlag(const char* flag, const std::str
   if (!size.ok()) return FlagError(size.error().code, flag, size.error().message);
   if (size->amount == 0) return FlagError(ErrorCode::kInvalidArgument, flag, "the size must be above 0");
   return std::optional<CacheSize>(*size);
+}
+
+// "--served-model-name A B MODEL": the flag takes all three words.
+Status TakeModelFromNames(EngineFlags* flags) {
+  std::vector<std::string>& names = flags->served_model_names;
+  if (!flags->options.model.empty() || !flags->options.dummy.empty() || names.size() < 2) return {};
+  std::error_code ignored;
+  if (!std::filesystem::exists(names.back(), ignored)) {
+    return FlagError(ErrorCode::kInvalidArgument, "model",
+                     fmt::format("name a model before --served-model-name or after its names, of which the "
+                                 "last, '{}', is no file or folder",
+                                 names.back()));
+  }
+  flags->options.model = std::move(names.back());
+  names.pop_back();
+  return {};
 }
 
 Status CheckAvailable(const EngineFlags& flags) {
@@ -68,8 +87,10 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
   AddFlag(app, "tokenizer", &options->tokenizer,
           "Folder or .gguf file whose tokenizer and chat template are used (default: the model's; of "
           "--dummy, bytes)");
-  AddFlag(app, "served-model-name", &options->served_model_name,
-          "Name in the API (default: from the model's path)");
+  AddFlag(app, "served-model-name", &flags->served_model_names,
+          "Names in the API, the first of them in answers (default: from the model's path); after them comes "
+          "another flag or MODEL")
+      ->delimiter(',');
   AddFlag(app, "device", &options->device, "Backend: host or cuda")->capture_default_str();
   AddFlag(app, "strategy", &options->strategy,
           fmt::format("Scheduling strategy: {}", fmt::join(StrategyNames(), ", ")))
@@ -148,7 +169,23 @@ Result<std::optional<DType>> ParseDTypeFlag(std::string_view name) {
                    "'" + std::string(name) + "' is none of auto, bf16, fp16, fp32");
 }
 
-Result<EngineOptions> ToEngineOptions(const EngineFlags& flags) {
+Status ResolveNames(EngineFlags* flags) {
+  TANDEM_RETURN_IF_ERROR(TakeModelFromNames(flags));
+  EngineOptions* options = &flags->options;
+  for (const std::string& name : flags->served_model_names) {
+    if (name.empty() || name == options->served_model_name) continue;
+    if (options->served_model_name.empty()) {
+      options->served_model_name = name;
+    } else if (std::ranges::find(options->model_aliases, name) == options->model_aliases.end()) {
+      options->model_aliases.push_back(name);
+    }
+  }
+  return {};
+}
+
+Result<EngineOptions> ToEngineOptions(const EngineFlags& typed) {
+  EngineFlags flags = typed;
+  TANDEM_RETURN_IF_ERROR(ResolveNames(&flags));
   TANDEM_RETURN_IF_ERROR(CheckAvailable(flags));
   EngineOptions options = flags.options;
   if (options.served_model_name.empty())

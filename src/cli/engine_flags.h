@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/dtype.h"
 #include "base/result.h"
@@ -21,6 +22,7 @@ struct EngineFlags {
   EngineOptions options;
   std::string dtype = "auto";
   std::string rope_scaling;
+  std::vector<std::string> served_model_names;
   std::string gpu_kv_cache;
   std::string cpu_kv_cache;
   std::string gpu_memory_limit;
@@ -33,8 +35,12 @@ struct EngineFlags {
 // Each flag also has an environment variable: --max-model-len, TANDEM_MAX_MODEL_LEN. flags outlives app.
 void AddEngineFlags(CLI::App* app, EngineFlags* flags);
 
-// Errors: kInvalidArgument, kUnsupported; param is the flag without dashes.
-Result<EngineOptions> ToEngineOptions(const EngineFlags& flags);
+// Puts the names that were typed into the options. They are all words up to the next flag: where no model was
+// named, the last of several is the model. Error: it is no file or folder; param is "model".
+Status ResolveNames(EngineFlags* flags);
+
+// ResolveNames among others. Errors: kInvalidArgument, kUnsupported; param is the flag without dashes.
+Result<EngineOptions> ToEngineOptions(const EngineFlags& typed);
 // "auto" is absent.
 Result<std::optional<DType>> ParseDTypeFlag(std::string_view name);
 

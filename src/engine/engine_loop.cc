@@ -50,6 +50,11 @@ Status EngineLoop::Validate(const RequestSpec& spec) const {
                             token, options_.vocab_size);
     }
   }
+  if (spec.pooling) {
+    if (prompt_len <= options_.max_model_len) return {};
+    return MakeParamError(ErrorCode::kInvalidArgument, "prompt", "the context is {} tokens; the text has {}",
+                          options_.max_model_len, prompt_len);
+  }
   TANDEM_RETURN_IF_ERROR(spec.sampling.Validate(options_.vocab_size));
   if (spec.grammar != nullptr && !spec.sampling.allowed_token_ids.empty()) {
     return MakeParamError(ErrorCode::kInvalidArgument, "allowed_token_ids",
@@ -69,6 +74,12 @@ std::unique_ptr<Request> EngineLoop::MakeRequest(RequestSpec spec, OutputCallbac
   request->prompt_tokens = std::move(spec.prompt_tokens);
   request->sampling = std::move(spec.sampling);
   request->flexible = spec.flexible;
+  if (spec.pooling) {
+    request->pooling = spec.pooling;
+    // It ends with its prompt: nothing that is drawn is taken.
+    request->sampling = {.max_tokens = 0, .temperature = 0};
+    spec.grammar = nullptr;
+  }
   request->callback = std::move(callback);
   request->arrival = Clock::now();
   request->end_tokens = request->sampling.stop_token_ids;

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/dtype.h"
 #include "load/model_config.h"
@@ -18,11 +19,12 @@ struct CacheSize {
 };
 
 struct EngineOptions {
-  std::string model;              // a Hugging Face folder or a .gguf file
-  std::string served_model_name;  // empty: derived from model
-  std::string dummy;              // instead of model: seeded random weights of a known shape
-  std::string tokenizer;          // tokenizer and chat template of this model instead; empty: the model's own
-  std::string device = "host";    // host | cuda
+  std::string model;                       // a Hugging Face folder or a .gguf file
+  std::string served_model_name;           // empty: derived from model
+  std::vector<std::string> model_aliases;  // other names under which a server has it
+  std::string dummy;                       // instead of model: seeded random weights of a known shape
+  std::string tokenizer;        // tokenizer and chat template of this model instead; empty: the model's own
+  std::string device = "host";  // host | cuda
   // auto | gpu-only | asymmetric | async | apex | full-offload | symmetric | simple-offload
   std::string strategy = "auto";
   std::optional<DType> dtype;             // absent: bf16 where the backend multiplies it natively

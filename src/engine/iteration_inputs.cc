@@ -53,6 +53,7 @@ void AddTokens(const RowSpan& span, const Request& request, const KvBooks& books
   const std::vector<int32_t>& table = books.block_table(span.sequence);
   const auto num_blocks = static_cast<std::ptrdiff_t>(books.BlocksFor(span.end()));
   input->block_table.assign(table.begin(), table.begin() + num_blocks);
+  input->pooling = request.pooling;
 }
 
 // What it reads where they leave them. masks: null if they do not leave them in this iteration.

@@ -29,6 +29,16 @@ void Results::TakeToken(Request* request, SampledToken token, RequestOutput* out
   output->tokens.push_back(std::move(token));
 }
 
+void Results::TakePooled(Request* request, const SequenceResult& result, RequestOutput* output) {
+  const bool first = *request->pooling == Pooling::kFirst;
+  request->pooled.Add(*request->pooling, first ? 0 : result.num_computed - result.num_pooled_rows,
+                      result.num_pooled_rows, result.pooled_rows);
+  if (result.tokens.empty()) return;  // of the last row one was drawn
+  output->cpu_tier = kv_->tier_of(request->id) == Tier::kCpu;
+  output->embedding = request->pooled.Mean();
+  output->finish_reason = FinishReason::kStop;
+}
+
 void Results::Take(SequenceResult result) {
   Request& request = books_->At(result.sequence);
   const auto prompt_len = static_cast<int64_t>(request.prompt_tokens.size());
@@ -47,6 +57,9 @@ void Results::Take(SequenceResult result) {
   if (grammar_failed) {
     output.finish_reason = FinishReason::kError;
     output.error = MakeError(ErrorCode::kUnavailable, "the grammar refused a token of its own mask");
+    result.tokens.clear();
+  } else if (request.pooling) {
+    TakePooled(&request, result, &output);
     result.tokens.clear();
   }
   for (SampledToken& token : result.tokens) {

@@ -36,6 +36,8 @@ class Results {
     OutputCallback last_callback;  // of a request that has ended; empty: the request's own
     RequestOutput output;
   };
+  // Of a request that wants an embedding; ends it with its prompt.
+  void TakePooled(Request* request, const SequenceResult& result, RequestOutput* output);
   void TakeToken(Request* request, SampledToken token, RequestOutput* output);
   // Why a request ends when the last of its generated tokens is `token`, or kNone.
   FinishReason ReasonToFinish(const Request& request, int32_t token) const;

@@ -102,7 +102,14 @@ void Executor::BeginMoves(const IterationInput& input) {
   if (moves_.any()) copy.stamps.Detail(*copy.stream, "moves between tiers");
 }
 
-bool Executor::MayReplay(const IterationPlan& plan) const {
+bool Executor::MayReplay(const IterationInput& input) const {
+  const IterationPlan& plan = input.plan;
+  // A graph leaves out what embeddings need.
+  const auto pools = [](const SpanInput& span) { return span.pooling.has_value(); };
+  if (std::ranges::any_of(input.main, pools)) return false;
+  for (const std::vector<SpanInput>& cohort : input.cohorts) {
+    if (std::ranges::any_of(cohort, pools)) return false;
+  }
   const bool own_visits = std::any_of(plan.cohorts.begin(), plan.cohorts.end(), [](const CohortStep& step) {
     return !step.rides && !step.visits.empty();
   });
@@ -135,7 +142,7 @@ Status Executor::Start(IterationInput input) {
     if (riding_) riding_->Begin(std::move(riders));
   }
   logits_stage_->BeginIteration(running_->input.masks_ready);
-  running_->main = main_->Prepare(&running_->input, MayReplay(plan));
+  running_->main = main_->Prepare(&running_->input, MayReplay(running_->input));
   lanes_->Begin();
   if (running_->main.graph.empty()) {
     WalkLayers(running_.get());
@@ -227,8 +234,15 @@ IterationResult Executor::Finish() {
   }
   CollectResults(running_->input, result.stalled, &running_->main, &result.sequences);
   CollectCohorts(running_.get(), &result);
+  CollectPooled(*running_, &result);
   ended_ = std::move(running_);
   return result;
+}
+
+void Executor::CollectPooled(const RunningIteration& running, IterationResult* result) const {
+  const PoolingStage& pooling = logits_stage_->pooling();
+  pooling.Collect(running.main.logits.pooling, &result->sequences);
+  for (const OwnVisits& visits : running.visits) pooling.Collect(visits.logits.pooling, &result->sequences);
 }
 
 void Executor::CollectCohorts(RunningIteration* running, IterationResult* result) {

@@ -96,7 +96,7 @@ class Executor {
   Status CreateParts(const ExecutorOptions& options);
   void BeginMoves(const IterationInput& input);
   // Whether a plan leaves it open that a graph serves it.
-  bool MayReplay(const IterationPlan& plan) const;
+  bool MayReplay(const IterationInput& input) const;
   void Replay(RunningIteration* running);
   void WalkLayers(RunningIteration* running);
   // With the device at work meanwhile.
@@ -107,6 +107,8 @@ class Executor {
   bool CohortsStalled(std::chrono::nanoseconds iteration);
   // Takes the cpu tier out of use. main: rows of the main sub-batch wait too.
   void AbortCpuRows(bool main);
+  // Hidden states, once the results of their sequences are there.
+  void CollectPooled(const RunningIteration& running, IterationResult* result) const;
   void CollectCohorts(RunningIteration* running, IterationResult* result);
   // Of all in flight, the failed results of their rows.
   std::vector<SequenceResult> AbandonCohorts();

@@ -17,6 +17,10 @@ struct SequenceResult {
   std::vector<SampledToken> tokens = {};
   // Of the tokens that were given (SpanInput::given_tokens).
   std::vector<SampledToken> prompt_logprobs = {};
+  // Hidden states that the embedding of a sequence takes of the iteration (SpanInput::pooling), one behind
+  // the other; of the last tokens before num_computed, or with Pooling::kFirst of the first.
+  std::vector<float> pooled_rows = {};
+  int64_t num_pooled_rows = 0;
   // Its CPU attention did not end: nothing of the above holds.
   bool failed = false;
 };

@@ -47,6 +47,7 @@ void LogitsWork::AddSpan(int32_t first_row, const RowSpan& span, const SpanInput
   TANDEM_CHECK(input.sampling.has_value() == (span.num_sampled() > 0) && num_given <= span.num_sampled(),
                "sequence {}: {} rows give logits, {} tokens behind them are given, and sampling is {}",
                span.sequence, span.num_sampled(), num_given, input.sampling ? "there" : "absent");
+  pooling.AddSpan(first_row, span, input.pooling);
   for (int64_t i = 0; i < span.num_sampled(); ++i) {
     const int64_t offset = span.sampled_from + i;
     row_indices.push_back(first_row + static_cast<int32_t>(offset));
@@ -69,6 +70,7 @@ Result<std::unique_ptr<LogitsStage>> LogitsStage::Create(Device* device, const D
   const ModelConfig& config = decoder->config();
   stage->slice_rows_ = std::min(max_rows, slice_rows);
   const auto rows = static_cast<size_t>(stage->slice_rows_);
+  TANDEM_ASSIGN_OR_RETURN(stage->pooling_, PoolingStage::Create(device, *decoder, max_rows));
   TANDEM_ASSIGN_OR_RETURN(stage->inputs_, IntInputs::Allocate(device, max_rows));
   TANDEM_ASSIGN_OR_RETURN(
       stage->gathered_memory_,
@@ -87,13 +89,15 @@ MatrixView LogitsStage::LogitsOf(int64_t num_rows) const {
 void LogitsStage::Prepare(LogitsWork* work) {
   work->device_indices = inputs_.Add(work->row_indices);
   work->results.resize(work->sample_rows.size());
+  pooling_.Prepare(&work->pooling);
 }
 
 void LogitsStage::Run(Stream& stream, RowBatch* batch, LogitsWork* work) const {
   const ModelConfig& config = decoder_->config();
   const auto num_rows = static_cast<int64_t>(work->sample_rows.size());
-  if (num_rows == 0) return;
+  if (num_rows == 0 && work->pooling.rows.empty()) return;
   decoder_->FinalNorm(stream, batch);
+  pooling_.Run(stream, batch->hidden, work->pooling);
   // Slices reuse the same memory: the stream runs them one after the other.
   for (int64_t begin = 0; begin < num_rows; begin += slice_rows_) {
     const int64_t count = std::min(slice_rows_, num_rows - begin);

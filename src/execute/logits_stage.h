@@ -9,6 +9,7 @@
 #include "base/sampled_token.h"
 #include "device/device.h"
 #include "execute/int_inputs.h"
+#include "execute/pooling_stage.h"
 #include "model/decoder.h"
 #include "ops/ops.h"
 #include "plan/iteration_input.h"
@@ -23,8 +24,10 @@ struct LogitsWork {
   std::vector<SampleRow> sample_rows;
   std::vector<SampledToken> results;
   const int32_t* device_indices = nullptr;
+  PoolingWork pooling;
 
-  // The rows of a span that give logits; first_row: that of its first token. input outlives the work.
+  // The rows of a span that give logits or an embedding; first_row: that of its first token. input outlives
+  // the work.
   void AddSpan(int32_t first_row, const RowSpan& span, const SpanInput& input);
 };
 
@@ -40,19 +43,23 @@ class LogitsStage {
   void BeginIteration(Flag* masks_ready) {
     inputs_.Clear();
     masks_ready_ = masks_ready;
+    pooling_.BeginIteration();
   }
   // Registers the row indices of work; all works of an iteration before Upload.
   void Prepare(LogitsWork* work);
   void Upload(Stream& stream) const { inputs_.Upload(stream); }
 
-  // Final norm, lm_head and sampling of a batch that has passed its last layer. work and batch stay alive
-  // until the stream has run.
+  // Final norm, embeddings, lm_head and sampling of a batch that has passed its last layer. work and batch
+  // stay alive until the stream has run.
   void Run(Stream& stream, RowBatch* batch, LogitsWork* work) const;
 
   // Run in two steps, with products of every row of a batch of at most slice_rows: the first may be part of a
   // graph. num_rows: of that batch; work names any of them.
   void RunProducts(Stream& stream, RowBatch* batch) const;
   void SampleFrom(Stream& stream, int64_t num_rows, LogitsWork* work) const;
+
+  // Embeddings of works that have run.
+  const PoolingStage& pooling() const { return pooling_; }
 
  private:
   LogitsStage(const Decoder* decoder, Ops* ops) : decoder_(decoder), ops_(ops) {}
@@ -67,6 +74,7 @@ class LogitsStage {
   Buffer logits_memory_;
   int64_t slice_rows_ = 0;
   Flag* masks_ready_ = nullptr;
+  PoolingStage pooling_;
 };
 
 }  // namespace tandem

@@ -1,4 +1,5 @@
 // Hugging Face folders: config.json, safetensors in one file or in shards, tokenizer files beside them.
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -9,6 +10,7 @@
 #include "load/hf_config.h"
 #include "load/json_fields.h"
 #include "load/mapped_checkpoint.h"
+#include "load/pooling_config.h"
 #include "load/safetensors_file.h"
 #include "load/text_side.h"
 
@@ -106,6 +108,28 @@ Result<Weights> OpenWeights(const std::string& folder) {
   return weights;
 }
 
+bool HasTensor(const std::vector<MappedTensor>& tensors, std::string_view name) {
+  return std::ranges::any_of(tensors, [&](const MappedTensor& tensor) { return tensor.info.name == name; });
+}
+
+// Folders that make embeddings are often saved without the class that has the head: their tensors lack the
+// prefix, and there is no lm_head.
+Status CompleteForEmbeddings(const std::string& folder, CheckpointContents* contents) {
+  TANDEM_ASSIGN_OR_RETURN(const std::optional<Pooling> pooling, ReadFolderPooling(folder));
+  ModelConfig& config = contents->config;
+  if (pooling) config.pooling = *pooling;
+  if (HasTensor(contents->tensors, "embed_tokens.weight")) {
+    for (MappedTensor& tensor : contents->tensors) {
+      if (tensor.info.name != "lm_head.weight") tensor.info.name.insert(0, "model.");
+    }
+  }
+  if (config.tie_word_embeddings || HasTensor(contents->tensors, "lm_head.weight")) return {};
+  if (!IsSentenceTransformer(folder)) return {};
+  config.generates = false;
+  config.tie_word_embeddings = true;
+  return {};
+}
+
 }  // namespace
 
 Result<CheckpointContents> ReadFolderCheckpoint(const std::string& folder) {
@@ -121,6 +145,7 @@ Result<CheckpointContents> ReadFolderCheckpoint(const std::string& folder) {
   TANDEM_ASSIGN_OR_RETURN(contents.text_side, ReadFolderTextSide(folder));
   TANDEM_ASSIGN_OR_RETURN(Weights weights, OpenWeights(folder));
   contents.tensors = std::move(weights.tensors);
+  TANDEM_RETURN_IF_ERROR(CompleteForEmbeddings(folder, &contents));
   contents.files =
       std::make_shared<const std::vector<std::unique_ptr<SafetensorsFile>>>(std::move(weights.files));
   return contents;

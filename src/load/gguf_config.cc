@@ -126,6 +126,16 @@ Status ReadSizes(const GgufFile& file, const ArchitectureKeys& keys, ModelConfig
   return {};
 }
 
+// Numbers of llama.cpp's: none, mean, cls, last, rank.
+Status ReadPooling(const ArchitectureKeys& keys, ModelConfig& config) {
+  constexpr int64_t kMean = 1;
+  constexpr int64_t kCls = 2;
+  TANDEM_ASSIGN_OR_RETURN(const int64_t type, keys.IntOr("pooling_type", 0, -1, 1000));
+  if (type == kMean) config.pooling = Pooling::kMean;
+  if (type == kCls) config.pooling = Pooling::kFirst;
+  return {};
+}
+
 Status ReadRopeDivisors(const GgufFile& file, ModelConfig& config) {
   const GgufTensor* tensor = file.FindTensor("rope_freqs.weight");
   if (tensor == nullptr) return {};
@@ -253,6 +263,7 @@ Result<ModelConfig> ReadGgufConfig(const GgufFile& file) {
   TANDEM_RETURN_IF_ERROR(ReadSizes(file, keys, config));
   TANDEM_RETURN_IF_ERROR(CheckModelConfig(config, file.path()));
   TANDEM_RETURN_IF_ERROR(ReadRope(file, keys, config));
+  TANDEM_RETURN_IF_ERROR(ReadPooling(keys, config));
   config.tie_word_embeddings = file.FindTensor("output.weight") == nullptr;
   config.qkv_bias = config.family == ModelFamily::kQwen2 || file.FindTensor("blk.0.attn_q.bias") != nullptr;
   config.output_bias = file.FindTensor("blk.0.attn_output.bias") != nullptr;

@@ -27,7 +27,14 @@ constexpr std::array<Architecture, 4> kArchitectures = {{
     {"Qwen3ForCausalLM", "qwen3", ModelFamily::kQwen3, 32768},
 }};
 
-Result<const Architecture*> FindArchitecture(const JsonFields& fields) {
+// The class without the head: "MistralModel".
+bool IsWithoutHead(const Architecture& architecture, std::string_view name) {
+  const std::string_view stem = architecture.name.substr(0, architecture.name.find("ForCausalLM"));
+  return name.starts_with(stem) && name.substr(stem.size()) == "Model";
+}
+
+Result<const Architecture*> FindArchitecture(const JsonFields& fields, bool* has_head) {
+  *has_head = true;
   std::string name;
   if (fields.Has("architectures")) {
     TANDEM_ASSIGN_OR_RETURN(const std::vector<std::string> names, fields.Strings("architectures"));
@@ -35,6 +42,9 @@ Result<const Architecture*> FindArchitecture(const JsonFields& fields) {
     name = names.front();
     for (const Architecture& architecture : kArchitectures) {
       if (architecture.name == name) return &architecture;
+      if (!IsWithoutHead(architecture, name)) continue;
+      *has_head = false;
+      return &architecture;
     }
   } else {
     // Folders written without a head class name only the model type.
@@ -45,7 +55,7 @@ Result<const Architecture*> FindArchitecture(const JsonFields& fields) {
   }
   return MakeError(ErrorCode::kUnsupported,
                    "{}: architecture '{}' is not supported; LlamaForCausalLM, MistralForCausalLM, "
-                   "Qwen2ForCausalLM and Qwen3ForCausalLM are",
+                   "Qwen2ForCausalLM and Qwen3ForCausalLM are, with or without a head",
                    fields.where(), name.substr(0, 100));
 }
 
@@ -177,7 +187,8 @@ Status ReadBiases(const JsonFields& fields, ModelConfig& config) {
 
 Result<ModelConfig> ParseHfConfig(const nlohmann::json& config_json, const std::string& source) {
   const JsonFields fields(config_json, source);
-  TANDEM_ASSIGN_OR_RETURN(const Architecture* architecture, FindArchitecture(fields));
+  ModelConfig config;
+  TANDEM_ASSIGN_OR_RETURN(const Architecture* architecture, FindArchitecture(fields, &config.generates));
   if (fields.Has("quantization_config")) {
     TANDEM_ASSIGN_OR_RETURN(const JsonFields quantization, fields.Object("quantization_config"));
     TANDEM_ASSIGN_OR_RETURN(const std::string method, quantization.StringOr("quant_method", "unknown"));
@@ -185,7 +196,6 @@ Result<ModelConfig> ParseHfConfig(const nlohmann::json& config_json, const std::
                      "{}: quantized weights ('{}') are not supported in safetensors, only F32, F16 and BF16",
                      source, method.substr(0, 100));
   }
-  ModelConfig config;
   config.family = architecture->family;
   config.architecture = architecture->name;
   TANDEM_RETURN_IF_ERROR(ReadSizes(fields, *architecture, config));
@@ -194,6 +204,7 @@ Result<ModelConfig> ParseHfConfig(const nlohmann::json& config_json, const std::
   TANDEM_RETURN_IF_ERROR(ReadSlidingWindow(fields, config));
   TANDEM_RETURN_IF_ERROR(ReadBiases(fields, config));
   TANDEM_ASSIGN_OR_RETURN(config.tie_word_embeddings, fields.BoolOr("tie_word_embeddings", false));
+  if (!config.generates) config.tie_word_embeddings = true;
   TANDEM_RETURN_IF_ERROR(CheckModelConfig(config, source));
   return config;
 }

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "base/pooling.h"
+
 namespace tandem {
 
 // Llama covers Llama 2/3/3.1, SmolLM2, TinyLlama and Mistral: they differ only in numbers.
@@ -48,7 +50,11 @@ struct ModelConfig {
   bool qkv_bias = false;     // Qwen2
   bool output_bias = false;  // attention output projection, "attention_bias" of a Llama config
   bool mlp_bias = false;
-  bool qk_norm = false;  // Qwen3: RMS norm of every q and k head before RoPE
+  bool qk_norm = false;              // Qwen3: RMS norm of every q and k head before RoPE
+  Pooling pooling = Pooling::kLast;  // of its embeddings
+  // Whether it has been trained to continue texts. Where not it has no lm_head either, and the embedding is
+  // taken for it.
+  bool generates = true;
 
   // Columns of Q, of K (and of V), and of all three together.
   int64_t q_width() const { return num_heads * head_dim; }

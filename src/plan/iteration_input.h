@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/pooling.h"
 #include "base/token_mask.h"
 #include "plan/block_move.h"
 #include "plan/iteration_plan.h"
@@ -52,6 +53,8 @@ struct SpanInput {
   // Of the first rows that give logits, the tokens that are known to follow: these are not drawn, their
   // log-probabilities are wanted (echo). All rows behind them are drawn.
   std::vector<int32_t> given_tokens;
+  // The sequence gets an embedding, made of these of its hidden states; what is drawn is for nobody.
+  std::optional<Pooling> pooling = std::nullopt;
 };
 
 struct IterationInput {

@@ -7,8 +7,10 @@
 #include <optional>
 #include <vector>
 
+#include "base/pooling.h"
 #include "base/token_mask.h"
 #include "request/grammar.h"
+#include "request/pooled_rows.h"
 #include "request/request_output.h"
 #include "request/sampling_params.h"
 
@@ -23,6 +25,9 @@ struct RequestSpec {
   // What the answer has to follow, of the model's vocabulary; null: nothing. It ends where the grammar says,
   // whatever ignore_eos and min_tokens say, and excludes sampling.allowed_token_ids.
   std::shared_ptr<const Grammar> grammar;
+  // Instead of tokens an embedding is wanted, made of these of its hidden states: sampling means nothing, and
+  // the prompt may fill the context. Its one output has embedding and kStop.
+  std::optional<Pooling> pooling = std::nullopt;
 };
 
 class GrammarProgress;  // engine/grammar_masks.h
@@ -46,6 +51,8 @@ struct Request {
   std::vector<int32_t> end_tokens;
   TokenMask allowed_tokens;                  // sampling.allowed_token_ids
   std::shared_ptr<GrammarProgress> grammar;  // null: any tokens
+  std::optional<Pooling> pooling;            // RequestSpec's
+  PooledRows pooled;                         // so far
 
   std::vector<int32_t> output_tokens;
   // Tokens whose K and V are in the cache. Everything before num_tokens() - 1 when it decodes; grows by

@@ -35,6 +35,8 @@ struct RequestOutput {
   // Log-probabilities of prompt tokens 1.. (the first has none), in order, as prefill reaches them; only if
   // asked.
   std::vector<SampledToken> prompt_logprobs;
+  // With RequestSpec::pooling, in the last call: hidden_size values, not normalized.
+  std::vector<float> embedding;
   FinishReason finish_reason = FinishReason::kNone;
   int32_t stop_token_id = -1;  // which token ended it, with kStop
   std::optional<Error> error;

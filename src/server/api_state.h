@@ -9,11 +9,13 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
 #include "engine/engine.h"
 #include "grammar/grammar_compiler.h"
 #include "server/access_log.h"
 #include "server/access_rules.h"
+#include "server/embedding_job.h"
 #include "server/generation.h"
 #include "server/generation_request.h"
 #include "server/http_server.h"
@@ -45,16 +47,18 @@ struct ApiState {
   // Io thread only.
   std::shared_ptr<OutputQueue> outputs;
   std::unordered_map<uint64_t, std::shared_ptr<Generation>> generations;
-  uint64_t next_generation_id = 1;
+  std::unordered_map<uint64_t, std::shared_ptr<EmbeddingJob>> embeddings;
+  uint64_t next_generation_id = 1;                // of both
   std::unordered_set<std::string> logged_fields;  // unknown ones
   TiersFeed tiers;
 };
 
 using ParseRequest = std::function<std::optional<ApiError>(const nlohmann::ordered_json& body,
                                                            const ModelContext& model, GenerationRequest*)>;
-// What all routes that generate tokens do. parse: called on the worker thread; sets error_response first.
+// What all routes that generate tokens do. parse: called on the worker thread. error_response: the form of
+// all errors.
 void StartGeneration(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange,
-                     ParseRequest parse);
+                     ParseRequest parse, HttpResponse (*error_response)(const ApiError&) = &ErrorResponse);
 
 // Io thread; answer at once or later. Those below need the engine.
 using Endpoint = void (*)(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
@@ -63,6 +67,7 @@ void ListModels(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchan
 void RetrieveModel(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void CreateCompletion(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void CreateChatCompletion(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+void CreateEmbeddings(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void StreamTiers(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void CreateMessage(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void CountTokens(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
@@ -80,6 +85,12 @@ void Ready(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> e
 void Version(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void Metrics(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void WebPage(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+
+// Counts unknown fields, and logs each name once: 256 names at most, as anybody may make them up. Io thread.
+void NoteIgnoredFields(ApiState& state, const std::vector<std::string>& names);
+
+// What DeliverOutputs has for an EmbeddingJob.
+void DeliverEmbedding(ApiState& state, SequenceOutput output);
 
 // Hands what the engine produced since the last call to the generations it belongs to. Io thread.
 void DeliverOutputs(ApiState& state);

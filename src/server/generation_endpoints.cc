@@ -15,20 +15,6 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// Counts them, and logs each name once: 256 names at most, as anybody may make them up.
-void NoteIgnoredFields(ApiState& state, const GenerationRequest& request) {
-  constexpr size_t kMaxLoggedNames = 256;
-  if (request.ignored_fields.empty()) return;
-  state.metrics->CountIgnoredFields(std::ssize(request.ignored_fields));
-  for (const std::string& name : request.ignored_fields) {
-    if (state.logged_fields.size() == kMaxLoggedNames) return;
-    if (!state.logged_fields.insert(name).second) continue;
-    LogWarn(
-        "the field {} of a request is unknown and ignored (--unknown-fields reject refuses such requests)",
-        IgnoredFieldsHeader({name}));
-  }
-}
-
 void SubmitGeneration(ApiState& state, GenerationRequest request,
                       const std::shared_ptr<HttpExchange>& exchange, const RequestTrace& trace,
                       std::chrono::steady_clock::time_point arrival) {
@@ -139,14 +125,29 @@ std::optional<ApiError> PrepareDetokenize(const ordered_json& body, const ModelC
 
 }  // namespace
 
+void NoteIgnoredFields(ApiState& state, const std::vector<std::string>& names) {
+  constexpr size_t kMaxLoggedNames = 256;
+  if (names.empty()) return;
+  state.metrics->CountIgnoredFields(std::ssize(names));
+  for (const std::string& name : names) {
+    if (state.logged_fields.size() == kMaxLoggedNames) return;
+    if (!state.logged_fields.insert(name).second) continue;
+    LogWarn(
+        "the field {} of a request is unknown and ignored (--unknown-fields reject refuses such requests)",
+        IgnoredFieldsHeader({name}));
+  }
+}
+
 void StartGeneration(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange,
-                     ParseRequest parse) {
+                     ParseRequest parse, HttpResponse (*error_response)(const ApiError&)) {
   const auto arrival = request.received;
   const RequestTrace trace = RequestTrace::Begin(state.tracer.get(), request);
+  GenerationRequest initial;
+  initial.error_response = error_response;
   PrepareThen<GenerationRequest>(
-      state, std::move(request), std::move(exchange), trace, {}, std::move(parse),
+      state, std::move(request), std::move(exchange), trace, std::move(initial), std::move(parse),
       [&state, arrival, trace](GenerationRequest parsed, std::shared_ptr<HttpExchange> answer) {
-        NoteIgnoredFields(state, parsed);
+        NoteIgnoredFields(state, parsed.ignored_fields);
         CompileGrammar(state, std::move(parsed),
                        [&state, arrival, trace, answer = std::move(answer)](
                            GenerationRequest ready, std::optional<ApiError> error) mutable {
@@ -180,7 +181,10 @@ void Detokenize(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchan
 void DeliverOutputs(ApiState& state) {
   for (SequenceOutput& output : state.outputs->TakeAll()) {
     const auto found = state.generations.find(output.generation_id);
-    if (found == state.generations.end()) continue;
+    if (found == state.generations.end()) {
+      DeliverEmbedding(state, std::move(output));
+      continue;
+    }
     // Sending may find the client gone, and the disconnect callback then erases the entry.
     const std::shared_ptr<Generation> generation = found->second;
     generation->OnOutput(output.choice_index, output.output, output.time);

@@ -1,14 +1,17 @@
 // A validated request of /v1/completions or /v1/chat/completions, ready to be submitted.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/pooling.h"
 #include "dialect/answer_parser.h"
 #include "dialect/messages.h"
 #include "load/model_config.h"
@@ -24,20 +27,29 @@ namespace tandem {
 
 // What validation needs to know of the model and of the server's rules; plain pointers into the engine.
 struct ModelContext {
-  std::string served_model_name;
+  std::string served_model_name;           // in answers
+  std::vector<std::string> model_aliases;  // other names that requests may give it
   const Tokenizer* tokenizer = nullptr;
   const ChatTemplate* chat_template = nullptr;  // nullptr if the model has none
   GenerationDefaults defaults;
   int64_t max_model_len = 0;
+  int64_t hidden_size = 0;                 // of its embeddings
+  Pooling pooling = Pooling::kLast;        // of its embeddings
+  bool generates = true;                   // else there are only embeddings
   bool special_tokens_in_content = false;  // whether what messages spell makes control tokens
   bool reject_unknown_fields = false;
   ToolFormat tool_format = ToolFormat::kGeneric;
   bool reasons = false;  // the model writes its reasoning between markers
   TemplateHabits template_habits;
   int64_t default_max_tokens = 0;  // of a chat that says nothing; 0: what is left of the context
+
+  bool HasName(std::string_view name) const {
+    return name == served_model_name || std::ranges::find(model_aliases, name) != model_aliases.end();
+  }
 };
 
 class AnswerWriter;
+class FieldReader;
 struct ChatTools;  // server/chat_tools.h
 struct AnswerWriterContext;
 
@@ -75,6 +87,7 @@ struct GenerationRequest {
   bool return_token_ids = false;
   bool return_tokens_as_token_ids = false;  // in log-probabilities
   std::string request_id;                   // of the answer's id; empty: a new one
+  std::string answer_id;                    // the whole of it, of APIs that have their own form
   Truncation truncation;
   bool flexible = false;            // service tier "flex", else "default"
   bool names_service_tier = false;  // the answer says which it was
@@ -100,7 +113,9 @@ std::optional<ApiError> ParseChatRequest(const nlohmann::ordered_json& body, con
 // Fields common to both; defaults are the model's generation config, then the API's.
 std::optional<ApiError> ParseSampling(const nlohmann::ordered_json& body, const ModelContext& model,
                                       GenerationRequest* request);
-// "model": absent, or the served name.
+// truncation: as it is without these fields.
+void ReadTruncation(FieldReader& reader, GenerationRequest::Truncation* truncation);
+// "model": absent, or a served name.
 std::optional<ApiError> CheckModelName(const nlohmann::ordered_json& body, const ModelContext& model);
 // The first step of every API: the body is an object, and none of its fields is refused (JudgeFields).
 std::optional<ApiError> JudgeBody(const nlohmann::ordered_json& body, RequestRoute route,

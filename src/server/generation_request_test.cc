@@ -128,6 +128,7 @@ TEST(CompletionRequest, ErrorsNameTheField) {
     EXPECT_EQ(CompletionOutcome(fields), "400 " + std::string(param)) << fields;
   }
   EXPECT_EQ(CompletionOutcome(R"(,"model":"other")"), "404 model");
+  EXPECT_EQ(CompletionOutcome(R"(,"model":"alias")"), CompletionOutcome(R"(,"model":"test")"));
   EXPECT_EQ(CompletionOutcome(R"(,"model":7)"), "400 model");
 }
 

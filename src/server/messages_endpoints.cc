@@ -11,7 +11,8 @@
 namespace tandem {
 
 void CreateMessage(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
-  StartGeneration(state, std::move(request), std::move(exchange), &ParseMessagesRequest);
+  StartGeneration(state, std::move(request), std::move(exchange), &ParseMessagesRequest,
+                  &MessagesErrorResponse);
 }
 
 void CountTokens(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange) {

@@ -13,6 +13,7 @@
 #include "server/messages_error.h"
 #include "server/messages_translation.h"
 #include "server/messages_writer.h"
+#include "server/new_ids.h"
 
 namespace tandem {
 namespace {
@@ -185,7 +186,7 @@ ApiError PromptTooLong(const TranslatedMessages& translated, const ModelContext&
 
 std::optional<ApiError> ParseMessagesRequest(const ordered_json& body, const ModelContext& model,
                                              GenerationRequest* request) {
-  request->error_response = &MessagesErrorResponse;
+  request->answer_id = "msg_" + NewId();
   TranslatedMessages translated;
   if (auto error = TranslateMessages(body, model, &request->ignored_fields, &translated)) return error;
   if (!translated.max_tokens) return MessagesFieldError("max_tokens", "field required");

@@ -10,7 +10,7 @@
 
 namespace tandem {
 
-// As ParseChatRequest; whatever it returns, *request answers errors in the API's form. Any thread.
+// As ParseChatRequest. Any thread.
 std::optional<ApiError> ParseMessagesRequest(const nlohmann::ordered_json& body, const ModelContext& model,
                                              GenerationRequest* request);
 

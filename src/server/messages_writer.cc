@@ -22,11 +22,6 @@ std::string MessagesEvent(std::string_view type, std::string_view members = {}) 
   return fmt::format("event: {0}\ndata: {{\"type\":\"{0}\"{1}}}\n\n", type, members);
 }
 
-// "chatcmpl-1" -> "msg_1"
-std::string MessageId(std::string_view id) {
-  return "msg_" + std::string(id.substr(id.find('-') + 1));
-}
-
 // "call_1" -> "toolu_1"; ids of other forms are those that the model's template demands.
 std::string ToolUseId(std::string_view id) {
   constexpr std::string_view kCall = "call_";
@@ -43,7 +38,7 @@ ordered_json MessagesUsage(const Usage& usage) {
 
 ordered_json MessageOf(const ResponseIdentity& identity, ordered_json content, ordered_json stop_reason,
                        ordered_json stop_sequence, const Usage& usage) {
-  return {{"id", MessageId(identity.id)},
+  return {{"id", identity.id},
           {"type", "message"},
           {"role", "assistant"},
           {"model", identity.model},

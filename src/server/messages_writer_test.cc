@@ -87,7 +87,7 @@ class MessagesWriterTest : public testing::Test {
   }
 
   GenerationRequest request_;
-  ResponseIdentity identity_{GenerationRequest::Kind::kChat, "chatcmpl-1", 5, "m"};
+  ResponseIdentity identity_{GenerationRequest::Kind::kChat, "msg_1", 5, "m"};
 };
 
 CompletionStream::Delta PartsDelta(std::vector<AnswerPart> parts, bool finished = false,

@@ -19,11 +19,12 @@ void RespondJson(const std::shared_ptr<HttpExchange>& exchange, const ordered_js
   exchange->Respond(std::move(response));
 }
 
-// Beside OpenAI's fields max_model_len, which vLLM has too, and what is Tandem's: the tiers.
-ordered_json ModelCard(const ApiState& state) {
+// Of one of its names. Beside OpenAI's fields max_model_len, which vLLM has too, and what is Tandem's: the
+// tiers.
+ordered_json ModelCard(const ApiState& state, const std::string& name) {
   const Engine* const engine = state.engine.load();
   const EngineStats stats = engine->Stats();
-  return {{"id", state.options.served_model_name},
+  return {{"id", name},
           {"object", "model"},
           {"created", state.created},
           {"owned_by", "tandem"},
@@ -52,14 +53,16 @@ std::optional<ApiError> NotServing(const ApiState& state) {
 // Every endpoint has the signature of api_state.h; these answer at once and only read what others keep.
 // NOLINTBEGIN(performance-unnecessary-value-param)
 void ListModels(ApiState& state, HttpRequest /*request*/, std::shared_ptr<HttpExchange> exchange) {
-  RespondJson(exchange, {{"object", "list"}, {"data", ordered_json::array({ModelCard(state)})}});
+  ordered_json cards = ordered_json::array({ModelCard(state, state.model.served_model_name)});
+  for (const std::string& alias : state.model.model_aliases) cards.push_back(ModelCard(state, alias));
+  RespondJson(exchange, {{"object", "list"}, {"data", std::move(cards)}});
 }
 
 void RetrieveModel(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange) {
   constexpr std::string_view kPrefix = "/v1/models/";
   const std::string id = PercentDecode(request.Path().substr(kPrefix.size()));
-  if (id != state.options.served_model_name) return exchange->Respond(ErrorResponse(ModelNotFound(id)));
-  RespondJson(exchange, ModelCard(state));
+  if (!state.model.HasName(id)) return exchange->Respond(ErrorResponse(ModelNotFound(id)));
+  RespondJson(exchange, ModelCard(state, id));
 }
 
 // What of a tokenizer_config.json clients need that tokenize with /tokenize.

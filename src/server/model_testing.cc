@@ -79,6 +79,7 @@ TestModel::TestModel() {
   TANDEM_CHECK(chat_template.ok(), "{}", chat_template.error().message);
   chat_template_ = std::move(chat_template).value();
   context_ = {.served_model_name = "test",
+              .model_aliases = {"alias"},
               .tokenizer = tokenizer_.get(),
               .chat_template = chat_template_.get(),
               .defaults = {},

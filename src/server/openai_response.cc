@@ -181,6 +181,7 @@ void Choice::Append(CompletionStream::Delta delta) {
 }
 
 std::string ResponseId(const GenerationRequest& request) {
+  if (!request.answer_id.empty()) return request.answer_id;
   const char* const prefix = request.kind == GenerationRequest::Kind::kChat ? "chatcmpl" : "cmpl";
   if (!request.request_id.empty()) return fmt::format("{}-{}", prefix, request.request_id);
   return fmt::format("{}-{}", prefix, NewId());

@@ -55,7 +55,7 @@ struct Choice {
 // That of the stream, or "tool_calls".
 std::string_view FinishReasonOf(const CompletionStream& stream);
 
-// "cmpl-..." or "chatcmpl-...", with the request's own id or a new one.
+// answer_id, else "cmpl-..." or "chatcmpl-...", with the request's own id or a new one.
 std::string ResponseId(const GenerationRequest& request);
 
 // logprobs objects: {"tokens", "token_logprobs", "top_logprobs", "text_offset"} and {"content": [...]}.

@@ -147,7 +147,7 @@ constexpr auto kFields = std::to_array<RequestField>({
     Refused("mm_processor_kwargs", kOnBoth, "prompts are text", "{}"),
     Refused("modalities", kOnBoth, "answers are text", R"(["text"])"),
     Refused("mode", kOnBoth, "the model's chat template is used", R"("instruct")"),
-    Served("model", kOnBoth, "the served name; may be left out"),
+    Served("model", kOnBoth, "a served name; may be left out"),
     Dropped("models", kOnBoth, "others to fall back to; `model` is served"),
     Served("n", kOnBoth, "answers to a prompt"),
     Refused("n_discard", kOnBoth, "use truncate_prompt_tokens", "0"),
@@ -308,6 +308,7 @@ constexpr auto kFields = std::to_array<RequestField>({
 }  // namespace
 
 std::span<const RequestField> RequestFieldTable(RequestRoute route) {
+  if (route == RequestRoute::kEmbeddings) return EmbeddingFieldTable();
   if (route == RequestRoute::kMessages) return MessagesFieldTable();
   if (route == RequestRoute::kResponses) return ResponsesFieldTable();
   return kFields;

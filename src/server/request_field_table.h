@@ -1,5 +1,5 @@
 // Every field that a body of an API may have, and what becomes of it. The one place that says so: bodies are
-// judged by it (request_fields.h), and docs/request_fields.md is made from it.
+// judged by it (request_fields.h), and docs/request_fields.md and its like are made from it.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,13 @@
 
 namespace tandem {
 
-enum class RequestRoute : uint8_t { kCompletions = 1, kChat = 2, kResponses = 4, kMessages = 8 };
+enum class RequestRoute : uint8_t {
+  kCompletions = 1,
+  kChat = 2,
+  kResponses = 4,
+  kMessages = 8,
+  kEmbeddings = 16
+};
 
 enum class FieldState : uint8_t {
   kImplemented,  // read where requests are parsed
@@ -32,6 +38,8 @@ struct RequestField {
 // name at most.
 std::span<const RequestField> RequestFieldTable(RequestRoute route);
 
+// That of /v1/embeddings alone.
+std::span<const RequestField> EmbeddingFieldTable();
 // That of /v1/messages alone.
 std::span<const RequestField> MessagesFieldTable();
 // That of /v1/responses alone.

@@ -120,6 +120,7 @@ std::string_view StateText(FieldState state) {
 
 std::string_view RoutesText(const RequestField& field) {
   if (field.IsFor(RequestRoute::kMessages)) return "messages";
+  if (field.IsFor(RequestRoute::kEmbeddings)) return "embeddings";
   if (field.IsFor(RequestRoute::kResponses)) return "responses";
   if (!field.IsFor(RequestRoute::kChat)) return "completions";
   return field.IsFor(RequestRoute::kCompletions) ? "both" : "chat";

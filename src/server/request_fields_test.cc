@@ -25,8 +25,8 @@ std::string Judged(const std::string& body, RequestRoute route = RequestRoute::k
 }
 
 TEST(RequestFieldTable, IsInOrderWithARowForEachRoute) {
-  for (const RequestRoute route :
-       {RequestRoute::kCompletions, RequestRoute::kChat, RequestRoute::kResponses, RequestRoute::kMessages}) {
+  for (const RequestRoute route : {RequestRoute::kCompletions, RequestRoute::kChat, RequestRoute::kResponses,
+                                   RequestRoute::kMessages, RequestRoute::kEmbeddings}) {
     const auto table = RequestFieldTable(route);
     for (size_t i = 0; i < table.size(); ++i) {
       const RequestField& field = table[i];
@@ -127,6 +127,7 @@ void ExpectPage(const std::string& name, std::span<const RequestRoute> tables) {
 
 TEST(RequestFields, ThePageHasTheTable) {
   ExpectPage("request_fields.md", std::array{RequestRoute::kChat});
+  ExpectPage("embeddings.md", std::array{RequestRoute::kEmbeddings});
   ExpectPage("agent_request_fields.md", std::array{RequestRoute::kResponses, RequestRoute::kMessages});
 }
 

@@ -54,6 +54,7 @@ struct RequestTrace::Recording {
     std::optional<TimePoint> first_scheduled;
     std::optional<TimePoint> first_token;
     std::optional<TimePoint> last_token;
+    std::optional<TimePoint> embedded;
     std::vector<std::string> tiers;                        // each once, in the order in which it came to them
     std::vector<std::pair<TimePoint, std::string>> moves;  // when it was seen elsewhere, and where
     std::string first_tier;
@@ -80,6 +81,14 @@ struct RequestTrace::Recording {
     server.attributes.emplace_back(std::move(name), std::move(value));
   }
 
+  void Name(const char* operation, const std::string& model) {
+    server.name = fmt::format("{} {}", operation, model);
+    Set("gen_ai.operation.name", operation);
+    Set("gen_ai.provider.name", "tandem");
+    Set("gen_ai.request.model", model);
+    Set("gen_ai.response.model", model);
+  }
+
   Span Phase(const char* name, size_t choice_index, TimePoint start, TimePoint end) const {
     Span span;
     span.trace_id = server.trace_id;
@@ -101,8 +110,9 @@ struct RequestTrace::Recording {
     const Sequence& sequence = sequences[choice_index];
     if (!sequence.first_scheduled) return;
     spans->push_back(Phase("queue", choice_index, arrival, *sequence.first_scheduled));
-    Span& prefill = spans->emplace_back(
-        Phase("prefill", choice_index, *sequence.first_scheduled, sequence.first_token.value_or(end)));
+    Span& prefill =
+        spans->emplace_back(Phase("prefill", choice_index, *sequence.first_scheduled,
+                                  sequence.first_token.value_or(sequence.embedded.value_or(end))));
     prefill.attributes.emplace_back("gen_ai.usage.input_tokens", sequence.prompt_tokens);
     if (!sequence.first_token) return;
     prefill.attributes.emplace_back("tandem.kv.tier", sequence.first_tier);
@@ -192,12 +202,8 @@ void RequestTrace::Accept(const GenerationRequest& request, const ResponseIdenti
   if (!recording_) return;
   Recording& recording = *recording_;
   const char* operation = request.kind == GenerationRequest::Kind::kChat ? "chat" : "text_completion";
-  recording.server.name = fmt::format("{} {}", operation, identity.model);
+  recording.Name(operation, identity.model);
   recording.streams = request.stream;
-  recording.Set("gen_ai.operation.name", operation);
-  recording.Set("gen_ai.provider.name", "tandem");
-  recording.Set("gen_ai.request.model", identity.model);
-  recording.Set("gen_ai.response.model", identity.model);
   recording.Set("gen_ai.response.id", identity.id);
   for (auto& [name, value] : RequestAttributes(request)) recording.Set(std::move(name), std::move(value));
   int64_t prompt_tokens = 0;
@@ -210,11 +216,23 @@ void RequestTrace::Accept(const GenerationRequest& request, const ResponseIdenti
   recording.Set("gen_ai.usage.input_tokens", prompt_tokens);
 }
 
+void RequestTrace::Accept(const EmbeddingRequest& request, const std::string& model) const {
+  if (!recording_) return;
+  Recording& recording = *recording_;
+  recording.Name("embeddings", model);
+  recording.Set("gen_ai.embeddings.dimension.count", request.dimensions);
+  for (const std::vector<int32_t>& input : request.inputs) {
+    recording.sequences.emplace_back().prompt_tokens = std::ssize(input);
+  }
+  recording.Set("gen_ai.usage.input_tokens", request.num_tokens());
+}
+
 void RequestTrace::OnOutput(size_t choice_index, const RequestOutput& output, TimePoint time) const {
   if (!recording_) return;
   recording_->has_output = true;
   Recording::Sequence& sequence = recording_->sequences[choice_index];
   sequence.first_scheduled = output.first_scheduled;
+  if (!output.embedding.empty()) sequence.embedded = time;
   if (output.tokens.empty()) return;
   const std::string tier = output.cpu_tier ? "cpu" : "gpu";
   if (!sequence.first_token) {

@@ -1,4 +1,5 @@
-// What a trace says of a request for tokens: a span of the server, and below it the phases of each sequence.
+// What a trace says of a request for tokens or embeddings: a span of the server, and below it the phases of
+// each sequence.
 #pragma once
 
 #include <chrono>
@@ -11,6 +12,7 @@
 
 #include "request/request_output.h"
 #include "server/api_error.h"
+#include "server/embedding_request.h"
 #include "server/generation_request.h"
 #include "server/http_message.h"
 #include "server/openai_response.h"
@@ -34,7 +36,8 @@ class RequestTrace {
 
   // What is asked for, once it is known.
   void Accept(const GenerationRequest& request, const ResponseIdentity& identity) const;
-  // Of the sequence of a choice. time: when it came.
+  void Accept(const EmbeddingRequest& request, const std::string& model) const;
+  // Of the sequence of a choice, or of an input. time: when it came.
   void OnOutput(size_t choice_index, const RequestOutput& output, TimePoint time) const;
   // num_tokens: as usage counts them.
   void EndSequence(size_t choice_index, std::string_view reason, int64_t num_tokens) const;

@@ -109,6 +109,27 @@ TEST_F(RequestTraceTest, PhasesFollowEachOtherBelowTheServersSpan) {
   EXPECT_NEAR(static_cast<double>(server.end_ns), static_cast<double>(now_ns), 5e9) << "since 1970";
 }
 
+TEST_F(RequestTraceTest, EmbeddingsEndWithTheirPrefill) {
+  const RequestTrace trace = Make();
+  trace.Accept(EmbeddingRequest{.inputs = {{1, 2, 3}, {4}}, .dimensions = 8}, "model");
+  for (size_t input = 0; input < 2; ++input) {
+    RequestOutput output;
+    output.first_scheduled = arrival_ + milliseconds(100);
+    output.embedding = {1, 2};
+    trace.OnOutput(input, output, arrival_ + milliseconds(300));
+    trace.EndSequence(input, "stop", 0);
+  }
+  trace.Finish();
+  ASSERT_EQ(spans_.size(), 5U);
+  EXPECT_TRUE(Named("decode").empty());
+  ASSERT_EQ(Named("prefill").size(), 2U);
+  for (const Span* prefill : Named("prefill")) EXPECT_EQ(DurationMs(*prefill), 200);
+  const Attributes& attributes = Only("embeddings model").attributes;
+  EXPECT_THAT(attributes, Contains(Pair("gen_ai.operation.name", AttributeValue("embeddings"))));
+  EXPECT_THAT(attributes, Contains(Pair("gen_ai.embeddings.dimension.count", AttributeValue(int64_t{8}))));
+  EXPECT_THAT(attributes, Contains(Pair("gen_ai.usage.input_tokens", AttributeValue(int64_t{4}))));
+}
+
 TEST_F(RequestTraceTest, TheServersSpanSaysWhatWasAskedAndAnswered) {
   request_.stream = true;
   request_.sampling.seed = 5;

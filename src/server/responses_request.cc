@@ -85,6 +85,7 @@ class ResponsesRequestReader {
 
 std::optional<ApiError> ResponsesRequestReader::Read(GenerationRequest* request) {
   context_->id = caller_.store->NewId();
+  request->answer_id = context_->id;
   context_->model = model_.served_model_name;
   context_->created = static_cast<int64_t>(std::time(nullptr));
   if (auto error = JudgeBody(body_, RequestRoute::kResponses, model_, &request->ignored_fields)) return error;

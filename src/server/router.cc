@@ -11,6 +11,7 @@ namespace {
 constexpr std::array kRoutes = {
     Route{"POST", "/v1/chat/completions", &CreateChatCompletion, true},
     Route{"POST", "/v1/completions", &CreateCompletion, true},
+    Route{"POST", "/v1/embeddings", &CreateEmbeddings, true},
     Route{"POST", "/v1/messages", &CreateMessage, true, PathKind::kApi, &MessagesErrorResponse},
     Route{"POST", "/v1/messages/count_tokens", &CountTokens, true, PathKind::kApi, &MessagesErrorResponse},
     Route{"POST", "/v1/responses", &CreateResponse, true},

@@ -152,15 +152,6 @@ void ReadBadWords(FieldReader& reader, const Tokenizer& tokenizer, SamplingParam
   }
 }
 
-void ReadTruncation(FieldReader& reader, GenerationRequest* request) {
-  request->truncation.num_tokens = reader.Int("truncate_prompt_tokens", -1, kMaxInt64);
-  if (request->truncation.num_tokens == 0) {
-    reader.Fail("truncate_prompt_tokens",
-                "truncate_prompt_tokens must be at least 1, or -1 for as many as fit");
-  }
-  request->truncation.keeps_first = reader.OneOf("truncation_side", kTruncationSides) == "right";
-}
-
 void ReadPromptLogprobs(FieldReader& reader, GenerationRequest* request) {
   const auto count = reader.Int("prompt_logprobs", 0, kMaxTopLogprobs);
   if (!count) return;
@@ -246,7 +237,7 @@ std::optional<ApiError> ParseSampling(const ordered_json& body, const ModelConte
   ReadServiceTier(reader, request);
   ReadAllowedTokens(reader, vocab_size, &sampling);
   ReadBadWords(reader, *model.tokenizer, &sampling);
-  ReadTruncation(reader, request);
+  ReadTruncation(reader, &request->truncation);
   ReadPromptLogprobs(reader, request);
   ReadRequestId(reader, request);
   request->return_token_ids = reader.Bool("return_token_ids").value_or(false);
@@ -254,11 +245,22 @@ std::optional<ApiError> ParseSampling(const ordered_json& body, const ModelConte
   return reader.error();
 }
 
+void ReadTruncation(FieldReader& reader, GenerationRequest::Truncation* truncation) {
+  truncation->num_tokens = reader.Int("truncate_prompt_tokens", -1, kMaxInt64);
+  if (truncation->num_tokens == 0) {
+    reader.Fail("truncate_prompt_tokens",
+                "truncate_prompt_tokens must be at least 1, or -1 for as many as fit");
+  }
+  if (const auto side = reader.OneOf("truncation_side", kTruncationSides)) {
+    truncation->keeps_first = *side == "right";
+  }
+}
+
 std::optional<ApiError> CheckModelName(const ordered_json& body, const ModelContext& model) {
   FieldReader reader(body);
   const auto name = reader.String("model");
   if (reader.error()) return reader.error();
-  if (name && !name->empty() && *name != model.served_model_name) return ModelNotFound(*name);
+  if (name && !name->empty() && !model.HasName(*name)) return ModelNotFound(*name);
   return std::nullopt;
 }
 
@@ -273,6 +275,12 @@ std::optional<ApiError> JudgeBody(const ordered_json& body, RequestRoute route, 
 
 std::optional<ApiError> CheckBody(const ordered_json& body, const ModelContext& model,
                                   GenerationRequest* request) {
+  if (!model.generates) {
+    return ApiError{.status = 400,
+                    .message = "this model continues no texts: it makes embeddings (/v1/embeddings)",
+                    .param = "model",
+                    .code = "unsupported"};
+  }
   const bool is_chat = request->kind == GenerationRequest::Kind::kChat;
   if (auto error = JudgeBody(body, is_chat ? RequestRoute::kChat : RequestRoute::kCompletions, model,
                              &request->ignored_fields)) {

@@ -162,10 +162,14 @@ void Server::SetEngine(Engine* engine) {
   ApiState* state = state_.get();
   state->metrics = std::make_unique<ServerMetrics>(engine, state->options.served_model_name);
   state->model = {.served_model_name = state->options.served_model_name,
+                  .model_aliases = state->options.model_aliases,
                   .tokenizer = &engine->tokenizer(),
                   .chat_template = engine->chat_template(),
                   .defaults = engine->generation_defaults(),
                   .max_model_len = engine->max_model_len(),
+                  .hidden_size = engine->model_config().hidden_size,
+                  .pooling = engine->model_config().pooling,
+                  .generates = engine->model_config().generates,
                   .special_tokens_in_content = state->options.special_tokens_in_content,
                   .reject_unknown_fields = state->options.reject_unknown_fields,
                   .default_max_tokens = state->options.default_max_tokens};

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "dialect/dialect.h"
@@ -21,6 +22,7 @@ struct ApiState;
 struct ServerOptions {
   HttpServerOptions http;
   std::string served_model_name;
+  std::vector<std::string> model_aliases;  // ModelContext's
   std::string version;                     // what /version answers
   bool special_tokens_in_content = false;  // ModelContext's
   bool reject_unknown_fields = false;      // ModelContext's

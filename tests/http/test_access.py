@@ -70,7 +70,8 @@ def test_an_empty_variable_does_not_open_the_server(binary, name):
 def test_a_key_covers_all_but_probes_and_the_page(keyed):
     metrics_before = keyed.metrics(headers=KEY)
     for method, path in (("GET", "/v1/models"), ("GET", f"/v1/models/{MODEL_NAME}"), ("POST", "/v1/completions"),
-                         ("POST", "/v1/chat/completions"), ("POST", "/tokenize"), ("POST", "/detokenize"), ("GET", "/tokenizer_info"),
+                         ("POST", "/v1/chat/completions"), ("POST", "/v1/embeddings"), ("POST", "/tokenize"),
+                         ("POST", "/detokenize"), ("GET", "/tokenizer_info"),
                          ("GET", "/metrics"), ("GET", "/version"), ("GET", "/nothing"), ("DELETE", "/v1/models"),
                          ("OPTIONS", "/v1/models"), ("HEAD", "/metrics")):
         body = json.dumps(COMPLETION) if method == "POST" else None
@@ -166,8 +167,9 @@ def test_hosts(server, host, expected):
         answer = raw(server, head("GET", path, Host=host, Connection="close"))
         assert answer.startswith(b"HTTP/1.1 %d " % wanted), (path, answer[:200])
     if expected != 200:
-        answer = raw(server, head("POST", "/v1/completions", 1000, Host=host), b"}}")
-        assert answer.startswith(b"HTTP/1.1 %d " % expected), "before the body"
+        for path in ("/v1/completions", "/v1/embeddings"):
+            answer = raw(server, head("POST", path, 1000, Host=host), b"}}")
+            assert answer.startswith(b"HTTP/1.1 %d " % expected), "before the body"
 
 
 def test_the_authority_of_the_target_counts(server):
@@ -206,7 +208,7 @@ def test_a_foreign_origin_is_refused_before_the_body(server):
             assert (status, error_code(answer)) == (403, "origin_not_allowed")
             assert headers["Vary"] == "Origin"
         for method, path in (("GET", "/v1/models"), ("GET", "/health"), ("GET", "/metrics"), ("GET", "/"),
-                             ("OPTIONS", "/v1/completions"), ("POST", "/tokenize")):
+                             ("OPTIONS", "/v1/completions"), ("POST", "/tokenize"), ("POST", "/v1/embeddings")):
             headers = {"Origin": origin, "Access-Control-Request-Method": "POST"}
             status, headers, _ = server.request(method, path, None, headers)
             assert status == 403, (method, path)
@@ -362,11 +364,14 @@ def test_the_access_log(start_server, tmp_path):
     line = wait_lines(log, 2)[1]
     assert (line["status"], line["complete"]) == (200, False)
     assert line["completion_tokens"] < 800
+    assert server.request("POST", "/v1/embeddings", {"input": [[1, 2], [3]]})[0] == 200
+    line = wait_lines(log, 3)[2]
+    assert (line["path"], line["prompt_tokens"], line["completion_tokens"]) == ("/v1/embeddings", 3, 0)
     raw(server, b"rubbish\r\n\r\n")
     raw(server, b"GET /\"\\\xff\xfe HTTP/1.1\r\nHost: localhost\r\nX-Request-Id: \"\\\r\nConnection: close\r\n\r\n")
     raw(server, head("POST", "/v1/completions", 100, Origin=EVIL), b"}}")
-    lines = wait_lines(log, 5)
-    assert [line["status"] for line in lines[2:]] == [400, lines[3]["status"], 403]
+    lines = wait_lines(log, 6)
+    assert [line["status"] for line in lines[3:]] == [400, lines[4]["status"], 403]
     # Moved away, then opened again.
     log.rename(tmp_path / "access.log.1")
     server.process.send_signal(signal.SIGHUP)

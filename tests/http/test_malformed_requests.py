@@ -7,6 +7,7 @@ import pytest
 from tandem_server import read_until
 
 CHAT = "/v1/chat/completions"
+EMBEDDINGS = "/v1/embeddings"
 COMPLETIONS = "/v1/completions"
 MESSAGE = {"role": "user", "content": "Hi"}
 VALID = {
@@ -14,6 +15,7 @@ VALID = {
     CHAT: {"messages": [MESSAGE], "max_completion_tokens": 1},
     "/tokenize": {"prompt": "Hi"},
     "/detokenize": {"tokens": [1]},
+    EMBEDDINGS: {"input": "Hi"},
 }
 
 WRONG_FOR_NUMBER = ["1", True, [1], {"a": 1}]
@@ -134,6 +136,7 @@ def json_cases():
         yield COMPLETIONS, body, None
         if len(body) < 10000:
             yield CHAT, body, None
+            yield EMBEDDINGS, body, None
 
 
 CASES = list(json_cases())
@@ -188,7 +191,7 @@ def test_unknown_paths(server, path):
 
 
 def test_unknown_models(server):
-    for path in (COMPLETIONS, CHAT, "/tokenize", "/detokenize"):
+    for path in (COMPLETIONS, CHAT, EMBEDDINGS, "/tokenize", "/detokenize"):
         status, _, body = server.request("POST", path, {**VALID[path], "model": "gpt-nothing"})
         assert check_error(status, body, 404, "model")["code"] == "model_not_found"
     status, _, body = server.request("GET", "/v1/models/gpt%2Fnothing")

@@ -198,7 +198,8 @@ def test_errors_are_exceptions_of_their_kind(client):
 def test_what_the_package_would_not_send(server):
     for path in ("/v1/messages", "/v1/messages/count_tokens"):
         status, answer = server.post(path, "{")
-        assert status == 400 and answer["error"]["type"] == "invalid_request_error"
+        assert status == 400 and (answer["type"], answer["error"]["type"]) == ("error", "invalid_request_error")
+        assert server.post(path, "[]")[1]["type"] == "error"
         status, _, text = server.request("GET", path)
         assert status == 405 and json.loads(text)["type"] == "error"
 

@@ -51,6 +51,36 @@ def test_models(client):
         client.models.retrieve("other")
 
 
+def test_a_model_with_several_names(start_server):
+    server = start_server("--served-model-name", "alias", "org/name")
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0, timeout=120)
+    names = [MODEL_NAME, "alias", "org/name"]
+    cards = list(client.models.list())
+    assert [(card.id, card.root) for card in cards] == [(name, MODEL_NAME) for name in names]
+    for name in names:
+        assert client.models.retrieve(name).id == name
+        assert complete(client, model=name).model == MODEL_NAME
+        assert chat(client, model=name).model == MODEL_NAME
+        assert client.responses.create(model=name, input="Hi", max_output_tokens=1).model == MODEL_NAME
+        assert client.embeddings.create(model=name, input="Hi").model == MODEL_NAME
+        message = {"model": name, "max_tokens": 1, "messages": [{"role": "user", "content": "Hi"}]}
+        assert server.post("/v1/messages", message)[1]["model"] == MODEL_NAME
+        for path, body in (("/v1/messages/count_tokens", message), ("/tokenize", {"model": name, "prompt": "Hi"}),
+                           ("/detokenize", {"model": name, "tokens": [1]})):
+            assert server.post(path, body)[0] == 200, path
+    for wrong in ("Alias", "name", "test-model,alias"):
+        with pytest.raises(openai.NotFoundError):
+            client.models.retrieve(wrong)
+        with pytest.raises(openai.NotFoundError):
+            complete(client, model=wrong)
+        with pytest.raises(openai.NotFoundError):
+            client.responses.create(model=wrong, input="Hi")
+        with pytest.raises(openai.NotFoundError):
+            client.embeddings.create(model=wrong, input="Hi")
+        for path in ("/v1/messages", "/v1/messages/count_tokens", "/tokenize", "/detokenize"):
+            assert server.post(path, {**message, "model": wrong})[0] == 404, path
+
+
 def test_completion(client):
     answer = complete(client)
     assert answer.object == "text_completion"

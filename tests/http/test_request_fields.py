@@ -1,4 +1,4 @@
-"""Every field of docs/request_fields.md against the server: implemented ones are taken and show their effect, those
+"""Every field of docs/request_fields.md and docs/embeddings.md against the server: implemented ones are taken and show their effect, those
 without effect change nothing, refused ones are refused by name, near misses too, unknown ones are named."""
 
 import json
@@ -8,11 +8,14 @@ import re
 import pytest
 from tandem_server import MODEL_NAME
 
-PAGE = pathlib.Path(__file__).resolve().parents[2] / "docs/request_fields.md"
-PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions"}
+DOCS = pathlib.Path(__file__).resolve().parents[2] / "docs"
+PAGES = [DOCS / "request_fields.md", DOCS / "embeddings.md"]
+GENERATING = ("completions", "chat")
+PATHS = {"completions": "/v1/completions", "chat": "/v1/chat/completions", "embeddings": "/v1/embeddings"}
 BODIES = {
     "completions": {"prompt": "Once upon a time", "max_tokens": 3, "temperature": 0},
     "chat": {"messages": [{"role": "user", "content": "Say hello."}], "max_tokens": 3, "temperature": 0},
+    "embeddings": {"input": "Once upon a time"},
 }
 STRUCTURAL_TAG = {"type": "structural_tag", "format": {"type": "const_string", "value": "a"}}
 # A value that each implemented field takes beside BODIES, and others that it needs.
@@ -24,10 +27,12 @@ VALUES = {
     "best_of": 1,
     "chat_template_kwargs": {"custom": 1},
     "continue_final_message": False,
+    "dimensions": 8,
     "documents": [{"title": "a", "text": "b"}],
     "ebnf": 'root ::= "a"',
     "echo": True,
     "enable_thinking": False,
+    "encoding_format": "base64",
     "format": "json",
     "frequency_penalty": 0.5,
     "grammar": 'root ::= "a"',
@@ -37,6 +42,7 @@ VALUES = {
     "guided_regex": "[ab]",
     "ignore_eos": True,
     "include_stop_str_in_output": True,
+    "input": "Hello",
     "json_schema": {"type": "boolean"},
     "logit_bias": {"28": 1},
     "logprobs": True,
@@ -47,6 +53,7 @@ VALUES = {
     "min_tokens": 1,
     "model": MODEL_NAME,
     "n": 2,
+    "normalize": False,
     "parallel_tool_calls": False,
     "presence_penalty": 0.5,
     "prompt": "Hello",
@@ -88,13 +95,13 @@ STREAM_OPTIONS = {"include_usage": True, "continuous_usage_stats": True, "includ
 
 
 def rows():
-    for line in PAGE.read_text().splitlines():
-        found = re.match(r"\| (`.*`.*) \| (both|chat|completions) \| ([a-z ]+) \| .* \|$", line)
+    for line in "\n".join(page.read_text() for page in PAGES).splitlines():
+        found = re.match(r"\| (`.*`.*) \| (both|chat|completions|embeddings) \| ([a-z ]+) \| .* \|$", line)
         if not found:
             continue
         names, route, state = found.groups()
         for name, harmless in re.findall(r"`([^`]+)`(?: \(`([^`]*)`\))?", names):
-            for each in PATHS if route == "both" else [route]:
+            for each in GENERATING if route == "both" else [route]:
                 yield pytest.param(each, name, json.loads(f"[{harmless}]"), id=f"{each}-{name}"), state
 
 
@@ -124,6 +131,8 @@ def answer_of(server, route, /, **fields):
 
 
 def text_of(body):
+    if "data" in body:
+        return body["data"][0]["embedding"]
     choice = body["choices"][0]
     return choice["message"]["content"] if "message" in choice else choice["text"]
 
@@ -136,6 +145,7 @@ def usual(server):
 def test_the_page_has_all_states():
     assert {state for _, state in ROWS} == {"implemented", "without effect", "refused"}
     assert len(ROWS) > 300
+    assert {route.values[0] for route, _ in ROWS} == set(PATHS)
 
 
 @pytest.mark.parametrize("route, name, harmless", rows_of("implemented"))
@@ -171,11 +181,12 @@ def test_refused_fields_are_refused_by_name(server, route, name, harmless):
     assert body["error"]["param"] == name
     assert name in body["error"]["message"]
     for value in [None, *harmless[:1]]:
-        status, _, body = ask(server, route, max_tokens=1, **member(name, value))
+        fields = {} if route == "embeddings" else {"max_tokens": 1}
+        status, _, body = ask(server, route, **fields, **member(name, value))
         assert status == 200, (value, body)
 
 
-@pytest.mark.parametrize("route", PATHS)
+@pytest.mark.parametrize("route", GENERATING)
 @pytest.mark.parametrize("name, meant", [("temprature", "temperature"), ("maxTokens", "max_tokens"), ("sed", "seed"),
                                          ("stpo", "stop"), ("structured_output", "structured_outputs")])
 def test_near_misses_are_named(server, route, name, meant):
@@ -185,11 +196,20 @@ def test_near_misses_are_named(server, route, name, meant):
     assert f"did you mean {meant}?" in body["error"]["message"]
 
 
+@pytest.mark.parametrize("name, meant", [("dimension", "dimensions"), ("inptu", "input"), ("encodingFormat",
+                                                                                          "encoding_format")])
+def test_near_misses_of_embeddings_are_named(server, name, meant):
+    status, _, body = ask(server, "embeddings", **{name: 1})
+    assert (status, body["error"]["param"]) == (400, name)
+    assert f"did you mean {meant}?" in body["error"]["message"]
+
+
 @pytest.mark.parametrize("route", PATHS)
 def test_unknown_fields_are_named_counted_and_logged_once(start_server, route):
     server = start_server()
     for stream in (False, True, True):
-        body = {**BODIES[route], "stream": stream, "frobnicate": 1, "a,\r\nSet-Cookie: x": 2}
+        streams = {} if route == "embeddings" else {"stream": stream}
+        body = {**BODIES[route], **streams, "frobnicate": 1, "a,\r\nSet-Cookie: x": 2}
         status, headers, _ = server.request("POST", PATHS[route], json.dumps(body).encode())
         assert status == 200
         assert headers["X-Tandem-Ignored-Fields"] == "frobnicate, a%2C%0D%0ASet-Cookie:%20x"
@@ -229,7 +249,7 @@ def test_only_allowed_tokens_are_drawn(server):
         assert len(body["choices"][0]["token_ids"]) == 12
 
 
-@pytest.mark.parametrize("route", PATHS)
+@pytest.mark.parametrize("route", GENERATING)
 def test_token_ids_are_returned_alike_in_streams(server, route):
     whole = answer_of(server, route, return_token_ids=True, max_tokens=6)
     prompt_ids = (whole if route == "chat" else whole["choices"][0])["prompt_token_ids"]

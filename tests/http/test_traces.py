@@ -88,6 +88,36 @@ def test_spans_are_below_the_callers(server, collector):
     assert span.status == {}
 
 
+def test_spans_name_the_answer_as_its_client_does(server, collector):
+    chat = [{"role": "user", "content": "Hello"}]
+    for path, body, beginning in (("/v1/responses", {"input": "Hello", "max_output_tokens": 4}, "resp_"),
+                                  ("/v1/messages", {"messages": chat, "max_tokens": 4}, "msg_"),
+                                  ("/v1/chat/completions", {"messages": chat, "max_tokens": 4}, "chatcmpl-")):
+        status, headers, answer = server.request("POST", path, body)
+        assert status == 200, answer
+        span, _ = collector.trace_of(headers["X-Request-Id"])
+        answer_id = json.loads(answer)["id"]
+        assert answer_id.startswith(beginning)
+        assert span.attributes["gen_ai.response.id"] == answer_id
+
+
+def test_embeddings_have_spans(server, collector):
+    body = {"input": [[1, 2, 3], [4]], "dimensions": 8}
+    status, headers, answer = server.request("POST", "/v1/embeddings", body, traceparent())
+    assert status == 200, answer
+    span, children = collector.trace_of(headers["X-Request-Id"])
+    assert (span.trace_id, span.parent_id, span.kind) == (TRACE, PARENT, SERVER_KIND)
+    assert span.name == f"embeddings {MODEL_NAME}"
+    told = span.attributes
+    assert told["gen_ai.operation.name"] == "embeddings" and told["gen_ai.embeddings.dimension.count"] == 8
+    assert (told["gen_ai.usage.input_tokens"], told["gen_ai.usage.output_tokens"]) == (4, 0)
+    assert told["gen_ai.response.finish_reasons"] == ["stop", "stop"]
+    assert sorted(child.name for child in children) == ["prefill", "prefill", "queue", "queue"]
+    status, headers, _ = server.request("POST", "/v1/embeddings", {"input": ""})
+    assert status == 400
+    assert collector.trace_of(headers["X-Request-Id"])[0].attributes["http.response.status_code"] == 400
+
+
 def test_times_are_those_of_the_request_and_of_the_metrics(server, collector):
     server.wait_idle()
     before = server.metrics()
