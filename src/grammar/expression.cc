@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -24,6 +25,18 @@ int64_t SaturatingProduct(int64_t a, int64_t b) {
 int64_t Plus(int64_t a, int64_t b) {
   return a == Expression::kUnbounded || b == Expression::kUnbounded ? Expression::kUnbounded
                                                                     : std::min(a + b, kMuch);
+}
+
+// About one for what few tokens begin with; most begin with letters, half of them with a space before.
+int64_t SetCost(const CharSet& set) {
+  int64_t letters = 0;
+  for (const CharSet::Range& range : set.ranges())
+    for (const uint32_t first : {'A', 'a'}) {
+      const int64_t shared =
+          static_cast<int64_t>(std::min<uint32_t>(range.last, first + 25)) - std::max(range.first, first) + 1;
+      letters += std::max<int64_t>(shared, 0);
+    }
+  return 4 + letters * (set.Has(' ') ? 4 : 2);
 }
 
 // One character of a literal or a class.
@@ -60,9 +73,17 @@ void PrintSet(std::string& text, const CharSet& set) {
   text += ']';
 }
 
+// Characters of a set up to a number: xgrammar counts them in a rule of its own, instead of having a state
+// for each. A state costs a look at the whole vocabulary.
+constexpr int64_t kCountedFrom = 8;
+
 class Printer {
  public:
-  explicit Printer(std::set<int>& reached) : reached_(reached) {}
+  // Rules that were printed as references.
+  std::set<int> reached;
+
+  // Those that count characters.
+  const std::string& counting_rules() const { return counting_rules_; }
 
   void Print(std::string& text, const Expression& e) {
     switch (e.kind) {
@@ -71,7 +92,7 @@ class Printer {
       case Kind::kSet:
         return PrintSet(text, e.set);
       case Kind::kRule:
-        reached_.insert(e.rule);
+        reached.insert(e.rule);
         text += fmt::format("r{}", e.rule);
         return;
       case Kind::kSequence:
@@ -79,6 +100,15 @@ class Printer {
       case Kind::kChoice:
         return PrintAll(text, e.children, " | ");
       case Kind::kRepeat:
+        if (e.children[0].kind == Kind::kSet && e.max != Expression::kUnbounded &&
+            e.max - e.min > kCountedFrom) {
+          if (e.min > 0) {
+            PrintSet(text, e.children[0].set);
+            text += fmt::format("{{{},{}}} ", e.min, e.min);
+          }
+          text += Counted(e.children[0].set, e.max - e.min);
+          return;
+        }
         Print(text, e.children[0]);
         if (e.max == Expression::kUnbounded) {
           text += e.min == 0 ? "*" : e.min == 1 ? "+" : fmt::format("{{{},}}", e.min);
@@ -104,7 +134,18 @@ class Printer {
     text += ')';
   }
 
-  std::set<int>& reached_;
+  // At most so many characters of the set.
+  std::string Counted(const CharSet& set, int64_t max) {
+    std::string chars;
+    PrintSet(chars, set);
+    const std::string body = fmt::format("[max_chars={}] ::= {}*\n", max, chars);
+    const auto [found, is_new] = counted_.try_emplace(body, fmt::format("c{}", counted_.size()));
+    if (is_new) counting_rules_ += found->second + body;
+    return found->second;
+  }
+
+  std::map<std::string, std::string> counted_;  // names by bodies
+  std::string counting_rules_;
 };
 
 }  // namespace
@@ -200,21 +241,22 @@ LengthRange Lengths(const Expression& e) {
   return {0, Expression::kUnbounded};
 }
 
-int64_t ExpandedSize(const Expression& e) {
+int64_t CompileCost(const Expression& e) {
   switch (e.kind) {
     case Kind::kLiteral:
-      return static_cast<int64_t>(e.literal.size()) + 1;
+      return 1 + static_cast<int64_t>(e.literal.size());
     case Kind::kSet:
-      return 1 + static_cast<int64_t>(e.set.ranges().size()) / 4;
+      return SetCost(e.set);
     case Kind::kSequence:
     case Kind::kChoice: {
       int64_t sum = 1;
-      for (const Expression& child : e.children) sum = std::min(sum + ExpandedSize(child), kMuch);
+      for (const Expression& child : e.children) sum = std::min(sum + CompileCost(child), kMuch);
       return sum;
     }
     case Kind::kRepeat: {
-      const int64_t times = e.max == Expression::kUnbounded ? e.min + 1 : e.max;
-      return SaturatingProduct(ExpandedSize(e.children[0]), std::min(times, 2 * kWrittenOut));
+      const bool is_counted = e.children[0].kind == Kind::kSet && e.max - e.min > kCountedFrom;
+      const int64_t times = is_counted || e.max == Expression::kUnbounded ? e.min + 1 : e.max;
+      return SaturatingProduct(CompileCost(e.children[0]), std::min(times, 2 * kWrittenOut));
     }
     case Kind::kRule:
     case Kind::kStart:
@@ -282,26 +324,25 @@ bool ExpressionGrammar::Prune(const Expression& root) {
 }
 
 std::string ExpressionGrammar::Print(const Expression& root) const {
-  std::set<int> reached;
-  Printer printer(reached);
+  Printer printer;
   std::string text = "root ::= ";
   printer.Print(text, root);
   text += '\n';
   std::set<int> printed;
-  while (printed.size() < reached.size()) {
-    for (const int rule : std::set<int>(reached)) {
+  while (printed.size() < printer.reached.size()) {
+    for (const int rule : std::set<int>(printer.reached)) {
       if (!printed.insert(rule).second) continue;
       text += fmt::format("r{} ::= ", rule);
       printer.Print(text, rules_[static_cast<size_t>(rule)].body);
       text += '\n';
     }
   }
-  return text;
+  return text + printer.counting_rules();
 }
 
-int64_t ExpressionGrammar::expanded_size() const {
+int64_t ExpressionGrammar::compile_cost() const {
   int64_t sum = 0;
-  for (const NamedRule& rule : rules_) sum = std::min(sum + ExpandedSize(rule.body), kMuch);
+  for (const NamedRule& rule : rules_) sum = std::min(sum + CompileCost(rule.body), kMuch);
   return sum;
 }
 

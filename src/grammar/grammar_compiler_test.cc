@@ -36,10 +36,12 @@ TEST_F(GrammarCompilerTest, AnObjectIsAnObject) {
   EXPECT_FALSE(TakesText(*grammar, "[]"));
   EXPECT_FALSE(TakesText(*grammar, "1"));
   EXPECT_FALSE(TakesText(*grammar, "{\"a\": 01}"));
+  const AnswerDrawer drawer(vocabulary_);
   for (uint64_t seed = 0; seed < 50; ++seed) {
-    const auto text = DrawAnswer(*grammar, vocabulary_, seed);
-    ASSERT_TRUE(text.has_value()) << seed;
-    EXPECT_TRUE(text->starts_with('{') && text->ends_with('}')) << *text;
+    const auto answer = drawer.Draw(*grammar, seed);
+    ASSERT_EQ(answer.problem, "");
+    ASSERT_TRUE(answer.has_ended) << answer.text;
+    EXPECT_TRUE(nlohmann::json::parse(answer.text, nullptr, false).is_object()) << answer.text;
   }
 }
 
