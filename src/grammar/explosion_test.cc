@@ -82,7 +82,7 @@ TEST_F(ExplosionTest, AndWhatIsNearTheLimitsCompiles) {
   EXPECT_TRUE(compiler_.CompileAndWait({.kind = Kind::kRegex, .text = "[a-z]{0,10000}x"}).ok());
   std::string properties;
   for (int i = 0; i < 300; ++i)
-    properties += fmt::format(R"("property{}": {{"type": "string", "maxLength": {}}},)", i, 100 + i);
+    properties += fmt::format(R"("property{}": {{"type": "string", "maxLength": {}}},)", i, 100 + i % 20);
   const auto grammar = compiler_.CompileAndWait(
       {.kind = Kind::kJsonSchema, .text = R"({"properties": {)" + properties + R"("z": {}}})"});
   EXPECT_TRUE(grammar.ok()) << grammar.error().message;

@@ -109,7 +109,12 @@ class Printer {
           text += Counted(e.children[0].set, e.max - e.min);
           return;
         }
-        Print(text, e.children[0]);
+        // A repetition of a repetition wants brackets.
+        if (e.children[0].kind == Kind::kRepeat) {
+          PrintAll(text, e.children, " ");
+        } else {
+          Print(text, e.children[0]);
+        }
         if (e.max == Expression::kUnbounded) {
           text += e.min == 0 ? "*" : e.min == 1 ? "+" : fmt::format("{{{},}}", e.min);
         } else {

@@ -208,9 +208,9 @@ Result<Json> Flatten(const Json& root, const Json& schema, std::string_view at, 
     if (!IsAnnotation(keyword) && keyword != "allOf" && keyword != "$ref") flat[keyword] = value;
   if (schema.contains("$ref")) {
     if (flat.empty() && !schema.contains("allOf")) return Json{{"$ref", schema["$ref"]}};
-    TANDEM_ASSIGN_OR_RETURN(const Json* target,
-                            ResolveReference(root, schema["$ref"].get<std::string>(), at));
-    TANDEM_ASSIGN_OR_RETURN(const Json other, Flatten(root, *target, at, work));
+    const auto reference = schema["$ref"].get<std::string>();
+    TANDEM_ASSIGN_OR_RETURN(const Json* target, ResolveReference(root, reference, at));
+    TANDEM_ASSIGN_OR_RETURN(const Json other, Flatten(root, *target, reference, work));
     TANDEM_ASSIGN_OR_RETURN(flat, Merge(root, flat, other, at, work));
   }
   if (schema.contains("allOf")) {
@@ -231,9 +231,9 @@ Result<Json> Inlined(const Json& root, const Json& schema, std::string_view at, 
   Json inlined = schema;
   for (int i = 0; inlined.is_object() && inlined.contains("$ref"); ++i) {
     if (i > kMaxReferences) return MakeError(ErrorCode::kUnsupported, "{}: the references have no end", at);
-    TANDEM_ASSIGN_OR_RETURN(const Json* target,
-                            ResolveReference(root, inlined["$ref"].get<std::string>(), at));
-    TANDEM_ASSIGN_OR_RETURN(inlined, Flatten(root, *target, at, work));
+    const auto reference = inlined["$ref"].get<std::string>();
+    TANDEM_ASSIGN_OR_RETURN(const Json* target, ResolveReference(root, reference, at));
+    TANDEM_ASSIGN_OR_RETURN(inlined, Flatten(root, *target, reference, work));
   }
   return inlined;
 }
