@@ -5,7 +5,7 @@
 #   scripts/test.sh --quick            release build and its tests, lint without clang-tidy
 #   scripts/test.sh release debug      only these stages (packages and the model are fetched all the same)
 #   scripts/test.sh nightly            the stages that take longer: soak, more-cases, all-checks, fuzz, clients,
-#                                      package, cuda-all
+#                                      grammars, package, cuda-all
 #
 #   lint        format, layers, words, headers that compile alone, docs
 #   quickstart  scripts/quickstart.sh --check, which compiles tandem
@@ -20,6 +20,7 @@
 #   all-checks  host-debug with every check of the undefined-behaviour sanitizer
 #   fuzz        scripts/fuzz.sh: what reads bytes of others, 5 minutes each
 #   clients     programs and libraries that people use (tests/clients), each in an environment of its own
+#   grammars    the JSON-Schema-Test-Suite, and 100,000 answers drawn from grammars of schemas
 #   package     scripts/package.sh and scripts/check_package.sh: a .deb on a bare Debian
 #   cuda-all    every GPU architecture, FA3
 #
@@ -32,11 +33,11 @@ exec </dev/null
 
 all_stages=(lint quickstart release http debug threads cuda tidy)
 quick_stages=(lint release http)
-nightly_stages=(soak more-cases all-checks fuzz clients package cuda-all)
+nightly_stages=(soak more-cases all-checks fuzz clients grammars package cuda-all)
 stages=()
 for argument in "$@"; do
   case "$argument" in
-    -h | --help) sed -n '2,29s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,30s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --quick) stages+=("${quick_stages[@]}") ;;
     nightly) stages+=("${nightly_stages[@]}") ;;
     *)
@@ -153,8 +154,8 @@ compile_tidy() {
 compile_soak() { build host-release tandem; }
 test_soak() { TANDEM_NIGHTLY=1 run_http host-release -rP tests/http/soak; }
 
-compile_more-cases() { build host-release jinja_test kv_test simulate_test engine_test; }
-test_more-cases() { TANDEM_NIGHTLY=1 run_ctest host-release 1 -R '^(jinja|kv|simulate|engine)_test$'; }
+compile_more-cases() { build host-release jinja_test kv_test simulate_test engine_test grammar_test; }
+test_more-cases() { TANDEM_NIGHTLY=1 run_ctest host-release 1 -R '^(jinja|kv|simulate|engine|grammar)_test$'; }
 
 all_checks=build/host-debug-all-checks
 compile_all-checks() {
@@ -168,6 +169,14 @@ test_fuzz() { scripts/fuzz.sh --seconds 300; }
 
 compile_clients() { build host-release tandem; }
 test_clients() { run_http host-release tests/clients; }
+
+compile_grammars() { build host-release grammar_suite; }
+test_grammars() {
+  local environment=build/grammar-venv
+  python3 -m venv "$environment" &&
+    "$environment/bin/pip" install -q --disable-pip-version-check -r tests/grammar/requirements.txt &&
+    "$environment/bin/python" tests/grammar/run_grammar_suite.py --draws 90 "$TANDEM_TEST_MODEL"
+}
 
 compile_package() { scripts/package.sh; }
 test_package() { scripts/check_package.sh --no-build; }

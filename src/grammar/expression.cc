@@ -18,6 +18,12 @@ constexpr int64_t kMuch = int64_t{1} << 40;
 // xgrammar counts repetitions beyond this number instead of writing them out.
 constexpr int64_t kWrittenOut = 128;
 
+// Up to a number of characters of a set: either a state for each, which costs a look at the whole vocabulary
+// when it is compiled, or a rule in which xgrammar counts them, which costs such a look for each token that
+// is drawn near the end. Few have states, a few more where there are not many of them.
+constexpr int64_t kCountedFrom = 8, kCountedFromIfCheap = 16;
+constexpr int64_t kCheap = 12'000;
+
 int64_t SaturatingProduct(int64_t a, int64_t b) {
   return a == 0 || b == 0 ? 0 : (a > kMuch / b ? kMuch : a * b);
 }
@@ -37,6 +43,31 @@ int64_t SetCost(const CharSet& set) {
       letters += std::max<int64_t>(shared, 0);
     }
   return 4 + letters * (set.Has(' ') ? 4 : 2);
+}
+
+int64_t CostWith(const Expression& e, int64_t counted_from) {
+  switch (e.kind) {
+    case Kind::kLiteral:
+      return 1 + static_cast<int64_t>(e.literal.size());
+    case Kind::kSet:
+      return SetCost(e.set);
+    case Kind::kSequence:
+    case Kind::kChoice: {
+      int64_t sum = 1;
+      for (const Expression& child : e.children) sum = std::min(sum + CostWith(child, counted_from), kMuch);
+      return sum;
+    }
+    case Kind::kRepeat: {
+      const bool is_counted = e.children[0].kind == Kind::kSet && e.max - e.min > counted_from;
+      const int64_t times = is_counted || e.max == Expression::kUnbounded ? e.min + 1 : e.max;
+      return SaturatingProduct(CostWith(e.children[0], counted_from), std::min(times, 2 * kWrittenOut));
+    }
+    case Kind::kRule:
+    case Kind::kStart:
+    case Kind::kEnd:
+      break;
+  }
+  return 1;
 }
 
 // One character of a literal or a class.
@@ -73,12 +104,10 @@ void PrintSet(std::string& text, const CharSet& set) {
   text += ']';
 }
 
-// Characters of a set up to a number: xgrammar counts them in a rule of its own, instead of having a state
-// for each. A state costs a look at the whole vocabulary.
-constexpr int64_t kCountedFrom = 8;
-
 class Printer {
  public:
+  explicit Printer(int64_t counted_from) : counted_from_(counted_from) {}
+
   // Rules that were printed as references.
   std::set<int> reached;
 
@@ -101,7 +130,7 @@ class Printer {
         return PrintAll(text, e.children, " | ");
       case Kind::kRepeat:
         if (e.children[0].kind == Kind::kSet && e.max != Expression::kUnbounded &&
-            e.max - e.min > kCountedFrom) {
+            e.max - e.min > counted_from_) {
           if (e.min > 0) {
             PrintSet(text, e.children[0].set);
             text += fmt::format("{{{},{}}} ", e.min, e.min);
@@ -149,6 +178,7 @@ class Printer {
     return found->second;
   }
 
+  int64_t counted_from_;
   std::map<std::string, std::string> counted_;  // names by bodies
   std::string counting_rules_;
 };
@@ -247,28 +277,7 @@ LengthRange Lengths(const Expression& e) {
 }
 
 int64_t CompileCost(const Expression& e) {
-  switch (e.kind) {
-    case Kind::kLiteral:
-      return 1 + static_cast<int64_t>(e.literal.size());
-    case Kind::kSet:
-      return SetCost(e.set);
-    case Kind::kSequence:
-    case Kind::kChoice: {
-      int64_t sum = 1;
-      for (const Expression& child : e.children) sum = std::min(sum + CompileCost(child), kMuch);
-      return sum;
-    }
-    case Kind::kRepeat: {
-      const bool is_counted = e.children[0].kind == Kind::kSet && e.max - e.min > kCountedFrom;
-      const int64_t times = is_counted || e.max == Expression::kUnbounded ? e.min + 1 : e.max;
-      return SaturatingProduct(CompileCost(e.children[0]), std::min(times, 2 * kWrittenOut));
-    }
-    case Kind::kRule:
-    case Kind::kStart:
-    case Kind::kEnd:
-      break;
-  }
-  return 1;
+  return CostWith(e, kCountedFrom);
 }
 
 Expression ExpressionGrammar::Declare(std::string name) {
@@ -329,7 +338,7 @@ bool ExpressionGrammar::Prune(const Expression& root) {
 }
 
 std::string ExpressionGrammar::Print(const Expression& root) const {
-  Printer printer;
+  Printer printer(CostOfAll(root, kCountedFromIfCheap) <= kCheap ? kCountedFromIfCheap : kCountedFrom);
   std::string text = "root ::= ";
   printer.Print(text, root);
   text += '\n';
@@ -345,10 +354,14 @@ std::string ExpressionGrammar::Print(const Expression& root) const {
   return text + printer.counting_rules();
 }
 
-int64_t ExpressionGrammar::compile_cost() const {
-  int64_t sum = 0;
-  for (const NamedRule& rule : rules_) sum = std::min(sum + CompileCost(rule.body), kMuch);
+int64_t ExpressionGrammar::CostOfAll(const Expression& root, int64_t counted_from) const {
+  int64_t sum = CostWith(root, counted_from);
+  for (const NamedRule& rule : rules_) sum = std::min(sum + CostWith(rule.body, counted_from), kMuch);
   return sum;
+}
+
+int64_t ExpressionGrammar::compile_cost() const {
+  return CostOfAll(Literal(""), kCountedFrom);
 }
 
 std::string PrintGrammar(const Expression& expression) {

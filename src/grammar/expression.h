@@ -79,6 +79,7 @@ class ExpressionGrammar {
   };
   bool IsProductive(const Expression& expression) const;
   void PruneExpression(Expression& expression) const;
+  int64_t CostOfAll(const Expression& root, int64_t counted_from) const;
 
   std::vector<NamedRule> rules_;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <chrono>
 #include <cstdlib>
 #include <random>
 #include <vector>
@@ -66,7 +67,13 @@ AnswerDrawer::Answer AnswerDrawer::Draw(const Grammar& grammar, uint64_t seed, i
   std::vector<int32_t> allowed;
   Answer answer;
   for (int step = 0; step < max_tokens; ++step) {
+    const auto begin = std::chrono::steady_clock::now();
     state->FillMask(mask);
+    const double mask_us =
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+    ++answer.num_masks;
+    answer.masks_us += mask_us;
+    answer.slowest_mask_us = std::max(answer.slowest_mask_us, mask_us);
     allowed.clear();
     // Now and then any token, or a pattern may never end.
     const bool is_soft = step >= soft_tokens && random() % 64 != 0;

@@ -30,6 +30,9 @@ class AnswerDrawer {
     std::string text;
     bool has_ended = false;
     std::string problem;  // what broke the contract of GrammarState; empty if nothing did
+    int num_masks = 0;
+    double masks_us = 0;  // all of them
+    double slowest_mask_us = 0;
   };
   // Uniform draws; after soft_tokens tokens, short texts and closing characters first, so that it ends.
   Answer Draw(const Grammar& grammar, uint64_t seed, int soft_tokens = 30, int max_tokens = 2000) const;

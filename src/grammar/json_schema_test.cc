@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/seeds_testing.h"
 #include "grammar/grammar_compiler.h"
 #include "grammar/grammar_testing.h"
 #include "grammar/json_schema_grammar.h"
@@ -34,6 +35,49 @@ class JsonSchemaTest : public testing::Test {
       EXPECT_TRUE(Takes(*grammar, vocabulary_, text)) << schema << " " << text;
     for (const std::string& text : not_taken)
       EXPECT_FALSE(Takes(*grammar, vocabulary_, text)) << schema << " " << text;
+  }
+
+  // Bounds of the seed.
+  void CheckDrawnBounds(uint32_t seed, const AnswerDrawer& drawer) {
+    SCOPED_TRACE(fmt::format("TANDEM_SEED={}", seed));
+    std::mt19937_64 random(seed);
+    for (int i = 0; i < 60; ++i) {
+      const double scale = std::pow(10.0, static_cast<int>(random() % 9) - 4);
+      const auto draw = [&] {
+        const double value = (static_cast<double>(random() % 2'000'001) - 1e6) * scale / 1000;
+        return std::stod(fmt::format("{:.{}g}", value, 1 + random() % 7));
+      };
+      double low = draw(), high = draw();
+      if (low > high) std::swap(low, high);
+      const bool excludes_low = random() % 2 == 0, excludes_high = random() % 2 == 0;
+      nlohmann::json schema = {{"type", random() % 3 == 0 ? "integer" : "number"}};
+      if (random() % 4 != 0) schema[excludes_low ? "exclusiveMinimum" : "minimum"] = low;
+      if (random() % 4 != 0) schema[excludes_high ? "exclusiveMaximum" : "maximum"] = high;
+      const auto obeys = [&](double value) {
+        return (!schema.contains("minimum") || value >= low) &&
+               (!schema.contains("exclusiveMinimum") || value > low) &&
+               (!schema.contains("maximum") || value <= high) &&
+               (!schema.contains("exclusiveMaximum") || value < high);
+      };
+      const auto grammar =
+          compiler_.CompileAndWait({.kind = GrammarSpec::Kind::kJsonSchema, .text = schema.dump()});
+      if (!grammar.ok()) {
+        EXPECT_NE(grammar.error().message.find("no value"), std::string::npos) << grammar.error().message;
+        EXPECT_LT(high - low, 1.0) << schema;
+        continue;
+      }
+      for (uint64_t j = 0; j < 30; ++j) {
+        const auto answer = drawer.Draw(**grammar, seed + j, 8);
+        ASSERT_EQ(answer.problem, "") << schema;
+        ASSERT_TRUE(answer.has_ended);
+        EXPECT_TRUE(obeys(std::stod(answer.text))) << schema << " " << answer.text;
+      }
+      for (int j = 0; j < 30; ++j) {
+        const double whole = std::floor(low + (high - low) * static_cast<double>(j) / 29);
+        if (!obeys(whole)) continue;
+        EXPECT_TRUE(Takes(**grammar, vocabulary_, fmt::format("{:.0f}", whole))) << schema << " " << whole;
+      }
+    }
   }
 
   const GrammarVocabulary vocabulary_ = SmallVocabulary();
@@ -160,47 +204,8 @@ TEST_F(JsonSchemaTest, Numbers) {
 
 // Every number between bounds that the grammar takes is between them, and integers between them are taken.
 TEST_F(JsonSchemaTest, NumbersBetweenDrawnBounds) {
-  const char* seed_text = std::getenv("TANDEM_SEED");
-  const uint64_t seed = seed_text != nullptr ? std::stoull(seed_text) : 1;
-  std::mt19937_64 random(seed);
   const AnswerDrawer drawer(vocabulary_);
-  for (int i = 0; i < 60; ++i) {
-    const double scale = std::pow(10.0, static_cast<int>(random() % 9) - 4);
-    const auto draw = [&] {
-      const double value = (static_cast<double>(random() % 2'000'001) - 1e6) * scale / 1000;
-      return std::stod(fmt::format("{:.{}g}", value, 1 + random() % 7));
-    };
-    double low = draw(), high = draw();
-    if (low > high) std::swap(low, high);
-    const bool excludes_low = random() % 2 == 0, excludes_high = random() % 2 == 0;
-    nlohmann::json schema = {{"type", random() % 3 == 0 ? "integer" : "number"}};
-    if (random() % 4 != 0) schema[excludes_low ? "exclusiveMinimum" : "minimum"] = low;
-    if (random() % 4 != 0) schema[excludes_high ? "exclusiveMaximum" : "maximum"] = high;
-    const auto obeys = [&](double value) {
-      return (!schema.contains("minimum") || value >= low) &&
-             (!schema.contains("exclusiveMinimum") || value > low) &&
-             (!schema.contains("maximum") || value <= high) &&
-             (!schema.contains("exclusiveMaximum") || value < high);
-    };
-    const auto grammar =
-        compiler_.CompileAndWait({.kind = GrammarSpec::Kind::kJsonSchema, .text = schema.dump()});
-    if (!grammar.ok()) {
-      EXPECT_NE(grammar.error().message.find("no value"), std::string::npos) << grammar.error().message;
-      EXPECT_LT(high - low, 1.0) << schema;
-      continue;
-    }
-    for (uint64_t j = 0; j < 30; ++j) {
-      const auto answer = drawer.Draw(**grammar, seed + j, 8);
-      ASSERT_EQ(answer.problem, "") << schema;
-      ASSERT_TRUE(answer.has_ended);
-      EXPECT_TRUE(obeys(std::stod(answer.text))) << schema << " " << answer.text;
-    }
-    for (int j = 0; j < 30; ++j) {
-      const double whole = std::floor(low + (high - low) * static_cast<double>(j) / 29);
-      if (!obeys(whole)) continue;
-      EXPECT_TRUE(Takes(**grammar, vocabulary_, fmt::format("{:.0f}", whole))) << schema << " " << whole;
-    }
-  }
+  for (const uint32_t seed : SeedsToTry(1, 20)) CheckDrawnBounds(seed, drawer);
 }
 
 TEST_F(JsonSchemaTest, WithoutFreeWhiteSpaceThereIsOneWayToWriteAValue) {

@@ -3,10 +3,12 @@
 //
 //   grammar_suite MODEL.gguf < QUESTIONS > ANSWERS
 //
-// A question is a line of JSON: {"schema": TEXT, "instances": [TEXT, ...], "draws": N, "seed": S,
-// "any_whitespace": true, "strict": true}. Its answer is a line: {"refused": SENTENCE} or {"compile_ms": MS,
-// "bytes": BYTES, "accepted": [true or false for each instance], "texts": [what was drawn and ended],
-// "unfinished": N, "problems": [TEXT, ...]}.
+// A question is a line of JSON: {"schema": TEXT, "kind": N (of GrammarSpec; a JSON schema without it),
+// "soft": N (of AnswerDrawer), "instances": [TEXT, ...], "draws": N, "seed": S, "any_whitespace": true,
+// "strict": true}. Its answer is a line: {"refused": SENTENCE} or {"compile_ms": MS, "bytes": BYTES,
+// "accepted": [true or false for each instance], "texts": [what was drawn and ended], "unfinished": N,
+// "problems": [TEXT, ...]}.
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -48,12 +50,16 @@ json Answer(const json& question, tandem::GrammarCompiler& compiler, const tande
   answer["texts"] = json::array();
   answer["problems"] = json::array();
   int unfinished = 0;
-  const auto drawing = std::chrono::steady_clock::now();
+  double masks_us = 0, slowest_mask_us = 0;
+  int num_masks = 0;
   const int draws = question.value("draws", 0);
   const auto seed = question.value("seed", uint64_t{0});
   for (int i = 0; i < draws; ++i) {
     const auto drawn =
         drawer.Draw(**grammar, seed + static_cast<uint64_t>(i), question.value("soft", i % 40));
+    num_masks += drawn.num_masks;
+    masks_us += drawn.masks_us;
+    slowest_mask_us = std::max(slowest_mask_us, drawn.slowest_mask_us);
     if (!drawn.problem.empty()) {
       answer["problems"].push_back(drawn.problem + " after " + drawn.text);
     } else if (!drawn.has_ended) {
@@ -63,8 +69,8 @@ json Answer(const json& question, tandem::GrammarCompiler& compiler, const tande
     }
   }
   answer["unfinished"] = unfinished;
-  answer["draw_ms"] =
-      std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - drawing).count();
+  answer["mask_us"] = num_masks == 0 ? 0 : masks_us / num_masks;
+  answer["slowest_mask_us"] = slowest_mask_us;
   return answer;
 }
 

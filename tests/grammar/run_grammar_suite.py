@@ -22,8 +22,10 @@ import collections
 import hashlib
 import json
 import math
+import os
 import pathlib
 import random
+import statistics
 import subprocess
 import sys
 import tarfile
@@ -63,7 +65,7 @@ def fetch_suite():
         subprocess.run(
             [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", "jsonschema",
              "--no-build-isolation", "--dest", name, f"jsonschema=={SUITE_VERSION}"],
-            env={**__import__("os").environ, "PYTHONPATH": str(scratch / "backend")},
+            env={**os.environ, "PYTHONPATH": str(scratch / "backend")},
             check=True,
         )  # fmt: skip
         sdist = next(scratch.glob("*.tar.gz"))
@@ -149,6 +151,8 @@ class Findings:
         self.refusals = collections.Counter()
         self.wrong = []
         self.slowest = (0.0, "")
+        self.slowest_mask = (0.0, "")
+        self.mask_us = []
         self.verbose = verbose
 
     def note(self, where, text):
@@ -165,6 +169,8 @@ class Findings:
             return False
         self.counts["compiled"] += 1
         self.slowest = max(self.slowest, (answer["compile_ms"], where))
+        self.slowest_mask = max(self.slowest_mask, (answer["slowest_mask_us"], where))
+        self.mask_us.append(answer["mask_us"])
         for problem in answer["problems"]:
             self.note(where, problem)
         self.counts["drawn"] += len(answer["texts"])
@@ -192,18 +198,19 @@ def main():
 
     for draft, where, schema, tests in suite_cases(arguments.suite or fetch_suite()):
         instances = [json.dumps(test["data"], separators=(",", ":"), ensure_ascii=False) for test in tests]
-        question = {"schema": json.dumps(schema), "instances": instances, "draws": arguments.draws,
-                    "seed": arguments.seed}  # fmt: skip
-        answer = program.ask(question)
         validator = DRAFTS[draft](schema, format_checker=DRAFTS[draft].FORMAT_CHECKER)
-        if not findings.take(where, schema, answer, validator):
-            continue
-        for test, accepted in zip(tests, answer["accepted"], strict=True):
-            findings.counts[f"{'valid' if test['valid'] else 'invalid'}, {'taken' if accepted else 'not taken'}"] += 1
-            if accepted and not test["valid"]:
-                findings.note(where, f"takes what is invalid: {test['description']}")
-            elif test["valid"] and not accepted and arguments.verbose:
-                print(f"narrower {where}: {test['description']}")
+        for strict in (True, False):
+            answer = program.ask({"schema": json.dumps(schema), "instances": instances, "draws": arguments.draws,
+                                  "strict": strict, "seed": arguments.seed})  # fmt: skip
+            if not findings.take(where, schema, answer, validator):
+                break
+            for test, accepted in zip(tests, answer["accepted"], strict=True):
+                kind = f"{'valid' if test['valid'] else 'invalid'}, {'taken' if accepted else 'not taken'}"
+                findings.counts[kind + (", strict" if strict else "")] += 1
+                if accepted and not test["valid"]:
+                    findings.note(where, f"takes what is invalid: {test['description']}")
+                elif test["valid"] and not accepted and arguments.verbose:
+                    print(f"narrower {where}: {test['description']}")
 
     for file in arguments.schemas:
         for number, schema in enumerate(json.loads(file.read_text())):
@@ -224,6 +231,7 @@ def main():
     for name, count in sorted(findings.counts.items()):
         print(f"{count:7d} {name}")
     print(f"slowest to compile: {findings.slowest[0]:.0f} ms, {findings.slowest[1]}")
+    print(f"masks: {statistics.median(findings.mask_us):.0f} us, slowest {findings.slowest_mask[0]:.0f} us, {findings.slowest_mask[1]}")
     print(f"{len(findings.wrong)} wrong")
     return 1 if findings.wrong or math.isclose(findings.counts["drawn"], 0) else 0
 
