@@ -48,8 +48,8 @@ TEST_F(ExplosionTest, OfSchemas) {
   ExpectRefused(Kind::kJsonSchema, R"({"type": "array", "minItems": 1000000})");
   std::string nested = R"({"type": "integer"})";
   for (int i = 0; i < 8; ++i)
-    nested = R"({"type": "array", "minItems": 50, "maxItems": 100, "items": {"anyOf": [)" + nested + "," +
-             nested + "]}}";
+    nested = fmt::format(
+        R"({{"type": "array", "minItems": 50, "maxItems": 100, "items": {{"anyOf": [{0}, {0}]}}}})", nested);
   ExpectRefused(Kind::kJsonSchema, nested);
   ExpectRefused(Kind::kJsonSchema, Times(R"({"items":)", 90) + "true" + Times("}", 90));
   ExpectRefused(Kind::kJsonSchema, Times(R"({"items":)", 20'000) + "true" + Times("}", 20'000));

@@ -37,7 +37,7 @@ int64_t Plus(int64_t a, int64_t b) {
 int64_t SetCost(const CharSet& set) {
   int64_t letters = 0;
   for (const CharSet::Range& range : set.ranges())
-    for (const uint32_t first : {'A', 'a'}) {
+    for (const uint32_t first : {uint32_t{'A'}, uint32_t{'a'}}) {
       const int64_t shared =
           static_cast<int64_t>(std::min<uint32_t>(range.last, first + 25)) - std::max(range.first, first) + 1;
       letters += std::max<int64_t>(shared, 0);

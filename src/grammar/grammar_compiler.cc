@@ -103,23 +103,19 @@ void GrammarCompiler::Shop::Submit(GrammarSpec spec, Done done) {
     return done(MakeError(ErrorCode::kInvalidArgument, "the {} has {} bytes, and at most {} are allowed",
                           KindName(spec.kind), SpecBytes(spec), limits_.max_spec_bytes));
   std::string key = CanonicalKey(spec);
-  std::optional<Answer> answer;
-  {
-    const std::lock_guard lock(mutex_);
-    answer = AnswerAtOnce(key);
-    if (!answer) {
-      const auto [job, is_new] = jobs_.try_emplace(key);
-      job->second.waiters.push_back({std::move(done), Clock::now() + limits_.max_compile_time});
-      if (is_new) {
-        job->second.spec = std::move(spec);
-        queue_.push_back(std::move(key));
-        work_.notify_one();
-      }
-      watch_.notify_one();
-    }
+  std::unique_lock lock(mutex_);
+  if (std::optional<Answer> answer = AnswerAtOnce(key)) {
+    lock.unlock();
+    return done(*std::move(answer));
   }
-  // Moved only where there is no answer yet.
-  if (answer) done(*std::move(answer));  // NOLINT(bugprone-use-after-move)
+  const auto [job, is_new] = jobs_.try_emplace(key);
+  job->second.waiters.push_back({std::move(done), Clock::now() + limits_.max_compile_time});
+  if (is_new) {
+    job->second.spec = std::move(spec);
+    queue_.push_back(std::move(key));
+    work_.notify_one();
+  }
+  watch_.notify_one();
 }
 
 void GrammarCompiler::Shop::Work() {

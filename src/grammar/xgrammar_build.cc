@@ -132,7 +132,6 @@ GrammarBuilder::GrammarBuilder(GrammarVocabulary vocabulary, const GrammarLimits
 GrammarBuilder::~GrammarBuilder() = default;
 
 Result<std::shared_ptr<const Grammar>> GrammarBuilder::Build(const GrammarSpec& spec) const {
-  using Kind = GrammarSpec::Kind;
   const GrammarVocabulary& vocabulary = prepared_->vocabulary;
   const Result<std::string> text = XgrammarText(spec);
   if (!text.ok()) return text.error();
