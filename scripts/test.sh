@@ -175,7 +175,7 @@ test_grammars() {
   local environment=build/grammar-venv
   python3 -m venv "$environment" &&
     "$environment/bin/pip" install -q --disable-pip-version-check -r tests/grammar/requirements.txt &&
-    "$environment/bin/python" tests/grammar/run_grammar_suite.py --draws 90 "$TANDEM_TEST_MODEL"
+    "$environment/bin/python" tests/grammar/run_grammar_suite.py --draws 120 "$TANDEM_TEST_MODEL"
 }
 
 compile_package() { scripts/package.sh; }
