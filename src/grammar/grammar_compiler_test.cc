@@ -117,13 +117,14 @@ TEST_F(GrammarCompilerTest, PartsOfTagsAreHeldToWhatStandsAloneIs) {
   };
   EXPECT_EQ(error_of(R"({"type":"json_schema","json_schema":{"type":"integer"}})"), "");
   EXPECT_NE(error_of(R"({"type":"json_schema","json_schema":{"properties":{"a":{"not":{}}}}})")
-                .find("#/format/content/json_schema: #/properties/a/not"),
-            std::string::npos);
-  EXPECT_NE(error_of(R"({"type":"regex","pattern":"(a"})").find("#/format/content/pattern: "),
+                .find("#/format/content/json_schema of the structural tag: #/properties/a/not"),
             std::string::npos);
   EXPECT_NE(
-      error_of(R"({"type":"qwen_xml_parameter","json_schema":{}})").find("#/format/content/json_schema: "),
+      error_of(R"({"type":"regex","pattern":"(a"})").find("#/format/content/pattern of the structural tag: "),
       std::string::npos);
+  EXPECT_NE(error_of(R"({"type":"qwen_xml_parameter","json_schema":{}})")
+                .find("#/format/content/type of the structural tag: "),
+            std::string::npos);
   const auto grammar = Must({.kind = Kind::kStructuralTag,
                              .text = R"({"type":"structural_tag","format":{"type":"sequence","elements":[
       {"type":"json_schema","json_schema":{"type":"integer","minimum":3,"maximum":5}},
@@ -131,6 +132,34 @@ TEST_F(GrammarCompilerTest, PartsOfTagsAreHeldToWhatStandsAloneIs) {
   EXPECT_TRUE(TakesText(*grammar, "4ab"));
   EXPECT_FALSE(TakesText(*grammar, "6ab"));
   EXPECT_FALSE(TakesText(*grammar, "4abb"));
+}
+
+TEST_F(GrammarCompilerTest, TheStyleOfATagIsThatOfItsSchemas) {
+  GrammarSpec spec{.kind = Kind::kStructuralTag, .text = R"({"type":"structural_tag","format":
+      {"type":"json_schema","json_schema":{"type":"object","properties":{"a":{"type":"integer"}}}}})"};
+  const char* const spaced = "{ \"a\" :1}";
+  const char* const open = "{\"a\": 1, \"b\": 2}";
+  for (const bool strict : {true, false}) {
+    for (const bool any_whitespace : {true, false}) {
+      spec.strict = strict;
+      spec.any_whitespace = any_whitespace;
+      const auto grammar = Must(spec);
+      ASSERT_NE(grammar, nullptr);
+      EXPECT_EQ(TakesText(*grammar, spaced), any_whitespace) << strict;
+      EXPECT_EQ(TakesText(*grammar, open), !strict) << any_whitespace;
+    }
+  }
+}
+
+TEST_F(GrammarCompilerTest, TheOlderFormOfATagMayBeAPartOfOne) {
+  const auto grammar = Must({.kind = Kind::kStructuralTag, .text = R"({"format": {"type": "or", "elements": [
+      {"type": "const_string", "value": "none"},
+      {"type": "structural_tag", "triggers": ["<f="],
+       "structures": [{"begin": "<f=a>", "schema": {"type": "integer"}, "end": "</f>"}]}]}})"});
+  ASSERT_NE(grammar, nullptr);
+  EXPECT_TRUE(TakesText(*grammar, "none"));
+  EXPECT_TRUE(TakesText(*grammar, "<f=a>12</f>"));
+  EXPECT_FALSE(TakesText(*grammar, "<f=a>x</f>"));
 }
 
 TEST_F(GrammarCompilerTest, ReferencesInCirclesEnd) {

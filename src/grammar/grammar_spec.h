@@ -20,9 +20,10 @@ struct GrammarSpec {
   Kind kind = Kind::kJsonObject;
   std::string text;
   std::vector<std::string> choices;
-  // JSON kinds: white space wherever JSON has it; otherwise one blank after `,` and `:`, and none elsewhere.
+  // JSON kinds and the schemas of a structural tag: white space wherever JSON has it; otherwise one blank
+  // after `,` and `:`, and none elsewhere.
   bool any_whitespace = true;
-  // kJsonSchema: objects that name properties have no others, and arrays that name their first items no more,
+  // Schemas: objects that name properties have no others, and arrays that name their first items no more,
   // unless the schema says so with `additionalProperties`, `items` and the like. Otherwise they may have,
   // which takes longer to compile.
   bool strict = true;

@@ -73,8 +73,34 @@ Result<Json> PrepareRegex(const Json& part, const std::string& at) {
   return GrammarPart(PrintGrammar(*expression));
 }
 
+bool IsOfOlderForm(const Json& part) {
+  return part.is_object() && part.contains("structures") &&
+         (!part.contains("type") || part["type"] == "structural_tag");
+}
+
+// The format that the older form of a structural tag stands for.
+Result<Json> FormatOfStructures(const Json& tag, const std::string& at) {
+  if (!tag["structures"].is_array() || !tag.contains("triggers"))
+    return WrongTag(at, "`structures` are an array, with `triggers` beside it");
+  Json tags = Json::array();
+  for (const Json& structure : tag["structures"]) {
+    if (!structure.is_object() || !structure.contains("begin") || !structure.contains("schema") ||
+        !structure.contains("end"))
+      return WrongTag(JoinPointer(at, "structures"), "each has `begin`, `schema` and `end`");
+    tags.push_back({{"type", "tag"},
+                    {"begin", structure["begin"]},
+                    {"content", {{"type", "json_schema"}, {"json_schema", structure["schema"]}}},
+                    {"end", structure["end"]}});
+  }
+  return Json{{"type", "triggered_tags"}, {"triggers", tag["triggers"]}, {"tags", std::move(tags)}};
+}
+
 Result<Json> Prepare(const Json& part, const std::string& at, const JsonStyle& style) {
   if (!part.is_structured()) return part;
+  if (IsOfOlderForm(part)) {
+    TANDEM_ASSIGN_OR_RETURN(const Json format, FormatOfStructures(part, at));
+    return Prepare(format, at, style);
+  }
   // xgrammar guesses what has no type.
   for (const auto& [key, type] :
        {std::pair("json_schema", "json_schema"), {"pattern", "regex"}, {"grammar", "grammar"}})
@@ -112,32 +138,14 @@ Result<Json> Prepare(const Json& part, const std::string& at, const JsonStyle& s
   return prepared;
 }
 
-// The older form, in the newer one.
-Result<Json> Modern(const Json& tag) {
-  if (!tag["structures"].is_array() || !tag.contains("triggers"))
-    return WrongTag("#", "`structures` are an array, with `triggers` beside it");
-  Json tags = Json::array();
-  for (const Json& structure : tag["structures"]) {
-    if (!structure.is_object() || !structure.contains("begin") || !structure.contains("schema") ||
-        !structure.contains("end"))
-      return WrongTag("#/structures", "each has `begin`, `schema` and `end`");
-    tags.push_back({{"type", "tag"},
-                    {"begin", structure["begin"]},
-                    {"content", {{"type", "json_schema"}, {"json_schema", structure["schema"]}}},
-                    {"end", structure["end"]}});
-  }
-  return Json{
-      {"type", "structural_tag"},
-      {"format", {{"type", "triggered_tags"}, {"triggers", tag["triggers"]}, {"tags", std::move(tags)}}}};
-}
-
 }  // namespace
 
 Result<std::string> PrepareStructuralTag(std::string_view tag, const JsonStyle& style) {
   TANDEM_ASSIGN_OR_RETURN(Json parsed, ParseJsonText(tag, "structural tag"));
   if (!parsed.is_object()) return WrongTag("#", "it is an object");
-  if (parsed.contains("structures")) {
-    TANDEM_ASSIGN_OR_RETURN(parsed, Modern(parsed));
+  if (IsOfOlderForm(parsed)) {
+    TANDEM_ASSIGN_OR_RETURN(Json format, Prepare(parsed, "#", style));
+    return Json{{"type", "structural_tag"}, {"format", std::move(format)}}.dump();
   }
   if (!parsed.contains("format") || !parsed["format"].is_object())
     return WrongTag("#", "there is no `format`");
