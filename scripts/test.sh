@@ -20,7 +20,7 @@
 #   all-checks  host-debug with every check of the undefined-behaviour sanitizer
 #   fuzz        scripts/fuzz.sh: what reads bytes of others, 5 minutes each
 #   clients     programs and libraries that people use (tests/clients), each in an environment of its own
-#   grammars    the JSON-Schema-Test-Suite, and 100,000 answers drawn from grammars of schemas
+#   grammars    the JSON-Schema-Test-Suite, and 100,000 answers of random weights that follow its schemas
 #   package     scripts/package.sh and scripts/check_package.sh: a .deb on a bare Debian
 #   cuda-all    every GPU architecture, FA3
 #
@@ -87,23 +87,28 @@ compile_quickstart() { scripts/quickstart.sh --build --check; }
 compile_release() { build host-release; }
 test_release() { run_ctest host-release 1; }
 
-# Runs tests of the program over HTTP, with the packages that those of tests/http need.
-run_http() {  # preset, further arguments of pytest...
-  local preset="$1" environment=build/test-venv wanted
-  local requirements=(tests/http/requirements.txt tests/http/page_requirements.txt)
-  shift
+# The Python of tests that need packages, installed once.
+test_environment=build/test-venv
+install_test_environment() {
+  local wanted requirements=(tests/http/requirements.txt tests/http/page_requirements.txt tests/grammar/requirements.txt)
   wanted="$(sha256sum "${requirements[@]}")" || return 1
-  if [[ "$(cat "$environment/installed" 2>/dev/null)" != "$wanted" ]]; then
-    rm -rf "$environment"
-    python3 -m venv "$environment" &&
-      "$environment/bin/pip" install -q --disable-pip-version-check "${requirements[@]/#/-r}" &&
-      echo "$wanted" >"$environment/installed" || return 1
-  fi
+  [[ "$(cat "$test_environment/installed" 2>/dev/null)" != "$wanted" ]] || return 0
+  rm -rf "$test_environment"
+  python3 -m venv "$test_environment" &&
+    "$test_environment/bin/pip" install -q --disable-pip-version-check "${requirements[@]/#/-r}" &&
+    echo "$wanted" >"$test_environment/installed"
+}
+
+# Runs tests of the program over HTTP.
+run_http() {  # preset, further arguments of pytest...
+  local preset="$1"
+  shift
+  install_test_environment || return 1
   # A report for each suite: a run may have several.
   local report="$results/http-$preset-$(basename "${@: -1}")"
   mkdir -p "$report"
   TANDEM_BINARY="$PWD/build/$preset/tandem" PYTHONDONTWRITEBYTECODE=1 \
-    "$environment/bin/python" -m pytest -q -p no:cacheprovider --junitxml="$report/pytest.xml" "$@"
+    "$test_environment/bin/python" -m pytest -q -p no:cacheprovider --junitxml="$report/pytest.xml" "$@"
 }
 
 compile_http() { build host-release tandem; }
@@ -172,10 +177,11 @@ test_clients() { run_http host-release tests/clients; }
 
 compile_grammars() { build host-release grammar_suite; }
 test_grammars() {
-  local environment=build/grammar-venv
-  python3 -m venv "$environment" &&
-    "$environment/bin/pip" install -q --disable-pip-version-check -r tests/grammar/requirements.txt &&
-    "$environment/bin/python" tests/grammar/run_grammar_suite.py --draws 120 "$TANDEM_TEST_MODEL"
+  local folder="$results/grammars"
+  mkdir -p "$folder"
+  install_test_environment &&
+    "$test_environment/bin/python" tests/grammar/run_grammar_suite.py --answers 100000 --newer --tokenizer "$TANDEM_TEST_MODEL" \
+      --draws 20 --summary "$folder/summary.json"
 }
 
 compile_package() { scripts/package.sh; }
