@@ -39,7 +39,7 @@ from suites import DEBIAN, fetch_newer, suite_cases, validator_of
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 OWN = "schemas.json"
-program = None  # of this process
+command, program = None, None  # of this process
 
 
 class Program:
@@ -57,10 +57,10 @@ class Program:
         return json.loads(line)
 
 
-def start_program(command):
-    global program
+def prepare_process(its_command):
+    global command
+    command = its_command
     sys.setrecursionlimit(20_000)
-    program = Program(command)
 
 
 def parse(text):
@@ -86,6 +86,9 @@ def complaint(validator, text):
 
 def ask(task):
     """The task, the program's answer, and what jsonschema says of the texts in it."""
+    global program
+    # Here, not before: a pool whose processes fail to begin has no end.
+    program = program or Program(command)
     case, question = task
     answer = program.ask({"schema": json.dumps(case["schema"]), "strict": case["strict"],
                           "any_whitespace": case["any_whitespace"], **question})  # fmt: skip
@@ -192,7 +195,7 @@ def judge_schemas(arguments, command, findings):
         instances = [json.dumps(test["data"], separators=(",", ":"), ensure_ascii=False) for test in case["tests"]]
         tasks.append((case, {"instances": instances, "draws": arguments.draws, "seed": seed_of(arguments, number)}))
     held = []
-    with multiprocessing.Pool(arguments.threads, start_program, (command,)) as pool:
+    with multiprocessing.Pool(arguments.threads, prepare_process, (command,)) as pool:
         for case, answer in pool.imap(ask, tasks, chunksize=4):
             if findings.judge(case, answer):
                 held.append(case)
@@ -206,7 +209,7 @@ def draw_answers(arguments, command, held, findings):
         count = arguments.answers // len(held) + (number < arguments.answers % len(held))
         if count:
             tasks.append((case, {"answers": count, "seed": seed_of(arguments, -1 - number)}))
-    with multiprocessing.Pool(arguments.threads, start_program, (command,)) as pool:
+    with multiprocessing.Pool(arguments.threads, prepare_process, (command,)) as pool:
         for case, answer in pool.imap_unordered(ask, tasks):
             findings.count("answers", case, answer)
     finished = findings.counts["answers finished"]
@@ -258,8 +261,8 @@ def main():
     findings = Findings(arguments.verbose)
     with tempfile.TemporaryDirectory() as folder:
         write_model(pathlib.Path(folder), arguments.seed)
-        engine = [str(arguments.program), "--engine", folder, str(arguments.max_tokens)]
-        masks = [str(arguments.program), str(arguments.tokenizer)]
+        engine = [arguments.program.resolve(), "--engine", folder, str(arguments.max_tokens)]
+        masks = [arguments.program.resolve(), arguments.tokenizer]
         held = judge_schemas(arguments, masks if arguments.tokenizer else engine, findings)
         print(f"{len(held)} grammars after {time.monotonic() - begin:.0f} s", flush=True)
         if arguments.answers:
