@@ -19,24 +19,17 @@ if(NOT tandem_xgrammar_found STREQUAL tandem_xgrammar_version)
                       "${TANDEM_XGRAMMAR_DIR}: remove it and run scripts/fetch_xgrammar.sh.")
 endif()
 
-# Three batches, because most of a file's compile time is what its includes cost; what runs for each token is in the last.
-# The converter from Lark is left out (src/grammar/xgrammar_hooks.cc).
-set(tandem_xgrammar_convert
-  json_schema_converter.cc regex_converter.cc converter_ext/qwen.cc converter_ext/glm.cc converter_ext/minimax.cc
-  converter_ext/deepseek.cc converter_ext/kimi_k3.cc converter_ext/cohere.cc converter_ext/minimax_m3.cc structural_tag.cc)
+# Two batches, because most of a file's compile time is what its includes cost; what runs for each token is in the second. The
+# converters from JSON schemas, regular expressions and Lark are left out (src/grammar/xgrammar_hooks.cc).
 set(tandem_xgrammar_grammar
-  grammar.cc grammar_builder.cc grammar_parser.cc grammar_printer.cc config.cc support/recursion_guard.cc support/logging.cc
-  tokenizer_info.cc compiled_grammar.cc testing.cc)
+  structural_tag.cc grammar.cc grammar_builder.cc grammar_parser.cc grammar_printer.cc config.cc support/recursion_guard.cc
+  support/logging.cc tokenizer_info.cc compiled_grammar.cc testing.cc)
 set(tandem_xgrammar_match
   earley_parser.cc grammar_matcher.cc grammar_compiler.cc grammar_functor.cc fsm.cc fsm_builder.cc suffix_automata.cc)
 set(tandem_xgrammar_sources "${PROJECT_SOURCE_DIR}/src/grammar/xgrammar_hooks.cc")
-foreach(batch convert grammar match)
+foreach(batch grammar match)
   set(text "")
   foreach(file IN LISTS tandem_xgrammar_${batch})
-    if(file MATCHES "minimax_m3")
-      # The name is taken in json_schema_converter.cc.
-      string(APPEND text "#define kStringCacheKey kMiniMaxM3StringCacheKey\n")
-    endif()
     string(APPEND text "#include \"${TANDEM_XGRAMMAR_DIR}/cpp/${file}\"\n")
   endforeach()
   set(source "${PROJECT_BINARY_DIR}/xgrammar/${batch}.cc")
@@ -54,10 +47,11 @@ target_compile_definitions(xgrammar PUBLIC XGRAMMAR_LOG_CUSTOMIZE=1 XGRAMMAR_ENA
 target_compile_options(xgrammar PRIVATE -w)
 target_link_libraries(xgrammar PUBLIC Threads::Threads)
 if(TANDEM_SANITIZE)
+  # Memory and threads are shared with it; undefined behaviour is looked for in our own code.
+  string(REGEX MATCH "address|thread" tandem_xgrammar_sanitizer "${TANDEM_SANITIZE}")
   tandem_optimization(xgrammar HOT)
-  target_compile_options(xgrammar PRIVATE -fsanitize=${TANDEM_SANITIZE} -fno-omit-frame-pointer)
+  target_compile_options(xgrammar PRIVATE -fsanitize=${tandem_xgrammar_sanitizer} -fno-omit-frame-pointer)
   target_link_options(xgrammar PUBLIC -fsanitize=${TANDEM_SANITIZE})
 else()
-  set_source_files_properties("${PROJECT_BINARY_DIR}/xgrammar/convert.cc" "${PROJECT_BINARY_DIR}/xgrammar/grammar.cc"
-                              PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O1>")
+  set_source_files_properties("${PROJECT_BINARY_DIR}/xgrammar/grammar.cc" PROPERTIES COMPILE_OPTIONS "$<$<CONFIG:Release>:-O1>")
 endif()

@@ -15,7 +15,9 @@ build_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev
 )
 run_packages=(python3 python3-pip curl ca-certificates)
-test_packages=(python3-venv clang-format clang-tidy ccache chromium openssl haproxy)
+test_packages=(
+  python3-venv clang-format clang-tidy ccache chromium openssl haproxy json-schema-test-suite
+)
 
 usage() { sed -n '2,7s/^# \{0,1\}//p' "$0"; }
 

@@ -5,7 +5,7 @@
 #   scripts/test.sh --quick            release build and its tests, lint without clang-tidy
 #   scripts/test.sh release debug      only these stages (packages and the model are fetched all the same)
 #   scripts/test.sh nightly            the stages that take longer: soak, more-cases, all-checks, fuzz, clients,
-#                                      package, cuda-all
+#                                      grammars, package, cuda-all
 #
 #   lint        format, layers, words, headers that compile alone, docs
 #   quickstart  scripts/quickstart.sh --check, which compiles tandem
@@ -20,6 +20,7 @@
 #   all-checks  host-debug with every check of the undefined-behaviour sanitizer
 #   fuzz        scripts/fuzz.sh: what reads bytes of others, 5 minutes each
 #   clients     programs and libraries that people use (tests/clients), each in an environment of its own
+#   grammars    the JSON-Schema-Test-Suite, and 100,000 answers of random weights that follow its schemas
 #   package     scripts/package.sh and scripts/check_package.sh: a .deb on a bare Debian
 #   cuda-all    every GPU architecture, FA3
 #
@@ -32,11 +33,11 @@ exec </dev/null
 
 all_stages=(lint quickstart release http debug threads cuda tidy)
 quick_stages=(lint release http)
-nightly_stages=(soak more-cases all-checks fuzz clients package cuda-all)
+nightly_stages=(soak more-cases all-checks fuzz clients grammars package cuda-all)
 stages=()
 for argument in "$@"; do
   case "$argument" in
-    -h | --help) sed -n '2,29s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,30s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --quick) stages+=("${quick_stages[@]}") ;;
     nightly) stages+=("${nightly_stages[@]}") ;;
     *)
@@ -86,23 +87,28 @@ compile_quickstart() { scripts/quickstart.sh --build --check; }
 compile_release() { build host-release; }
 test_release() { run_ctest host-release 1; }
 
-# Runs tests of the program over HTTP, with the packages that those of tests/http need.
-run_http() {  # preset, further arguments of pytest...
-  local preset="$1" environment=build/test-venv wanted
-  local requirements=(tests/http/requirements.txt tests/http/page_requirements.txt)
-  shift
+# The Python of tests that need packages, installed once.
+test_environment=build/test-venv
+install_test_environment() {
+  local wanted requirements=(tests/http/requirements.txt tests/http/page_requirements.txt tests/grammar/requirements.txt)
   wanted="$(sha256sum "${requirements[@]}")" || return 1
-  if [[ "$(cat "$environment/installed" 2>/dev/null)" != "$wanted" ]]; then
-    rm -rf "$environment"
-    python3 -m venv "$environment" &&
-      "$environment/bin/pip" install -q --disable-pip-version-check "${requirements[@]/#/-r}" &&
-      echo "$wanted" >"$environment/installed" || return 1
-  fi
+  [[ "$(cat "$test_environment/installed" 2>/dev/null)" != "$wanted" ]] || return 0
+  rm -rf "$test_environment"
+  python3 -m venv "$test_environment" &&
+    "$test_environment/bin/pip" install -q --disable-pip-version-check "${requirements[@]/#/-r}" &&
+    echo "$wanted" >"$test_environment/installed"
+}
+
+# Runs tests of the program over HTTP.
+run_http() {  # preset, further arguments of pytest...
+  local preset="$1"
+  shift
+  install_test_environment || return 1
   # A report for each suite: a run may have several.
   local report="$results/http-$preset-$(basename "${@: -1}")"
   mkdir -p "$report"
   TANDEM_BINARY="$PWD/build/$preset/tandem" PYTHONDONTWRITEBYTECODE=1 \
-    "$environment/bin/python" -m pytest -q -p no:cacheprovider --junitxml="$report/pytest.xml" "$@"
+    "$test_environment/bin/python" -m pytest -q -p no:cacheprovider --junitxml="$report/pytest.xml" "$@"
 }
 
 compile_http() { build host-release tandem; }
@@ -153,8 +159,8 @@ compile_tidy() {
 compile_soak() { build host-release tandem; }
 test_soak() { TANDEM_NIGHTLY=1 run_http host-release -rP tests/http/soak; }
 
-compile_more-cases() { build host-release jinja_test kv_test simulate_test engine_test; }
-test_more-cases() { TANDEM_NIGHTLY=1 run_ctest host-release 1 -R '^(jinja|kv|simulate|engine)_test$'; }
+compile_more-cases() { build host-release jinja_test kv_test simulate_test engine_test grammar_test; }
+test_more-cases() { TANDEM_NIGHTLY=1 run_ctest host-release 1 -R '^(jinja|kv|simulate|engine|grammar)_test$'; }
 
 all_checks=build/host-debug-all-checks
 compile_all-checks() {
@@ -168,6 +174,15 @@ test_fuzz() { scripts/fuzz.sh --seconds 300; }
 
 compile_clients() { build host-release tandem; }
 test_clients() { run_http host-release tests/clients; }
+
+compile_grammars() { build host-release grammar_suite; }
+test_grammars() {
+  local folder="$results/grammars"
+  mkdir -p "$folder"
+  install_test_environment &&
+    "$test_environment/bin/python" tests/grammar/run_grammar_suite.py --answers 100000 --newer --tokenizer "$TANDEM_TEST_MODEL" \
+      --draws 20 --summary "$folder/summary.json"
+}
 
 compile_package() { scripts/package.sh; }
 test_package() { scripts/check_package.sh --no-build; }

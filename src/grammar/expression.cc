@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -17,6 +18,12 @@ constexpr int64_t kMuch = int64_t{1} << 40;
 // xgrammar counts repetitions beyond this number instead of writing them out.
 constexpr int64_t kWrittenOut = 128;
 
+// Up to a number of characters of a set: either a state for each, which costs a look at the whole vocabulary
+// when it is compiled, or a rule in which xgrammar counts them, which costs such a look for each token that
+// is drawn near the end. Few have states, a few more where there are not many of them.
+constexpr int64_t kCountedFrom = 8, kCountedFromIfCheap = 16;
+constexpr int64_t kCheap = 12'000;
+
 int64_t SaturatingProduct(int64_t a, int64_t b) {
   return a == 0 || b == 0 ? 0 : (a > kMuch / b ? kMuch : a * b);
 }
@@ -24,6 +31,43 @@ int64_t SaturatingProduct(int64_t a, int64_t b) {
 int64_t Plus(int64_t a, int64_t b) {
   return a == Expression::kUnbounded || b == Expression::kUnbounded ? Expression::kUnbounded
                                                                     : std::min(a + b, kMuch);
+}
+
+// About one for what few tokens begin with; most begin with letters, half of them with a space before.
+int64_t SetCost(const CharSet& set) {
+  int64_t letters = 0;
+  for (const CharSet::Range& range : set.ranges())
+    for (const uint32_t first : {uint32_t{'A'}, uint32_t{'a'}}) {
+      const int64_t shared =
+          static_cast<int64_t>(std::min<uint32_t>(range.last, first + 25)) - std::max(range.first, first) + 1;
+      letters += std::max<int64_t>(shared, 0);
+    }
+  return 4 + letters * (set.Has(' ') ? 4 : 2);
+}
+
+int64_t CostWith(const Expression& e, int64_t counted_from) {
+  switch (e.kind) {
+    case Kind::kLiteral:
+      return 1 + static_cast<int64_t>(e.literal.size());
+    case Kind::kSet:
+      return SetCost(e.set);
+    case Kind::kSequence:
+    case Kind::kChoice: {
+      int64_t sum = 1;
+      for (const Expression& child : e.children) sum = std::min(sum + CostWith(child, counted_from), kMuch);
+      return sum;
+    }
+    case Kind::kRepeat: {
+      const bool is_counted = e.children[0].kind == Kind::kSet && e.max - e.min > counted_from;
+      const int64_t times = is_counted || e.max == Expression::kUnbounded ? e.min + 1 : e.max;
+      return SaturatingProduct(CostWith(e.children[0], counted_from), std::min(times, 2 * kWrittenOut));
+    }
+    case Kind::kRule:
+    case Kind::kStart:
+    case Kind::kEnd:
+      break;
+  }
+  return 1;
 }
 
 // One character of a literal or a class.
@@ -62,7 +106,13 @@ void PrintSet(std::string& text, const CharSet& set) {
 
 class Printer {
  public:
-  explicit Printer(std::set<int>& reached) : reached_(reached) {}
+  explicit Printer(int64_t counted_from) : counted_from_(counted_from) {}
+
+  // Rules that were printed as references.
+  std::set<int> reached;
+
+  // Those that count characters.
+  const std::string& counting_rules() const { return counting_rules_; }
 
   void Print(std::string& text, const Expression& e) {
     switch (e.kind) {
@@ -71,7 +121,7 @@ class Printer {
       case Kind::kSet:
         return PrintSet(text, e.set);
       case Kind::kRule:
-        reached_.insert(e.rule);
+        reached.insert(e.rule);
         text += fmt::format("r{}", e.rule);
         return;
       case Kind::kSequence:
@@ -79,7 +129,21 @@ class Printer {
       case Kind::kChoice:
         return PrintAll(text, e.children, " | ");
       case Kind::kRepeat:
-        Print(text, e.children[0]);
+        if (e.children[0].kind == Kind::kSet && e.max != Expression::kUnbounded &&
+            e.max - e.min > counted_from_) {
+          if (e.min > 0) {
+            PrintSet(text, e.children[0].set);
+            text += fmt::format("{{{},{}}} ", e.min, e.min);
+          }
+          text += Counted(e.children[0].set, e.max - e.min);
+          return;
+        }
+        // A repetition of a repetition wants brackets.
+        if (e.children[0].kind == Kind::kRepeat) {
+          PrintAll(text, e.children, " ");
+        } else {
+          Print(text, e.children[0]);
+        }
         if (e.max == Expression::kUnbounded) {
           text += e.min == 0 ? "*" : e.min == 1 ? "+" : fmt::format("{{{},}}", e.min);
         } else {
@@ -104,7 +168,19 @@ class Printer {
     text += ')';
   }
 
-  std::set<int>& reached_;
+  // At most so many characters of the set.
+  std::string Counted(const CharSet& set, int64_t max) {
+    std::string chars;
+    PrintSet(chars, set);
+    const std::string body = fmt::format("[max_chars={}] ::= {}*\n", max, chars);
+    const auto [found, is_new] = counted_.try_emplace(body, fmt::format("c{}", counted_.size()));
+    if (is_new) counting_rules_ += found->second + body;
+    return found->second;
+  }
+
+  int64_t counted_from_;
+  std::map<std::string, std::string> counted_;  // names by bodies
+  std::string counting_rules_;
 };
 
 }  // namespace
@@ -200,28 +276,8 @@ LengthRange Lengths(const Expression& e) {
   return {0, Expression::kUnbounded};
 }
 
-int64_t ExpandedSize(const Expression& e) {
-  switch (e.kind) {
-    case Kind::kLiteral:
-      return static_cast<int64_t>(e.literal.size()) + 1;
-    case Kind::kSet:
-      return 1 + static_cast<int64_t>(e.set.ranges().size()) / 4;
-    case Kind::kSequence:
-    case Kind::kChoice: {
-      int64_t sum = 1;
-      for (const Expression& child : e.children) sum = std::min(sum + ExpandedSize(child), kMuch);
-      return sum;
-    }
-    case Kind::kRepeat: {
-      const int64_t times = e.max == Expression::kUnbounded ? e.min + 1 : e.max;
-      return SaturatingProduct(ExpandedSize(e.children[0]), std::min(times, 2 * kWrittenOut));
-    }
-    case Kind::kRule:
-    case Kind::kStart:
-    case Kind::kEnd:
-      break;
-  }
-  return 1;
+int64_t CompileCost(const Expression& e) {
+  return CostWith(e, kCountedFrom);
 }
 
 Expression ExpressionGrammar::Declare(std::string name) {
@@ -282,27 +338,30 @@ bool ExpressionGrammar::Prune(const Expression& root) {
 }
 
 std::string ExpressionGrammar::Print(const Expression& root) const {
-  std::set<int> reached;
-  Printer printer(reached);
+  Printer printer(CostOfAll(root, kCountedFromIfCheap) <= kCheap ? kCountedFromIfCheap : kCountedFrom);
   std::string text = "root ::= ";
   printer.Print(text, root);
   text += '\n';
   std::set<int> printed;
-  while (printed.size() < reached.size()) {
-    for (const int rule : std::set<int>(reached)) {
+  while (printed.size() < printer.reached.size()) {
+    for (const int rule : std::set<int>(printer.reached)) {
       if (!printed.insert(rule).second) continue;
       text += fmt::format("r{} ::= ", rule);
       printer.Print(text, rules_[static_cast<size_t>(rule)].body);
       text += '\n';
     }
   }
-  return text;
+  return text + printer.counting_rules();
 }
 
-int64_t ExpressionGrammar::expanded_size() const {
-  int64_t sum = 0;
-  for (const NamedRule& rule : rules_) sum = std::min(sum + ExpandedSize(rule.body), kMuch);
+int64_t ExpressionGrammar::CostOfAll(const Expression& root, int64_t counted_from) const {
+  int64_t sum = CostWith(root, counted_from);
+  for (const NamedRule& rule : rules_) sum = std::min(sum + CostWith(rule.body, counted_from), kMuch);
   return sum;
+}
+
+int64_t ExpressionGrammar::compile_cost() const {
+  return CostOfAll(Literal(""), kCountedFrom);
 }
 
 std::string PrintGrammar(const Expression& expression) {

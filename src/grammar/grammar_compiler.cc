@@ -38,8 +38,8 @@ Error Closing() {
 // Everything that the threads share; the last of them ends it.
 class GrammarCompiler::Shop {
  public:
-  Shop(GrammarVocabulary vocabulary, const GrammarLimits& limits)
-      : limits_(limits), builder_(std::move(vocabulary), limits), cache_(limits.cache_bytes) {}
+  Shop(Build build, const GrammarLimits& limits)
+      : limits_(limits), build_(std::move(build)), cache_(limits.cache_bytes) {}
 
   void Submit(GrammarSpec spec, Done done);
   void Work();   // of a compile thread
@@ -68,7 +68,7 @@ class GrammarCompiler::Shop {
   void TakeExpired(Clock::time_point now, std::vector<std::pair<Done, Error>>& expired);
 
   const GrammarLimits limits_;
-  const GrammarBuilder builder_;
+  const Build build_;
   mutable std::mutex mutex_;
   std::condition_variable work_, watch_;
   CompiledCache cache_;
@@ -99,25 +99,23 @@ std::optional<GrammarCompiler::Answer> GrammarCompiler::Shop::AnswerAtOnce(const
 }
 
 void GrammarCompiler::Shop::Submit(GrammarSpec spec, Done done) {
-  if (const Status status = builder_.Check(spec); !status.ok()) return done(status.error());
+  if (SpecBytes(spec) > limits_.max_spec_bytes)
+    return done(MakeError(ErrorCode::kInvalidArgument, "the {} has {} bytes, and at most {} are allowed",
+                          KindName(spec.kind), SpecBytes(spec), limits_.max_spec_bytes));
   std::string key = CanonicalKey(spec);
-  std::optional<Answer> answer;
-  {
-    const std::lock_guard lock(mutex_);
-    answer = AnswerAtOnce(key);
-    if (!answer) {
-      const auto [job, is_new] = jobs_.try_emplace(key);
-      job->second.waiters.push_back({std::move(done), Clock::now() + limits_.max_compile_time});
-      if (is_new) {
-        job->second.spec = std::move(spec);
-        queue_.push_back(std::move(key));
-        work_.notify_one();
-      }
-      watch_.notify_one();
-    }
+  std::unique_lock lock(mutex_);
+  if (std::optional<Answer> answer = AnswerAtOnce(key)) {
+    lock.unlock();
+    return done(*std::move(answer));
   }
-  // Moved only where there is no answer yet.
-  if (answer) done(*std::move(answer));  // NOLINT(bugprone-use-after-move)
+  const auto [job, is_new] = jobs_.try_emplace(key);
+  job->second.waiters.push_back({std::move(done), Clock::now() + limits_.max_compile_time});
+  if (is_new) {
+    job->second.spec = std::move(spec);
+    queue_.push_back(std::move(key));
+    work_.notify_one();
+  }
+  watch_.notify_one();
 }
 
 void GrammarCompiler::Shop::Work() {
@@ -131,7 +129,7 @@ void GrammarCompiler::Shop::Work() {
     Job& job = jobs_.at(key);
     job.is_running = true;
     lock.unlock();
-    Answer answer = builder_.Build(job.spec);
+    Answer answer = build_(job.spec);
     lock.lock();
     ++counters_.compiled;
     if (job.is_lost) --num_lost_;
@@ -229,7 +227,12 @@ GrammarCompiler::Thread GrammarCompiler::Start(void (Shop::*loop)()) {
 }
 
 GrammarCompiler::GrammarCompiler(GrammarVocabulary vocabulary, const GrammarLimits& limits)
-    : shop_(std::make_shared<Shop>(std::move(vocabulary), limits)) {
+    : GrammarCompiler([builder = std::make_shared<GrammarBuilder>(std::move(vocabulary), limits)](
+                          const GrammarSpec& spec) { return builder->Build(spec); },
+                      limits) {}
+
+GrammarCompiler::GrammarCompiler(Build build, const GrammarLimits& limits)
+    : shop_(std::make_shared<Shop>(std::move(build), limits)) {
   TANDEM_CHECK(limits.num_threads > 0, "{} threads", limits.num_threads);
   for (int i = 0; i < limits.num_threads; ++i) threads_.push_back(Start(&Shop::Work));
   threads_.push_back(Start(&Shop::Watch));

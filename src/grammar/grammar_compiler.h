@@ -35,6 +35,9 @@ class GrammarCompiler {
   };
 
   GrammarCompiler(GrammarVocabulary vocabulary, const GrammarLimits& limits);
+  // With what compiles a spec; several threads call it at a time.
+  using Build = std::function<Answer(const GrammarSpec&)>;
+  GrammarCompiler(Build build, const GrammarLimits& limits);
   // Answers everything that waits with kUnavailable. A compilation that goes on for another second is left to
   // its end, in a thread that nobody waits for.
   ~GrammarCompiler();

@@ -5,11 +5,12 @@
 namespace tandem {
 
 std::string CanonicalKey(const GrammarSpec& spec) {
-  const bool is_json =
-      spec.kind == GrammarSpec::Kind::kJsonObject || spec.kind == GrammarSpec::Kind::kJsonSchema;
+  const bool has_schemas =
+      spec.kind == GrammarSpec::Kind::kJsonSchema || spec.kind == GrammarSpec::Kind::kStructuralTag;
+  const bool has_json = has_schemas || spec.kind == GrammarSpec::Kind::kJsonObject;
   std::string key =
-      fmt::format("{}{}{}:", static_cast<int>(spec.kind), is_json && spec.any_whitespace ? "w" : "",
-                  spec.kind == GrammarSpec::Kind::kJsonSchema && spec.strict ? "s" : "");
+      fmt::format("{}{}{}:", static_cast<int>(spec.kind), has_json && spec.any_whitespace ? "w" : "",
+                  has_schemas && spec.strict ? "s" : "");
   if (spec.kind == GrammarSpec::Kind::kChoice) {
     for (const std::string& choice : spec.choices) key += fmt::format("{}:{}", choice.size(), choice);
   } else if (spec.kind != GrammarSpec::Kind::kJsonObject) {

@@ -20,11 +20,13 @@ struct GrammarSpec {
   Kind kind = Kind::kJsonObject;
   std::string text;
   std::vector<std::string> choices;
-  // JSON kinds: white space wherever JSON has it; otherwise one blank after `,` and `:`, and none elsewhere.
+  // JSON kinds and the schemas of a structural tag: white space wherever JSON has it; otherwise one blank
+  // after `,` and `:`, and none elsewhere.
   bool any_whitespace = true;
-  // kJsonSchema: objects have only the properties, and arrays only the items, that the schema names, even
-  // where it does not say so (`additionalProperties: false` everywhere).
-  bool strict = false;
+  // Schemas: objects that name properties have no others, and arrays that name their first items no more,
+  // unless the schema says so with `additionalProperties`, `items` and the like. Otherwise they may have,
+  // which takes longer to compile.
+  bool strict = true;
 
   bool operator==(const GrammarSpec&) const = default;
 };

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <bit>
+#include <chrono>
 #include <cstdlib>
 #include <random>
 #include <vector>
@@ -10,6 +13,8 @@
 
 namespace tandem {
 namespace {
+
+constexpr int kEndRank = -1, kNeverRank = 1000;
 
 // How much a token leads to the end: closing characters first, then short tokens.
 int Rank(const std::string& token) {
@@ -48,42 +53,61 @@ std::unique_ptr<Tokenizer> ModelTokenizer() {
   return tokenizer.ok() ? std::move(tokenizer).value() : nullptr;
 }
 
-std::optional<std::string> DrawAnswer(const Grammar& grammar, const GrammarVocabulary& vocabulary,
-                                      uint64_t seed, int soft_tokens, int max_tokens) {
+AnswerDrawer::AnswerDrawer(const GrammarVocabulary& vocabulary)
+    : vocabulary_(vocabulary), ranks_(static_cast<size_t>(vocabulary.vocab_size), kNeverRank) {
+  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) ranks_[id] = Rank(vocabulary.tokens[id]);
+  for (const int32_t id : vocabulary.end_tokens) ranks_[static_cast<size_t>(id)] = kEndRank;
+}
+
+AnswerDrawer::Answer AnswerDrawer::Draw(const Grammar& grammar, uint64_t seed, int soft_tokens,
+                                        int max_tokens) const {
   std::mt19937_64 random(seed);
   const std::unique_ptr<GrammarState> state = grammar.Begin();
-  TokenMask mask(NumMaskWords(vocabulary.vocab_size));
-  std::string text;
+  TokenMask mask(NumMaskWords(vocabulary_.vocab_size));
+  std::vector<int32_t> allowed;
+  Answer answer;
   for (int step = 0; step < max_tokens; ++step) {
+    const auto begin = std::chrono::steady_clock::now();
     state->FillMask(mask);
-    std::vector<int32_t> allowed;
-    int best = 1000;
-    for (int64_t id = 0; id < vocabulary.vocab_size; ++id) {
-      if (!IsInMask(mask, static_cast<size_t>(id))) continue;
-      if (step >= soft_tokens) {
-        const bool ends =
-            state->may_end() && std::ranges::find(vocabulary.end_tokens, id) != vocabulary.end_tokens.end();
-        const int rank = ends ? -1 : Rank(vocabulary.tokens[static_cast<size_t>(id)]);
-        // Now and then another one, or a pattern may never end.
-        if (rank > best && random() % 64 != 0) continue;
+    const double mask_us =
+        std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+    ++answer.num_masks;
+    answer.masks_us += mask_us;
+    answer.slowest_mask_us = std::max(answer.slowest_mask_us, mask_us);
+    allowed.clear();
+    // Now and then any token, or a pattern may never end.
+    const bool is_soft = step >= soft_tokens && random() % 64 != 0;
+    int best = kNeverRank + 1;
+    for (size_t word = 0; word < mask.size(); ++word) {
+      for (uint32_t bits = mask[word]; bits != 0; bits &= bits - 1) {
+        const auto id = static_cast<int32_t>(word * 32) + std::countr_zero(bits);
+        if (id >= vocabulary_.vocab_size) {
+          answer.problem = "a token beyond the vocabulary is allowed";
+          return answer;
+        }
+        const int rank = is_soft ? ranks_[static_cast<size_t>(id)] : 0;
+        if (rank > best) continue;
         if (rank < best) allowed.clear();
-        best = std::min(best, rank);
+        best = rank;
+        allowed.push_back(id);
       }
-      allowed.push_back(static_cast<int32_t>(id));
     }
     if (allowed.empty()) {
-      ADD_FAILURE() << "no token may follow: " << text;
-      return std::nullopt;
+      answer.problem = "no token is allowed";
+      return answer;
     }
     const int32_t token = allowed[random() % allowed.size()];
     if (!state->Accept(token)) {
-      ADD_FAILURE() << "token " << token << " was allowed and is not accepted after: " << text;
-      return std::nullopt;
+      answer.problem = "a token that was allowed is not accepted";
+      return answer;
     }
-    if (state->ended()) return text;
-    text += vocabulary.tokens[static_cast<size_t>(token)];
+    if (state->ended()) {
+      answer.has_ended = true;
+      return answer;
+    }
+    answer.text += vocabulary_.tokens[static_cast<size_t>(token)];
   }
-  return std::nullopt;
+  return answer;
 }
 
 bool Takes(const Grammar& grammar, const GrammarVocabulary& vocabulary, std::string_view text) {

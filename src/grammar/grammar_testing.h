@@ -4,9 +4,9 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "grammar/grammar_vocabulary.h"
 #include "request/grammar.h"
@@ -21,10 +21,26 @@ GrammarVocabulary SmallVocabulary();
 // Of TANDEM_TEST_MODEL; null without it.
 std::unique_ptr<Tokenizer> ModelTokenizer();
 
-// An answer of uniform draws; after soft_tokens tokens, short texts and closing characters first, so that it
-// ends. Empty if it has not ended after max_tokens.
-std::optional<std::string> DrawAnswer(const Grammar& grammar, const GrammarVocabulary& vocabulary,
-                                      uint64_t seed, int soft_tokens = 30, int max_tokens = 2000);
+// Draws answers at random.
+class AnswerDrawer {
+ public:
+  explicit AnswerDrawer(const GrammarVocabulary& vocabulary);
+
+  struct Answer {
+    std::string text;
+    bool has_ended = false;
+    std::string problem;  // what broke the contract of GrammarState; empty if nothing did
+    int num_masks = 0;
+    double masks_us = 0;  // all of them
+    double slowest_mask_us = 0;
+  };
+  // Uniform draws; after soft_tokens tokens, short texts and closing characters first, so that it ends.
+  Answer Draw(const Grammar& grammar, uint64_t seed, int soft_tokens = 30, int max_tokens = 2000) const;
+
+ private:
+  const GrammarVocabulary& vocabulary_;
+  std::vector<int> ranks_;  // of the tokens: the lower, the more they lead to an end
+};
 
 // Whether the grammar takes the text, its bytes one at a time, and may end after it. vocabulary: has all
 // bytes as tokens.

@@ -9,8 +9,9 @@
 namespace tandem {
 namespace {
 
-// Every level of a trie is a bracket in the grammar's text, of which the parser allows so many.
-constexpr int kTrieLevelsOfRule = 32;
+// Prefixes of names after which other keys go on. Each of them is a state, and takes a look at the whole
+// vocabulary to compile.
+constexpr size_t kMaxKeyPrefixes = 12;
 
 Expression Unbounded(Expression what) {
   return Repeat(std::move(what), 0, Expression::kUnbounded);
@@ -21,6 +22,8 @@ Expression Unbounded(Expression what) {
 struct JsonRules::Trie {
   std::map<uint32_t, Trie> children;
   bool is_name = false;
+  // Otherwise no key begins like this.
+  bool is_followed = false;
 };
 
 JsonRules::JsonRules(ExpressionGrammar& grammar, const JsonStyle& style) : grammar_(grammar) {
@@ -39,7 +42,6 @@ JsonRules::JsonRules(ExpressionGrammar& grammar, const JsonStyle& style) : gramm
   const Expression escape = grammar.Rule(
       "escape", Choice({OneOf(letters), Sequence({Literal("u"), code, OneOf(hex), OneOf(hex)})}));
   const Expression escaped = Sequence({Literal("\\"), escape});
-  char_ = grammar.Rule("char", Choice({OneOf(PlainStringChars()), escaped}));
 
   const Expression rest = grammar.Declare("string_rest");
   grammar.Define(
@@ -82,23 +84,28 @@ Expression JsonRules::StringExcept(const std::vector<std::string>& names) {
     // Others cannot be said without escapes.
     if (is_plain) node->is_name = true;
   }
-  return grammar_.Rule("other_key", Sequence({Literal("\""), AfterPrefix(root, 1)}));
+  std::vector<Trie*> followed = {&root};
+  for (size_t i = 0; i < followed.size(); ++i) {
+    followed[i]->is_followed = true;
+    for (auto& [c, child] : followed[i]->children)
+      if (followed.size() < kMaxKeyPrefixes) followed.push_back(&child);
+  }
+  return grammar_.Rule("other_key", Sequence({Literal("\""), AfterPrefix(root)}));
 }
 
-Expression JsonRules::AfterPrefix(const Trie& node, int depth) {
+Expression JsonRules::AfterPrefix(const Trie& node) {
   std::vector<Expression> options;
   if (!node.is_name) options.push_back(Literal("\""));
-  const CharSet& others = PlainStringChars();
   CharSet taken;
   for (const auto& [c, child] : node.children) taken.Add(c, c);
-  options.push_back(Sequence({OneOf(others.Minus(taken)), plain_rest_}));
+  options.push_back(Sequence({OneOf(PlainStringChars().Minus(taken)), plain_rest_}));
   for (const auto& [c, child] : node.children) {
+    if (!child.is_followed) continue;
     std::string text;
     AppendUtf8(c, &text);
-    options.push_back(Sequence({Literal(std::move(text)), AfterPrefix(child, depth + 1)}));
+    options.push_back(Sequence({Literal(std::move(text)), AfterPrefix(child)}));
   }
-  Expression all = Choice(std::move(options));
-  return depth % kTrieLevelsOfRule == 0 ? grammar_.Rule("other_key_rest", std::move(all)) : all;
+  return Choice(std::move(options));
 }
 
 }  // namespace tandem

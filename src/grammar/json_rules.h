@@ -19,8 +19,6 @@ class JsonRules {
   const Expression& object() const { return object_; }
   const Expression& array() const { return array_; }
   const Expression& string() const { return string_; }
-  // One character of a string, which may be escaped.
-  const Expression& string_char() const { return char_; }
   const Expression& space() const {
     return space_;
   }  // before a closing bracket or an opening one's first value
@@ -31,15 +29,15 @@ class JsonRules {
   Expression Braced(Expression inside, const char* open, const char* close) const;
   // min to max times what, with commas between them.
   Expression List(const Expression& what, int64_t min, int64_t max) const;
-  // A string that is none of names, without escapes.
+  // Strings, without escapes, that are none of names; of those that begin like them, not all.
   Expression StringExcept(const std::vector<std::string>& names);
 
  private:
   struct Trie;
-  Expression AfterPrefix(const Trie& node, int depth);
+  Expression AfterPrefix(const Trie& node);
 
   ExpressionGrammar& grammar_;
-  Expression space_, comma_, colon_, char_, string_, plain_rest_, any_, object_, array_;
+  Expression space_, comma_, colon_, string_, plain_rest_, any_, object_, array_;
 };
 
 }  // namespace tandem

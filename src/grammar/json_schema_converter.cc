@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kMaxSchemaDepth = 64;
 constexpr int kMaxSchemas = 20'000;
-constexpr int64_t kMaxExpandedSize = 400'000;
+
 // Strings and arrays longer than this are not told apart from longer ones.
 constexpr int64_t kMaxCount = 100'000;
 // Each of them is compared with each other.
@@ -156,12 +156,12 @@ Result<std::string> JsonSchemaConverter::Convert() {
     grammar_.Define(next.rule, std::move(value));
   }
   if (!grammar_.Prune(root)) return NoValue("#");
-  if (grammar_.expanded_size() > kMaxExpandedSize)
+  if (grammar_.compile_cost() > kMaxCompileCost)
     return MakeError(ErrorCode::kInvalidArgument,
-                     "the JSON schema is too large: its repetitions, values and properties make a grammar of "
-                     "{} parts, and at "
-                     "most {} are allowed",
-                     grammar_.expanded_size(), kMaxExpandedSize);
+                     "the JSON schema is too large: its lengths, numbers of items, values and properties "
+                     "together would take "
+                     "too long to compile (cost {}, and at most {} is allowed)",
+                     grammar_.compile_cost(), kMaxCompileCost);
   return grammar_.Print(root);
 }
 
@@ -297,9 +297,7 @@ Result<Expression> JsonSchemaConverter::String(const Json& schema, const std::st
   const bool has_format = schema.contains("format") && !IsNumberFormat(schema["format"]);
   if (!schema.contains("pattern") && !has_format) {
     if (counts.min == 0 && counts.max == Expression::kUnbounded) return rules_.string();
-    return grammar_.Rule(
-        "bounded_string",
-        Sequence({Literal("\""), Repeat(rules_.string_char(), counts.min, counts.max), Literal("\"")}));
+    return BoundedString(counts);
   }
   const char* keyword = has_format ? "format" : "pattern";
   if (has_format && schema.contains("pattern"))
@@ -321,6 +319,17 @@ Result<Expression> JsonSchemaConverter::String(const Json& schema, const std::st
     return Unsupported(at, lengths.min < counts.min ? "minLength" : "maxLength",
                        fmt::format("this length beside a `{}` that allows others is not supported", keyword));
   return grammar_.Rule(keyword, Sequence({Literal("\""), EscapedForJson(*content), Literal("\"")}));
+}
+
+// Without escapes: one of two characters may be too many.
+Expression JsonSchemaConverter::BoundedString(const LengthRange& lengths) {
+  const auto [known, is_new] = bounded_strings_.try_emplace({lengths.min, lengths.max});
+  if (is_new)
+    known->second =
+        grammar_.Rule("bounded_string",
+                      Sequence({Literal("\""), Repeat(OneOf(PlainStringChars()), lengths.min, lengths.max),
+                                Literal("\"")}));
+  return known->second;
 }
 
 Result<Expression> JsonSchemaConverter::Number(bool is_integer, const Json& schema, const std::string& at) {

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -30,6 +31,7 @@ class JsonSchemaConverter {
   // Of one type, a bit of JsonTypes, or kNumber.
   Result<Expression> Typed(unsigned type, const Json& schema, const std::string& at);
   Result<Expression> String(const Json& schema, const std::string& at);
+  Expression BoundedString(const LengthRange& lengths);
   Result<Expression> Number(bool is_integer, const Json& schema, const std::string& at);
   Result<Expression> Array(const Json& schema, const std::string& at);
 
@@ -60,6 +62,7 @@ class JsonSchemaConverter {
   JsonRules rules_;
   // What has been referred to, and of that what has no rule yet: its pointer and the rule.
   std::map<const Json*, Expression> references_;
+  std::map<std::pair<int64_t, int64_t>, Expression> bounded_strings_;
   struct Pending {
     const Json* schema;
     std::string at;

@@ -11,6 +11,8 @@ namespace {
 
 constexpr int kMaxReferences = 32;
 constexpr int kMaxMergeSteps = 20'000;
+// Beside an `allOf` that no document has: what two schemas say of one property.
+constexpr const char* kMergedHere = "x-merged-here";
 
 Error CannotCombine(std::string_view at, std::string_view keyword) {
   return MakeError(ErrorCode::kUnsupported, "{}: schemas that hold together cannot be combined in their `{}`",
@@ -78,7 +80,7 @@ Result<Json> MergeKeyword(const std::string& keyword, const Json& a, const Json&
     Json all = a;
     for (const auto& [name, schema] : b.items()) {
       if (all.contains(name) && all[name] != schema) {
-        all[name] = Json{{"allOf", Json::array({all[name], schema})}};
+        all[name] = Json{{"allOf", Json::array({all[name], schema})}, {kMergedHere, true}};
       } else {
         all[name] = schema;
       }
@@ -207,16 +209,17 @@ Result<Json> Flatten(const Json& root, const Json& schema, std::string_view at, 
   for (const auto& [keyword, value] : schema.items())
     if (!IsAnnotation(keyword) && keyword != "allOf" && keyword != "$ref") flat[keyword] = value;
   if (schema.contains("$ref")) {
-    if (flat.empty() && !schema.contains("allOf")) return Json{{"$ref", schema["$ref"]}};
-    TANDEM_ASSIGN_OR_RETURN(const Json* target,
-                            ResolveReference(root, schema["$ref"].get<std::string>(), at));
-    TANDEM_ASSIGN_OR_RETURN(const Json other, Flatten(root, *target, at, work));
+    const auto reference = schema["$ref"].get<std::string>();
+    TANDEM_ASSIGN_OR_RETURN(const Json* target, ResolveReference(root, reference, at));
+    if (flat.empty() && !schema.contains("allOf")) return Json{{"$ref", reference}};
+    TANDEM_ASSIGN_OR_RETURN(const Json other, Flatten(root, *target, reference, work));
     TANDEM_ASSIGN_OR_RETURN(flat, Merge(root, flat, other, at, work));
   }
   if (schema.contains("allOf")) {
     const Json& parts = schema["allOf"];
     for (size_t i = 0; i < parts.size(); ++i) {
-      const std::string part_at = JoinPointer(JoinPointer(at, "allOf"), i);
+      const std::string part_at =
+          schema.contains(kMergedHere) ? std::string(at) : JoinPointer(JoinPointer(at, "allOf"), i);
       TANDEM_ASSIGN_OR_RETURN(const Json part, Flatten(root, parts[i], part_at, work));
       // Alone it can stay a reference, which may lead back here.
       if (flat.empty() && parts.size() == 1) return part;
@@ -231,9 +234,9 @@ Result<Json> Inlined(const Json& root, const Json& schema, std::string_view at, 
   Json inlined = schema;
   for (int i = 0; inlined.is_object() && inlined.contains("$ref"); ++i) {
     if (i > kMaxReferences) return MakeError(ErrorCode::kUnsupported, "{}: the references have no end", at);
-    TANDEM_ASSIGN_OR_RETURN(const Json* target,
-                            ResolveReference(root, inlined["$ref"].get<std::string>(), at));
-    TANDEM_ASSIGN_OR_RETURN(inlined, Flatten(root, *target, at, work));
+    const auto reference = inlined["$ref"].get<std::string>();
+    TANDEM_ASSIGN_OR_RETURN(const Json* target, ResolveReference(root, reference, at));
+    TANDEM_ASSIGN_OR_RETURN(inlined, Flatten(root, *target, reference, work));
   }
   return inlined;
 }

@@ -14,7 +14,8 @@ std::unordered_map<std::string_view, std::string> MakeFormats() {
       "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])";
   const std::string byte = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
   const std::string group = "[0-9a-f]{1,4}";
-  const std::string label = "[a-z](-?[a-z0-9]){0,30}";
+  // Groups that are repeated take long to follow; characters do not.
+  const std::string label = "[a-z][a-z0-9]{0,25}(-[a-z0-9]{1,25})?";
   const std::string host = label + "(\\." + label + "){0,3}";
   const std::string segment = "[A-Za-z0-9._~-]{1,64}";
   return {
@@ -29,7 +30,7 @@ std::unordered_map<std::string_view, std::string> MakeFormats() {
       {"ipv6", group + "(:" + group + "){7}|" + group + "(:" + group + "){0,3}::" + group + "(:" + group +
                    "){0,2}|::1"},
       {"hostname", host},
-      {"email", "[A-Za-z0-9_+-]{1,32}(\\.[A-Za-z0-9_+-]{1,16}){0,1}@" + label + "(\\." + label + "){1,3}"},
+      {"email", "[A-Za-z0-9_+-]{1,32}(\\.[A-Za-z0-9_+-]{1,16})?@" + label + "(\\." + label + "){1,2}"},
       {"uri", "https?://" + host + "(:[1-9][0-9]{0,3})?(/" + segment +
                   ")*/?(\\?[A-Za-z0-9._~=&-]*)?(#[A-Za-z0-9._~-]*)?"},
   };

@@ -11,24 +11,36 @@
 #include <string>
 #include <utility>
 
+#include "base/utf8.h"
+#include "grammar/ebnf_check.h"
 #include "grammar/expression.h"
 #include "grammar/json_schema_grammar.h"
 #include "grammar/regex_parser.h"
-#include "grammar/structural_tag_text.h"
+#include "grammar/structural_tag_grammar.h"
 #include "grammar/xgrammar_state.h"
 
 namespace tandem {
 namespace {
 
-std::string ChoiceGrammar(const std::vector<std::string>& choices) {
-  std::vector<Expression> options;
-  options.reserve(choices.size());
-  for (const std::string& choice : choices) options.push_back(Literal(choice));
-  return PrintGrammar(Choice(std::move(options)));
+Result<std::string> GrammarOfExpression(const Expression& expression, GrammarSpec::Kind kind) {
+  if (CompileCost(expression) > kMaxCompileCost)
+    return MakeError(ErrorCode::kInvalidArgument, "the {} is too large: it would take too long to compile",
+                     KindName(kind));
+  return PrintGrammar(expression);
 }
 
-// The grammar in xgrammar's notation.
-Result<std::string> GrammarText(const GrammarSpec& spec) {
+Result<std::string> GrammarOfChoices(const std::vector<std::string>& choices) {
+  if (choices.empty()) return MakeError(ErrorCode::kInvalidArgument, "the list of choices is empty");
+  std::vector<Expression> options;
+  for (size_t i = 0; i < choices.size(); ++i) {
+    if (!IsValidUtf8(choices[i])) return MakeError(ErrorCode::kInvalidArgument, "choice {} is no UTF-8", i);
+    options.push_back(Literal(choices[i]));
+  }
+  return GrammarOfExpression(Choice(std::move(options)), GrammarSpec::Kind::kChoice);
+}
+
+// In xgrammar's notation; of a structural tag, one without schemas.
+Result<std::string> XgrammarText(const GrammarSpec& spec) {
   const JsonStyle style{spec.any_whitespace, spec.strict};
   switch (spec.kind) {
     case GrammarSpec::Kind::kJsonObject:
@@ -37,15 +49,18 @@ Result<std::string> GrammarText(const GrammarSpec& spec) {
       return GrammarOfJsonSchema(spec.text, style);
     case GrammarSpec::Kind::kRegex: {
       TANDEM_ASSIGN_OR_RETURN(const Expression expression, ParseRegex(spec.text));
-      return PrintGrammar(expression);
+      return GrammarOfExpression(expression, spec.kind);
     }
     case GrammarSpec::Kind::kChoice:
-      return ChoiceGrammar(spec.choices);
-    case GrammarSpec::Kind::kStructuralTag:
-      return StructuralTagText(spec.text, style);
-    default:
+      return GrammarOfChoices(spec.choices);
+    case GrammarSpec::Kind::kEbnf: {
+      TANDEM_RETURN_IF_ERROR(CheckEbnf(spec.text));
       return spec.text;
+    }
+    case GrammarSpec::Kind::kStructuralTag:
+      return PrepareStructuralTag(spec.text, style);
   }
+  return MakeError(ErrorCode::kUnsupported, "there is no kind {}", static_cast<int>(spec.kind));
 }
 
 // The first line of what xgrammar says, without the place in its own sources.
@@ -84,6 +99,14 @@ void AddSpelledTokens(const GrammarVocabulary& vocabulary, std::string_view tag,
   }
 }
 
+// Where the vocabulary has no token that goes on, a state offers the end.
+bool CanBegin(const Grammar& grammar, const GrammarVocabulary& vocabulary) {
+  TokenMask mask(NumMaskWords(vocabulary.vocab_size));
+  const std::unique_ptr<GrammarState> state = grammar.Begin();
+  state->FillMask(mask);
+  return state->may_end() || mask != MakeTokenMask(vocabulary.end_tokens, vocabulary.vocab_size);
+}
+
 }  // namespace
 
 struct GrammarBuilder::Prepared {
@@ -108,17 +131,9 @@ GrammarBuilder::GrammarBuilder(GrammarVocabulary vocabulary, const GrammarLimits
 
 GrammarBuilder::~GrammarBuilder() = default;
 
-Status GrammarBuilder::Check(const GrammarSpec& spec) const {
-  if (SpecBytes(spec) > limits_.max_spec_bytes)
-    return MakeError(ErrorCode::kInvalidArgument, "the {} has {} bytes, and at most {} are allowed",
-                     KindName(spec.kind), SpecBytes(spec), limits_.max_spec_bytes);
-  return {};
-}
-
 Result<std::shared_ptr<const Grammar>> GrammarBuilder::Build(const GrammarSpec& spec) const {
-  TANDEM_RETURN_IF_ERROR(Check(spec));
   const GrammarVocabulary& vocabulary = prepared_->vocabulary;
-  const Result<std::string> text = GrammarText(spec);
+  const Result<std::string> text = XgrammarText(spec);
   if (!text.ok()) return text.error();
   try {
     xgrammar::GrammarCompiler& compiler = prepared_->Compiler();
@@ -132,6 +147,9 @@ Result<std::shared_ptr<const Grammar>> GrammarBuilder::Build(const GrammarSpec& 
       return MakeError(ErrorCode::kInvalidArgument,
                        "the {} takes {} bytes when compiled, and at most {} are allowed", KindName(spec.kind),
                        grammar->memory_bytes(), limits_.max_compiled_bytes);
+    if (!CanBegin(*grammar, vocabulary))
+      return MakeError(ErrorCode::kInvalidArgument, "no text follows the {} that this model has tokens for",
+                       KindName(spec.kind));
     return grammar;
   } catch (const xgrammar::LogFatalError& error) {
     return MakeError(ErrorCode::kInvalidArgument, "the {} is not valid: {}", KindName(spec.kind),

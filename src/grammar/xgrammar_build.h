@@ -20,9 +20,7 @@ class GrammarBuilder {
   GrammarBuilder(const GrammarBuilder&) = delete;
   GrammarBuilder& operator=(const GrammarBuilder&) = delete;
 
-  // Everything that can be said before compiling; milliseconds.
-  Status Check(const GrammarSpec& spec) const;
-  // Slow: tens of milliseconds to seconds. Errors: those of Check, and what the compiler itself refuses.
+  // Slow: milliseconds to seconds. What is wrong with the spec is found in milliseconds.
   Result<std::shared_ptr<const Grammar>> Build(const GrammarSpec& spec) const;
 
  private:

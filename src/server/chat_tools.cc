@@ -88,8 +88,12 @@ ReasoningPlace PlaceOf(const AnswerParserOptions& parser) {
   return parser.starts_in_reasoning ? ReasoningPlace::kInside : ReasoningPlace::kMayBegin;
 }
 
-GrammarSpec TagSpec(const ordered_json& tag) {
-  return {.kind = GrammarSpec::Kind::kStructuralTag, .text = DumpJson(tag)};
+// style: of the JSON in it, that of what the request says itself.
+GrammarSpec TagSpec(const ordered_json& tag, const GrammarSpec& style = {}) {
+  return {.kind = GrammarSpec::Kind::kStructuralTag,
+          .text = DumpJson(tag),
+          .any_whitespace = style.any_whitespace,
+          .strict = style.strict};
 }
 
 // Of an answer that may call tools. answer: what it has to follow where it does not; none: it is free then.
@@ -105,7 +109,7 @@ std::optional<AnswerGrammar> GrammarWithCalls(const ChatTools& tools, const Answ
         {"type", "or"},
         {"elements",
          {ForcedCallTag(tools.offered, tools.choice, options)["format"], StructuralFormatOf(answer->spec)}}};
-    return AnswerGrammar{.spec = TagSpec(TagAfterReasoning(PlaceOf(parser), std::move(either))),
+    return AnswerGrammar{.spec = TagSpec(TagAfterReasoning(PlaceOf(parser), std::move(either)), answer->spec),
                          .param = answer->param};
   }
   const ordered_json tag = AutoCallTag(tools.offered, tools.choice, options);
@@ -161,7 +165,8 @@ std::optional<ApiError> ReadAnswerForm(const ordered_json& body, const ModelCont
   if (parser.format != ToolFormat::kNone) {
     answer = GrammarWithCalls(tools, parser, answer);
   } else if (answer && parser.reasoning) {
-    answer->spec = TagSpec(TagAfterReasoning(PlaceOf(parser), StructuralFormatOf(answer->spec)));
+    answer->spec =
+        TagSpec(TagAfterReasoning(PlaceOf(parser), StructuralFormatOf(answer->spec)), answer->spec);
   }
   request->grammar_spec = std::move(answer);
   return std::nullopt;

@@ -461,6 +461,42 @@ TEST(GenerationRequest, ToolsSayHowTheAnswerIsRead) {
   EXPECT_EQ(request.parser.format, ToolFormat::kNone);
 }
 
+TEST(GenerationRequest, TheStyleOfAnAnswerGoesWithItIntoATag) {
+  GenerationRequest request;
+  ModelContext context = SharedTestModel().context();
+  context.max_model_len = 10'000;
+  const std::string hi = R"({"messages":[{"role":"user","content":"hi"}])";
+  const std::string styled =
+      R"(,"structured_outputs":{"json":{"type":"object"},"disable_any_whitespace":true,"disable_additional_properties":false})";
+  for (const bool reasons : {false, true}) {
+    context.reasons = reasons;
+    for (const std::string& tools : {std::string(kTwoTools), std::string()}) {
+      request = {};
+      ASSERT_FALSE(ParseChatRequest(ordered_json::parse(hi + styled + tools + "}"), context, &request));
+      ASSERT_TRUE(request.grammar_spec.has_value());
+      const GrammarSpec& spec = request.grammar_spec->spec;
+      const bool is_alone = tools.empty() && !reasons;
+      EXPECT_EQ(spec.kind, is_alone ? GrammarSpec::Kind::kJsonSchema : GrammarSpec::Kind::kStructuralTag);
+      EXPECT_FALSE(spec.any_whitespace) << reasons << tools;
+      EXPECT_FALSE(spec.strict) << reasons << tools;
+    }
+  }
+}
+
+TEST(GenerationRequest, ATagOfTheOlderFormIsAPartOfOneWithTools) {
+  GenerationRequest request;
+  ModelContext context = SharedTestModel().context();
+  context.max_model_len = 10'000;
+  ASSERT_FALSE(ParseChatRequest(
+      ordered_json::parse(
+          R"({"messages":[{"role":"user","content":"hi"}],"response_format":{"type":"structural_tag","structures":[
+      {"begin":"<a>","schema":{},"end":"</a>"}],"triggers":["<a"]})" +
+          std::string(kTwoTools) + "}"),
+      context, &request));
+  ASSERT_TRUE(request.grammar_spec.has_value());
+  EXPECT_NE(request.grammar_spec->spec.text.find(R"("structures":[{"begin":"<a>")"), std::string::npos);
+}
+
 TEST(GenerationRequest, WhatIsWrongWithToolsIsNamed) {
   const std::pair<const char*, const char*> cases[] = {
       {R"(,"tools":{})", "tools"},

@@ -246,7 +246,7 @@ constexpr auto kFields = std::to_array<RequestField>({
     Served("structured_outputs", kOnBoth, "what the answer follows; one of the next"),
     Served("structured_outputs.choice", kOnBoth, "one of these texts"),
     Served("structured_outputs.disable_additional_properties", kOnBoth,
-           "objects have the schema's properties only"),
+           "false: objects may have properties that the schema does not name"),
     Served("structured_outputs.disable_any_whitespace", kOnBoth, "JSON without white space but one blank"),
     Served("structured_outputs.grammar", kOnBoth, "a grammar in GBNF"),
     Served("structured_outputs.json", kOnBoth, "a JSON schema"),

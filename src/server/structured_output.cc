@@ -68,8 +68,9 @@ class GrammarReader {
       spec.choices.push_back(choice.get<std::string>());
     }
   }
-  void CloseObjects() {
-    if (*grammar_) (*grammar_)->spec.strict = true;
+  // Nothing where the request does not say: objects are closed then.
+  void CloseObjects(std::optional<bool> strict) {
+    if (*grammar_ && strict) (*grammar_)->spec.strict = *strict;
   }
   void DropWhitespace() {
     if (*grammar_) (*grammar_)->spec.any_whitespace = false;
@@ -95,13 +96,13 @@ void ReadResponseFormat(FieldReader& body, GrammarReader* grammar) {
     if (given != nullptr) {
       FieldReader schema_fields(*given, "response_format.json_schema.");
       const ordered_json* schema = schema_fields.Find("schema");
-      const bool strict = schema_fields.Bool("strict").value_or(false);
+      const auto strict = schema_fields.Bool("strict");
       if (schema == nullptr) schema_fields.Fail("schema", "response_format.json_schema.schema is missing");
       if (schema_fields.error()) {
         return body.Fail(schema_fields.error()->param, schema_fields.error()->message);
       }
       grammar->Schema(*schema, "response_format.json_schema.schema");
-      if (strict) grammar->CloseObjects();
+      grammar->CloseObjects(strict);
     }
   }
   if (fields.error()) body.Fail(fields.error()->param, fields.error()->message);
@@ -124,10 +125,10 @@ void ReadStructuredOutputs(FieldReader& body, GrammarReader* grammar) {
                 "structured_outputs.whitespace_pattern is not served; use disable_any_whitespace");
   }
   const bool no_whitespace = fields.Bool("disable_any_whitespace").value_or(false);
-  const bool no_additional = fields.Bool("disable_additional_properties").value_or(false);
+  const auto no_additional = fields.Bool("disable_additional_properties");
   if (fields.error()) return body.Fail(fields.error()->param, fields.error()->message);
   if (no_whitespace) grammar->DropWhitespace();
-  if (no_additional) grammar->CloseObjects();
+  grammar->CloseObjects(no_additional);
 }
 
 bool IsEmptyText(const ordered_json& value) {
@@ -193,8 +194,9 @@ ordered_json StructuralFormatOf(const GrammarSpec& spec) {
     }
     case Kind::kStructuralTag: {
       auto tag = ParseJson(spec.text);
-      const bool has_format = tag.ok() && tag->is_object() && tag->contains("format");
-      return has_format ? (*tag)["format"] : ordered_json(nullptr);
+      if (!tag.ok() || !tag->is_object()) return nullptr;
+      // The older form has no format; it stands for itself.
+      return tag->contains("format") ? (*tag)["format"] : *tag;
     }
   }
   return nullptr;

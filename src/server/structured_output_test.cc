@@ -66,6 +66,12 @@ TEST(StructuredOutput, OptionsGoWithTheSchema) {
   AnswerGrammar grammar = GrammarOf(
       R"({"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"object"},"strict":true}}})");
   EXPECT_TRUE(grammar.spec.strict);
+  EXPECT_FALSE(
+      GrammarOf(
+          R"({"response_format":{"type":"json_schema","json_schema":{"schema":{"type":"object"},"strict":false}}})")
+          .spec.strict);
+  EXPECT_TRUE(
+      GrammarOf(R"({"response_format":{"type":"json_schema","json_schema":{"schema":{}}}})").spec.strict);
   EXPECT_EQ(grammar.spec.text, R"({"type":"object"})");
   EXPECT_EQ(grammar.param, "response_format.json_schema.schema");
   grammar = GrammarOf(
