@@ -26,7 +26,7 @@ answer = chat.bind_tools([get_weather], tool_choice="get_weather").invoke(messag
 assert answer.tool_calls and all(call["name"] == "get_weather" for call in answer.tool_calls)
 messages.append(answer)
 messages += [ToolMessage(get_weather.invoke(call["args"]), tool_call_id=call["id"]) for call in answer.tool_calls]
-assert chat.bind_tools([get_weather], tool_choice="none").invoke(messages).text
+assert chat.bind_tools([get_weather], tool_choice={"type": "none"}).invoke(messages).text
 
 # A model that knows when to call.
 by_heart = ChatAnthropic(model=model, base_url=by_heart_url, api_key="unused", max_tokens=2000, max_retries=0)
