@@ -33,7 +33,8 @@ def environment(name, packages):
     wanted = "\n".join(packages)
     if not installed.exists() or installed.read_text() != wanted:
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
-        subprocess.run([folder / "bin/pip", "install", "-q", "--disable-pip-version-check", *packages], check=True)
+        subprocess.run([folder / "bin/pip", "install", "-q", "--no-compile",
+                        "--disable-pip-version-check", *packages], check=True)
         installed.write_text(wanted)
     return folder / "bin/python"
 

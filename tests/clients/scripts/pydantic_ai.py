@@ -51,7 +51,7 @@ async def agents(chat):
         assert (await result.get_output()).startswith("I shall look at both.")
     assert (await agent.run("What is the weather in Paris and in Rome?")).output == \
         "It is 18 degrees in Paris and in Rome."
-    assert cities[:2] == ["Paris", "Rome"] and cities[-2:] == ["Paris", "Rome"]
+    assert cities[:2] == ["Paris", "Rome"] and sorted(cities[-2:]) == ["Paris", "Rome"]  # two at once
     for kind in (Sure, NativeOutput(Sure)):  # by a tool, and by a schema
         assert (await Agent(chat, output_type=kind).run("Are you sure?")).output == Sure(sure=True, city="Paris")
     async with Agent(chat).run_stream("Go on for ever.") as result:
