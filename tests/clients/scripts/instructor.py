@@ -21,8 +21,8 @@ class Answer(pydantic.BaseModel):
 sure = [{"role": "user", "content": "Are you sure?"}]
 for mode in (instructor.Mode.TOOLS, instructor.Mode.TOOLS_STRICT, instructor.Mode.JSON, instructor.Mode.JSON_SCHEMA):
     by_heart = instructor.from_openai(openai.OpenAI(base_url=f"{by_heart_url}/v1", api_key="unused"), mode=mode)
-    assert by_heart.chat.completions.create(model=model, messages=sure, response_model=Answer, max_retries=0) == \
-        Answer(sure=True, city="Paris")
+    found = by_heart.chat.completions.create(model=model, messages=sure, response_model=Answer, max_retries=0)
+    assert isinstance(found, Answer) and found.model_dump() == {"sure": True, "city": "Paris"}, (mode, found)
 *_, last = by_heart.chat.completions.create_partial(model=model, messages=sure, response_model=Answer)
 assert last.sure is True and last.city == "Paris"
 
