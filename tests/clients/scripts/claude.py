@@ -6,6 +6,8 @@ import pathlib
 import signal
 import subprocess
 import sys
+import time
+import urllib.request
 
 sys.path.pop(0)
 url, model, folder, _, by_heart_url = sys.argv[1:6]
@@ -15,7 +17,13 @@ work.mkdir()
 program = pathlib.Path(importlib.util.find_spec("claude_agent_sdk").origin).with_name("_bundled") / "claude"
 
 
-def claude(*arguments, at=by_heart_url, name=model, wait_s=200):
+def running(at):
+    """How many requests the server is answering."""
+    lines = urllib.request.urlopen(f"{at}/metrics").read().decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("vllm:num_requests_running"))
+
+
+def claude(*arguments, at=by_heart_url, name=model, interrupted=False):
     """The exit status, the events and the result of `claude -p`."""
     # The names that the program runs under in this environment, if it does, are not for the one that is tested.
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("ANTHROPIC_", "CLAUDE"))}
@@ -25,11 +33,12 @@ def claude(*arguments, at=by_heart_url, name=model, wait_s=200):
         env={**inherited, "HOME": str(home), "ANTHROPIC_BASE_URL": at, "ANTHROPIC_API_KEY": "unused",
              "ANTHROPIC_MODEL": name, "CLAUDE_CODE_MAX_RETRIES": "0"},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    try:
-        out, err = process.communicate(timeout=wait_s)
-    except subprocess.TimeoutExpired:
+    if interrupted:
+        # Once the server works on it.
+        while process.poll() is None and not running(at):
+            time.sleep(0.1)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=300)
     events = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
     print(arguments[-1], *events, err, sep="\n")
     results = [event for event in events if event["type"] == "result"]
@@ -57,7 +66,7 @@ code, _, result = claude("--json-schema", json.dumps(schema), "Are you sure?")
 assert code == 0 and result["structured_output"] == {"sure": True, "city": "Paris"}
 
 # Who interrupts it has the server stop.
-_, _, result = claude("Go on for ever.", wait_s=10)
+_, _, result = claude("Go on for ever.", interrupted=True)
 assert result["terminal_reason"] == "aborted_streaming"
 
 code, _, result = claude("Say hello.", name="another")

@@ -16,7 +16,7 @@ program = pathlib.Path(sys.executable).with_name("llm")
 def llm(name, *arguments):
     return subprocess.run([program, "-m", name, "--key", "unused", *arguments],
                           env={**os.environ, "LLM_USER_PATH": folder}, stdin=subprocess.DEVNULL,
-                          capture_output=True, text=True, timeout=120)
+                          capture_output=True, text=True, timeout=300)
 
 
 answer = llm("real", "-o", "max_tokens", "8", "Say hello.")
