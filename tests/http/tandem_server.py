@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import pathlib
 import re
 import signal
 import socket
@@ -12,6 +13,9 @@ import time
 READY_TIMEOUT_S = 120
 DEFAULT_FLAGS = {"--max-model-len": "1024", "--gpu-kv-cache": "16384tok", "--log-level": "warn"}
 MODEL_NAME = "test-model"
+# Knows conversations by heart, tools and all: transcripts.py in the folder above has them.
+BY_HEART = str(pathlib.Path(__file__).resolve().parents[1] / "fixtures/by_heart/model")
+BY_HEART_FLAGS = ("--max-model-len", "32768", "--gpu-kv-cache", "65536tok")
 
 
 def free_port():
