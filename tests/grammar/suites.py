@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tarfile
@@ -76,6 +77,29 @@ def suite_cases(folder):
                 yield draft, keyword, group["description"], group["schema"], group["tests"]
 
 
+def as_python(pattern):
+    """The pattern with ECMA-262's classes: `\\d` and `\\w` are ASCII there, and Python's `\\s` is near enough."""
+    classes = {"d": "0-9", "w": "A-Za-z0-9_"}
+    python, in_class, at = "", False, 0
+    while at < len(pattern):
+        step = pattern[at : at + 2] if pattern[at] == "\\" else pattern[at]
+        at += len(step)
+        name = step[1:]
+        if name in classes:
+            step = classes[name] if in_class else f"[{classes[name]}]"
+        elif name and name.lower() in classes and not in_class:
+            step = f"[^{classes[name.lower()]}]"
+        elif step in "[]":
+            in_class = step == "["
+        python += step
+    return python
+
+
+def check_pattern(validator, pattern, instance, schema):
+    if validator.is_type(instance, "string") and not re.search(as_python(pattern), instance):
+        yield jsonschema.ValidationError(f"{instance!r} does not match {pattern!r}")
+
+
 def formats_of(draft):
     # The `time` of draft 3 has no offset; schemas are read as those of drafts 4 and later are.
     names = [name for name in DRAFTS[draft].FORMAT_CHECKER.checkers if (draft, name) != ("draft3", "time")]
@@ -85,7 +109,8 @@ def formats_of(draft):
 
 
 FORMATS = {draft: formats_of(draft) for draft in DRAFTS}
+VALIDATORS = {draft: jsonschema.validators.extend(kind, {"pattern": check_pattern}) for draft, kind in DRAFTS.items()}
 
 
 def validator_of(draft, schema):
-    return DRAFTS[draft](schema, format_checker=FORMATS[draft])
+    return VALIDATORS[draft](schema, format_checker=FORMATS[draft])
