@@ -4,6 +4,7 @@ import torch
 from model_shapes import SHAPES
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM
 
+
 def build_model(name, device, dtype, attention):
     """Random weights, made where they stay."""
     config = LlamaConfig(**SHAPES[name], bos_token_id=None, eos_token_id=None, pad_token_id=None)
