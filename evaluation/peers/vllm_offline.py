@@ -23,7 +23,6 @@ import random
 import statistics
 import sys
 import time
-from importlib import metadata
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -178,13 +177,9 @@ def save(path, content):
 
 
 def versions():
-    found = {}
-    for package in ("vllm", "torch"):
-        try:
-            found[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            found[package] = None
-    return found
+    """Of what has been imported."""
+    modules = {name: sys.modules.get(name) for name in ("vllm", "torch")}
+    return {name: str(module.__version__) for name, module in modules.items() if module}
 
 
 def measure(args, arguments):

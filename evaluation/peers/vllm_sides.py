@@ -119,7 +119,7 @@ class Side:
     def measure(self, row, variant, keys, seconds):
         """{"start_s", "engine", "points": {key: {"wall_s", "result"} or {"error"}}} of one start."""
         begin = time.monotonic()
-        run = {"start_s": None, "engine": {}, "points": {}}
+        run = {"start_s": 0.0, "engine": {}, "points": {}}
         try:
             if row.kind == "online":
                 self._online(row, variant, keys, begin + seconds, run)
@@ -130,9 +130,9 @@ class Side:
             reason = str(failure)
         for key in keys:
             run["points"].setdefault(key, {"error": reason or "nothing was measured"})
-        if run["start_s"] is None:
-            walls = sum(point.get("wall_s", 0) for point in run["points"].values())
-            run["start_s"] = time.monotonic() - begin - walls
+        # To load, to warm up, to end.
+        walls = sum(point.get("wall_s", 0) for point in run["points"].values())
+        run["start_s"] = time.monotonic() - begin - walls
         return run
 
     def log_path(self, what):
@@ -152,10 +152,8 @@ class Side:
         csv_file, _ = self.requests.file(row, row.fields["work"])
         log = self.log_path(f"serve {variant.name}")
         command = ServerCommand([str(word) for word in self.server_words(row, variant)])
-        begin = time.monotonic()
         try:
             with Server(command, os.cpu_count(), log) as server:
-                run["start_s"] = time.monotonic() - begin
                 for key in keys:
                     left = deadline - STOP_SECONDS - time.monotonic()
                     if left <= 0:
@@ -183,7 +181,9 @@ def show_end(log, num_lines=30):
 
 class Tandem(Side):
     def _engine_words(self, row, variant):
-        words = ["--dummy", row.model, "--dtype", "bf16"]
+        words = ["--dummy", row.model]
+        if "--dtype" not in variant.settings:
+            words += ["--dtype", "bf16"]
         if row.fields["gpu_kv_tokens"]:
             words += ["--gpu-kv-cache", f"{row.fields['gpu_kv_tokens']}tok"]
         return words + list(variant.settings)
@@ -192,6 +192,7 @@ class Tandem(Side):
         if row.kind == "decode":
             self._decode(row, variant, keys, deadline, run)
             return
+        # Each point starts an engine of its own: that is in its time.
         for key in keys:
             csv_file, num_requests = self.requests.file(row, row.points[key], 1 if row.kind == "prefill" else None)
             words = [self.tandem, "bench", "offline", *self._engine_words(row, variant), "--workload", csv_file]
@@ -203,12 +204,13 @@ class Tandem(Side):
                 continue
             run["engine"] = engine_of(result)
             run["points"][key] = {"wall_s": wall_s, "result": kept(result)}
-        run["start_s"] = 0.0  # Each point starts an engine of its own: that is in its time.
 
     def _decode(self, row, variant, keys, deadline, run):
         program = self.tandem.with_name("bench_engine")
         words = [program, *self._engine_words(row, variant), "--batches", ",".join(keys)]
-        words += ["--context", row.fields["context"], "--prefills", 1]
+        words += ["--context", row.fields["context"], "--max-model-len", row.fields["max_model_len"]]
+        # The least that it does besides.
+        words += ["--prefills", 1, "--prompt-len", 16]
         _, result, reason = self.program(words, deadline, f"bench_engine, {variant.name},")
         if result is None:
             raise Failure(reason)
@@ -257,7 +259,7 @@ class Vllm(Side):
         _, result, reason = self.program(self.words_in_environment(words), deadline, f"vllm_offline, {variant.name},")
         if result is None:
             raise Failure(reason)
-        run |= {"start_s": result["start_s"], "engine": {**result["settings"], **result["version"]}}
+        run["engine"] = {**result["settings"], **result["version"], "start_s": result["start_s"]}
         measured = {names[name]: work for name, work in result["works"].items()} | result["decode"]
         for key, values in measured.items():
             wall_s = values.pop("wall_s")
