@@ -34,9 +34,7 @@ SHAPES = {
     "llama-2-13b": shape(40, 5120, 13824, 40, 40, 32000, 4096, plain_rope()),
     "llama-3.1-8b": shape(32, 4096, 14336, 32, 8, 128256, 131072, LLAMA3_ROPE | {"factor": 8.0}),
     "llama-3.1-70b": shape(80, 8192, 28672, 64, 8, 128256, 131072, LLAMA3_ROPE | {"factor": 8.0}),
-    "llama-3.1-70b-half": shape(
-        80, 8192, 14336, 32, 4, 64128, 131072, LLAMA3_ROPE | {"factor": 8.0}, head_dim=128
-    ),
+    "llama-3.1-70b-half": shape(80, 8192, 14336, 32, 4, 64128, 131072, LLAMA3_ROPE | {"factor": 8.0}, head_dim=128),
     "llama-3.2-1b": shape(16, 2048, 8192, 32, 8, 128256, 131072, LLAMA3_ROPE | {"factor": 32.0}, True),
     "smollm2-135m": shape(30, 576, 1536, 9, 3, 49152, 8192, plain_rope(100000.0), True),
     "tiny": shape(2, 256, 512, 4, 2, 1024, 4096, plain_rope()),

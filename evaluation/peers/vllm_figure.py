@@ -28,7 +28,9 @@ def style_of(entry, variant):
 def draw(content, limit, path):
     """False if there is nothing to draw."""
     entries = [entry for entry in content["rows"] if entry["definition"]["kind"] == "online"]
-    entries = [entry for entry in entries if any(vllm_report.load_curve(entry, v, "p99_tpot_ms") for v in entry["variants"])]
+    entries = [
+        entry for entry in entries if any(vllm_report.load_curve(entry, v, "p99_tpot_ms") for v in entry["variants"])
+    ]
     if not entries:
         return False
     figure, axes = figure_style.new_figure(len(PANELS) * len(entries), "Tandem beside vLLM: latency against load")

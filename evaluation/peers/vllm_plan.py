@@ -96,7 +96,11 @@ def read_row(row, defaults, where):
     needed = {"name", "kind", "model", POINT_FIELDS[kind], *(["work"] if kind == "online" else [])}
     unknown = set(row) - needed - {"vllm", "tandem", *OPTIONAL}
     if needed - set(row) or unknown:
-        what = f"lacks {', '.join(sorted(needed - set(row)))}" if needed - set(row) else f"has {', '.join(sorted(unknown))}"
+        what = (
+            f"lacks {', '.join(sorted(needed - set(row)))}"
+            if needed - set(row)
+            else f"has {', '.join(sorted(unknown))}"
+        )
         raise ValueError(f"{where}: {what}, and rows of kind {kind} have {', '.join(sorted(needed))}")
     given = row[POINT_FIELDS[kind]]
     if not given:

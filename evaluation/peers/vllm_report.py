@@ -175,7 +175,12 @@ def online_table(entry, limit):
     if not lines:
         return []
     columns = ["requests/s", "", *(name for name, _, _ in ONLINE_COLUMNS), "not answered", "runs"]
-    text = [*markdown(columns, lines), "", f"Highest rate with p99 TPOT <= {limit:g} ms, linear between measured rates:", ""]
+    text = [
+        *markdown(columns, lines),
+        "",
+        f"Highest rate with p99 TPOT <= {limit:g} ms, linear between measured rates:",
+        "",
+    ]
     rates = [[variant, highest_rate_of(entry, variant, limit).text] for variant in entry["variants"]]
     return text + markdown(["", "requests/s"], rates)
 
@@ -223,7 +228,9 @@ def calls_table(calls):
         cells += [call["versions"]["vllm"] or "-", text_of(call.get("seconds"), 0)]
         said = "-"
         if value:
-            said = say(call["anchor"]["kind"], next(p["result"] for p in call["anchor"]["points"].values() if "result" in p))
+            said = say(
+                call["anchor"]["kind"], next(p["result"] for p in call["anchor"]["points"].values() if "result" in p)
+            )
         lines.append([*cells, said, text_of(relative, 3)])
     columns = ["call", "date", "card", "driver", "vLLM", "seconds", "anchor", "of the first call"]
     return [*markdown(columns, lines), *(["", *notes] if notes else []), ""]
@@ -235,7 +242,9 @@ def tables(content, limit):
         text += calls_table(content["calls"])
     for entry in content["rows"]:
         text += row_section(entry, limit)
-    text.append("Medians over the runs; ± is half their range. x vLLM: better than the best of vLLM's variants above 1.")
+    text.append(
+        "Medians over the runs; ± is half their range. x vLLM: better than the best of vLLM's variants above 1."
+    )
     return "\n".join(text) + "\n"
 
 

@@ -51,7 +51,9 @@ class Results:
                 continue
             if not entry:
                 continue
-            stale = {key for key, point in entry["points"].items() if key in row.points and point != as_json(row.points[key])}
+            stale = {
+                key for key, point in entry["points"].items() if key in row.points and point != as_json(row.points[key])
+            }
             entry["points"] = {key: point for key, point in entry["points"].items() if key not in stale}
             settings = {variant.name: as_json(variant.settings) for variant in row.variants}
             for name, variant in list(entry["variants"].items()):

@@ -143,5 +143,7 @@ class Schedule:
         wall_s = run["start_s"] + sum(point.get("wall_s", 0) for point in run["points"].values())
         errors = [point["error"] for point in run["points"].values() if "error" in point]
         what = errors[0] if errors else "the time was over" if cut else "done"
-        self._tell(f"{row.name}, {variant.name}, {', '.join(turn.keys)}, round {turn.round_index + 1}: {what} ({wall_s:.0f} s)")
+        self._tell(
+            f"{row.name}, {variant.name}, {', '.join(turn.keys)}, round {turn.round_index + 1}: {what} ({wall_s:.0f} s)"
+        )
         return not cut

@@ -49,6 +49,9 @@ class LLM:
 
     def _output(self, count):
         metrics = SimpleNamespace(
-            first_token_latency=0.1, first_token_ts=10.0, last_token_ts=10.0 + 0.01 * (count - 1), num_generation_tokens=count
+            first_token_latency=0.1,
+            first_token_ts=10.0,
+            last_token_ts=10.0 + 0.01 * (count - 1),
+            num_generation_tokens=count,
         )
         return SimpleNamespace(outputs=[SimpleNamespace(token_ids=[7] * count)], metrics=metrics)
