@@ -5,8 +5,8 @@
         --json OUT.json --table OUT.md --figure OUT.svg --tandem build/cuda-release/tandem
 
 Both sides have random weights in bf16 and make exactly the number of tokens that each request has, greedily. Tandem
-writes the requests (--dump-workload). What is measured is data: see vllm_plan.py; how, in vllm_sides.py; in which order,
-in vllm_schedule.py. vLLM's processes alone have the environment of --vllm-env (vllm_unpack.sh writes one).
+writes the requests (--dump-workload). What is measured is data: see vllm_plan.py; how: vllm_sides.py; in which order:
+vllm_schedule.py. vLLM's processes alone have the environment of --vllm-env (vllm_unpack.sh writes one).
 
 A call begins with the plan's anchor, a row of vLLM's alone: it says how calls on different machines compare. Then it
 measures as much as it has time for, and --resume goes on where the file ends. What failed is told, passed over, and

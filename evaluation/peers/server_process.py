@@ -30,10 +30,11 @@ def free_port():
 class Server:
     """A context: a started server (a ServerCommand) or a running one (its address)."""
 
-    def __init__(self, target, threads, log_path):
+    def __init__(self, target, threads, log_path, start_timeout_s=START_TIMEOUT_S):
         self._target = target
         self._threads = threads
         self._log_path = log_path
+        self._start_timeout_s = start_timeout_s
         self._process = None
         self.url = None
         self.pid = None
@@ -66,7 +67,7 @@ class Server:
         self._stop()
 
     def _wait_until_healthy(self):
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + self._start_timeout_s
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
                 tail = self._log_path.read_text(errors="replace")[-2000:]
@@ -78,7 +79,7 @@ class Server:
             except (urllib.error.URLError, OSError):
                 pass
             time.sleep(0.1)
-        raise SystemExit(f"{self._target.words[0]} was not healthy after {START_TIMEOUT_S} s")
+        raise SystemExit(f"{self._target.words[0]} was not healthy after {self._start_timeout_s:.0f} s")
 
     def _stop(self):
         if self._process is None:

@@ -58,6 +58,8 @@ def draw(content, limit, path):
             axis.set_xlabel("requests a second")
             axis.set_ylabel(label)
     cards = sorted({card for call in content["calls"] for card in call["machine"]["cards"]})
-    note = f"{entries[0]['definition']['model']}, bf16, {', '.join(cards) or 'no GPU'}; medians, bars from the least to the most"
+    note = (
+        f"{entries[0]['definition']['model']}, bf16, {', '.join(cards) or 'no GPU'}; medians, bars from least to most"
+    )
     figure_style.finish(figure, axes, [], note, [path])
     return True

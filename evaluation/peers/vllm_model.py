@@ -1,4 +1,4 @@
-"""What both ways to run vLLM share: a folder with a config.json of a shape, the words of its engine, its environment."""
+"""What both ways to run vLLM share: a config.json of a shape, the words of its engine, its environment."""
 
 import json
 import math
@@ -29,7 +29,7 @@ def set_environment(environment=os.environ):
 
 
 def model_config(name, max_model_len):
-    """config.json of a shape. The rope is not stretched as Llama 3.1's is: that costs no time, and lengths here need none."""
+    """config.json of a shape. The rope is not stretched as Llama 3.1's is, which costs no time."""
     shape = dict(SHAPES[name])
     rope = shape.pop("rope_parameters")
     shape["max_position_embeddings"] = max(shape["max_position_embeddings"], max_model_len)
@@ -50,7 +50,7 @@ def model_config(name, max_model_len):
 
 
 def write_model(name, max_model_len, folder=None):
-    """The folder of a model without weights and without a tokenizer: always the same, so that what vLLM compiled is found."""
+    """The folder of a model without weights and tokenizer: always the same, so that what vLLM compiled is found."""
     config = model_config(name, max_model_len)
     path = (folder or Path(tempfile.gettempdir()) / "vllm_models") / f"{name}-{config['max_position_embeddings']}"
     path.mkdir(parents=True, exist_ok=True)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Runs vLLM offline, with random weights of a shape, on requests of given lengths; compare_vllm.py starts it.
 
-    python3 evaluation/peers/vllm_offline.py --model llama-3.1-8b --max-model-len 8192 --work a=a.csv --decode-batches 1,8
-        --json vllm.json
+    python3 evaluation/peers/vllm_offline.py --model llama-3.1-8b --max-model-len 8192 --json vllm.json
+        --work a=a.csv --decode-batches 1,8
 
 One engine does everything that is asked for; loading, compiling, capturing graphs and warming up are in no figure.
 
-  --work NAME=FILE.csv   prompt_tokens,output_tokens a line, all there at the start: from LLM.generate's begin to its end.
+  --work NAME=FILE.csv   prompt_tokens,output_tokens a line, all there at the start: the time of LLM.generate.
                          The first requests of each work run before, unmeasured.
   --decode-batches       time of a decode step: the difference of two runs of the same batch that differ only in
                          128 more steps of the whole batch, by these steps. Their mean context is --decode-context.

@@ -12,9 +12,10 @@ measures, its points:
 
 WORK is {"workload", "num_requests", perhaps "name", and "offset": how many requests come before}; a workload is what
 tandem bench takes, or exact:in=2048,out=1, where all are that long.
-A variant of vllm is {"kv_offload_gib", "prefix_caching", "engine_args": {...}}, all optional; one of tandem its flags, as
-text. "tandem_flags" stand before those of all of a row's variants. Optional: "gpu_kv_tokens" (without it KV takes what the
-memory has), "max_model_len", "num_warmup", "repeat", and what runs are expected to take: "start_s", "point_s" (seconds).
+A variant of vllm is {"kv_offload_gib", "prefix_caching", "engine_args": {...}}, all optional; one of tandem its flags,
+as text. "tandem_flags" stand before those of all of a row's variants. Optional: "gpu_kv_tokens" (without it KV takes
+what the memory has), "max_model_len", "num_warmup", "repeat", and what runs are expected to take: "start_s" and
+"point_s" (seconds).
 """
 
 import json

@@ -8,7 +8,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import repeats  # noqa: E402
 
-# A call whose anchor differs by more than this from the first call's ran on another kind of machine, or a disturbed one.
+# A call whose anchor differs by more from the first call's ran on another kind of machine, or a disturbed one.
 ANCHOR_TOLERANCE = 0.03
 
 

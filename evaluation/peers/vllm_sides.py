@@ -3,9 +3,9 @@
 What compares with what:
 
     offline, prefill  LLM.generate from its begin to its end; `tandem bench offline`, from the first request to the last
-                      token. All requests are there at the start, both are warm, prefill is the same with one output token.
-    decode            vllm_offline.py: the time that 128 more steps of the whole batch take. bench_engine: an iteration by
-                      the device's clock and the gap to the next, which is what a step takes in such a run.
+                      token. All requests are there at the start, both are warm; of prefill outputs have one token.
+    decode            vllm_offline.py: the time that 128 more steps of the whole batch take. bench_engine: an iteration
+                      by the device's clock and the gap to the next, which is what a step takes in such a run.
     online            the servers of both, loaded by `tandem bench online` with the same arrivals.
 """
 
@@ -20,7 +20,7 @@ from pathlib import Path
 
 import bench_runner
 import vllm_model
-from server_process import Server, ServerCommand
+from server_process import START_TIMEOUT_S, Server, ServerCommand
 
 HERE = Path(__file__).resolve().parent
 # What is kept of a report.
@@ -70,7 +70,7 @@ class Requests:
         self._files = {}
 
     def file(self, row, work, output_tokens=None):
-        """A CSV file of lengths; requests beyond the row's context are left out. output_tokens: instead of the work's."""
+        """(CSV file, how many): without requests beyond the row's context; output_tokens: in place of the work's."""
         key = (row.model, row.fields["max_model_len"], json.dumps(work, sort_keys=True), output_tokens)
         if key not in self._files:
             self._files[key] = self._write(row, work, output_tokens, self._folder / f"requests_{len(self._files)}.csv")
@@ -126,7 +126,8 @@ class Side:
             else:
                 self._offline(row, variant, keys, begin + seconds, run)
             reason = None
-        except Failure as failure:
+        except (Failure, OSError) as failure:
+            # A program that is not there is an OSError.
             reason = str(failure)
         for key in keys:
             run["points"].setdefault(key, {"error": reason or "nothing was measured"})
@@ -152,8 +153,9 @@ class Side:
         csv_file, _ = self.requests.file(row, row.fields["work"])
         log = self.log_path(f"serve {variant.name}")
         command = ServerCommand([str(word) for word in self.server_words(row, variant)])
+        patience_s = min(START_TIMEOUT_S, max(1, deadline - STOP_SECONDS - time.monotonic()))
         try:
-            with Server(command, os.cpu_count(), log) as server:
+            with Server(command, os.cpu_count(), log, patience_s) as server:
                 for key in keys:
                     left = deadline - STOP_SECONDS - time.monotonic()
                     if left <= 0:

@@ -1,4 +1,4 @@
-"""Stands in for vLLM's server in tests: /health, /v1/models and streams of /v1/completions, a token an event, without text.
+"""Stands in for vLLM's server in tests: /health, /v1/models, streams of /v1/completions with a token an event.
 
 STAND_IN_STEP_S is what a token takes while one request is there; more take in proportion. STAND_IN_FAIL=server ends it
 at once.
