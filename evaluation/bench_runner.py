@@ -55,12 +55,12 @@ def last_lines(text, count=3):
     return " | ".join(text.strip().splitlines()[-count:])
 
 
-def run_program(command, seconds):
-    """(seconds it took, what it wrote to --json or None, why there is no more of it)."""
+def run_program(command, seconds, log_path=None):
+    """(seconds it took, what it wrote to --json or None, why there is no more of it); log_path keeps what it said."""
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as temporary:
         result_path = Path(temporary) / "bench.json"
-        log_path = Path(temporary) / "log"
+        log_path = log_path or Path(temporary) / "log"
         with log_path.open("w") as log:
             process = subprocess.Popen(
                 [*command, "--json", str(result_path)],

@@ -1,5 +1,6 @@
 """Starts and stops one server, and meters who used the CPUs meanwhile."""
 
+import contextlib
 import os
 import signal
 import socket
@@ -29,10 +30,11 @@ def free_port():
 class Server:
     """A context: a started server (a ServerCommand) or a running one (its address)."""
 
-    def __init__(self, target, threads, log_path):
+    def __init__(self, target, threads, log_path, start_timeout_s=START_TIMEOUT_S):
         self._target = target
         self._threads = threads
         self._log_path = log_path
+        self._start_timeout_s = start_timeout_s
         self._process = None
         self.url = None
         self.pid = None
@@ -65,7 +67,7 @@ class Server:
         self._stop()
 
     def _wait_until_healthy(self):
-        deadline = time.monotonic() + START_TIMEOUT_S
+        deadline = time.monotonic() + self._start_timeout_s
         while time.monotonic() < deadline:
             if self._process.poll() is not None:
                 tail = self._log_path.read_text(errors="replace")[-2000:]
@@ -77,7 +79,7 @@ class Server:
             except (urllib.error.URLError, OSError):
                 pass
             time.sleep(0.1)
-        raise SystemExit(f"{self._target.words[0]} was not healthy after {START_TIMEOUT_S} s")
+        raise SystemExit(f"{self._target.words[0]} was not healthy after {self._start_timeout_s:.0f} s")
 
     def _stop(self):
         if self._process is None:
@@ -88,6 +90,9 @@ class Server:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        # What it started itself and left behind; it has a session of its own.
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
 
 
 def machine_busy_s():

@@ -45,6 +45,12 @@ std::vector<NamedConfig> MakeDummyModels() {
   ModelConfig llama_3_2_1b = Llama3(16, 2048, 8192, 32, 32.0);
   llama_3_2_1b.tie_word_embeddings = true;
 
+  // One of two tensor-parallel shards of llama-3.1-70b, without the all-reduces.
+  ModelConfig llama_3_1_70b_half = Llama3(80, 8192, 14336, 32, 8.0);
+  llama_3_1_70b_half.num_kv_heads = 4;
+  llama_3_1_70b_half.head_dim = 128;
+  llama_3_1_70b_half.vocab_size = 64128;
+
   ModelConfig qwen2_5_7b = Llama(28, 3584, 18944, 28, 4, 152064, 131072);
   qwen2_5_7b.family = ModelFamily::kQwen2;
   qwen2_5_7b.architecture = "Qwen2ForCausalLM";
@@ -65,6 +71,7 @@ std::vector<NamedConfig> MakeDummyModels() {
           {"llama-2-13b", Llama(40, 5120, 13824, 40, 40, 32000, 4096)},
           {"llama-3.1-8b", Llama3(32, 4096, 14336, 32, 8.0)},
           {"llama-3.1-70b", Llama3(80, 8192, 28672, 64, 8.0)},
+          {"llama-3.1-70b-half", std::move(llama_3_1_70b_half)},
           {"llama-3.2-1b", std::move(llama_3_2_1b)},
           {"qwen2.5-7b", std::move(qwen2_5_7b)},
           {"mistral-7b-v0.1", std::move(mistral_7b)},

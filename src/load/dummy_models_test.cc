@@ -27,7 +27,25 @@ TEST(DummyModels, HaveThePublishedNumberOfParameters) {
     ASSERT_TRUE(config.ok()) << name;
     EXPECT_EQ(NumParameters(*config), num_parameters) << name;
   }
-  EXPECT_EQ(DummyModelNames().size(), published.size() + 1);  // and "tiny"
+  EXPECT_EQ(DummyModelNames().size(), published.size() + 2);  // and "tiny" and half of one
+}
+
+TEST(DummyModels, HalfOfAModelIsOneOfTwoTensorParallelShards) {
+  const auto whole = DummyModelConfig("llama-3.1-70b");
+  const auto half = DummyModelConfig("llama-3.1-70b-half");
+  ASSERT_TRUE(whole.ok() && half.ok());
+  EXPECT_EQ(half->num_layers, whole->num_layers);
+  EXPECT_EQ(half->hidden_size, whole->hidden_size);
+  EXPECT_EQ(half->head_dim, whole->head_dim);
+  EXPECT_EQ(2 * half->num_heads, whole->num_heads);
+  EXPECT_EQ(2 * half->num_kv_heads, whole->num_kv_heads);
+  EXPECT_EQ(2 * half->intermediate_size, whole->intermediate_size);
+  EXPECT_EQ(2 * half->vocab_size, whole->vocab_size);
+  EXPECT_EQ(half->max_position, whole->max_position);
+  EXPECT_EQ(half->rope_scaling.factor, whole->rope_scaling.factor);
+  // Both shards have all norms: two a layer and the last one.
+  const int64_t norms = (2 * whole->num_layers + 1) * whole->hidden_size;
+  EXPECT_EQ(2 * NumParameters(*half), NumParameters(*whole) + norms);
 }
 
 TEST(DummyModels, AreConfigurationsThatTheLoaderWouldTake) {

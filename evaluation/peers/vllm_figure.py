@@ -1,0 +1,65 @@
+"""Latency against load of both sides, of the online rows of compare_vllm.py. Needs matplotlib."""
+
+import sys
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "figures"), str(Path(__file__).resolve().parent)]
+import figure_style  # noqa: E402
+import vllm_report  # noqa: E402
+
+VLLM_COLORS = ("#7b3294", "#c2a5cf")
+PANELS = (("p99_tpot_ms", "p99 time per output token, ms"), ("mean_ttft_ms", "mean time to first token, ms"))
+
+
+def style_of(entry, variant):
+    vllm = [name for name in entry["variants"] if vllm_report.is_vllm(entry, name)]
+    if variant in vllm:
+        color = VLLM_COLORS[vllm.index(variant) % len(VLLM_COLORS)]
+        return {"color": color, "marker": "X", "linestyle": "--"}
+    # Tandem's variants have the colour of the strategy that their name has.
+    strategy = next((name for name in figure_style.COLORS if name in variant), None)
+    return {
+        "color": figure_style.COLORS.get(strategy, "black"),
+        "marker": figure_style.MARKERS.get(strategy, "o"),
+        "linestyle": "-",
+    }
+
+
+def draw(content, limit, path):
+    """False if there is nothing to draw."""
+    entries = [entry for entry in content["rows"] if entry["definition"]["kind"] == "online"]
+    entries = [
+        entry for entry in entries if any(vllm_report.load_curve(entry, v, "p99_tpot_ms") for v in entry["variants"])
+    ]
+    if not entries:
+        return False
+    figure, axes = figure_style.new_figure(len(PANELS) * len(entries), "Tandem beside vLLM: latency against load")
+    for index, entry in enumerate(entries):
+        for (field, label), axis in zip(PANELS, axes[len(PANELS) * index :], strict=False):
+            for variant in entry["variants"]:
+                curve = vllm_report.load_curve(entry, variant, field)
+                if not curve:
+                    continue
+                rates, spreads = [rate for rate, _, _ in curve], [spread for _, spread, _ in curve]
+                axis.errorbar(
+                    rates,
+                    [spread.median for spread in spreads],
+                    yerr=figure_style.ranges(spreads),
+                    label=variant,
+                    markersize=5,
+                    linewidth=1.4,
+                    capsize=2,
+                    **style_of(entry, variant),
+                )
+            if field == "p99_tpot_ms":
+                axis.axhline(limit, color=figure_style.BOUND, linewidth=1, linestyle=":", label=f"{limit:g} ms")
+            axis.set_yscale("log")
+            axis.set_title(entry["name"], fontsize=figure_style.LABEL_SIZE)
+            axis.set_xlabel("requests a second")
+            axis.set_ylabel(label)
+    cards = sorted({card for call in content["calls"] for card in call["machine"]["cards"]})
+    note = (
+        f"{entries[0]['definition']['model']}, bf16, {', '.join(cards) or 'no GPU'}; medians, bars from least to most"
+    )
+    figure_style.finish(figure, axes, [], note, [path])
+    return True
