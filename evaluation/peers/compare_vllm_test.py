@@ -16,8 +16,10 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import compare_vllm  # noqa: E402
 import vllm_model  # noqa: E402
+import vllm_offline  # noqa: E402
 import vllm_plan  # noqa: E402
 import vllm_report  # noqa: E402
+import vllm_sides  # noqa: E402
 from vllm_results import Results, without_paths  # noqa: E402
 from vllm_testing import WORKS, make_rows, offline_row  # noqa: E402
 
@@ -176,6 +178,33 @@ class VllmWords(unittest.TestCase):
             (config["head_dim"], config["num_attention_heads"], config["num_key_value_heads"]), (128, 32, 4)
         )
         self.assertEqual(vllm_model.model_config("tiny", 8192)["max_position_embeddings"], 8192)
+
+
+@unittest.skipUnless(TANDEM.is_file(), "there is no program to run")
+class WrittenRequests(unittest.TestCase):
+    def lengths(self, folder, work, **fields):
+        row = make_rows(offline_row(works=[work], **fields))[0]
+        path, count = vllm_sides.Requests(TANDEM, folder).file(row, next(iter(row.points.values())))
+        lengths = vllm_offline.read_lengths(path)
+        self.assertEqual(len(lengths), count)
+        return lengths
+
+    def test_are_a_part_of_a_trace_by_offset_without_what_is_too_long(self):
+        trace = vllm_offline.read_lengths(HERE.parent / "workloads/osc.csv")
+        with tempfile.TemporaryDirectory() as name:
+            part = self.lengths(Path(name), {"workload": "osc", "num_requests": 20, "offset": 30})
+            self.assertEqual(part, trace[30:50])
+            short = self.lengths(Path(name), {"workload": "osc", "num_requests": 20, "offset": 30}, max_model_len=400)
+            self.assertEqual(short, [pair for pair in trace[30:50] if sum(pair) <= 400])
+            self.assertLess(len(short), 20)
+            with self.assertRaises(vllm_sides.Failure) as raised:
+                self.lengths(Path(name), {"workload": "osc", "num_requests": 2}, max_model_len=9)
+            self.assertIn("no request fits into 9 tokens", str(raised.exception))
+
+    def test_may_all_have_one_length(self):
+        with tempfile.TemporaryDirectory() as name:
+            exact = self.lengths(Path(name), {"workload": "exact:in=64,out=3", "num_requests": 4})
+            self.assertEqual(exact, [(64, 3)] * 4)
 
 
 @unittest.skipUnless(TANDEM.is_file(), "there is no program to run")

@@ -10,7 +10,7 @@ measures, its points:
     decode    "batches": [B, ...], "context"    milliseconds a step
     online    "work": WORK, "rates": [R, ...], "duration_s", "warm_up_s", "cool_down_s": latencies against load
 
-WORK is {"workload", "num_requests", perhaps "name", and "offset": how many requests come before}; a workload is what
+WORK is {"workload", "num_requests", perhaps "name", and "offset": how many of the workload come before}; that is what
 tandem bench takes, or exact:in=2048,out=1, where all are that long.
 A variant of vllm is {"kv_offload_gib", "prefix_caching", "engine_args": {...}}, all optional; one of tandem its flags,
 as text. "tandem_flags" stand before those of all of a row's variants. Optional: "gpu_kv_tokens" (without it KV takes

@@ -78,8 +78,10 @@ class Requests:
 
     def _write(self, row, work, output_tokens, path):
         lengths = exact_lengths(work) or self._dumped_lengths(row, work)
+        most = row.fields["max_model_len"]
+        lengths = [(prompt, output) for prompt, output in lengths if prompt + output <= most]
         if not lengths:
-            raise Failure(f"{work['name']}: no request is left behind the offset {work['offset']}")
+            raise Failure(f"{work['name']}: behind the offset {work['offset']} no request fits into {most} tokens")
         with path.open("w", newline="") as file:
             writer = csv.writer(file)
             writer.writerow(["prompt_tokens", "output_tokens"])
@@ -90,7 +92,7 @@ class Requests:
         dumped = self._folder / "dumped.json"
         count = work["offset"] + work["num_requests"]
         words = ["bench", "offline", "--dummy", row.model, "--workload", work["workload"], "--num-requests", count]
-        words += ["--max-model-len", row.fields["max_model_len"], "--dump-workload", dumped]
+        words += ["--dump-workload", dumped]
         done = subprocess.run([str(self._tandem), *map(str, words)], capture_output=True, text=True)
         if done.returncode != 0:
             raise Failure(f"--dump-workload of {work['name']}: {bench_runner.last_lines(done.stderr)}")
@@ -196,7 +198,11 @@ class Tandem(Side):
             return
         # Each point starts an engine of its own: that is in its time.
         for key in keys:
-            csv_file, num_requests = self.requests.file(row, row.points[key], 1 if row.kind == "prefill" else None)
+            try:
+                csv_file, num_requests = self.requests.file(row, row.points[key], 1 if row.kind == "prefill" else None)
+            except Failure as failure:
+                run["points"][key] = {"error": str(failure)}
+                continue
             words = [self.tandem, "bench", "offline", *self._engine_words(row, variant), "--workload", csv_file]
             words += ["--num-requests", num_requests, "--num-warmup", row.fields["num_warmup"]]
             words += ["--max-model-len", row.fields["max_model_len"]]
@@ -255,9 +261,15 @@ class Vllm(Side):
             words += ["--decode-batches", ",".join(keys), "--decode-context", row.fields["context"]]
         names = {}
         for index, key in enumerate(keys if row.kind != "decode" else []):
-            csv_file, _ = self.requests.file(row, row.points[key], 1 if row.kind == "prefill" else None)
+            try:
+                csv_file, _ = self.requests.file(row, row.points[key], 1 if row.kind == "prefill" else None)
+            except Failure as failure:
+                run["points"][key] = {"error": str(failure)}
+                continue
             names[f"w{index}"] = key
             words += ["--work", f"w{index}={csv_file}"]
+        if row.kind != "decode" and not names:
+            return
         _, result, reason = self.program(self.words_in_environment(words), deadline, f"vllm_offline, {variant.name},")
         if result is None:
             raise Failure(reason)
