@@ -472,7 +472,9 @@ TEST(GenerationRequest, TheStyleOfAnAnswerGoesWithItIntoATag) {
     context.reasons = reasons;
     for (const std::string& tools : {std::string(kTwoTools), std::string()}) {
       request = {};
-      ASSERT_FALSE(ParseChatRequest(ordered_json::parse(hi + styled + tools + "}"), context, &request));
+      std::string body = hi;
+      body.append(styled).append(tools).append("}");
+      ASSERT_FALSE(ParseChatRequest(ordered_json::parse(body), context, &request));
       ASSERT_TRUE(request.grammar_spec.has_value());
       const GrammarSpec& spec = request.grammar_spec->spec;
       const bool is_alone = tools.empty() && !reasons;
