@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "conformance/decoder_harness.h"
 #include "conformance/fixtures.h"
 #include "engine/engine.h"
 #include "engine/engine_client.h"
@@ -147,6 +148,22 @@ TEST_F(EmbeddingTest, TheSameWhateverChunksStrategyAndCompany) {
     EXPECT_EQ(Embed(Options("gpu-only", chunk), false), wanted) << chunk;
   for (const char* strategy : {"gpu-only", "asymmetric", "async", "full-offload", "simple-offload"}) {
     EXPECT_EQ(Embed(Options(strategy, 48), true), wanted) << strategy;
+  }
+}
+
+// On a GPU sums come in another order, which moves the last digits.
+TEST_F(EmbeddingTest, OnAGpuNearlyThoseOfTheHostInBothTiers) {
+  if (!DecoderHarness::HasCuda()) GTEST_SKIP() << "no GPU";
+  const Embeddings wanted = Embed(Options("gpu-only", 512), false);
+  for (const char* strategy : {"gpu-only", "asymmetric", "async", "full-offload"}) {
+    EngineOptions options = Options(strategy, 48);
+    options.device = "cuda";
+    const Embeddings found = Embed(options, true);
+    for (const auto& [key, embedding] : wanted) {
+      ASSERT_EQ(found.at(key).size(), embedding.size());
+      for (size_t i = 0; i < embedding.size(); ++i)
+        ASSERT_NEAR(found.at(key)[i], embedding[i], 1e-3F) << strategy << ' ' << key.first << ' ' << i;
+    }
   }
 }
 
