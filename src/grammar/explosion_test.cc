@@ -63,10 +63,10 @@ TEST_F(ExplosionTest, OfSchemas) {
   ExpectRefused(Kind::kJsonSchema, R"({"$ref": "#/$defs/d0", "$defs": {)" + definitions +
                                        R"("d40": {"type": "integer", "not": {}}}})");
   std::string keys;
-  for (int i = 0; i < 20'000; ++i) keys += fmt::format(R"("k{}":{{}},)", i);
+  for (int i = 0; i < 2'500; ++i) keys += fmt::format(R"("k{}":{{}},)", i);
   ExpectRefused(Kind::kJsonSchema, R"({"properties": {)" + keys + R"("z": {}}})");
   std::string branches;
-  for (int i = 0; i < 5'000; ++i) branches += fmt::format(R"({{"const": {}}},)", i);
+  for (int i = 0; i < 400; ++i) branches += fmt::format(R"({{"const": {}}},)", i);
   ExpectRefused(Kind::kJsonSchema, R"({"oneOf": [)" + branches + R"({"const": "z"}]})");
 }
 
