@@ -4,6 +4,7 @@
 #include <chrono>
 #include <string>
 
+#include "base/sanitizers.h"
 #include "grammar/grammar_compiler.h"
 #include "grammar/grammar_testing.h"
 
@@ -12,12 +13,7 @@ namespace {
 
 using Kind = GrammarSpec::Kind;
 
-// The address sanitizer makes this some fifty times slower.
-#ifdef __SANITIZE_ADDRESS__
-constexpr std::chrono::seconds kQuickly{60};
-#else
-constexpr std::chrono::seconds kQuickly{5};
-#endif
+constexpr std::chrono::seconds kQuickly{kSanitized ? 60 : 5};
 
 std::string Times(const std::string& text, int n) {
   std::string all;
