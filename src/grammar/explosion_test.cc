@@ -13,7 +13,7 @@ namespace {
 
 using Kind = GrammarSpec::Kind;
 
-constexpr std::chrono::seconds kQuickly{kSanitized ? 60 : 5};
+constexpr std::chrono::seconds kQuickly{kSanitized ? 200 : 5};
 
 std::string Times(const std::string& text, int n) {
   std::string all;
@@ -66,6 +66,7 @@ TEST_F(ExplosionTest, OfSchemas) {
         R"("d{}": {{"allOf": [{{"$ref": "#/$defs/d{}"}}, {{"$ref": "#/$defs/d{}"}}]}},)", i, i + 1, i + 1);
   ExpectRefused(Kind::kJsonSchema, R"({"$ref": "#/$defs/d0", "$defs": {)" + definitions +
                                        R"("d40": {"type": "integer", "not": {}}}})");
+  if (kSanitized) return;  // what follows takes a sanitizer's build half a minute
   std::string keys;
   for (int i = 0; i < 2'500; ++i) keys += fmt::format(R"("k{}":{{}},)", i);
   ExpectRefused(Kind::kJsonSchema, R"({"properties": {)" + keys + R"("z": {}}})");

@@ -5,12 +5,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/sanitizers.h"
 #include "grammar/grammar_testing.h"
 
 namespace tandem {
@@ -212,7 +214,7 @@ TEST(GrammarsOfTheModel, DrawnAnswersFollow) {
   if (tokenizer == nullptr) GTEST_SKIP() << "TANDEM_TEST_MODEL names no model";
   const int32_t end = tokenizer->eos_token_id().value();
   const auto vocabulary = MakeGrammarVocabulary(*tokenizer, tokenizer->vocab_size() + 100, {&end, 1});
-  GrammarCompiler compiler(vocabulary, {});
+  GrammarCompiler compiler(vocabulary, {.max_compile_time = std::chrono::seconds(kSanitized ? 120 : 10)});
   const AnswerDrawer drawer(vocabulary);
   const auto for_all = [&](GrammarSpec spec, const auto& check) {
     const auto grammar = compiler.CompileAndWait(std::move(spec));
