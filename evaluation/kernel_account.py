@@ -21,6 +21,9 @@ from collections import defaultdict
 from pathlib import Path
 from statistics import median
 
+sys.path.append(str(Path(__file__).resolve().parent / "peers"))
+from model_shapes import SHAPES  # noqa: E402
+
 # First match wins. Products first: their names say nothing of what is multiplied.
 KINDS = [
     ("products", r"gemm|nvjet|cutlass.*Gemm|splitK|SkinnyLinear|cublas|AddBias"),
@@ -37,13 +40,6 @@ KINDS = [
 ]
 BOUNDARY = re.compile(r"WidenRows")
 PROMPT = re.compile(KINDS[1][1])
-
-# Llama shapes: layers, hidden, query heads, key/value heads, head size, intermediate, vocabulary.
-SHAPES = {
-    "llama-3.1-8b": (32, 4096, 32, 8, 128, 14336, 128256),
-    "llama-2-7b": (32, 4096, 32, 32, 128, 11008, 32000),
-    "llama-3.1-70b-half": (80, 8192, 32, 4, 128, 14336, 64128),
-}
 
 
 def kind_of(name):
@@ -85,7 +81,10 @@ def account(events, end_ns):
 
 def floors(options):
     """{kind: (bytes, FLOPs)} of an iteration of what was asked for. Weights and activations in 2 bytes, the residual in 4."""
-    layers, hidden, heads, kv_heads, head_dim, intermediate, vocab = SHAPES[options.model]
+    layers, hidden, heads, kv_heads, head_dim, intermediate, vocab = (
+        SHAPES[options.model][field] for field in (
+            "num_hidden_layers", "hidden_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+            "intermediate_size", "vocab_size"))
     q_width, kv_width = heads * head_dim, kv_heads * head_dim
     qkv_width = q_width + 2 * kv_width
     rows = options.decodes if options.decodes else options.prompts * options.prompt_len

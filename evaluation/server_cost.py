@@ -22,7 +22,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import repeats
+from cost_report import publish, summary, version_lines
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.append(str(REPOSITORY / "evaluation/peers"))
@@ -56,11 +56,6 @@ SCHEMA = {
     "required": ["title", "people"],
     "additionalProperties": False,
 }
-
-
-def summary(values):
-    spread = repeats.spread_of(values)
-    return {"median": spread.median, "min": spread.minimum, "max": spread.maximum, "runs": spread.count}
 
 
 class Program:
@@ -166,15 +161,12 @@ def main():
         program = Program(options, Path(temporary))
         measured = {"overhead": overhead, "structured": structured}[options.what](options, program)
     result = {"measured": options.what, "date": time.strftime("%Y-%m-%d"),
-              "version": subprocess.run([options.tandem, "--version"], check=True, capture_output=True,
-                                        text=True).stdout.splitlines(),
+              "version": version_lines(options.tandem),
               # Where the files lay says nothing.
-              "engine": [Path(word).name if "/" in word else word for word in options.engine], "workload": options.workload, "streams": options.streams,
+              "engine": [Path(word).name if "/" in word else word for word in options.engine],
+              "workload": options.workload, "streams": options.streams,
               "requests": options.requests, **measured}
-    text = json.dumps(result, indent=1)
-    print(text)
-    if options.json:
-        Path(options.json).write_text(text + "\n")
+    publish(result, options.json)
 
 
 if __name__ == "__main__":

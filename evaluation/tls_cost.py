@@ -23,7 +23,7 @@ import tempfile
 import time
 from pathlib import Path
 
-import repeats
+from cost_report import publish, summary, version_lines
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path.append(str(REPOSITORY / "tests/http"))
@@ -90,11 +90,6 @@ def handshakes(options, folder):
     return found
 
 
-def summary(values):
-    spread = repeats.spread_of(values)
-    return {"median": spread.median, "min": spread.minimum, "max": spread.maximum, "runs": spread.count}
-
-
 def measure_requests(options, server, certificate, folder, num_requests):
     report = folder / "report.json"
     command = ["taskset", "-c", options.client_cpus, options.tandem, "bench", "online", "--url", server.url]
@@ -147,18 +142,14 @@ def main():
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         result = {"command": sys.argv, "date": time.strftime("%Y-%m-%d"),
-                  "version": subprocess.run([options.tandem, "--version"], check=True, capture_output=True,
-                                            text=True).stdout.splitlines(),
+                  "version": version_lines(options.tandem),
                   "workload": options.workload, "streams": options.streams,
                   "handshakes": handshakes(options, folder),
                   "requests": {options.dummy: requests(options, folder, ["--dummy", options.dummy],
                                                        options.dummy_requests)}}
         if options.model:
             result["requests"][Path(options.model).name] = requests(options, folder, [options.model], options.requests)
-    text = json.dumps(result, indent=1)
-    print(text)
-    if options.json:
-        Path(options.json).write_text(text + "\n")
+    publish(result, options.json)
 
 
 if __name__ == "__main__":

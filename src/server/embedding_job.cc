@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/seconds_between.h"
 #include "server/request_fields.h"
 
 namespace tandem {
@@ -11,10 +12,6 @@ using EmbeddingTime = std::chrono::steady_clock::time_point;
 
 // Inputs of a request in the engine at a time.
 constexpr size_t kMaxInputsInFlight = 64;
-
-double SecondsFrom(EmbeddingTime begin, EmbeddingTime end) {
-  return std::chrono::duration<double>(end - begin).count();
-}
 
 }  // namespace
 
@@ -73,12 +70,12 @@ void EmbeddingJob::ObserveEnd(size_t input, std::string_view reason, const Reque
   inputs_[input].ended = true;
   ++num_ended_;
   FinishedSequence finished{.reason = reason,
-                            .e2e_seconds = SecondsFrom(arrival_, time),
+                            .e2e_seconds = SecondsBetween(arrival_, time),
                             .phases = {},
                             .prompt_tokens = std::ssize(request_.inputs[input])};
   if (output != nullptr && output->first_scheduled && !output->embedding.empty()) {
-    finished.phases = SequencePhases{.queue_seconds = SecondsFrom(arrival_, *output->first_scheduled),
-                                     .prefill_seconds = SecondsFrom(*output->first_scheduled, time)};
+    finished.phases = SequencePhases{.queue_seconds = SecondsBetween(arrival_, *output->first_scheduled),
+                                     .prefill_seconds = SecondsBetween(*output->first_scheduled, time)};
   }
   environment_.metrics->ObserveFinished(finished);
   environment_.trace.EndSequence(input, reason, 0);

@@ -4,6 +4,7 @@
 #include <ctime>
 #include <utility>
 
+#include "base/seconds_between.h"
 #include "server/api_error.h"
 #include "server/openai_writer.h"
 #include "server/request_fields.h"
@@ -13,10 +14,6 @@ namespace tandem {
 namespace {
 
 using TimePoint = std::chrono::steady_clock::time_point;
-
-double SecondsBetween(TimePoint begin, TimePoint end) {
-  return std::chrono::duration<double>(end - begin).count();
-}
 
 ResponseIdentity MakeIdentity(const GenerationRequest& request, const std::string& model) {
   return {.kind = request.kind,

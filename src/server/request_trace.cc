@@ -6,6 +6,8 @@
 #include <optional>
 #include <utility>
 
+#include "base/seconds_between.h"
+
 namespace tandem {
 namespace {
 
@@ -149,8 +151,7 @@ struct RequestTrace::Recording {
     Set("tandem.kv.tiers", std::move(tiers));
     Set("tandem.kv.cpu_tier_tokens", cpu_tier_tokens);
     if (streams && first_token) {
-      Set("gen_ai.response.time_to_first_chunk",
-          std::chrono::duration<double>(*first_token - arrival).count());
+      Set("gen_ai.response.time_to_first_chunk", SecondsBetween(arrival, *first_token));
     }
   }
 
