@@ -5,11 +5,13 @@
         build/cuda-release/bench_engine --dummy llama-3.1-8b --batches 128 --prefills 1
     evaluation/kernel_account.py trace.csv --model llama-3.1-8b --decodes 128 --context 1024
     evaluation/kernel_account.py trace.csv --model llama-3.1-8b --prompts 1 --prompt-len 2048
+    evaluation/kernel_account.py trace.csv --whole
 
 An iteration is from one embedding to the next. Of the trace's iterations those count that have what is asked for: decodes
 alone, or prompts and nothing before them; of these the last --last ones, each row the median over them. Where kernels overlap
 (programmatic launches begin while their predecessors end), the time is that of the one that began first. idle is
-when nothing ran. The sum of all rows is the iteration.
+when nothing ran. The sum of all rows is the iteration. --whole adds up a whole run instead, in seconds: iterations with
+prompts and iterations of decodes alone apart, and of the idle time what lies between the end of an iteration and the next.
 """
 
 import argparse
@@ -119,6 +121,7 @@ def parser():
     parser.add_argument("--context", type=float, default=1024, help="their mean context")
     parser.add_argument("--prompts", type=int, default=0, help="prompts in an iteration")
     parser.add_argument("--prompt-len", type=int, default=2048)
+    parser.add_argument("--whole", action="store_true", help="the whole trace instead, in seconds")
     parser.add_argument("--last", type=int, default=20, help="iterations that count")
     parser.add_argument("--memory-rate", type=float, default=4.65e12, help="bytes a second of the floor")
     parser.add_argument("--flop-rate", type=float, default=808e12)
@@ -127,9 +130,38 @@ def parser():
     return parser
 
 
+def whole_run(events):
+    """{with prompts: {kind: ns}} of all iterations, and how many there are of either."""
+    sums, iterations = {True: defaultdict(int), False: defaultdict(int)}, {True: 0, False: 0}
+    for of_iteration, end_ns in iterations_of(events):
+        has_prompt = any(PROMPT.search(name) for _, _, name in of_iteration)
+        iterations[has_prompt] += 1
+        times, _ = account(of_iteration, end_ns)
+        between = max(0, end_ns - max(end for _, end, _ in of_iteration))
+        times["idle"] -= between
+        times["between iterations"] += between
+        for kind, time_ns in times.items():
+            sums[has_prompt][kind] += time_ns
+    return sums, iterations
+
+
+def print_whole_run(events):
+    sums, iterations = whole_run(events)
+    print(f"| kind | {iterations[True]} iterations with prompts, s | {iterations[False]} of decodes alone, s | sum, s |\n|---|---|---|---|")
+    kinds = sorted({kind for times in sums.values() for kind in times}, key=lambda kind: -sums[True][kind] - sums[False][kind])
+    for kind in kinds:
+        with_prompts, alone = sums[True][kind] / 1e9, sums[False][kind] / 1e9
+        print(f"| {kind} | {with_prompts:.3f} | {alone:.3f} | {with_prompts + alone:.3f} |")
+    with_prompts, alone = sum(sums[True].values()) / 1e9, sum(sums[False].values()) / 1e9
+    print(f"| sum | {with_prompts:.3f} | {alone:.3f} | {with_prompts + alone:.3f} |")
+
+
 def main():
     arguments = parser()
     options = arguments.parse_args()
+    if options.whole:
+        print_whole_run(read_trace(options.trace))
+        return
     if (options.decodes > 0) == (options.prompts > 0):
         arguments.error("either --decodes or --prompts")
     chosen = [(events, end) for events, end in iterations_of(read_trace(options.trace)) if wanted(events, options)]

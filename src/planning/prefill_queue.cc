@@ -67,8 +67,13 @@ void PrefillQueue::AddBegun(const ScheduleState& state, const TierBooks& books) 
 }
 
 void PrefillQueue::AddWaiting(const ScheduleState& state, const AdmissionRules& rules, TierBooks* books) {
+  size_t num_admitted = 0;
   for (const ScheduledSequence& waiting : state.waiting) {
-    if (rows_left_ <= 0 || books->num_sequences() >= state.limits.max_num_seqs) return;
+    if (books->num_sequences() >= state.limits.max_num_seqs) return;
+    if (rows_left_ <= 0) {
+      if (rules.to_gpu && !rules.cpu_first) CountBehind(state, waiting, num_admitted, *books);
+      return;
+    }
     const int64_t num_blocks = books->BlocksFor(waiting.num_tokens);
     const bool only_cpu = num_blocks > books->total_blocks(Tier::kGpu);
     const bool cpu_possible = CanEverLiveInCpuTier(state, *books, waiting.num_tokens);
@@ -87,7 +92,18 @@ void PrefillQueue::AddWaiting(const ScheduleState& state, const AdmissionRules& 
                          .tier = tier};
     if (!Add(prompt, state, books->block_size())) return;
     books->Admit(tier, num_blocks);
+    ++num_admitted;
   }
+}
+
+void PrefillQueue::CountBehind(const ScheduleState& state, const ScheduledSequence& next, size_t num_admitted,
+                               const TierBooks& books) {
+  const int64_t reserve = state.gpu_blocks_to_keep(books.num_sequences(Tier::kGpu), books.block_size(),
+                                                   books.total_blocks(Tier::kGpu), books.tuning());
+  const int64_t num_blocks = std::max<int64_t>(1, books.BlocksFor(next.num_tokens));
+  const int64_t have_room = std::max<int64_t>(0, books.spare_blocks(Tier::kGpu) - reserve) / num_blocks;
+  num_gpu_prompts_ += std::min({have_room, state.limits.max_num_seqs - books.num_sequences(),
+                                static_cast<int64_t>(state.waiting.size() - num_admitted)});
 }
 
 void PrefillQueue::Sum(const LayerCosts& costs) {

@@ -43,6 +43,8 @@ class PrefillQueue {
   int64_t num_begun_tokens() const { return token_sums_[num_begun_]; }
   // Tokens up to the last chunk that stays in the gpu tier: a smaller budget also cuts those.
   int64_t num_tokens_to_last_gpu_chunk() const { return tokens_to_last_gpu_chunk_; }
+  // Those too that only the rows of the iteration keep out, as many as have room if all are as long as the
+  // next.
   double num_gpu_prompts() const { return static_cast<double>(num_gpu_prompts_); }
   double mean_prompt() const;
 
@@ -64,6 +66,8 @@ class PrefillQueue {
 
   void AddBegun(const ScheduleState& state, const TierBooks& books);
   void AddWaiting(const ScheduleState& state, const AdmissionRules& rules, TierBooks* books);
+  void CountBehind(const ScheduleState& state, const ScheduledSequence& next, size_t num_admitted,
+                   const TierBooks& books);
   // False if a limit leaves it no token.
   bool Add(const Item& prompt, const ScheduleState& state, int64_t block_size);
   // Tokens that may be appended to `start` in the cpu tier.
