@@ -4,7 +4,7 @@
 set(TANDEM_FLASHINFER_DIR "${PROJECT_SOURCE_DIR}/build/deps/flashinfer-0.7.2.post1" CACHE PATH
     "Headers of FlashInfer, as scripts/fetch_flashinfer.sh unpacks them")
 option(TANDEM_FLASH_ATTENTION3
-       "FA3 for long prefills on compute capability 9.0 (two files of 65 s and 3.7 GB each to compile)" OFF)
+       "FA3 for long prefills on compute capability 9.0 (two files of 65 s and 3.7 GB each to compile)" ON)
 
 set(tandem_flashinfer_version 0.7.2.post1)
 set(tandem_flashinfer_found "nothing")
@@ -28,10 +28,11 @@ target_include_directories(tandem_flashinfer3 SYSTEM INTERFACE
 target_compile_definitions(tandem_flashinfer3 INTERFACE CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED)
 
 # tandem_flash_attention3(FOLDER SOURCES a.cu ...): adds FA3's files to the library of a folder, compiled for
-# compute capability 9.0a alone, and tells its other files. Nothing without TANDEM_FLASH_ATTENTION3.
+# compute capability 9.0a alone, and tells its other files. Nothing without TANDEM_FLASH_ATTENTION3, or in a
+# build without code for 9.0a.
 function(tandem_flash_attention3 name)
   cmake_parse_arguments(ARG "" "" "SOURCES" ${ARGN})
-  if(NOT TANDEM_CUDA OR NOT TANDEM_FLASH_ATTENTION3)
+  if(NOT TANDEM_CUDA OR NOT TANDEM_FLASH_ATTENTION3 OR NOT "${TANDEM_CUDA_ARCHITECTURES}" MATCHES "90a")
     return()
   endif()
   add_library(tandem_${name}_fa3 OBJECT ${ARG_SOURCES})
