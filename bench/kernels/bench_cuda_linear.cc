@@ -2,7 +2,6 @@
 // read or their operations done.
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <fstream>
 #include <functional>
@@ -16,7 +15,8 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "device/cuda/cuda_device.h"
-#include "device/cuda/cuda_error.h"
+#include "gate_up_bench.h"
+#include "graph_timer.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/linear/cuda_linear_weight.h"
 #include "ops/cuda/linear/linear_runner.h"
@@ -63,6 +63,8 @@ const std::map<std::string, ModelShape>& Models() {
 struct Options {
   std::string model = "llama-3.1-8b";
   std::vector<int64_t> rows = {1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 512, 2048};
+  bool only_gate_up = false;
+  std::vector<int> group_columns = {4, kFusedGroupColumns, 16};
   int sm_limit = 0;
   std::string tuning_folder;
   std::string json;
@@ -77,22 +79,18 @@ struct Stack {
 
 class Bench {
  public:
-  explicit Bench(const Options& options) : options_(options), model_(Models().at(options.model)) {
-    auto device = CreateCudaDevice({.sm_limit = options.sm_limit});
-    TANDEM_CHECK(device.ok(), "{}", device.error().message);
-    device_ = std::move(device).value();
-    stream_ = device_->CreateStream(StreamKind::kCompute, "bench");
+  explicit Bench(const Options& options)
+      : options_(options),
+        model_(Models().at(options.model)),
+        device_(OpenDevice(options.sm_limit)),
+        stream_(device_->CreateStream(StreamKind::kCompute, "bench")),
+        timer_(stream_.get()) {
     first_choice_ = CreateCudaOps(device_.get(), {.tuning_folder = "", .tune_linear = false});
     tuned_ = CreateCudaOps(device_.get(), {.tuning_folder = options.tuning_folder, .tune_linear = true});
-    for (cudaEvent_t& event : events_) TANDEM_CUDA_CHECK(cudaEventCreate(&event));
   }
-  ~Bench() {
-    for (cudaEvent_t event : events_) cudaEventDestroy(event);
-  }
-  Bench(const Bench&) = delete;
-  Bench& operator=(const Bench&) = delete;
 
   Json Run() {
+    if (options_.only_gate_up) return RunGateUp();
     for (const ProductShape& shape : model_.layer) {
       stacks_.push_back(MakeStack(shape, model_.num_layers, DType::kBF16));
     }
@@ -128,6 +126,26 @@ class Bench {
 
  private:
   using Multiply = std::function<void(const LinearArgs&)>;
+
+  static std::unique_ptr<Device> OpenDevice(int sm_limit) {
+    auto device = CreateCudaDevice({.sm_limit = sm_limit});
+    TANDEM_CHECK(device.ok(), "{}", device.error().message);
+    return std::move(device).value();
+  }
+
+  Json RunGateUp() {
+    const auto gate_up = std::find_if(model_.layer.begin(), model_.layer.end(),
+                                      [](const ProductShape& shape) { return shape.name == "gate_up"; });
+    GateUpBench bench(device_.get(), stream_.get(), tuned_.get(),
+                      {.mlp = gate_up->out_features / 2,
+                       .in_features = gate_up->in_features,
+                       .rows = options_.rows,
+                       .group_columns = options_.group_columns});
+    return {{"gpu", device_->Description()},
+            {"products", tuned_->Description()},
+            {"model", options_.model},
+            {"gate_up", bench.Run()}};
+  }
 
   Stack MakeStack(const ProductShape& shape, int64_t count, DType y_dtype) {
     Stack stack;
@@ -181,31 +199,14 @@ class Bench {
         for (const Stack* stack : stacks) multiply(Args(*stack, static_cast<size_t>(layer), rows));
       }
     };
-    enqueue_layers(1);
-    stream_->Synchronize();
     // A single product is repeated, so that the start of the graph does not count much.
     const int64_t passes = num_layers == 1 ? 4 : 1;
-    stream_->BeginCapture();
-    for (int64_t pass = 0; pass < passes; ++pass) enqueue_layers(num_layers);
-    const std::unique_ptr<Graph> graph = stream_->EndCapture();
-    constexpr int kReplays = 7;
-    const cudaStream_t stream = AsCudaStream(*stream_).handle();
-    std::vector<double> times_us;
-    stream_->Launch(*graph);
-    for (int replay = 0; replay < kReplays; ++replay) {
-      // Behind a graph that still runs: the time to enqueue this one is hidden.
-      TANDEM_CUDA_CHECK(cudaEventRecord(events_[0], stream));
-      stream_->Launch(*graph);
-      TANDEM_CUDA_CHECK(cudaEventRecord(events_[1], stream));
-      stream_->Launch(*graph);
-      TANDEM_CUDA_CHECK(cudaEventSynchronize(events_[1]));
-      float elapsed_ms = 0.0F;
-      TANDEM_CUDA_CHECK(cudaEventElapsedTime(&elapsed_ms, events_[0], events_[1]));
-      times_us.push_back(double{elapsed_ms} * 1e3 / static_cast<double>(num_layers * passes));
-    }
-    stream_->Synchronize();
-    std::nth_element(times_us.begin(), times_us.begin() + kReplays / 2, times_us.end());
-    return times_us[kReplays / 2];
+    const double us = timer_.TimeUs([&] { enqueue_layers(1); },
+                                    [&] {
+                                      for (int64_t pass = 0; pass < passes; ++pass)
+                                        enqueue_layers(num_layers);
+                                    });
+    return us / static_cast<double>(num_layers * passes);
   }
 
   Json Measure(const std::vector<const Stack*>& stacks, int64_t rows, int64_t num_layers) {
@@ -259,13 +260,13 @@ class Bench {
   ModelShape model_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
+  GraphTimer timer_;
   std::unique_ptr<Ops> first_choice_;
   std::unique_ptr<Ops> tuned_;
   std::vector<Stack> stacks_;
   Stack lm_head_;
   Buffer x_;
   Buffer y_;
-  std::array<cudaEvent_t, 2> events_ = {};
 };
 
 }  // namespace
@@ -276,10 +277,16 @@ int main(int argc, char** argv) {
   CLI::App app("Products of a model's layers on a GPU, against the limits of the machine");
   app.add_option("--model", options.model)->check(CLI::IsMember(tandem::Models()))->capture_default_str();
   app.add_option("--rows", options.rows, "Row counts")->delimiter(',')->check(CLI::Range(1, 8192));
+  app.add_flag("--gate-up", options.only_gate_up,
+               "Only the first product of the MLP with SiLU, fused and not, of many rows");
+  app.add_option("--group-columns", options.group_columns, "With --gate-up: columns that are walked together")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20));
   app.add_option("--sm-limit", options.sm_limit, "SMs of the GPU that may be used; 0: all");
   app.add_option("--tuning-folder", options.tuning_folder, "Where measured choices are kept");
   app.add_option("--json", options.json, "Result file; standard output if not given");
   CLI11_PARSE(app, argc, argv);
+  if (options.only_gate_up && app.count("--rows") == 0) options.rows = {512, 1024, 1707, 2048, 4096, 8192};
   const nlohmann::json result = tandem::Bench(options).Run();
   if (options.json.empty()) {
     std::cout << result.dump(1) << '\n';

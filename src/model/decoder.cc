@@ -79,8 +79,8 @@ void Decoder::PostProjection(Stream& stream, int64_t layer, RowBatch* rows) cons
   ops_->Linear(stream, {.x = rows->attention_out, .weight = weights.output.get(), .y = rows->delta});
   rows->has_delta = true;
   Norm(stream, weights.mlp_norm, rows);
-  ops_->Linear(stream, {.x = rows->hidden, .weight = weights.gate_up.get(), .y = rows->gate_up});
-  ops_->SiluMul(stream, {.gate_up = rows->gate_up, .out = rows->mlp});
+  ops_->GateUp(
+      stream, {.x = rows->hidden, .weight = weights.gate_up.get(), .scratch = rows->gate_up, .y = rows->mlp});
   ops_->Linear(stream, {.x = rows->mlp, .weight = weights.down.get(), .y = rows->delta});
   rows->has_delta = true;
 }

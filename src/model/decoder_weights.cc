@@ -50,30 +50,17 @@ class WeightLoader {
   // One weight made of the rows of several tensors, in order. Its rows are read by Run.
   Result<std::unique_ptr<LinearWeight>> PlanLinear(const std::vector<std::string>& prefixes,
                                                    int64_t in_features, bool has_bias) {
-    int64_t out_features = 0;
-    for (const std::string& prefix : prefixes) {
-      const TensorInfo* info = checkpoint_.Find(prefix + ".weight");
-      if (info == nullptr)
-        return MakeError(ErrorCode::kNotFound, "{}: no tensor {}.weight", checkpoint_.path(), prefix);
-      out_features += info->rows;
-    }
-    TANDEM_ASSIGN_OR_RETURN(auto weight, ops_->CreateLinearWeight(out_features, in_features, options_.dtype));
-    size_bytes_ += weight->size_bytes();
-    int64_t row = 0;
-    for (const std::string& prefix : prefixes) {
-      const int64_t num_rows = checkpoint_.Find(prefix + ".weight")->rows;
-      LinearWeight* target = weight.get();
-      AddTasks(prefix + ".weight", [target, row](int64_t begin, int64_t count, const void* rows) {
-        target->LoadRows(row + begin, count, rows);
-      });
-      if (has_bias) {
-        std::vector<float> bias(static_cast<size_t>(num_rows));
-        TANDEM_RETURN_IF_ERROR(checkpoint_.ReadRows(prefix + ".bias", 0, 1, DType::kF32, bias.data()));
-        weight->LoadBias(row, num_rows, bias.data());
-      }
-      row += num_rows;
-    }
-    return weight;
+    TANDEM_ASSIGN_OR_RETURN(const int64_t out_features, RowsOf(prefixes));
+    return Plan(prefixes, has_bias, ops_->CreateLinearWeight(out_features, in_features, options_.dtype));
+  }
+
+  // The same of a gate-up weight.
+  Result<std::unique_ptr<LinearWeight>> PlanGateUp(const std::string& gate_prefix,
+                                                   const std::string& up_prefix, int64_t in_features,
+                                                   bool has_bias) {
+    TANDEM_ASSIGN_OR_RETURN(const int64_t out_features, RowsOf({gate_prefix, up_prefix}));
+    return Plan({gate_prefix, up_prefix}, has_bias,
+                ops_->CreateGateUpWeight(out_features / 2, in_features, options_.dtype));
   }
 
   Result<Buffer> PlanMatrix(const std::string& name, MatrixView* view) {
@@ -149,6 +136,39 @@ class WeightLoader {
     Consume consume;
   };
 
+  Result<int64_t> RowsOf(const std::vector<std::string>& prefixes) {
+    int64_t rows = 0;
+    for (const std::string& prefix : prefixes) {
+      const TensorInfo* info = checkpoint_.Find(prefix + ".weight");
+      if (info == nullptr)
+        return MakeError(ErrorCode::kNotFound, "{}: no tensor {}.weight", checkpoint_.path(), prefix);
+      rows += info->rows;
+    }
+    return rows;
+  }
+
+  // created: with the rows of all prefixes.
+  Result<std::unique_ptr<LinearWeight>> Plan(const std::vector<std::string>& prefixes, bool has_bias,
+                                             Result<std::unique_ptr<LinearWeight>> created) {
+    TANDEM_ASSIGN_OR_RETURN(auto weight, std::move(created));
+    size_bytes_ += weight->size_bytes();
+    int64_t row = 0;
+    for (const std::string& prefix : prefixes) {
+      const int64_t num_rows = checkpoint_.Find(prefix + ".weight")->rows;
+      LinearWeight* target = weight.get();
+      AddTasks(prefix + ".weight", [target, row](int64_t begin, int64_t count, const void* rows) {
+        target->LoadRows(row + begin, count, rows);
+      });
+      if (has_bias) {
+        std::vector<float> bias(static_cast<size_t>(num_rows));
+        TANDEM_RETURN_IF_ERROR(checkpoint_.ReadRows(prefix + ".bias", 0, 1, DType::kF32, bias.data()));
+        weight->LoadBias(row, num_rows, bias.data());
+      }
+      row += num_rows;
+    }
+    return weight;
+  }
+
   void AddTasks(const std::string& name, const Consume& consume) {
     const TensorInfo& info = *checkpoint_.Find(name);
     const size_t row_bytes = static_cast<size_t>(info.cols) * DTypeSize(options_.dtype);
@@ -188,7 +208,7 @@ Result<LayerWeights> PlanLayer(const ModelConfig& config, int64_t layer_index, W
       layer.output,
       loader->PlanLinear({attention + "o_proj"}, config.num_heads * config.head_dim, config.output_bias));
   TANDEM_ASSIGN_OR_RETURN(layer.mlp_norm, loader->ReadVector(prefix + "post_attention_layernorm.weight"));
-  TANDEM_ASSIGN_OR_RETURN(layer.gate_up, loader->PlanLinear({mlp + "gate_proj", mlp + "up_proj"},
+  TANDEM_ASSIGN_OR_RETURN(layer.gate_up, loader->PlanGateUp(mlp + "gate_proj", mlp + "up_proj",
                                                             config.hidden_size, config.mlp_bias));
   TANDEM_ASSIGN_OR_RETURN(layer.down,
                           loader->PlanLinear({mlp + "down_proj"}, config.intermediate_size, config.mlp_bias));

@@ -21,7 +21,7 @@ struct LayerWeights {
   std::unique_ptr<LinearWeight> qkv;  // q, k and v rows fused
   std::unique_ptr<LinearWeight> output;
   Buffer mlp_norm;                        // [hidden] fp32
-  std::unique_ptr<LinearWeight> gate_up;  // gate rows, then up rows
+  std::unique_ptr<LinearWeight> gate_up;  // Ops::CreateGateUpWeight
   std::unique_ptr<LinearWeight> down;
 };
 

@@ -47,14 +47,24 @@ class WeightMaker {
   // seed_name: tensors of one name and shape hold the same values.
   Result<std::unique_ptr<LinearWeight>> MakeLinear(std::string_view seed_name, int64_t out_features,
                                                    int64_t in_features, bool has_bias) {
-    TANDEM_ASSIGN_OR_RETURN(auto weight, ops_->CreateLinearWeight(out_features, in_features, options_.dtype));
+    return Fill(seed_name, has_bias, ops_->CreateLinearWeight(out_features, in_features, options_.dtype));
+  }
+
+  Result<std::unique_ptr<LinearWeight>> MakeGateUp(std::string_view seed_name, int64_t mlp,
+                                                   int64_t in_features, bool has_bias) {
+    return Fill(seed_name, has_bias, ops_->CreateGateUpWeight(mlp, in_features, options_.dtype));
+  }
+
+  Result<std::unique_ptr<LinearWeight>> Fill(std::string_view seed_name, bool has_bias,
+                                             Result<std::unique_ptr<LinearWeight>> created) {
+    TANDEM_ASSIGN_OR_RETURN(auto weight, std::move(created));
     weight->FillRandom(TensorSeed(options_.seed, seed_name), kWeightBound);
     if (has_bias) {
-      const std::vector<float> zeros(static_cast<size_t>(out_features));
-      weight->LoadBias(0, out_features, zeros.data());
+      const std::vector<float> zeros(static_cast<size_t>(weight->out_features()));
+      weight->LoadBias(0, weight->out_features(), zeros.data());
     }
     size_bytes_ += weight->size_bytes();
-    Report(out_features, in_features);
+    Report(weight->out_features(), weight->in_features());
     return weight;
   }
 
@@ -115,8 +125,8 @@ Result<LayerWeights> MakeLayer(const ModelConfig& config, int64_t layer_index, W
   TANDEM_ASSIGN_OR_RETURN(layer.output,
                           maker->MakeLinear(name("output"), hidden, q_size, config.output_bias));
   TANDEM_ASSIGN_OR_RETURN(layer.mlp_norm, maker->MakeNorm(hidden, name("mlp norm")));
-  TANDEM_ASSIGN_OR_RETURN(layer.gate_up, maker->MakeLinear(name("gate_up"), 2 * config.intermediate_size,
-                                                           hidden, config.mlp_bias));
+  TANDEM_ASSIGN_OR_RETURN(
+      layer.gate_up, maker->MakeGateUp(name("gate_up"), config.intermediate_size, hidden, config.mlp_bias));
   TANDEM_ASSIGN_OR_RETURN(layer.down,
                           maker->MakeLinear(name("down"), hidden, config.intermediate_size, config.mlp_bias));
   return layer;

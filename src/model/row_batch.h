@@ -45,7 +45,7 @@ class RowBuffers {
 //   hidden   [rows, hidden] dtype      normed input of the next product
 //   qkv      [rows, (num_heads + 2 num_kv_heads) head_dim] product
 //   attention_out [rows, num_heads head_dim] dtype
-//   gate_up  [rows, 2 intermediate] product
+//   gate_up  [rows, 2 intermediate] product   scratch of Ops::GateUp
 //   mlp      [rows, intermediate] dtype
 //
 // product: Ops::ProductDType, fp32 or dtype as the backend likes it.

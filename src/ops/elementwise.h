@@ -56,7 +56,9 @@ struct QkvPrepareArgs {
 // Aborts unless the appends are as described and fit the rows and heads.
 void CheckAppends(const QkvPrepareArgs& args);
 
-// out[rows, cols] = silu(gate) * up, gate_up: [rows, 2 * cols] with gate first.
+// out[rows, cols] = silu(gate) * up. gate_up: [rows, 2 * cols], as Linear with a gate-up weight leaves it
+// (Ops::CreateGateUpWeight): on the host backend gate first, on the cuda backend in the order of
+// ops/cuda/linear/gate_up_order.h.
 struct SiluMulArgs {
   MatrixView gate_up;
   MatrixView out;

@@ -21,7 +21,8 @@ class LinearWeight {
   virtual DType dtype() const = 0;
   virtual size_t size_bytes() const = 0;
   // Rows [row_begin, row_begin + num_rows) of the weight, host memory, dense [num_rows, in_features] in
-  // dtype(). Thread-safe for disjoint rows.
+  // dtype(). Thread-safe for disjoint rows. In a gate-up weight (Ops::CreateGateUpWeight) the rows of gate
+  // are the first half and those of up the second, whatever order the backend keeps them in.
   virtual void LoadRows(int64_t row_begin, int64_t num_rows, const void* rows) = 0;
   // fp32 bias values of the same rows. A weight without a call has no bias.
   virtual void LoadBias(int64_t row_begin, int64_t num_rows, const float* bias) = 0;
@@ -40,8 +41,17 @@ struct LinearArgs {
   MatrixView y;
 };
 
+// y[rows, mlp] = silu(x Wg^T) * (x Wu^T): a product and what Ops::SiluMul makes of it.
+struct GateUpArgs {
+  MatrixView x;                          // [rows, in], the weight's dtype
+  const LinearWeight* weight = nullptr;  // of Ops::CreateGateUpWeight
+  MatrixView scratch;  // [rows, 2 mlp], Ops::ProductDType; its content is undefined afterwards
+  MatrixView y;        // [rows, mlp], the weight's dtype
+};
+
 // Products whose speed matters: every count of rows with weights of one shape, as they follow each other in
-// the layers of a model (so that a measurement does not find its weight in a cache).
+// the layers of a model (so that a measurement does not find its weight in a cache). Of gate-up weights it is
+// Ops::GateUp whose speed matters.
 struct LinearTuning {
   std::span<const LinearWeight* const> weights;  // same shape and dtype, at least one
   DType y_dtype = DType::kF32;

@@ -27,6 +27,10 @@ class Ops {
 
   virtual Result<std::unique_ptr<LinearWeight>> CreateLinearWeight(int64_t out_features, int64_t in_features,
                                                                    DType dtype) = 0;
+  // For GateUp: gate rows [0, mlp), up rows [mlp, 2 mlp). Linear with it gives the columns in an order that
+  // SiluMul of the same backend knows.
+  virtual Result<std::unique_ptr<LinearWeight>> CreateGateUpWeight(int64_t mlp, int64_t in_features,
+                                                                   DType dtype) = 0;
   // A plan with room for any batch within the capacity. Errors: kResourceExhausted.
   virtual Result<std::unique_ptr<AttentionPlan>> CreateAttentionPlan(const AttentionCapacity& capacity) = 0;
   // Makes plan that of batch, for everything enqueued on stream from now on, replays of graphs captured with
@@ -43,6 +47,7 @@ class Ops {
   virtual void Embedding(Stream& stream, const EmbeddingArgs& args) = 0;
   virtual void AddRmsNorm(Stream& stream, const AddRmsNormArgs& args) = 0;
   virtual void Linear(Stream& stream, const LinearArgs& args) = 0;
+  virtual void GateUp(Stream& stream, const GateUpArgs& args) = 0;
   virtual void QkvPrepare(Stream& stream, const QkvPrepareArgs& args) = 0;
   virtual void PagedAttention(Stream& stream, const AttentionArgs& args) = 0;
   virtual void SiluMul(Stream& stream, const SiluMulArgs& args) = 0;

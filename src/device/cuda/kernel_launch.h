@@ -8,6 +8,7 @@
 
 #include <cuda_runtime.h>
 
+#include <array>
 #include <string_view>
 #include <utility>
 
@@ -31,25 +32,41 @@ __device__ __forceinline__ void AllowSuccessors() {
 #endif
 }
 
-// op: named in the error. shared_bytes above 48 KiB: call cudaFuncSetAttribute once before.
+// op: named in the error. cluster: thread blocks that are on neighbouring SMs together; divides grid.
+// shared_bytes above 48 KiB: call cudaFuncSetAttribute once before.
 template <typename... Parameters, typename... Arguments>
-void LaunchKernel(std::string_view op, void (*kernel)(Parameters...), dim3 grid, dim3 block,
-                  size_t shared_bytes, CudaStream& stream, Arguments&&... arguments) {
+void LaunchClusters(std::string_view op, void (*kernel)(Parameters...), dim3 grid, dim3 cluster, dim3 block,
+                    size_t shared_bytes, CudaStream& stream, Arguments&&... arguments) {
   cudaLaunchConfig_t config = {};
   config.gridDim = grid;
   config.blockDim = block;
   config.dynamicSmemBytes = shared_bytes;
   config.stream = stream.handle();
-  cudaLaunchAttribute attribute = {};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  config.attrs = &attribute;
+  std::array<cudaLaunchAttribute, 2> attributes = {};
+  config.attrs = attributes.data();
   const bool joins = stream.TakeJoin();
-  config.numAttrs = stream.target().compute_capability >= 90 && !joins ? 1 : 0;
+  if (stream.target().compute_capability >= 90 && !joins) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (cluster.x * cluster.y * cluster.z > 1) {
+    cudaLaunchAttribute& attribute = attributes[config.numAttrs++];
+    attribute.id = cudaLaunchAttributeClusterDimension;
+    attribute.val.clusterDim = {cluster.x, cluster.y, cluster.z};
+  }
   TANDEM_CUDA_CHECK(
       cudaLaunchKernelEx(&config, kernel, static_cast<Parameters>(std::forward<Arguments>(arguments))...),
       "{}: grid {}x{}x{}, block {}, {} bytes of shared memory", op, grid.x, grid.y, grid.z, block.x,
       shared_bytes);
+}
+
+// Without clusters.
+template <typename... Parameters, typename... Arguments>
+void LaunchKernel(std::string_view op, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+                  size_t shared_bytes, CudaStream& stream, Arguments&&... arguments) {
+  LaunchClusters(op, kernel, grid, dim3(1), block, shared_bytes, stream,
+                 std::forward<Arguments>(arguments)...);
 }
 #endif
 

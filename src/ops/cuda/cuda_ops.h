@@ -31,6 +31,8 @@ class CudaOps : public Ops {
 
   Result<std::unique_ptr<LinearWeight>> CreateLinearWeight(int64_t out_features, int64_t in_features,
                                                            DType dtype) override;
+  Result<std::unique_ptr<LinearWeight>> CreateGateUpWeight(int64_t mlp, int64_t in_features,
+                                                           DType dtype) override;
   Result<std::unique_ptr<AttentionPlan>> CreateAttentionPlan(const AttentionCapacity& capacity) override;
   void PlanAttention(Stream& stream, const AttentionBatch& batch, AttentionPlan* plan) override;
   void TuneLinear(Stream& stream, const LinearTuning& tuning) override;
@@ -40,6 +42,7 @@ class CudaOps : public Ops {
   void Embedding(Stream& stream, const EmbeddingArgs& args) override;
   void AddRmsNorm(Stream& stream, const AddRmsNormArgs& args) override;
   void Linear(Stream& stream, const LinearArgs& args) override;
+  void GateUp(Stream& stream, const GateUpArgs& args) override;
   void QkvPrepare(Stream& stream, const QkvPrepareArgs& args) override;
   void PagedAttention(Stream& stream, const AttentionArgs& args) override;
   void SiluMul(Stream& stream, const SiluMulArgs& args) override;

@@ -10,8 +10,8 @@
 
 #include "base/check.h"
 #include "base/dtype.h"
-#include "base/matrix_view.h"
 #include "base/round_up.h"
+#include "ops/cuda/row_alignment.h"
 
 namespace tandem {
 
@@ -114,15 +114,6 @@ struct Run<T, 1> {
   __device__ __forceinline__ void Get(float (&values)[1]) const { values[0] = ToFloat(value); }
   __device__ __forceinline__ void Set(const float (&values)[1]) { value = RoundTo<T>(values[0]); }
 };
-
-inline bool IsAligned16(const void* data) {
-  return reinterpret_cast<uintptr_t>(data) % 16 == 0;
-}
-// Every row starts at a multiple of 16 bytes.
-inline bool RowsAligned16(const MatrixView& matrix) {
-  return IsAligned16(matrix.data) &&
-         static_cast<size_t>(matrix.row_stride) * DTypeSize(matrix.dtype) % 16 == 0;
-}
 
 template <typename T>
 struct ElementType {

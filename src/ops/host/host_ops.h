@@ -31,6 +31,10 @@ class HostOps : public Ops {
 
   Result<std::unique_ptr<LinearWeight>> CreateLinearWeight(int64_t out_features, int64_t in_features,
                                                            DType dtype) override;
+  Result<std::unique_ptr<LinearWeight>> CreateGateUpWeight(int64_t mlp, int64_t in_features,
+                                                           DType dtype) override {
+    return CreateLinearWeight(2 * mlp, in_features, dtype);
+  }
   Result<std::unique_ptr<AttentionPlan>> CreateAttentionPlan(const AttentionCapacity& capacity) override;
   void PlanAttention(Stream& stream, const AttentionBatch& batch, AttentionPlan* plan) override;
   // Nothing to find out: the kernels' shapes do not depend on the number of rows.
@@ -42,6 +46,10 @@ class HostOps : public Ops {
   void Embedding(Stream& stream, const EmbeddingArgs& args) override;
   void AddRmsNorm(Stream& stream, const AddRmsNormArgs& args) override;
   void Linear(Stream& stream, const LinearArgs& args) override;
+  void GateUp(Stream& stream, const GateUpArgs& args) override {
+    Linear(stream, {.x = args.x, .weight = args.weight, .y = args.scratch});
+    SiluMul(stream, {.gate_up = args.scratch, .out = args.y});
+  }
   void QkvPrepare(Stream& stream, const QkvPrepareArgs& args) override;
   void PagedAttention(Stream& stream, const AttentionArgs& args) override;
   void SiluMul(Stream& stream, const SiluMulArgs& args) override;

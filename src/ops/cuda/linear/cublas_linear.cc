@@ -1,6 +1,7 @@
 #include "ops/cuda/linear/cublas_linear.h"
 
 #include <algorithm>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <utility>
@@ -66,6 +67,11 @@ Result<std::unique_ptr<LinearWeight>> CublasLinear::CreateWeight(int64_t out_fea
   return CudaLinearWeight::Create(device_, upload_, out_features, in_features, dtype);
 }
 
+Result<std::unique_ptr<LinearWeight>> CublasLinear::CreateGateUpWeight(int64_t mlp, int64_t in_features,
+                                                                       DType dtype) {
+  return CudaLinearWeight::Create(device_, upload_, 2 * mlp, in_features, dtype, /*is_gate_up=*/true);
+}
+
 bool CublasLinear::UsesSkinny(const LinearArgs& args) const {
   // An SM of a slice could have many times its share of the memory's rate, and the own kernel cannot use it:
   // 658 us a layer of Llama-3.1-8B at 8 SMs where cuBLASLt takes 390.
@@ -125,6 +131,36 @@ void CublasLinear::Run(CudaStream& stream, const LinearArgs& args) {
                args.y.rows, args.y.cols);
 }
 
+FusedGateUp CublasLinear::ChooseFused(const GateUpArgs& args) {
+  if (args.x.rows < kMinFusedRows || !runner_.CanFuse(args)) return FusedGateUp::kNone;
+  const LinearShape shape = ShapeOf(AsCudaLinearWeight(args.weight), args.scratch.dtype);
+  const std::lock_guard lock(mutex_);
+  const std::map<int64_t, LinearAlgorithm>& measured = choices_[shape].measured;
+  if (measured.empty()) return FusedGateUp::kNone;
+  const auto next = measured.lower_bound(args.x.rows);
+  return (next != measured.end() ? next : std::prev(next))->second.fused;
+}
+
+void CublasLinear::RunGateUp(CudaStream& stream, const GateUpArgs& args) {
+  const CudaLinearWeight& weight = AsCudaLinearWeight(args.weight);
+  const LinearArgs product = {.x = args.x, .weight = args.weight, .y = args.scratch};
+  CheckArgs(product, weight);
+  TANDEM_CHECK(weight.is_gate_up() && args.y.rows == args.x.rows &&
+                   2 * args.y.cols == weight.out_features() && args.y.dtype == weight.dtype(),
+               "gate_up: weight [{}, {}] {}, gate-up {}, y {} [{}, {}]", weight.out_features(),
+               weight.in_features(), DTypeName(weight.dtype()), weight.is_gate_up(), DTypeName(args.y.dtype),
+               args.y.rows, args.y.cols);
+  if (args.x.rows == 0) return;
+  if (runner_.PrepareWorkspace(stream)) upload_->ReleaseStaging();
+  const FusedGateUp fused = ChooseFused(args);
+  LinearAlgorithm algorithm;
+  if (fused == FusedGateUp::kNone) algorithm = Choose(product);
+  algorithm.fused = fused;
+  TANDEM_CHECK(runner_.RunGateUp(stream, args, algorithm), "gate_up: x {} [{}, {}] stride {}, y [{}, {}]",
+               DTypeName(args.x.dtype), args.x.rows, args.x.cols, args.x.row_stride, args.y.rows,
+               args.y.cols);
+}
+
 void CublasLinear::Tune(CudaStream& stream, const LinearTuning& tuning) {
   TANDEM_CHECK(!tuning.weights.empty(), "tune linear: no weight");
   const LinearShape shape = ShapeOf(AsCudaLinearWeight(tuning.weights[0]), tuning.y_dtype);
@@ -170,10 +206,14 @@ void CublasLinear::Tune(CudaStream& stream, const LinearTuning& tuning) {
 
 std::string CublasLinear::Description() const {
   const size_t version = cublasLtGetVersion();
-  return fmt::format("products: cuBLASLt {}.{}.{}{}", version / 10000, version / 100 % 100, version % 100,
-                     options_.tune_linear
-                         ? fmt::format(" with measured algorithms, own kernel up to {} rows", kMaxSkinnyRows)
-                         : "");
+  std::string text =
+      fmt::format("products: cuBLASLt {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+  if (!options_.tune_linear) return text;
+  text += fmt::format(" with measured algorithms, own kernel up to {} rows", kMaxSkinnyRows);
+  if (HasFusedGateUp() && runner_.target().compute_capability == 90) {
+    text += fmt::format(", and with SiLU from {} on where it is faster", kMinFusedRows);
+  }
+  return text;
 }
 
 // Of cuBLASLt's best algorithms: the larger the more rows there are. With 16 SMs of an H200 the products of a
@@ -193,6 +233,15 @@ Result<std::unique_ptr<LinearWeight>> CudaOps::CreateLinearWeight(int64_t out_fe
 
 void CudaOps::Linear(Stream& stream, const LinearArgs& args) {
   linear_->Run(AsCudaStream(stream), args);
+}
+
+Result<std::unique_ptr<LinearWeight>> CudaOps::CreateGateUpWeight(int64_t mlp, int64_t in_features,
+                                                                  DType dtype) {
+  return linear_->CreateGateUpWeight(mlp, in_features, dtype);
+}
+
+void CudaOps::GateUp(Stream& stream, const GateUpArgs& args) {
+  linear_->RunGateUp(AsCudaStream(stream), args);
 }
 
 void CudaOps::TuneLinear(Stream& stream, const LinearTuning& tuning) {

@@ -1,5 +1,5 @@
 // Linear operations of the cuda backend: an own kernel for few rows, cuBLASLt with measured algorithms for
-// more.
+// more, and an own kernel for a gate-up product of many where that is faster.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,12 @@ class CublasLinear {
   CublasLinear(Device* device, const CudaOpsOptions& options);
 
   Result<std::unique_ptr<LinearWeight>> CreateWeight(int64_t out_features, int64_t in_features, DType dtype);
+  // Ops::CreateGateUpWeight.
+  Result<std::unique_ptr<LinearWeight>> CreateGateUpWeight(int64_t mlp, int64_t in_features, DType dtype);
   // Ops::Linear. The first call on a stream must not be one that is captured.
   void Run(CudaStream& stream, const LinearArgs& args);
+  // Ops::GateUp. The same holds.
+  void RunGateUp(CudaStream& stream, const GateUpArgs& args);
   // Ops::TuneLinear. Measures the row counts that no earlier start has measured; 16-bit weights only.
   void Tune(CudaStream& stream, const LinearTuning& tuning);
   std::string Description() const;
@@ -41,6 +45,8 @@ class CublasLinear {
   // Whether the product has so few rows that its algorithm is not measured.
   bool UsesSkinny(const LinearArgs& args) const;
   LinearAlgorithm Choose(const LinearArgs& args);
+  // That of the next larger measured row count, or the largest.
+  FusedGateUp ChooseFused(const GateUpArgs& args);
   LinearAlgorithm Resolve(const LinearArgs& args, int64_t alignment, Choices* choices);
 
   Device* device_;

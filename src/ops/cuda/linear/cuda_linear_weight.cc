@@ -1,5 +1,6 @@
 #include "ops/cuda/linear/cuda_linear_weight.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -19,12 +20,13 @@ size_t Aligned(size_t bytes) {
 }  // namespace
 
 CudaLinearWeight::CudaLinearWeight(Device* device, std::shared_ptr<WeightUpload> upload, int64_t out_features,
-                                   int64_t in_features, DType dtype)
+                                   int64_t in_features, DType dtype, bool is_gate_up)
     : device_(device),
       upload_(std::move(upload)),
       out_features_(out_features),
       in_features_(in_features),
       dtype_(dtype) {
+  if (is_gate_up) order_.emplace(out_features / 2);
   const auto outputs = static_cast<size_t>(out_features);
   bias_f32_offset_ = Aligned(outputs * static_cast<size_t>(in_features) * DTypeSize(dtype));
   bias_rounded_offset_ = bias_f32_offset_ + (dtype == DType::kF32 ? 0 : Aligned(outputs * sizeof(float)));
@@ -33,8 +35,9 @@ CudaLinearWeight::CudaLinearWeight(Device* device, std::shared_ptr<WeightUpload>
 Result<std::unique_ptr<LinearWeight>> CudaLinearWeight::Create(Device* device,
                                                                std::shared_ptr<WeightUpload> upload,
                                                                int64_t out_features, int64_t in_features,
-                                                               DType dtype) {
-  TANDEM_CHECK(out_features > 0 && in_features > 0, "weight [{}, {}]", out_features, in_features);
+                                                               DType dtype, bool is_gate_up) {
+  TANDEM_CHECK(out_features > 0 && in_features > 0 && (!is_gate_up || out_features % 2 == 0),
+               "weight [{}, {}], gate-up {}", out_features, in_features, is_gate_up);
   constexpr int kFirstWithBF16 = 80;
   const int capability = CudaTargetOf(*device).compute_capability;
   if (!IsFloatType(dtype) || (dtype == DType::kBF16 && capability < kFirstWithBF16)) {
@@ -42,7 +45,7 @@ Result<std::unique_ptr<LinearWeight>> CudaLinearWeight::Create(Device* device,
                      capability / 10, capability % 10, DTypeName(dtype));
   }
   std::unique_ptr<CudaLinearWeight> weight(
-      new CudaLinearWeight(device, std::move(upload), out_features, in_features, dtype));
+      new CudaLinearWeight(device, std::move(upload), out_features, in_features, dtype, is_gate_up));
   TANDEM_ASSIGN_OR_RETURN(
       weight->memory_,
       device->Allocate(weight->bias_rounded_offset_ + static_cast<size_t>(out_features) * DTypeSize(dtype),
@@ -59,32 +62,56 @@ const void* CudaLinearWeight::bias(DType dtype) const {
 void CudaLinearWeight::LoadRows(int64_t row_begin, int64_t num_rows, const void* rows) {
   TANDEM_CHECK(row_begin >= 0 && num_rows >= 0 && row_begin + num_rows <= out_features_,
                "rows [{}, {}) of a weight with {}", row_begin, row_begin + num_rows, out_features_);
-  const size_t row_bytes = static_cast<size_t>(in_features_) * DTypeSize(dtype_);
-  upload_->Copy(memory_.as<std::byte>() + static_cast<size_t>(row_begin) * row_bytes, rows,
-                static_cast<size_t>(num_rows) * row_bytes);
+  Upload(0, static_cast<size_t>(in_features_) * DTypeSize(dtype_), row_begin, num_rows, rows);
+}
+
+void CudaLinearWeight::Upload(size_t offset, size_t value_bytes, int64_t row_begin, int64_t num_rows,
+                              const void* values) {
+  std::byte* base = memory_.as<std::byte>() + offset;
+  const auto* from = static_cast<const std::byte*>(values);
+  if (!order_) {
+    upload_->Copy(base + static_cast<size_t>(row_begin) * value_bytes, from,
+                  static_cast<size_t>(num_rows) * value_bytes);
+    return;
+  }
+  const int64_t block = order_->block();
+  const int64_t mlp = out_features_ / 2;
+  const int64_t end = row_begin + num_rows;
+  for (int64_t row = row_begin; row < end;) {
+    // Whole blocks are equally far apart; a part of one comes before and after them, and where up begins.
+    const int64_t half_end = std::min(end, row < mlp ? mlp : out_features_);
+    const int64_t in_block = row % mlp % block;
+    const int64_t whole_blocks = in_block == 0 ? (half_end - row) / block : 0;
+    const int64_t count =
+        whole_blocks > 0 ? whole_blocks * block : std::min(block - in_block, half_end - row);
+    const int64_t piece_rows = whole_blocks > 0 ? block : count;
+    upload_->CopyBlocks(base + static_cast<size_t>(order_->PlaceOf(row)) * value_bytes,
+                        static_cast<size_t>(2 * block) * value_bytes, from,
+                        static_cast<size_t>(piece_rows) * value_bytes,
+                        static_cast<size_t>(std::max<int64_t>(whole_blocks, 1)));
+    from += static_cast<size_t>(count) * value_bytes;
+    row += count;
+  }
 }
 
 void CudaLinearWeight::LoadBias(int64_t row_begin, int64_t num_rows, const float* bias) {
   TANDEM_CHECK(row_begin >= 0 && num_rows >= 0 && row_begin + num_rows <= out_features_,
                "bias [{}, {}) of a weight with {} rows", row_begin, row_begin + num_rows, out_features_);
   const auto count = static_cast<size_t>(num_rows);
-  const auto begin = static_cast<size_t>(row_begin);
-  upload_->Copy(memory_.as<std::byte>() + bias_f32_offset_ + begin * sizeof(float), bias,
-                count * sizeof(float));
+  Upload(bias_f32_offset_, sizeof(float), row_begin, num_rows, bias);
   if (dtype_ != DType::kF32) {
     std::vector<uint16_t> rounded(count);
     for (size_t i = 0; i < count; ++i) {
       rounded[i] = dtype_ == DType::kBF16 ? F32ToBF16(bias[i]) : F32ToF16(bias[i]);
     }
-    upload_->Copy(memory_.as<std::byte>() + bias_rounded_offset_ + begin * sizeof(uint16_t), rounded.data(),
-                  count * sizeof(uint16_t));
+    Upload(bias_rounded_offset_, sizeof(uint16_t), row_begin, num_rows, rounded.data());
   }
   has_bias_.store(true, std::memory_order_relaxed);
 }
 
 void CudaLinearWeight::FillRandom(uint64_t seed, float bound) {
   const std::unique_ptr<Stream> stream = device_->CreateStream(StreamKind::kCompute, "random weights");
-  LaunchFillRandom(AsCudaStream(*stream), view(), seed, bound);
+  LaunchFillRandom(AsCudaStream(*stream), view(), seed, bound, order_ ? &*order_ : nullptr);
   stream->Synchronize();
 }
 

@@ -4,19 +4,23 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "base/matrix_view.h"
+#include "ops/cuda/linear/gate_up_order.h"
 #include "ops/cuda/linear/weight_upload.h"
 #include "ops/linear.h"
 
 namespace tandem {
 
-// [out][in] row-major in GPU memory, 256-byte aligned. bf16, fp16 or fp32.
+// [out][in] row-major in GPU memory, 256-byte aligned. bf16, fp16 or fp32. The rows of a gate-up weight, and
+// its biases, lie in the order of GateUpOrder.
 class CudaLinearWeight : public LinearWeight {
  public:
   // Errors: kResourceExhausted; kUnsupported for a type that the GPU lacks.
   static Result<std::unique_ptr<LinearWeight>> Create(Device* device, std::shared_ptr<WeightUpload> upload,
-                                                      int64_t out_features, int64_t in_features, DType dtype);
+                                                      int64_t out_features, int64_t in_features, DType dtype,
+                                                      bool is_gate_up = false);
 
   int64_t out_features() const override { return out_features_; }
   int64_t in_features() const override { return in_features_; }
@@ -26,6 +30,7 @@ class CudaLinearWeight : public LinearWeight {
   void LoadBias(int64_t row_begin, int64_t num_rows, const float* bias) override;
   void FillRandom(uint64_t seed, float bound) override;
 
+  bool is_gate_up() const { return order_.has_value(); }
   MatrixView view() const { return MatrixView::Dense(memory_.data(), dtype_, out_features_, in_features_); }
   bool has_bias() const { return has_bias_.load(std::memory_order_relaxed); }
   // [out] in GPU memory; zeros where no bias was loaded. dtype: fp32 or dtype().
@@ -33,13 +38,18 @@ class CudaLinearWeight : public LinearWeight {
 
  private:
   CudaLinearWeight(Device* device, std::shared_ptr<WeightUpload> upload, int64_t out_features,
-                   int64_t in_features, DType dtype);
+                   int64_t in_features, DType dtype, bool is_gate_up);
+
+  // Copies values of rows [row_begin, row_begin + num_rows), value_bytes each, to where they belong in the
+  // values of all rows at memory_ + offset.
+  void Upload(size_t offset, size_t value_bytes, int64_t row_begin, int64_t num_rows, const void* values);
 
   Device* device_;
   std::shared_ptr<WeightUpload> upload_;
   int64_t out_features_;
   int64_t in_features_;
   DType dtype_;
+  std::optional<GateUpOrder> order_;
   size_t bias_f32_offset_ = 0;
   size_t bias_rounded_offset_ = 0;
   Buffer memory_;  // the weight, the bias in fp32, the bias in dtype_

@@ -11,9 +11,24 @@ namespace {
 
 constexpr int kThreads = 256;
 
-template <typename T>
+struct AsTheyLie {
+  __device__ __forceinline__ int64_t operator()(int64_t index) const { return index; }
+};
+
+// Index among the elements of the rows in logical order.
+struct InGateUpOrder {
+  GateUpOrder order;
+  int64_t cols;
+
+  __device__ __forceinline__ int64_t operator()(int64_t index) const {
+    const int64_t row = index / cols;
+    return index + (order.LogicalRow(row) - row) * cols;
+  }
+};
+
+template <typename T, typename LogicalIndex>
 __global__ void __launch_bounds__(kThreads)
-    FillRandomKernel(T* data, int64_t count, uint64_t seed, float bound) {
+    FillRandomKernel(T* data, int64_t count, LogicalIndex logical_index, uint64_t seed, float bound) {
   AllowSuccessors();
   WaitForPredecessors();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads * 8;
@@ -21,7 +36,9 @@ __global__ void __launch_bounds__(kThreads)
        begin += step) {
     float values[8];
 #pragma unroll
-    for (int i = 0; i < 8; ++i) values[i] = HashedUniform(seed, static_cast<uint64_t>(begin + i), bound);
+    for (int i = 0; i < 8; ++i) {
+      values[i] = HashedUniform(seed, static_cast<uint64_t>(logical_index(begin + i)), bound);
+    }
     if (begin + 8 <= count) {
       Run<T, 8> run;
       run.Set(values);
@@ -37,7 +54,8 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void LaunchFillRandom(CudaStream& stream, const MatrixView& matrix, uint64_t seed, float bound) {
+void LaunchFillRandom(CudaStream& stream, const MatrixView& matrix, uint64_t seed, float bound,
+                      const GateUpOrder* order) {
   TANDEM_CHECK(IsFloatType(matrix.dtype) && matrix.row_stride == matrix.cols && IsAligned16(matrix.data),
                "fill_random: [{}, {}] {}, row stride {}", matrix.rows, matrix.cols, DTypeName(matrix.dtype),
                matrix.row_stride);
@@ -47,8 +65,15 @@ void LaunchFillRandom(CudaStream& stream, const MatrixView& matrix, uint64_t see
       std::min(CeilDivide(count, int64_t{8} * kThreads), static_cast<unsigned>(stream.target().num_sms) * 16);
   WithElementType(matrix.dtype, [&](auto type) {
     using T = typename decltype(type)::Type;
-    LaunchKernel("fill_random", FillRandomKernel<T>, grid, kThreads, 0, stream, static_cast<T*>(matrix.data),
-                 count, seed, bound);
+    const auto launch = [&](auto logical_index) {
+      LaunchKernel("fill_random", FillRandomKernel<T, decltype(logical_index)>, grid, kThreads, 0, stream,
+                   static_cast<T*>(matrix.data), count, logical_index, seed, bound);
+    };
+    if (order == nullptr) {
+      launch(AsTheyLie{});
+    } else {
+      launch(InGateUpOrder{*order, matrix.cols});
+    }
   });
 }
 

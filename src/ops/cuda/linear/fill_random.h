@@ -5,10 +5,13 @@
 
 #include "base/matrix_view.h"
 #include "device/cuda/cuda_stream.h"
+#include "ops/cuda/linear/gate_up_order.h"
 
 namespace tandem {
 
-// matrix (dense; fp32, bf16 or fp16) = HashedUniform(seed, row * cols + col, bound), rounded.
-void LaunchFillRandom(CudaStream& stream, const MatrixView& matrix, uint64_t seed, float bound);
+// matrix (dense; fp32, bf16 or fp16) = HashedUniform(seed, row * cols + col, bound), rounded. order: that of
+// the rows, which are then counted as logical ones; null: as they lie.
+void LaunchFillRandom(CudaStream& stream, const MatrixView& matrix, uint64_t seed, float bound,
+                      const GateUpOrder* order = nullptr);
 
 }  // namespace tandem

@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "base/dtype.h"
+#include "ops/cuda/linear/fused/fused_gate_up.h"
 
 namespace tandem {
 
@@ -17,11 +18,13 @@ struct LinearShape {
   DType dtype = DType::kBF16;
   DType y_dtype = DType::kBF16;
   bool has_bias = false;
+  bool is_gate_up = false;  // of Ops::GateUp
 
   bool operator==(const LinearShape&) const = default;
   bool operator<(const LinearShape& other) const {
-    return std::tie(out_features, in_features, dtype, y_dtype, has_bias) <
-           std::tie(other.out_features, other.in_features, other.dtype, other.y_dtype, other.has_bias);
+    return std::tie(out_features, in_features, dtype, y_dtype, has_bias, is_gate_up) <
+           std::tie(other.out_features, other.in_features, other.dtype, other.y_dtype, other.has_bias,
+                    other.is_gate_up);
   }
 };
 
@@ -39,6 +42,9 @@ struct LinearAlgorithm {
   bool separate_bias = false;
   cublasLtMatmulAlgo_t lt = {};
   float measured_us = 0.0F;
+  // Of a gate-up weight: what GateUp runs instead of this algorithm and SiluMul.
+  FusedGateUp fused = FusedGateUp::kNone;
+  float fused_us = 0.0F;  // 0: not measured, or not faster
 };
 
 }  // namespace tandem

@@ -8,6 +8,7 @@
 #include "device/cuda/cuda_error.h"
 #include "ops/cuda/linear/linear_kernels.h"
 #include "ops/cuda/linear/skinny_linear.h"
+#include "ops/cuda/rows/silu_mul.h"
 
 namespace tandem {
 
@@ -18,7 +19,8 @@ const CudaLinearWeight& AsCudaLinearWeight(const LinearWeight* weight) {
 }
 
 LinearShape ShapeOf(const CudaLinearWeight& weight, DType y_dtype) {
-  return {weight.out_features(), weight.in_features(), weight.dtype(), y_dtype, weight.has_bias()};
+  return {weight.out_features(), weight.in_features(), weight.dtype(), y_dtype,
+          weight.has_bias(),     weight.is_gate_up()};
 }
 
 LinearRunner::LinearRunner(Device* device) : device_(device), target_(CudaTargetOf(*device)) {
@@ -91,6 +93,22 @@ bool LinearRunner::Run(CudaStream& stream, const LinearArgs& args, const LinearA
   const CublasLtProduct product = Product(algorithm.method, args, algorithm.separate_bias);
   if (product.Run(stream.handle(), algorithm.lt, workspace) != CUBLAS_STATUS_SUCCESS) return false;
   if (bias != nullptr && algorithm.separate_bias) LaunchAddBias(stream, args.y, bias);
+  return true;
+}
+
+bool LinearRunner::CanFuse(const GateUpArgs& args) const {
+  const CudaLinearWeight& weight = AsCudaLinearWeight(args.weight);
+  return weight.is_gate_up() &&
+         FusedGateUpSupports(target_, args.x, weight.view(), weight.has_bias(), args.y);
+}
+
+bool LinearRunner::RunGateUp(CudaStream& stream, const GateUpArgs& args, const LinearAlgorithm& algorithm) {
+  if (algorithm.fused != FusedGateUp::kNone) {
+    LaunchFusedGateUp(stream, algorithm.fused, args.x, AsCudaLinearWeight(args.weight).view(), args.y);
+    return true;
+  }
+  if (!Run(stream, {.x = args.x, .weight = args.weight, .y = args.scratch}, algorithm)) return false;
+  LaunchSiluMul(stream, {.gate_up = args.scratch, .out = args.y});
   return true;
 }
 

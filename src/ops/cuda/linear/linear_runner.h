@@ -42,6 +42,11 @@ class LinearRunner {
   // False if cuBLASLt refuses; nothing is enqueued then.
   bool Run(CudaStream& stream, const LinearArgs& args, const LinearAlgorithm& algorithm);
 
+  // Whether RunGateUp can run a fused product.
+  bool CanFuse(const GateUpArgs& args) const;
+  // algorithm.fused, or if that is none the product and SiluMul. False as in Run.
+  bool RunGateUp(CudaStream& stream, const GateUpArgs& args, const LinearAlgorithm& algorithm);
+
  private:
   Device* device_;
   CudaTarget target_;

@@ -2,14 +2,17 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/check.h"
@@ -42,6 +45,30 @@ inline double Precision(DType dtype) {
   if (dtype == DType::kF32) return 1e-6;
   return dtype == DType::kBF16 ? 1.0 / 256 : 1.0 / 2048;
 }
+
+// A folder that is gone after the test.
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(const std::string& name)
+      : path_(std::filesystem::temp_directory_path() / fmt::format("tandem-{}-{}", name, getpid())) {
+    std::filesystem::remove_all(path_);
+  }
+  ~TemporaryFolder() {
+    std::error_code error;
+    std::filesystem::remove_all(path_, error);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  std::string path() const { return path_.string(); }
+  std::vector<std::filesystem::path> files() const {
+    std::vector<std::filesystem::path> files;
+    for (const auto& entry : std::filesystem::directory_iterator(path_)) files.push_back(entry.path());
+    return files;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
 
 class CudaLinearTest : public CudaOpTest {
  protected:

@@ -58,6 +58,10 @@ bool LinearTimer::AllocateMatrices(int64_t max_rows) {
       !take(2 * l2_bytes / 256 * 256 + 256, &flush_)) {
     return false;
   }
+  if (shape_.is_gate_up &&
+      !take(rows * static_cast<size_t>(shape_.out_features / 2) * DTypeSize(shape_.dtype), &mlp_)) {
+    return false;
+  }
   constexpr uint64_t kSeed = 1;
   LaunchFillRandom(*stream_, Args(max_rows, 0).x, kSeed, 1.0F);
   return true;
@@ -71,16 +75,36 @@ LinearArgs LinearTimer::Args(int64_t rows, size_t weight) const {
   return args;
 }
 
+GateUpArgs LinearTimer::ArgsOfGateUp(int64_t rows, size_t weight) const {
+  const LinearArgs product = Args(rows, weight);
+  return {.x = product.x,
+          .weight = product.weight,
+          .scratch = product.y,
+          .y = MatrixView::Dense(mlp_.data(), shape_.dtype, rows, shape_.out_features / 2)};
+}
+
 LinearTimer::Chain LinearTimer::Capture(int64_t rows, const LinearAlgorithm& algorithm,
                                         int64_t min_products) {
+  return CaptureChain(rows, min_products,
+                      [&](size_t weight) { return runner_->Run(*stream_, Args(rows, weight), algorithm); });
+}
+
+LinearTimer::Chain LinearTimer::CaptureGateUp(int64_t rows, const LinearAlgorithm& algorithm,
+                                              int64_t min_products) {
+  return CaptureChain(rows, min_products, [&](size_t weight) {
+    return runner_->RunGateUp(*stream_, ArgsOfGateUp(rows, weight), algorithm);
+  });
+}
+
+LinearTimer::Chain LinearTimer::CaptureChain(int64_t rows, int64_t min_products, const Multiply& multiply) {
   // Outside of a graph first: this loads the kernel, and here a refusal does no harm.
-  if (!runner_->Run(*stream_, Args(rows, next_weight_), algorithm)) return {};
+  if (!multiply(next_weight_)) return {};
   Chain chain;
   chain.num_products = NumProducts(rows, min_products);
   bool captured = true;
   stream_->BeginCapture();
   for (int64_t i = 0; i < chain.num_products; ++i) {
-    captured = runner_->Run(*stream_, Args(rows, next_weight_++), algorithm) && captured;
+    captured = multiply(next_weight_++) && captured;
   }
   chain.graph = stream_->EndCapture();
   if (!captured) return {};
@@ -157,24 +181,33 @@ int64_t LinearTimer::NumProducts(int64_t rows, int64_t min_products) const {
 }
 
 std::vector<float> LinearTimer::ResultOf(int64_t rows, const LinearAlgorithm& algorithm) {
+  return SampledRows(Args(rows, 0).y,
+                     [&](size_t weight) { return runner_->Run(*stream_, Args(rows, weight), algorithm); });
+}
+
+std::vector<float> LinearTimer::ResultOfGateUp(int64_t rows, const LinearAlgorithm& algorithm) {
+  return SampledRows(ArgsOfGateUp(rows, 0).y, [&](size_t weight) {
+    return runner_->RunGateUp(*stream_, ArgsOfGateUp(rows, weight), algorithm);
+  });
+}
+
+std::vector<float> LinearTimer::SampledRows(const MatrixView& y, const Multiply& multiply) {
   constexpr int64_t kMaxSampledRows = 16;
-  const LinearArgs args = Args(rows, 0);
-  const auto row_bytes = static_cast<size_t>(args.y.cols) * DTypeSize(args.y.dtype);
+  const auto row_bytes = static_cast<size_t>(y.cols) * DTypeSize(y.dtype);
   // NaN in every type: what is not written does not pass.
   TANDEM_CUDA_CHECK(
-      cudaMemsetAsync(args.y.data, 0xff, static_cast<size_t>(rows) * row_bytes, stream_->handle()));
-  if (!runner_->Run(*stream_, args, algorithm)) return {};
-  const int64_t step = std::max<int64_t>(1, rows / kMaxSampledRows);
-  const int64_t sampled = (rows + step - 1) / step;
+      cudaMemsetAsync(y.data, 0xff, static_cast<size_t>(y.rows) * row_bytes, stream_->handle()));
+  if (!multiply(0)) return {};
+  const int64_t step = std::max<int64_t>(1, y.rows / kMaxSampledRows);
+  const int64_t sampled = (y.rows + step - 1) / step;
   std::vector<std::byte> bytes(static_cast<size_t>(sampled) * row_bytes);
-  TANDEM_CUDA_CHECK(cudaMemcpy2DAsync(bytes.data(), row_bytes, args.y.data,
-                                      static_cast<size_t>(step) * row_bytes, row_bytes,
-                                      static_cast<size_t>(sampled), cudaMemcpyDefault, stream_->handle()));
+  TANDEM_CUDA_CHECK(cudaMemcpy2DAsync(bytes.data(), row_bytes, y.data, static_cast<size_t>(step) * row_bytes,
+                                      row_bytes, static_cast<size_t>(sampled), cudaMemcpyDefault,
+                                      stream_->handle()));
   stream_->Synchronize();
-  std::vector<float> values(static_cast<size_t>(sampled * args.y.cols));
-  const size_t element_bytes = DTypeSize(args.y.dtype);
-  for (size_t i = 0; i < values.size(); ++i)
-    values[i] = ToFloat(args.y.dtype, bytes.data() + i * element_bytes);
+  std::vector<float> values(static_cast<size_t>(sampled * y.cols));
+  const size_t element_bytes = DTypeSize(y.dtype);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = ToFloat(y.dtype, bytes.data() + i * element_bytes);
   return values;
 }
 

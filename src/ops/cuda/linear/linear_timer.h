@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -34,22 +35,33 @@ class LinearTimer {
   // Before anything else. False, with a warning: there is not enough memory.
   bool AllocateMatrices(int64_t max_rows);
   LinearArgs Args(int64_t rows, size_t weight) const;
+  // The shape is that of gate-up weights.
+  GateUpArgs ArgsOfGateUp(int64_t rows, size_t weight) const;
 
   // At least min_products, unless they would find their weights in the L2. No graph: cuBLASLt refuses.
   Chain Capture(int64_t rows, const LinearAlgorithm& algorithm, int64_t min_products = 1);
+  // Of Ops::GateUp.
+  Chain CaptureGateUp(int64_t rows, const LinearAlgorithm& algorithm, int64_t min_products);
   // One product in one replay.
   double TimeUs(const Chain& chain);
   // One product of each chain: medians of replays in turn, between which the GPU does not come to rest.
   std::vector<double> MedianTimesUs(const std::vector<const Chain*>& chains, int num_rounds);
   // Some rows of y as algorithm computes them. Empty if it does not run.
   std::vector<float> ResultOf(int64_t rows, const LinearAlgorithm& algorithm);
+  std::vector<float> ResultOfGateUp(int64_t rows, const LinearAlgorithm& algorithm);
 
  private:
+  // Enqueues a product with the weight of a number. False if it does not run.
+  using Multiply = std::function<bool(size_t weight)>;
+
   struct EventPair {
     cudaEvent_t begin = nullptr;
     cudaEvent_t end = nullptr;
   };
 
+  Chain CaptureChain(int64_t rows, int64_t min_products, const Multiply& multiply);
+  // Some rows of y after multiply. Empty if that fails.
+  std::vector<float> SampledRows(const MatrixView& y, const Multiply& multiply);
   void EnqueueReplay(const Chain& chain, const EventPair& events);
   // Waits for the replay.
   static double ElapsedUs(const Chain& chain, const EventPair& events);
@@ -64,6 +76,7 @@ class LinearTimer {
   LinearShape shape_;
   Buffer x_;
   Buffer y_;
+  Buffer mlp_;  // of gate-up weights
   Buffer flush_;
   std::vector<EventPair> events_;
   size_t next_weight_ = 0;

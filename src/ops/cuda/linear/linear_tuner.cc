@@ -22,6 +22,7 @@ constexpr double kHopeless = 1.25;  // times the best: not measured again
 // Against cuBLASLt's first choice: enough products for each to start while another ends.
 constexpr int kRoundsAgainstFirstChoice = 15;
 constexpr int64_t kProductsAgainstFirstChoice = 4;
+constexpr int kFusedRounds = 9;
 constexpr double kTie = 0.98;  // times the first choice: not better
 constexpr double kMaxError = 1e-2;
 // Larger results are not worth their memory.
@@ -113,6 +114,7 @@ std::map<int64_t, LinearAlgorithm> LinearTuner::Measure(const std::vector<int64_
     if (!Decide(rows, &candidates)) continue;
     best[rows] = candidates.front().algorithm;
     best[rows].measured_us = static_cast<float>(candidates.front().us);
+    if (shape.is_gate_up) ChooseFused(rows, &best[rows]);
     if (!is_wide(rows)) continue;
     for (size_t i = 0; i < std::min(candidates.size(), kNumHints); ++i) {
       best_of_wide[rows].push_back(candidates[i].algorithm);
@@ -280,6 +282,38 @@ void LinearTuner::CompareWithFirstChoice(int64_t rows, const LinearAlgorithm& fi
       timer_.MedianTimesUs({&of_front, &of_first}, kRoundsAgainstFirstChoice);
   front.us = medians_us[0];
   if (front.us >= kTie * medians_us[1]) candidates->insert(candidates->begin(), {first, medians_us[1]});
+}
+
+void LinearTuner::ChooseFused(int64_t rows, LinearAlgorithm* algorithm) {
+  if (rows < kMinFusedRows || !runner_->CanFuse(timer_.ArgsOfGateUp(rows, 0))) return;
+  std::vector<LinearAlgorithm> rivals = {*algorithm};  // the first: not fused
+  const std::vector<float> reference = timer_.ResultOfGateUp(rows, *algorithm);
+  if (reference.empty()) return;
+  for (const FusedGateUp fused : kFusedGateUps) {
+    LinearAlgorithm rival = *algorithm;
+    rival.fused = fused;
+    const double error = RelativeErrorOf(timer_.ResultOfGateUp(rows, rival), reference);
+    if (error < kMaxError) {  // false for NaN
+      rivals.push_back(rival);
+    } else {
+      LogWarn("the fused gate-up product {} of {} rows is wrong by {} and not used", FusedGateUpName(fused),
+              rows, error);
+    }
+  }
+  std::vector<LinearTimer::Chain> chains;
+  for (const LinearAlgorithm& rival : rivals) {
+    chains.push_back(timer_.CaptureGateUp(rows, rival, kProductsAgainstFirstChoice));
+    if (chains.back().graph == nullptr) return;
+  }
+  std::vector<const LinearTimer::Chain*> measured;
+  for (const LinearTimer::Chain& chain : chains) measured.push_back(&chain);
+  const std::vector<double> medians_us = timer_.MedianTimesUs(measured, kFusedRounds);
+  const auto fastest =
+      static_cast<size_t>(std::min_element(medians_us.begin(), medians_us.end()) - medians_us.begin());
+  algorithm->fused = rivals[fastest].fused;
+  if (fastest > 0) algorithm->fused_us = static_cast<float>(medians_us[fastest]);
+  LogDebug("gate-up products of {} rows: {:.1f} us not fused, best {} {:.1f} us", rows, medians_us[0],
+           FusedGateUpName(algorithm->fused), medians_us[fastest]);
 }
 
 }  // namespace tandem

@@ -1,4 +1,5 @@
-// Finds cuBLASLt's fastest algorithm for a product by measurement.
+// Finds cuBLASLt's fastest algorithm for a product by measurement, and whether a fused gate-up product is
+// faster.
 #pragma once
 
 #include <chrono>
@@ -48,6 +49,8 @@ class LinearTuner {
   bool Decide(int64_t rows, std::vector<Candidate>* candidates);
   // Puts cuBLASLt's first choice in front if the front, measured beside it, is not clearly better.
   void CompareWithFirstChoice(int64_t rows, const LinearAlgorithm& first, std::vector<Candidate>* candidates);
+  // Of gate-up weights: measures the fused products beside algorithm and SiluMul, and sets algorithm->fused.
+  void ChooseFused(int64_t rows, LinearAlgorithm* algorithm);
   static void SortByTime(std::vector<Candidate>* candidates, size_t count);
 
   LinearRunner* runner_;

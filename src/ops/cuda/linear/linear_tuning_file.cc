@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 
 #include "base/check.h"
@@ -19,7 +20,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kFormat = 3;
+constexpr int kFormat = 4;
 constexpr size_t kAlgorithmBytes = sizeof(cublasLtMatmulAlgo_t);
 
 constexpr std::string_view kCublasLtName = "cublaslt";
@@ -51,7 +52,7 @@ Result<DType> DTypeOf(const std::string& name) {
   return MakeError(ErrorCode::kMalformedFile, "there is no dtype {}", name);
 }
 
-Result<LinearAlgorithm> AlgorithmOf(const Json& entry) {
+Result<LinearAlgorithm> AlgorithmOf(const Json& entry, bool is_gate_up) {
   LinearAlgorithm algorithm;
   algorithm.measured_us = entry.at("us").get<float>();
   const auto method = entry.at("method").get<std::string>();
@@ -62,25 +63,37 @@ Result<LinearAlgorithm> AlgorithmOf(const Json& entry) {
   }
   algorithm.separate_bias = entry.at("separate_bias").get<bool>();
   TANDEM_ASSIGN_OR_RETURN(algorithm.lt, FromHex(entry.at("algorithm").get<std::string>()));
+  if (!is_gate_up) return algorithm;
+  const auto fused_name = entry.at("fused").get<std::string>();
+  const std::optional<FusedGateUp> fused = FusedGateUpFromName(fused_name);
+  if (!fused) return MakeError(ErrorCode::kMalformedFile, "there is no fused product {}", fused_name);
+  algorithm.fused = *fused;
+  algorithm.fused_us = entry.at("fused_us").get<float>();
   return algorithm;
 }
 
-Json ToJson(int64_t rows, const LinearAlgorithm& algorithm) {
+Json ToJson(int64_t rows, const LinearAlgorithm& algorithm, bool is_gate_up) {
   TANDEM_CHECK(algorithm.method != LinearMethod::kSkinny, "tuning file: {} rows are not measured", rows);
   const bool row_major = algorithm.method == LinearMethod::kCublasLtRowMajor;
-  return {{"rows", rows},
-          {"method", row_major ? kRowMajorName : kCublasLtName},
-          {"separate_bias", algorithm.separate_bias},
-          {"algorithm", ToHex(algorithm.lt)},
-          {"us", algorithm.measured_us}};
+  Json entry = {{"rows", rows},
+                {"method", row_major ? kRowMajorName : kCublasLtName},
+                {"separate_bias", algorithm.separate_bias},
+                {"algorithm", ToHex(algorithm.lt)},
+                {"us", algorithm.measured_us}};
+  if (is_gate_up) {
+    entry["fused"] = FusedGateUpName(algorithm.fused);
+    entry["fused_us"] = algorithm.fused_us;
+  }
+  return entry;
 }
 
 // Throws what nlohmann-json throws.
 Result<LinearTuningFile::Content> Parse(std::istream& in, const std::string& gpu) {
   const Json root = Json::parse(in);
   if (root.at("format").get<int>() != kFormat || root.at("gpu").get<std::string>() != gpu ||
-      root.at("cublaslt").get<size_t>() != cublasLtGetVersion()) {
-    return MakeError(ErrorCode::kMalformedFile, "it belongs to another GPU or version");
+      root.at("cublaslt").get<size_t>() != cublasLtGetVersion() ||
+      root.at("has_fused_gate_up").get<bool>() != HasFusedGateUp()) {
+    return MakeError(ErrorCode::kMalformedFile, "it belongs to another GPU, version or build");
   }
   LinearTuningFile::Content content;
   for (const Json& of_shape : root.at("shapes")) {
@@ -88,10 +101,12 @@ Result<LinearTuningFile::Content> Parse(std::istream& in, const std::string& gpu
     shape.out_features = of_shape.at("out").get<int64_t>();
     shape.in_features = of_shape.at("in").get<int64_t>();
     shape.has_bias = of_shape.at("bias").get<bool>();
+    shape.is_gate_up = of_shape.at("gate_up").get<bool>();
     TANDEM_ASSIGN_OR_RETURN(shape.dtype, DTypeOf(of_shape.at("dtype").get<std::string>()));
     TANDEM_ASSIGN_OR_RETURN(shape.y_dtype, DTypeOf(of_shape.at("y").get<std::string>()));
     for (const Json& entry : of_shape.at("rows")) {
-      TANDEM_ASSIGN_OR_RETURN(content[shape][entry.at("rows").get<int64_t>()], AlgorithmOf(entry));
+      TANDEM_ASSIGN_OR_RETURN(content[shape][entry.at("rows").get<int64_t>()],
+                              AlgorithmOf(entry, shape.is_gate_up));
     }
   }
   return content;
@@ -125,13 +140,19 @@ LinearTuningFile::Content LinearTuningFile::Load() const {
 
 void LinearTuningFile::Save(const Content& content) const {
   if (path_.empty()) return;
-  Json root = {
-      {"format", kFormat}, {"gpu", gpu_}, {"cublaslt", cublasLtGetVersion()}, {"shapes", Json::array()}};
+  Json root = {{"format", kFormat},
+               {"gpu", gpu_},
+               {"cublaslt", cublasLtGetVersion()},
+               {"has_fused_gate_up", HasFusedGateUp()},
+               {"shapes", Json::array()}};
   for (const auto& [shape, algorithms] : content) {
-    Json of_shape = {{"out", shape.out_features},       {"in", shape.in_features},
-                     {"dtype", DTypeName(shape.dtype)}, {"y", DTypeName(shape.y_dtype)},
-                     {"bias", shape.has_bias},          {"rows", Json::array()}};
-    for (const auto& [rows, algorithm] : algorithms) of_shape["rows"].push_back(ToJson(rows, algorithm));
+    Json of_shape = {
+        {"out", shape.out_features},     {"in", shape.in_features}, {"dtype", DTypeName(shape.dtype)},
+        {"y", DTypeName(shape.y_dtype)}, {"bias", shape.has_bias},  {"gate_up", shape.is_gate_up},
+        {"rows", Json::array()}};
+    for (const auto& [rows, algorithm] : algorithms) {
+      of_shape["rows"].push_back(ToJson(rows, algorithm, shape.is_gate_up));
+    }
     root["shapes"].push_back(std::move(of_shape));
   }
   const Status written = ReplaceFile(path_, root.dump(1) + '\n');

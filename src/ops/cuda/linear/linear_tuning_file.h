@@ -11,10 +11,11 @@
 namespace tandem {
 
 // One file for each GPU, slice and version of cuBLASLt, with algorithms of cuBLASLt:
-//   {"format": 3, "gpu": "NVIDIA-H200-sm90-132", "cublaslt": 130100, "shapes": [
-//     {"out": 6144, "in": 4096, "dtype": "bf16", "y": "bf16", "bias": false, "rows": [
+//   {"format": 4, "gpu": "NVIDIA-H200-sm90-132", "cublaslt": 130100, "has_fused_gate_up": true, "shapes": [
+//     {"out": 6144, "in": 4096, "dtype": "bf16", "y": "bf16", "bias": false, "gate_up": false, "rows": [
 //       {"rows": 64, "method": "cublaslt", "separate_bias": false, "algorithm": "<128 hex digits>",
 //       "us": 12.1}]}]}
+// With "gate_up": true the rows also have "fused" (FusedGateUpName) and "fused_us".
 class LinearTuningFile {
  public:
   using Content = std::map<LinearShape, std::map<int64_t, LinearAlgorithm>>;

@@ -1,11 +1,9 @@
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "ops/cuda/linear/linear_test_bench.h"
@@ -13,36 +11,11 @@
 namespace tandem {
 namespace {
 
-class CudaLinearTuningTest : public CudaLinearTest {
- protected:
-  // A folder that is gone after the test.
-  class Folder {
-   public:
-    explicit Folder(const std::string& name)
-        : path_(std::filesystem::temp_directory_path() / fmt::format("tandem-{}-{}", name, getpid())) {
-      std::filesystem::remove_all(path_);
-    }
-    ~Folder() {
-      std::error_code error;
-      std::filesystem::remove_all(path_, error);
-    }
-    Folder(const Folder&) = delete;
-    Folder& operator=(const Folder&) = delete;
-    std::string path() const { return path_.string(); }
-    std::vector<std::filesystem::path> files() const {
-      std::vector<std::filesystem::path> files;
-      for (const auto& entry : std::filesystem::directory_iterator(path_)) files.push_back(entry.path());
-      return files;
-    }
-
-   private:
-    std::filesystem::path path_;
-  };
-};
+using CudaLinearTuningTest = CudaLinearTest;
 
 TEST_F(CudaLinearTuningTest, KeepsResultsAndItsFile) {
   const DType dtype = HasDType(DType::kBF16) ? DType::kBF16 : DType::kF16;
-  const Folder folder("linear-tuning");
+  const TemporaryFolder folder("linear-tuning");
   // More rows than the skinny kernel takes without a measurement.
   const std::vector<int64_t> counts = {9, 12, 16, 64, 100};
   Product p = {.out = 1024, .in = 512, .dtype = dtype, .y_dtype = dtype};

@@ -22,27 +22,68 @@ bool IsPinned(const void* address) {
 
 }  // namespace
 
-void WeightUpload::Copy(void* device_dst, const void* src, size_t size_bytes) {
-  if (size_bytes == 0) return;
+template <typename CopyWithLane>
+void WeightUpload::WithLane(CopyWithLane&& copy) {
   std::unique_ptr<Lane> lane = TakeLane();
-  if (lane->staging.data() == nullptr || IsPinned(src)) {
-    lane->stream->Copy(device_dst, src, size_bytes);
-  } else {
-    CopyThroughStaging(*lane, static_cast<std::byte*>(device_dst), static_cast<const std::byte*>(src),
-                       size_bytes);
-  }
+  copy(*lane);
   lane->stream->Synchronize();
   GiveBack(std::move(lane));
+}
+
+void WeightUpload::Copy(void* device_dst, const void* src, size_t size_bytes) {
+  if (size_bytes == 0) return;
+  WithLane([&](Lane& lane) {
+    if (lane.staging.data() == nullptr || IsPinned(src)) {
+      lane.stream->Copy(device_dst, src, size_bytes);
+    } else {
+      CopyThroughStaging(lane, static_cast<std::byte*>(device_dst), static_cast<const std::byte*>(src),
+                         size_bytes);
+    }
+  });
+}
+
+void WeightUpload::CopyBlocks(void* device_dst, size_t dst_stride_bytes, const void* src, size_t block_bytes,
+                              size_t num_blocks) {
+  if (num_blocks == 1) return Copy(device_dst, src, block_bytes);
+  if (block_bytes == 0 || num_blocks == 0) return;
+  auto* to = static_cast<std::byte*>(device_dst);
+  const auto* from = static_cast<const std::byte*>(src);
+  WithLane([&](Lane& lane) {
+    if (lane.staging.data() == nullptr || IsPinned(src)) {
+      lane.stream->CopyRows(to, dst_stride_bytes, from, block_bytes, block_bytes, num_blocks);
+      return;
+    }
+    if (block_bytes > kHalfBytes) {
+      for (size_t block = 0; block < num_blocks; ++block) {
+        CopyThroughStaging(lane, to + block * dst_stride_bytes, from + block * block_bytes, block_bytes);
+      }
+      return;
+    }
+    const size_t blocks_a_half = kHalfBytes / block_bytes;
+    size_t half = 0;
+    for (size_t done = 0; done < num_blocks; done += blocks_a_half) {
+      const size_t blocks = std::min(blocks_a_half, num_blocks - done);
+      const std::byte* staged = Stage(lane, half, from + done * block_bytes, blocks * block_bytes);
+      lane.stream->CopyRows(to + done * dst_stride_bytes, dst_stride_bytes, staged, block_bytes, block_bytes,
+                            blocks);
+      lane.stream->Record(*lane.half_free[half]);
+      half = 1 - half;
+    }
+  });
+}
+
+const std::byte* WeightUpload::Stage(Lane& lane, size_t half, const std::byte* from, size_t size_bytes) {
+  std::byte* staged = lane.staging.as<std::byte>() + half * kHalfBytes;
+  lane.half_free[half]->Synchronize();
+  std::memcpy(staged, from, size_bytes);
+  return staged;
 }
 
 void WeightUpload::CopyThroughStaging(Lane& lane, std::byte* to, const std::byte* from, size_t size_bytes) {
   size_t half = 0;
   for (size_t done = 0; done < size_bytes; done += kHalfBytes) {
     const size_t bytes = std::min(kHalfBytes, size_bytes - done);
-    std::byte* staged = lane.staging.as<std::byte>() + half * kHalfBytes;
-    lane.half_free[half]->Synchronize();
-    std::memcpy(staged, from + done, bytes);
-    lane.stream->Copy(to + done, staged, bytes);
+    lane.stream->Copy(to + done, Stage(lane, half, from + done, bytes), bytes);
     lane.stream->Record(*lane.half_free[half]);
     half = 1 - half;
   }

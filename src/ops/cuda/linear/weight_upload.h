@@ -21,6 +21,9 @@ class WeightUpload {
 
   // Returns when the bytes are there. src: host memory, pinned or not.
   void Copy(void* device_dst, const void* src, size_t size_bytes);
+  // num_blocks pieces of block_bytes, dense in src, to addresses dst_stride_bytes apart.
+  void CopyBlocks(void* device_dst, size_t dst_stride_bytes, const void* src, size_t block_bytes,
+                  size_t num_blocks);
   // Frees what no call uses; later calls take new memory. Not while a graph is being captured.
   void ReleaseStaging();
 
@@ -34,6 +37,11 @@ class WeightUpload {
   std::unique_ptr<Lane> TakeLane();
   void GiveBack(std::unique_ptr<Lane> lane);
   static void CopyThroughStaging(Lane& lane, std::byte* to, const std::byte* from, size_t size_bytes);
+  // Brings what fits into a half of the staging there, once it is free.
+  static const std::byte* Stage(Lane& lane, size_t half, const std::byte* from, size_t size_bytes);
+  // Calls copy(lane) with a stream that no other thread uses, and waits for it.
+  template <typename CopyWithLane>
+  void WithLane(CopyWithLane&& copy);
 
   Device* device_;
   std::mutex mutex_;

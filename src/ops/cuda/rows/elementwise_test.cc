@@ -9,6 +9,7 @@
 
 #include "base/hashed_uniform.h"
 #include "device/cuda/cuda_stream.h"
+#include "ops/cuda/linear/gate_up_order.h"
 #include "ops/cuda/rows/elementwise_test_bench.h"
 
 namespace tandem {
@@ -160,9 +161,11 @@ TEST_F(CudaElementwiseTest, SiluMulMatchesReference) {
   struct Shape {
     int64_t rows, cols, gap;
   };
-  const Shape shapes[] = {{70, 7, 2}, {70, 8, 0}, {70, 96, 0}, {3, 333, 1}, {1, 14336, 0}, {300, 14336, 16}};
+  const Shape shapes[] = {{70, 7, 2}, {70, 8, 0},    {70, 96, 0},     {3, 333, 1},
+                          {5, 40, 1}, {1, 14336, 0}, {300, 14336, 16}};
   for (const Shape& shape : shapes) {
     for (const TypePair& types : kEngineTypes) {
+      const GateUpOrder order(shape.cols);
       CudaMatrix gate_up(device(), types.in, shape.rows, 2 * shape.cols, shape.gap);
       gate_up.Fill(random(), 4.0F);
       // exp overflows if it is not guarded.
@@ -177,8 +180,9 @@ TEST_F(CudaElementwiseTest, SiluMulMatchesReference) {
       out.Download();
       for (int64_t r = 0; r < shape.rows; ++r) {
         for (int64_t c = 0; c < shape.cols; ++c) {
-          const double gate = gate_up.At(r, c);
-          const double expected = gate / (1.0 + std::exp(-gate)) * gate_up.At(r, shape.cols + c);
+          const double gate = gate_up.At(r, order.PlaceOf(c));
+          const double expected =
+              gate / (1.0 + std::exp(-gate)) * gate_up.At(r, order.PlaceOf(shape.cols + c));
           ASSERT_NEAR(out.At(r, c), expected, Tolerance(types.out, expected))
               << Name(types) << ", [" << shape.rows << ", " << shape.cols << "]: row " << r << " col " << c
               << " gate " << gate;
@@ -201,6 +205,7 @@ TEST_F(CudaElementwiseTest, SiluMulOfAnyNumberOfRows) {
     for (const int64_t more : {-1, 0, 1}) row_counts.push_back(std::max<int64_t>(1, num_rows + more));
   }
   const int64_t most = row_counts.back();
+  const GateUpOrder order(kCols);
   for (const TypePair& types : {kEngineTypes[0], kEngineTypes[1], kEngineTypes[3]}) {
     CudaMatrix gate_up(device(), types.in, most, 2 * kCols);
     gate_up.Fill(random(), 3.0F);
@@ -208,8 +213,8 @@ TEST_F(CudaElementwiseTest, SiluMulOfAnyNumberOfRows) {
     expected.reserve(static_cast<size_t>(most * kCols));
     for (int64_t r = 0; r < most; ++r) {
       for (int64_t c = 0; c < kCols; ++c) {
-        const double gate = gate_up.At(r, c);
-        expected.push_back(gate / (1.0 + std::exp(-gate)) * gate_up.At(r, kCols + c));
+        const double gate = gate_up.At(r, order.PlaceOf(c));
+        expected.push_back(gate / (1.0 + std::exp(-gate)) * gate_up.At(r, order.PlaceOf(kCols + c)));
       }
     }
     for (const int64_t num_rows : row_counts) {

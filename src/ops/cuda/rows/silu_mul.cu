@@ -1,17 +1,16 @@
 #include <algorithm>
 
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/linear/gate_up_order.h"
 #include "ops/cuda/row_access.h"
 #include "ops/cuda/row_launch.h"
+#include "ops/cuda/rows/silu.h"
+#include "ops/cuda/rows/silu_mul.h"
 
 namespace tandem {
 namespace {
 
 constexpr int kMaxThreads = 256;
-
-__device__ __forceinline__ float SiluMulOne(float gate, float up) {
-  return __fdividef(gate, 1.0F + __expf(-gate)) * up;
-}
 
 // n / divisor for n below 2^31, as a product.
 struct Division {
@@ -31,11 +30,13 @@ struct Division {
   }
 };
 
-// The runs of all rows are numbered through; a CTA takes `share` of them, at most blockDim.x * kRuns.
+// The runs of all rows are numbered through; a CTA takes `share` of them, at most blockDim.x * kRuns. block:
+// of GateUpOrder, as many columns of gate, then those of up; runs of 8 are blocks.
 template <typename In, typename Out, int kWidth, int kRuns>
 __global__ void __launch_bounds__(kMaxThreads, 4)
     SiluMulKernel(const In* gate_up, int64_t in_stride, Out* out, int64_t out_stride, Division row_runs,
-                  uint32_t num_runs, uint32_t share) {
+                  uint32_t num_runs, uint32_t share, uint32_t block) {
+  if constexpr (kWidth > 1) block = kWidth;
   AllowSuccessors();
   const In* gate_at[kRuns];
   Out* out_at[kRuns];
@@ -48,10 +49,9 @@ __global__ void __launch_bounds__(kMaxThreads, 4)
     exists[i] = number < end;
     const uint32_t row = row_runs.Quotient(number);
     const uint32_t col = (number - row * row_runs.divisor) * kWidth;
-    gate_at[i] = gate_up + row * in_stride + col;
+    gate_at[i] = gate_up + row * in_stride + col + col / block * block;
     out_at[i] = out + row * out_stride + col;
   }
-  const uint32_t cols = row_runs.divisor * kWidth;
   WaitForPredecessors();
   Run<In, kWidth> gate[kRuns];
   Run<In, kWidth> up[kRuns];
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(kMaxThreads, 4)
   for (int i = 0; i < kRuns; ++i) {
     if (!exists[i]) continue;
     gate[i].Load(gate_at[i]);
-    up[i].Load(gate_at[i] + cols);
+    up[i].Load(gate_at[i] + block);
   }
 #pragma unroll
   for (int i = 0; i < kRuns; ++i) {
@@ -83,11 +83,11 @@ void LaunchShares(CudaStream& stream, const SiluMulArgs& args, int64_t num_runs,
       "silu_mul", CeilDivide(num_runs, share), threads, stream, static_cast<const In*>(args.gate_up.data),
       args.gate_up.row_stride, static_cast<Out*>(args.out.data), args.out.row_stride,
       Division(static_cast<uint32_t>(args.out.cols / kWidth)), static_cast<uint32_t>(num_runs),
-      static_cast<uint32_t>(share));
+      static_cast<uint32_t>(share), static_cast<uint32_t>(GateUpOrder(args.out.cols).block()));
 }
 
 template <typename In, typename Out>
-void LaunchSiluMul(CudaStream& stream, const SiluMulArgs& args, bool wide) {
+void LaunchTyped(CudaStream& stream, const SiluMulArgs& args, bool wide) {
   const int64_t num_runs = args.out.rows * args.out.cols / (wide ? 8 : 1);
   TANDEM_CHECK(num_runs < int64_t{1} << 31, "silu_mul: out [{}, {}] is too large", args.out.rows,
                args.out.cols);
@@ -115,7 +115,7 @@ void LaunchSiluMul(CudaStream& stream, const SiluMulArgs& args, bool wide) {
 
 }  // namespace
 
-void CudaOps::SiluMul(Stream& stream, const SiluMulArgs& args) {
+void LaunchSiluMul(CudaStream& stream, const SiluMulArgs& args) {
   TANDEM_CHECK(args.gate_up.rows == args.out.rows && args.gate_up.cols == 2 * args.out.cols,
                "silu_mul: gate_up [{}, {}], out [{}, {}]", args.gate_up.rows, args.gate_up.cols,
                args.out.rows, args.out.cols);
@@ -123,12 +123,16 @@ void CudaOps::SiluMul(Stream& stream, const SiluMulArgs& args) {
                    (args.gate_up.dtype == DType::kF32 || args.gate_up.dtype == args.out.dtype),
                "silu_mul: gate_up {}, out {}", DTypeName(args.gate_up.dtype), DTypeName(args.out.dtype));
   if (args.out.rows == 0 || args.out.cols == 0) return;
+  static_assert(kGateUpBlock == 8);
   const bool wide = RowsAligned16(args.gate_up) && RowsAligned16(args.out) && args.out.cols % 8 == 0;
   WithElementTypes</*kFromF32=*/true, /*kToF32=*/false>(
       args.gate_up.dtype, args.out.dtype, [&](auto in_type, auto out_type) {
-        LaunchSiluMul<typename decltype(in_type)::Type, typename decltype(out_type)::Type>(
-            AsCudaStream(stream), args, wide);
+        LaunchTyped<typename decltype(in_type)::Type, typename decltype(out_type)::Type>(stream, args, wide);
       });
+}
+
+void CudaOps::SiluMul(Stream& stream, const SiluMulArgs& args) {
+  LaunchSiluMul(AsCudaStream(stream), args);
 }
 
 }  // namespace tandem

@@ -176,6 +176,39 @@ TEST(LinearOneDnnTest, HasAFastImplementation) {
   }
 }
 
+TEST(GateUpTest, IsAProductAndSiluMul) {
+  constexpr int64_t kRows = 7;
+  constexpr int64_t kMlp = 21;
+  constexpr int64_t kIn = 40;
+  std::mt19937 random(5);
+  OpTestBench bench;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const auto weight = bench.ops().CreateGateUpWeight(kMlp, kIn, dtype).value();
+    TestMatrix values(dtype, 2 * kMlp, kIn);
+    values.Fill(random, 0.5F);
+    weight->LoadRows(0, 2 * kMlp, values.view().data);
+    TestMatrix x(dtype, kRows, kIn, 3);
+    x.Fill(random);
+    const TestMatrix scratch(DType::kF32, kRows, 2 * kMlp);
+    const TestMatrix y(dtype, kRows, kMlp, 2);
+    bench.ops().GateUp(bench.stream(), {x.view(), weight.get(), scratch.view(), y.view()});
+    bench.Synchronize();
+    const auto dot = [&](int64_t row, int64_t n) {
+      double sum = 0.0;
+      for (int64_t k = 0; k < kIn; ++k) sum += static_cast<double>(x.Get(row, k)) * values.Get(n, k);
+      return sum;
+    };
+    for (int64_t r = 0; r < kRows; ++r) {
+      for (int64_t j = 0; j < kMlp; ++j) {
+        const double gate = dot(r, j);
+        const double want = gate / (1.0 + std::exp(-gate)) * dot(r, kMlp + j);
+        const double tolerance = (dtype == DType::kBF16 ? 0x1p-8 : 0.0) * std::abs(want) + 1e-4;
+        EXPECT_NEAR(y.Get(r, j), want, tolerance) << DTypeName(dtype) << ": row " << r << " column " << j;
+      }
+    }
+  }
+}
+
 TEST(LinearWeightTest, RejectsWhatItCannotMultiply) {
   const auto ops = CreateHostOps();
   const auto half = ops->CreateLinearWeight(64, 64, DType::kF16);
