@@ -1,4 +1,5 @@
-// Pinned memory from which integers go to the device, twice: while one half is on its way the other is filled.
+// Pinned memory from which integers go to the device, twice: while one half is on its way the other is
+// filled.
 #pragma once
 
 #include <cstddef>

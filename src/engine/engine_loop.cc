@@ -260,9 +260,7 @@ void EngineLoop::RunIteration() {
 bool EngineLoop::MayStartAhead() const {
   const ScheduleState& state = books_.state();
   return planned_ahead_ && state.cohorts.empty() && state.cpu_tier_usable && executor_->MayRunAhead() &&
-         MayRunAhead(*planned_ahead_,
-                     [this](SequenceId id) -> const Request& { return books_.At(id); }) &&
-         books_.HasRoomFor(*planned_ahead_);
+         MayRunAhead(*planned_ahead_, [this](SequenceId id) -> const Request& { return books_.At(id); });
 }
 
 void EngineLoop::RunAhead() {
@@ -277,6 +275,7 @@ void EngineLoop::RunAhead() {
   if (!MayStartAhead()) return;
   IterationPlan plan = std::move(*planned_ahead_);
   planned_ahead_.reset();
+  books_.ReleaseEnding(state_ahead_.ended);
   TANDEM_CHECK(StartPlan(std::move(plan), start), "an iteration of gpu rows did not start");
   ++counters_.stats().iterations_ahead;
   clock_.CountEnqueueUs(SecondsSince(start) * kUsPerSecond);

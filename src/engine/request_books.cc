@@ -151,12 +151,8 @@ int64_t RequestBooks::TokensToHold(const RowSpan& span) const {
   return std::max(At(span.sequence).num_tokens(), span.end());
 }
 
-bool RequestBooks::HasRoomFor(const IterationPlan& plan) const {
-  int64_t num_missing = 0;
-  for (const RowSpan& span : plan.main.spans)
-    num_missing += std::max<int64_t>(
-        0, kv_->BlocksFor(TokensToHold(span)) - kv_->held_blocks(span.sequence));
-  return num_missing <= kv_->free_blocks(Tier::kGpu);
+void RequestBooks::ReleaseEnding(const std::unordered_set<SequenceId>& ending) {
+  for (const SequenceId id : ending) kv_->Release(id);
 }
 
 void RequestBooks::Reserve(const RowSpan& span, Tier tier) {

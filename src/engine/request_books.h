@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/result.h"
@@ -46,9 +47,9 @@ class RequestBooks {
   Status Validate(const IterationPlan& plan) const;
   // The same for the sequences as they will be when the iteration that runs has ended.
   Status ValidateAhead(const IterationPlan& plan, const ScheduleState& ahead) const;
-  // Whether a plan without moves, preemptions and cohorts finds its blocks free now. One that is made ahead
-  // counts on those of sequences that are about to end.
-  bool HasRoomFor(const IterationPlan& plan) const;
+  // Sequences that end by length with the iteration that runs give back their blocks now, for a plan that is
+  // enqueued behind it and was promised them.
+  void ReleaseEnding(const std::unordered_set<SequenceId>& ending);
   // What the plan does to them but for the cohorts that it drops: preempts, moves, admits, reserves. Returns
   // the moves in the order in which their copies are to be enqueued. CHECKs that there is room: the plan
   // promised it. now: when its iteration begins. num_swapped_tokens: of the moves.

@@ -5,8 +5,9 @@
 //   thread    plan i+1 ....... start i+1 | results i, outputs i, plan i+2 .... start i+2 | results i+1
 //                      news ^                                          news ^
 //
-// A row of i + 1 whose token i draws reads it in device memory. A sequence that i turns out to end is computed
-// for nothing in i + 1. A new request is in i + 1 if it came before that was enqueued: so that is done late.
+// A row of i + 1 whose token i draws reads it in device memory. A sequence that i turns out to end is
+// computed for nothing in i + 1. A new request is in i + 1 if it came before that was enqueued: so that is
+// done late.
 #pragma once
 
 #include <cstdint>

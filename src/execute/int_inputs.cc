@@ -10,8 +10,7 @@ namespace tandem {
 Result<IntInputs> IntInputs::Allocate(Device* device, int64_t capacity) {
   IntInputs inputs;
   const size_t size_bytes = static_cast<size_t>(capacity) * sizeof(int32_t);
-  TANDEM_ASSIGN_OR_RETURN(inputs.staging_,
-                          StagingPair::Allocate(device, size_bytes, "input staging"));
+  TANDEM_ASSIGN_OR_RETURN(inputs.staging_, StagingPair::Allocate(device, size_bytes, "input staging"));
   TANDEM_ASSIGN_OR_RETURN(inputs.device_, device->Allocate(size_bytes, MemoryKind::kDevice, "inputs"));
   return inputs;
 }
@@ -26,7 +25,8 @@ int32_t* IntInputs::Add(std::span<const int32_t> values) {
 }
 
 void IntInputs::Upload(Stream& stream) const {
-  if (size_ > 0) stream.Copy(device_.data(), staging_.current(), static_cast<size_t>(size_) * sizeof(int32_t));
+  if (size_ > 0)
+    stream.Copy(device_.data(), staging_.current(), static_cast<size_t>(size_) * sizeof(int32_t));
 }
 
 }  // namespace tandem

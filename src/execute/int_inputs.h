@@ -10,8 +10,8 @@
 
 namespace tandem {
 
-// Fill with Add, send with one Upload, use the pointers. What is sent is in the order of the stream; Clear needs
-// the upload before the last to have run.
+// Fill with Add, send with one Upload, use the pointers. What is sent is in the order of the stream; Clear
+// needs the upload before the last to have run.
 class IntInputs {
  public:
   // Errors: kResourceExhausted.

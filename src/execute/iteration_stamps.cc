@@ -14,8 +14,9 @@ constexpr int64_t kStampsPerIteration = 16;
 Result<IterationStamps> IterationStamps::Allocate(Device* device, int64_t num_layers, bool detailed) {
   IterationStamps stamps;
   const int64_t capacity = kStampsPerIteration + (detailed ? num_layers * kStampsPerLayer : 0);
-  TANDEM_ASSIGN_OR_RETURN(stamps.times_, device->Allocate(2 * static_cast<size_t>(capacity) * sizeof(uint64_t),
-                                                          MemoryKind::kPinned, "stamps"));
+  TANDEM_ASSIGN_OR_RETURN(
+      stamps.times_,
+      device->Allocate(2 * static_cast<size_t>(capacity) * sizeof(uint64_t), MemoryKind::kPinned, "stamps"));
   return stamps;
 }
 

@@ -153,8 +153,7 @@ void FindTokensToCome(const IterationPlan& plan_before, const MainRows& before, 
   for (const size_t i : before.span_order) {
     const RowSpan& span = plan_before.main.spans[i];
     num_results += span.num_sampled();
-    if (span.num_sampled() > 0)
-      last_results.emplace(span.sequence, static_cast<int32_t>(num_results - 1));
+    if (span.num_sampled() > 0) last_results.emplace(span.sequence, static_cast<int32_t>(num_results - 1));
   }
   for (size_t i = 0; i < input->main.size(); ++i) {
     for (int32_t& token : input->main[i].token_ids) {

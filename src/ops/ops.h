@@ -30,8 +30,8 @@ class Ops {
   // A plan with room for any batch within the capacity. Errors: kResourceExhausted.
   virtual Result<std::unique_ptr<AttentionPlan>> CreateAttentionPlan(const AttentionCapacity& capacity) = 0;
   // Makes plan that of batch, for everything enqueued on stream from now on, replays of graphs captured with
-  // this plan included. What ran with the plan before may run still, but what ran with the one before that must
-  // have ended.
+  // this plan included. What ran with the plan before may run still, but what ran with the one before that
+  // must have ended.
   virtual void PlanAttention(Stream& stream, const AttentionBatch& batch, AttentionPlan* plan) = 0;
 
   // Finds the fastest way for products that will be needed often. Blocks. Without it Linear works as well.

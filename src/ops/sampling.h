@@ -40,8 +40,8 @@ struct SampleRow {
 // logits: [rows, vocab] fp32; undefined afterwards. Each row of logits belongs to one SampleRow at most. rows
 // and results: host memory, results as long as rows; both, and what the spans point to, stay alive and (but
 // for masks that are coming) unchanged until the stream has run the op. results are filled after the stream's
-// Synchronize. drawn: unless it is null, [rows] in device memory that gets the tokens too, for ops behind this
-// one on the stream.
+// Synchronize. drawn: unless it is null, [rows] in device memory that gets the tokens too, for ops behind
+// this one on the stream.
 struct SampleArgs {
   MatrixView logits;
   std::span<const SampleRow> rows;

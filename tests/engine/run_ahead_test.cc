@@ -15,6 +15,7 @@
 
 #include "base/sanitizers.h"
 #include "base/seeds_testing.h"
+#include "conformance/decoder_harness.h"
 #include "conformance/fixtures.h"
 #include "engine/engine.h"
 #include "engine/engine_client.h"
@@ -46,8 +47,7 @@ std::unique_ptr<Engine> StartEngine(const EngineOptions& options) {
 RequestSpec Greedy(size_t prompt_len, int64_t max_tokens, uint32_t seed = 1) {
   std::mt19937 random(seed);
   RequestSpec spec;
-  for (size_t i = 0; i < prompt_len; ++i)
-    spec.prompt_tokens.push_back(static_cast<int32_t>(random() % 300));
+  for (size_t i = 0; i < prompt_len; ++i) spec.prompt_tokens.push_back(static_cast<int32_t>(random() % 300));
   spec.sampling.temperature = 0;
   spec.sampling.max_tokens = max_tokens;
   spec.sampling.ignore_eos = true;
@@ -125,6 +125,31 @@ TEST(RunAheadTest, WithoutAsyncSchedulingNoneDoes) {
 class RunAheadSeedTest : public ::testing::TestWithParam<uint32_t> {};
 INSTANTIATE_TEST_SUITE_P(Seeds, RunAheadSeedTest, ::testing::ValuesIn(SeedsToTry(1, 12)));
 
+// At fp32 on a GPU the same tokens, if not the same bits.
+TEST(RunAheadTest, SameTokensOnAGpu) {
+  if (!DecoderHarness::HasCuda()) GTEST_SKIP() << "no GPU";
+  std::vector<RequestSpec> specs;
+  for (uint32_t i = 0; i < 60; ++i) specs.push_back(AnyRequest(5000 + i, i % 8 == 0));
+  for (const bool greedy : {false, true}) {
+    EngineOptions options = Options(false);
+    options.device = "cuda";
+    for (RequestSpec& spec : specs) {
+      if (greedy) spec.sampling.temperature = 0;
+    }
+    const auto expected = OutcomesOf(*StartEngine(options), specs);
+    for (const int64_t gpu_tokens : {8192, 512}) {
+      options.async_scheduling = true;
+      options.gpu_kv_cache = SizeInTokens(gpu_tokens);
+      const auto engine = StartEngine(options);
+      const auto outcomes = OutcomesOf(*engine, specs);
+      for (size_t i = 0; i < specs.size(); ++i)
+        EXPECT_EQ(outcomes[i].tokens, expected[i].tokens) << "request " << i << ", " << gpu_tokens;
+      EXPECT_GT(engine->Stats().iterations_ahead, 0U);
+      ExpectNothingHeld(*engine);
+    }
+  }
+}
+
 // 8192: room for all; 320: preemptions, and blocks that are free only once others have ended.
 TEST_P(RunAheadSeedTest, SameAnswersAsWithout) {
   for (const bool with_penalties : {false, true}) {
@@ -147,10 +172,23 @@ TEST_P(RunAheadSeedTest, SameAnswersAsWithout) {
   }
 }
 
+// Where blocks are short, a request that waits is given those of one that ends with the iteration that runs.
+TEST(RunAheadTest, WhoEndsByLengthLeavesItsBlocksInTime) {
+  std::vector<RequestSpec> specs;
+  for (uint32_t i = 0; i < 30; ++i) specs.push_back(Greedy(60, 4 + i % 5, i));
+  const auto expected = OutcomesOf(*StartEngine(Options(false)), specs);
+  // Two requests, and the blocks that are kept free.
+  const auto engine = StartEngine(Options(true, 224));
+  EXPECT_EQ(OutcomesOf(*engine, specs), expected);
+  const EngineStats stats = engine->Stats();
+  EXPECT_EQ(stats.preemptions, 0U);
+  EXPECT_GT(stats.iterations_ahead, stats.iterations * 2 / 3);
+  ExpectNothingHeld(*engine);
+}
+
 // The row behind its last token is for nobody, and another one's blocks.
 TEST(RunAheadTest, AStopTokenFoundLateEndsThere) {
-  const std::vector<int32_t> tokens =
-      OutcomesOf(*StartEngine(Options(false)), {Greedy(20, 60)})[0].tokens;
+  const std::vector<int32_t> tokens = OutcomesOf(*StartEngine(Options(false)), {Greedy(20, 60)})[0].tokens;
   const RequestSpec neighbour = Greedy(33, 80, 9);
   const Outcome alone = OutcomesOf(*StartEngine(Options(false)), {neighbour})[0];
   const auto engine = StartEngine(Options(true, 384));

@@ -31,7 +31,8 @@ class PrefillAttention {
                                                           const CudaTarget& target);
 
   // The rows of a sequence follow those of the one before it; the first may begin anywhere. kv, num_heads and
-  // sliding_window (as in AttentionArgs) are those of every Run. What ran with the plan before the last must have ended.
+  // sliding_window (as in AttentionArgs) are those of every Run. What ran with the plan before the last must
+  // have ended.
   void Plan(CudaStream& stream, std::span<const AttentionSequence> sequences, const KvShape& kv,
             int64_t num_heads, int64_t sliding_window);
   // Only the planned rows of q are read and of out written. q: rows aligned to 16 bytes, any stride; out:
