@@ -3,7 +3,8 @@
 //
 //   bench_engine --dummy llama-3.1-8b --device cuda --json FILE
 //
-// Times are the device's own: from the first to the last operation of an iteration, and the gap to the next.
+// Times are the device's own: from the first to the last operation of an iteration, and the gap to the next,
+// with --no-async-scheduling that in which the device waits for the host.
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
@@ -131,6 +132,9 @@ ordered_json MeasureDecode(Engine* engine, const ModelCost& cost, const Rates& r
   const double floor_by_part_us =
       std::max(1e6 * cost.weight_bytes / rates.bytes_per_s, 1e6 * linear_flops / rates.flops_per_s) +
       1e6 * kv_bytes / rates.bytes_per_s;
+  // Of the iterations, enqueued while the one before ran.
+  const double ahead_share =
+      static_cast<double>(after.iterations_ahead - before.iterations_ahead) / iterations;
   const DurationHistogram spread = after.iteration.Since(before.iteration);
   ordered_json row = {{"batch", batch},
                       {"mean_context", mean_context},
@@ -144,12 +148,13 @@ ordered_json MeasureDecode(Engine* engine, const ModelCost& cost, const Rates& r
                       {"of_floor_by_part", busy_us / floor_by_part_us},
                       {"gap_us", gap_us},
                       {"gap_share", gap_us / (busy_us + gap_us)},
+                      {"ahead_share", ahead_share},
                       {"schedule_us", after.schedule.Since(before.schedule).MeanUs()}};
   std::cout << fmt::format(
       "decode  batch {:4d}  context {:6.0f}  iteration {:9.1f} us  floor {:9.1f} us  x{:.3f} (by part "
-      "x{:.3f})  gap {:6.1f} us ({:.2f} %)\n",
+      "x{:.3f})  gap {:6.1f} us ({:.2f} %)  ahead {:.0f} %\n",
       batch, mean_context, busy_us, floor_us, busy_us / floor_us, busy_us / floor_by_part_us, gap_us,
-      100 * gap_us / (busy_us + gap_us));
+      100 * gap_us / (busy_us + gap_us), 100 * ahead_share);
   return row;
 }
 

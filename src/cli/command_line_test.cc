@@ -84,6 +84,7 @@ TEST(CommandLine, ReadsEveryFlagOfServe) {
                                     "name",
                                     "--strategy",
                                     "gpu-only",
+                                    "--no-async-scheduling",
                                     "--max-itl-ms",
                                     "80",
                                     "--max-tpot-ms",
@@ -107,6 +108,7 @@ TEST(CommandLine, ReadsEveryFlagOfServe) {
   EXPECT_EQ(options->engine.gpu_kv_cache->unit, CacheSize::Unit::kTokens);
   EXPECT_EQ(options->engine.cpu_kv_cache->amount, 1 << 20);
   EXPECT_EQ(options->engine.strategy, "gpu-only");
+  EXPECT_FALSE(options->engine.async_scheduling);
   EXPECT_EQ(options->engine.max_itl_ms, 80);
   EXPECT_EQ(options->engine.max_tpot_ms, 62.5);
   EXPECT_EQ(options->engine.async_cohorts, 1);

@@ -131,6 +131,9 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
           "Waiting requests beyond which new ones get 503")
       ->check(CLI::Range(int64_t{0}, kMaxInt64))
       ->capture_default_str();
+  app->add_flag("--async-scheduling,!--no-async-scheduling", options->async_scheduling,
+                "An iteration may be enqueued while the one before runs")
+      ->envname("TANDEM_ASYNC_SCHEDULING");
   AddFlag(app, "max-itl-ms", &options->max_itl_ms,
           "Inter-token latency: an iteration is kept shorter where possible; 0: no limit")
       ->check(CLI::Range(0.0, 1e9))

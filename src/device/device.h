@@ -85,7 +85,7 @@ class Graph {
 };
 
 // Work runs in the order it was enqueued. Enqueueing is for one thread at a time; nothing here blocks
-// the caller except Synchronize.
+// the caller except Synchronize and SynchronizeTo.
 class Stream {
  public:
   virtual ~Stream() = default;
@@ -102,6 +102,9 @@ class Stream {
   virtual void WaitFlag(Flag& flag, uint32_t value) = 0;
   // Blocks until everything enqueued has run.
   virtual void Synchronize() = 0;
+  // The same for what was enqueued before the event's latest Record, which was in this stream: results that
+  // ops hand over at a Synchronize are there for these. What came later may go on.
+  virtual void SynchronizeTo(Event& event) = 0;
 
   // Until EndCapture whatever is enqueued here is recorded instead of run. A stream that waits for an event
   // recorded meanwhile takes part with all it enqueues from there on, until this stream waits for an event

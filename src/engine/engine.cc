@@ -285,6 +285,7 @@ class EngineWithLoop : public Engine {
     loop_options.max_num_queued_reqs = options_.max_num_queued_reqs;
     loop_options.eos_token_ids = model_.generation_defaults.eos_token_ids;
     loop_options.seed = options_.seed;
+    loop_options.async_scheduling = options_.async_scheduling;
     loop_options.timeline = timeline_.get();
     loop_options.live = &live_;
     loop_ = std::make_unique<EngineLoop>(loop_options, model_.backend.device.get(), strategy_.get(),

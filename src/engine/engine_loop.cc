@@ -8,11 +8,12 @@
 #include "base/log.h"
 #include "base/param_error.h"
 #include "base/topology.h"
-#include "engine/plan_ahead.h"
 #include "plan/plan_printer.h"
 
 namespace tandem {
 namespace {
+
+constexpr double kUsPerSecond = 1e6;
 
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
@@ -31,7 +32,8 @@ EngineLoop::EngineLoop(const EngineLoopOptions& options, Device* device, Strateg
       masks_(device, options.vocab_size),
       counters_(kv, &books_.state(), costs,
                 executor->cpu_attention() == nullptr ? 0 : executor->cpu_attention()->num_threads()),
-      results_(&books_, kv, &counters_, [this](RequestId id) { Forget(id); }) {
+      results_(&books_, kv, &counters_, [this](RequestId id) { Forget(id); }),
+      clock_(costs) {
   inbox_.Publish(counters_.Snapshot());
   thread_ = std::thread([this] { ThreadMain(); });
 }
@@ -116,13 +118,13 @@ void EngineLoop::ThreadMain() {
   SetThreadName("engine");
   Inbox::News news;
   // Blocks are to be freed as soon as CPU attention is back, also if nothing else happens.
-  while (inbox_.Take(!books_.empty(), books_.any_stalled(), &news)) {
+  while (inbox_.Take(has_work(), books_.any_stalled(), &news)) {
     RecoverCpuTier();
     TakeNews(&news);
     if (cpu_tier_fails_) FailCpuTier();
-    if (!books_.empty()) RunIteration();
+    if (has_work()) RunIteration();
     // With nothing to run there is nothing to wait for.
-    if (books_.empty()) {
+    if (!has_work()) {
       Deliver();
       counters_.Pause();
     }
@@ -166,7 +168,6 @@ void EngineLoop::Forget(RequestId id) {
 }
 
 void EngineLoop::CountSchedule(Clock::time_point start) {
-  constexpr double kUsPerSecond = 1e6;
   counters_.stats().schedule.AddUs(SecondsSince(start) * kUsPerSecond);
 }
 
@@ -187,20 +188,21 @@ IterationPlan EngineLoop::NextPlan() {
 void EngineLoop::PlanAhead(const IterationPlan& running) {
   const TimelineScope scope(options_.timeline, "engine", "plan ahead");
   const Clock::time_point start = Clock::now();
-  const StateAhead ahead =
-      AdvanceState(books_.state(), running, options_.limits.num_layers, [this](SequenceId id) {
-        const Request& request = books_.At(id);
-        return books_.EndsByLength(request, static_cast<int64_t>(request.output_tokens.size()) + 1);
-      });
+  state_ahead_ = AdvanceState(books_.state(), running, options_.limits.num_layers, [this](SequenceId id) {
+    const Request& request = books_.At(id);
+    return books_.EndsByLength(request, static_cast<int64_t>(request.output_tokens.size()) + 1);
+  });
   ended_since_plan_ = false;
-  if (!ahead.state.running.empty() || !ahead.state.waiting.empty())
-    planned_ahead_ = strategy_->Plan(ahead.state, CapacityAhead(*kv_, ahead.ended));
+  const ScheduleState& ahead = state_ahead_.state;
+  if (!ahead.running.empty() || !ahead.waiting.empty())
+    planned_ahead_ = strategy_->Plan(ahead, CapacityAhead(*kv_, state_ahead_.ended));
   CountSchedule(start);
 }
 
-bool EngineLoop::StartPlan(const IterationPlan& plan, Clock::time_point now) {
+bool EngineLoop::StartPlan(IterationPlan plan, Clock::time_point now) {
   const TimelineScope scope(options_.timeline, "engine", "start");
-  const Status valid = books_.Validate(plan);
+  const Status valid =
+      running_.empty() ? books_.Validate(plan) : books_.ValidateAhead(plan, state_ahead_.state);
   TANDEM_CHECK(valid.ok(), "strategy {} made an invalid plan: {}\n{}", plan.strategy, valid.error().message,
                PrintPlan(plan));
   for (const CohortId id : plan.dropped) {
@@ -215,8 +217,13 @@ bool EngineLoop::StartPlan(const IterationPlan& plan, Clock::time_point now) {
   std::vector<BlockMove> moves = books_.Apply(plan, now, &num_swapped_tokens);
   stats.swapped_tokens += static_cast<uint64_t>(num_swapped_tokens);
   const Status started = executor_->Start(books_.InputFor(plan, std::move(moves), &masks_));
-  if (!started.ok()) FailCohorts(plan, started.error());
-  return started.ok();
+  if (!started.ok()) {
+    FailCohorts(plan, started.error());
+    return false;
+  }
+  if (running_.empty()) clock_.Begin(plan, now);
+  running_.push_back({std::move(plan), now});
+  return true;
 }
 
 void EngineLoop::WaitForCpuTier() {
@@ -227,30 +234,72 @@ void EngineLoop::WaitForCpuTier() {
   std::this_thread::sleep_for(kLook);
 }
 
-void EngineLoop::RunIteration() {
+bool EngineLoop::StartNext() {
   const Clock::time_point start = Clock::now();
   IterationPlan plan = NextPlan();
   if (plan.empty() && !books_.state().cpu_tier_usable) {
     WaitForCpuTier();
-    return;
+    return false;
   }
   TANDEM_CHECK(!plan.empty(), "strategy {} left {} waiting and {} running requests without any work",
                strategy_->name(), books_.state().waiting.size(), books_.state().running.size());
-  if (!StartPlan(plan, start)) return;
+  return StartPlan(std::move(plan), start);
+}
+
+void EngineLoop::RunIteration() {
+  if (running_.empty() && !StartNext()) return;
   {
     const TimelineScope scope(options_.timeline, "engine", "outputs");
     Deliver();
   }
-  PlanAhead(plan);
+  PlanAhead(running_.front().plan);
+  if (options_.async_scheduling) RunAhead();
+  FinishOldest();
+}
+
+bool EngineLoop::MayStartAhead() const {
+  const ScheduleState& state = books_.state();
+  return planned_ahead_ && state.cohorts.empty() && state.cpu_tier_usable && executor_->MayRunAhead() &&
+         MayRunAhead(*planned_ahead_, [this](SequenceId id) -> const Request& { return books_.At(id); });
+}
+
+void EngineLoop::RunAhead() {
+  if (!MayStartAhead()) return;
+  const auto wait = std::chrono::duration_cast<std::chrono::microseconds>(clock_.StartAt() - Clock::now());
+  if (wait.count() > 0 && executor_->AwaitEnd(wait)) return;
+  const Clock::time_point start = Clock::now();
+  Inbox::News news;
+  inbox_.Take(true, false, &news);
+  TakeNews(&news);
+  if (!planned_ahead_ && !books_.empty()) PlanAhead(running_.front().plan);
+  if (!MayStartAhead()) return;
+  IterationPlan plan = std::move(*planned_ahead_);
+  planned_ahead_.reset();
+  books_.ReleaseEnding(state_ahead_.ended);
+  TANDEM_CHECK(StartPlan(std::move(plan), start), "an iteration of gpu rows did not start");
+  ++counters_.stats().iterations_ahead;
+  clock_.CountEnqueueUs(SecondsSince(start) * kUsPerSecond);
+}
+
+void EngineLoop::FinishOldest() {
   IterationResult result = executor_->Finish();
   const TimelineScope scope(options_.timeline, "engine", "results");
-  counters_.stats().busy_seconds += SecondsSince(start);
+  const Clock::time_point now = Clock::now();
+  auto [plan, start] = std::move(running_.front());
+  running_.pop_front();
+  clock_.End(plan, result.as_graph, now);
+  if (!running_.empty()) clock_.Begin(running_.front().plan, now);
+  counters_.stats().busy_seconds +=
+      std::chrono::duration<double>(now - std::max(start, last_finish_)).count();
+  last_finish_ = now;
   ++counters_.stats().iterations;
   TakeProgress(plan, result);
   std::vector<SequenceResult> sequences = std::move(result.sequences);
   const bool stalled = result.stalled;
   counters_.Keep(std::move(plan), std::move(result));
   for (SequenceResult& sequence : sequences) {
+    // Cancelled, or ended with the iteration before: what was computed of it since is for nobody.
+    if (!books_.contains(sequence.sequence)) continue;
     if (!sequence.failed) results_.Take(std::move(sequence));
   }
   if (stalled) FailCpuTier();

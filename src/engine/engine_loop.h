@@ -8,15 +8,18 @@
 //   device   [ iteration i                  ][ iteration i + 1
 //   thread   start i, outputs i-1, plan i+1   results i, start i+1, outputs i, plan i+2
 //
-// Between two iterations the device waits for the thread: all that can is done after the start.
+// Between two iterations the device waits for the thread: all that can is done after the start. Where a plan
+// allows it, even that wait is none: i + 1 is enqueued behind i before that ends (run_ahead.h).
 //
 // The loop only keeps the order of things. Its parts: what callers share with it (inbox.h), requests, queues
 // and their blocks (request_books.h), what results become (results.h), what is counted (engine_counters.h),
-// plans made ahead (plan_ahead.h), the input of an iteration (iteration_inputs.h).
+// plans made ahead (plan_ahead.h), iterations enqueued ahead (run_ahead.h), the input of an iteration
+// (iteration_inputs.h).
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -28,8 +31,10 @@
 #include "engine/grammar_masks.h"
 #include "engine/inbox.h"
 #include "engine/live_watch.h"
+#include "engine/plan_ahead.h"
 #include "engine/request_books.h"
 #include "engine/results.h"
+#include "engine/run_ahead.h"
 #include "execute/executor.h"
 #include "kv/kv_books.h"
 #include "perf/corrected_costs.h"
@@ -45,6 +50,7 @@ struct EngineLoopOptions {
   int64_t max_num_queued_reqs = 0;
   std::vector<int32_t> eos_token_ids;
   uint64_t seed = 0;
+  bool async_scheduling = true;  // iterations may be enqueued ahead
   Timeline* timeline = nullptr;  // outlives the loop
   LiveWatch* live = nullptr;     // null, or outlives the loop
 };
@@ -74,7 +80,15 @@ class EngineLoop {
 
   void ThreadMain();
   void TakeNews(Inbox::News* news);
+  bool has_work() const { return !books_.empty() || !running_.empty(); }
   void RunIteration();
+  // While none runs; false if none was started.
+  bool StartNext();
+  // Enqueues the iteration after the one that runs, if it may be and before that one ends.
+  void RunAhead();
+  bool MayStartAhead() const;
+  // Waits for the end of the oldest that was started, and takes its results.
+  void FinishOldest();
   // Nothing can be planned as long as the cpu tier is out of use.
   void WaitForCpuTier();
   // The plan made ahead, if it still holds, else a new one.
@@ -83,7 +97,7 @@ class EngineLoop {
   void PlanAhead(const IterationPlan& running);
   void CountSchedule(std::chrono::steady_clock::time_point start);
   // False if nothing was started: CPU attention turned out to have stalled, or memory for a cohort is short.
-  bool StartPlan(const IterationPlan& plan, std::chrono::steady_clock::time_point now);
+  bool StartPlan(IterationPlan plan, std::chrono::steady_clock::time_point now);
   // Publishes what the last iteration was, then hands out its outputs.
   void Deliver();
   // Takes an ended request out of books and cohorts; publishes that.
@@ -110,7 +124,16 @@ class EngineLoop {
   GrammarMasks masks_;
   EngineCounters counters_;
   Results results_;
+  RunAheadClock clock_;
+  // Started and not finished, oldest first; at most two.
+  struct Running {
+    IterationPlan plan;
+    Clock::time_point start;
+  };
+  std::deque<Running> running_;
+  Clock::time_point last_finish_;
   std::optional<IterationPlan> planned_ahead_;
+  StateAhead state_ahead_;         // that it was made for
   bool ended_since_plan_ = false;  // a request, since planned_ahead_ was made
   bool cpu_tier_fails_ = false;    // it stalled when a cohort was to be dropped: FailCpuTier is to come
 

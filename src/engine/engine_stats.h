@@ -22,6 +22,7 @@ struct EngineStats {
   int64_t cpu_kv_tokens = 0;      // that the cpu tier's blocks in use have room for
   int64_t max_cpu_kv_tokens = 0;  // at most since the start
   uint64_t iterations = 0;
+  uint64_t iterations_ahead = 0;  // of those, enqueued while the one before ran
   uint64_t preemptions = 0;
   uint64_t prompt_tokens = 0;       // computed, repeated work after a preemption not counted
   uint64_t generation_tokens = 0;   // drawn, those that their client had no use for included

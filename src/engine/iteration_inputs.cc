@@ -5,6 +5,8 @@
 #include <span>
 #include <utility>
 
+#include "base/check.h"
+
 namespace tandem {
 namespace {
 
@@ -19,7 +21,8 @@ void AddEndsOfBadWords(const Request& request, std::vector<int32_t>* banned) {
   }
 }
 
-SamplingInput SamplingOf(const Request& request) {
+// num_to_come: tokens of its output that are not known yet.
+SamplingInput SamplingOf(const Request& request, int64_t num_to_come) {
   const SamplingParams& params = request.sampling;
   SamplingInput sampling;
   sampling.temperature = params.temperature;
@@ -37,19 +40,28 @@ SamplingInput SamplingOf(const Request& request) {
   if (repeats || params.presence_penalty != 0 || params.frequency_penalty != 0)
     sampling.output_tokens = request.output_tokens;
   sampling.logit_bias = params.logit_bias;
-  if (static_cast<int64_t>(request.output_tokens.size()) < params.min_tokens)
+  if (static_cast<int64_t>(request.output_tokens.size()) + num_to_come < params.min_tokens)
     sampling.banned_tokens = request.end_tokens;
   AddEndsOfBadWords(request, &sampling.banned_tokens);
   sampling.allowed_tokens = request.allowed_tokens;
   return sampling;
 }
 
+// Tokens of a span that the iteration before, which runs still, is to draw.
+int64_t NumToCome(const RowSpan& span, const Request& request) {
+  return std::max<int64_t>(0, span.end() - request.num_tokens());
+}
+
 // What the device reads where rows enter the layers.
 void AddTokens(const RowSpan& span, const Request& request, const KvBooks& books, SpanInput* input) {
   books.CheckWritable(span.sequence, span.start, span.end());
   input->token_ids.reserve(static_cast<size_t>(span.num_tokens));
-  for (int64_t position = span.start; position < span.end(); ++position)
+  const int64_t end_known = std::min(span.end(), request.num_tokens());
+  for (int64_t position = span.start; position < end_known; ++position)
     input->token_ids.push_back(request.TokenAt(position));
+  TANDEM_CHECK(NumToCome(span, request) <= 1, "sequence {}: its span ends at {}, it has {} tokens",
+               span.sequence, span.end(), request.num_tokens());
+  if (NumToCome(span, request) > 0) input->token_ids.push_back(kTokenToCome);
   const std::vector<int32_t>& table = books.block_table(span.sequence);
   const auto num_blocks = static_cast<std::ptrdiff_t>(books.BlocksFor(span.end()));
   input->block_table.assign(table.begin(), table.begin() + num_blocks);
@@ -59,7 +71,7 @@ void AddTokens(const RowSpan& span, const Request& request, const KvBooks& books
 // What it reads where they leave them. masks: null if they do not leave them in this iteration.
 void AddSampling(const RowSpan& span, const Request& request, GrammarMasks* masks, SpanInput* input) {
   if (span.num_sampled() == 0) return;
-  input->sampling = SamplingOf(request);
+  input->sampling = SamplingOf(request, NumToCome(span, request));
   const bool draws = span.end() == request.num_tokens();
   if (request.grammar != nullptr && draws && masks != nullptr)
     input->sampling->coming_mask = masks->Add(request.grammar, request.output_tokens);

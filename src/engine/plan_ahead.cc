@@ -78,7 +78,9 @@ StateAhead AdvanceState(const ScheduleState& now, const IterationPlan& running, 
     if (ends_by_length(id)) ahead.ended.insert(id);
   };
   for (const RowSpan& span : running.main.spans) {
-    ScheduledSequence& sequence = *by_id.at(span.sequence);
+    const auto found = by_id.find(span.sequence);
+    if (found == by_id.end()) continue;  // what is computed of it is for nobody
+    ScheduledSequence& sequence = *found->second;
     // Its log-probabilities up to there are reported then.
     if (sequence.echo_from) sequence.echo_from = std::max(*sequence.echo_from, span.end());
     if (span.end() >= sequence.num_tokens - 1) sequence.echo_from.reset();

@@ -25,8 +25,8 @@ struct StateAhead {
 // one, and is none of them.
 void MoveCohort(const CohortStep& step, int64_t cursor, std::vector<InFlightCohort>* cohorts);
 
-// now: the queues with what `running` admitted, without the cohorts that it dropped. ends_by_length: whether
-// a sequence ends with its next token.
+// now: the queues with what `running` admitted, without the cohorts that it dropped; sequences that have
+// ended since it began are not among them. ends_by_length: whether a sequence ends with its next token.
 StateAhead AdvanceState(const ScheduleState& now, const IterationPlan& running, int64_t num_layers,
                         const std::function<bool(SequenceId)>& ends_by_length);
 

@@ -82,14 +82,34 @@ bool RequestBooks::BeginAmidWork(Request* request, bool uses_cpu_tier) {
 }
 
 Status RequestBooks::Validate(const IterationPlan& plan) const {
-  const auto find = [this](SequenceId id) -> std::optional<PlannedSequence> {
+  return ValidateBy(plan, [this](SequenceId id) -> std::optional<ScheduledSequence> {
     const auto found = requests_.find(id);
     if (found == requests_.end()) return std::nullopt;
-    const ScheduledSequence sequence = SequenceOf(*found->second);
-    return PlannedSequence{.num_tokens = sequence.num_tokens,
-                           .num_computed = sequence.num_computed,
+    return SequenceOf(*found->second);
+  });
+}
+
+Status RequestBooks::ValidateAhead(const IterationPlan& plan, const ScheduleState& ahead) const {
+  std::unordered_map<SequenceId, const ScheduledSequence*> running;
+  running.reserve(ahead.running.size());
+  for (const ScheduledSequence& sequence : ahead.running) running.emplace(sequence.id, &sequence);
+  return ValidateBy(plan, [&](SequenceId id) -> std::optional<ScheduledSequence> {
+    if (const auto found = running.find(id); found != running.end()) return *found->second;
+    if (const auto found = ahead.waiting.Find(id); found != ahead.waiting.end()) return *found;
+    return std::nullopt;
+  });
+}
+
+Status RequestBooks::ValidateBy(
+    const IterationPlan& plan,
+    const std::function<std::optional<ScheduledSequence>(SequenceId)>& find_scheduled) const {
+  const auto find = [&](SequenceId id) -> std::optional<PlannedSequence> {
+    const std::optional<ScheduledSequence> sequence = find_scheduled(id);
+    if (!sequence) return std::nullopt;
+    return PlannedSequence{.num_tokens = sequence->num_tokens,
+                           .num_computed = sequence->num_computed,
                            .tier = kv_->tier_of(id),
-                           .first_logits = sequence.first_logits()};
+                           .first_logits = sequence->first_logits()};
   };
   return ValidatePlan(plan, {.num_layers = state_.limits.num_layers,
                              .max_rows = state_.limits.max_num_batched_tokens,
@@ -127,9 +147,17 @@ void RequestBooks::Admit(SequenceId id, Clock::time_point now) {
   if (!request.first_scheduled) request.first_scheduled = now;
 }
 
-void RequestBooks::Reserve(SequenceId id, Tier tier) {
-  TANDEM_CHECK(kv_->Reserve(id, tier, At(id).num_tokens()), "the plan needs more blocks than the {} tier has",
-               TierName(tier));
+int64_t RequestBooks::TokensToHold(const RowSpan& span) const {
+  return std::max(At(span.sequence).num_tokens(), span.end());
+}
+
+void RequestBooks::ReleaseEnding(const std::unordered_set<SequenceId>& ending) {
+  for (const SequenceId id : ending) kv_->Release(id);
+}
+
+void RequestBooks::Reserve(const RowSpan& span, Tier tier) {
+  TANDEM_CHECK(kv_->Reserve(span.sequence, tier, TokensToHold(span)),
+               "the plan needs more blocks than the {} tier has", TierName(tier));
 }
 
 std::vector<BlockMove> RequestBooks::Apply(const IterationPlan& plan, Clock::time_point now,
@@ -140,12 +168,12 @@ std::vector<BlockMove> RequestBooks::Apply(const IterationPlan& plan, Clock::tim
   for (const RowSpan& span : plan.main.spans) {
     // Who has nothing in the cache may have waited.
     if (span.start == 0) Admit(span.sequence, now);
-    Reserve(span.sequence, span.tier);
+    Reserve(span, span.tier);
   }
   for (const CohortStep& step : plan.cohorts) {
     // Amid a token it has room for that token.
     if (step.cursor != kEntry) continue;
-    for (const RowSpan& row : step.rows) Reserve(row.sequence, Tier::kCpu);
+    for (const RowSpan& row : step.rows) Reserve(row, Tier::kCpu);
   }
   return moves;
 }

@@ -4,9 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/result.h"
@@ -33,6 +35,7 @@ class RequestBooks {
   bool contains(RequestId id) const { return requests_.contains(id); }
   // CHECKs that it is known.
   Request& At(RequestId id);
+  const Request& At(RequestId id) const { return *requests_.at(id); }
   std::vector<RequestId> IdsBelow(RequestId id) const;
   // Of those that run, in the cpu tier.
   std::vector<RequestId> RunningInCpuTier() const;
@@ -42,6 +45,11 @@ class RequestBooks {
   void Add(std::unique_ptr<Request> request, bool uses_cpu_tier);
   // ok if the plan keeps the rules of plan/iteration_plan.h for these books.
   Status Validate(const IterationPlan& plan) const;
+  // The same for the sequences as they will be when the iteration that runs has ended.
+  Status ValidateAhead(const IterationPlan& plan, const ScheduleState& ahead) const;
+  // Sequences that end by length with the iteration that runs give back their blocks now, for a plan that is
+  // enqueued behind it and was promised them.
+  void ReleaseEnding(const std::unordered_set<SequenceId>& ending);
   // What the plan does to them but for the cohorts that it drops: preempts, moves, admits, reserves. Returns
   // the moves in the order in which their copies are to be enqueued. CHECKs that there is room: the plan
   // promised it. now: when its iteration begins. num_swapped_tokens: of the moves.
@@ -79,7 +87,11 @@ class RequestBooks {
   ScheduledSequence& Running(SequenceId id);
   void Preempt(SequenceId id);
   void Admit(SequenceId id, Clock::time_point now);
-  void Reserve(SequenceId id, Tier tier);
+  // All tokens of the sequence, or of the span if that goes beyond them.
+  void Reserve(const RowSpan& span, Tier tier);
+  int64_t TokensToHold(const RowSpan& span) const;
+  Status ValidateBy(const IterationPlan& plan,
+                    const std::function<std::optional<ScheduledSequence>(SequenceId)>& find) const;
 
   const int64_t max_model_len_;
   KvBooks* kv_;

@@ -15,6 +15,10 @@ CpuAttentionStats Since(const CpuAttentionStats& now, const CpuAttentionStats& b
           .task_us = now.task_us - before.task_us};
 }
 
+bool AnyPools(const std::vector<SpanInput>& spans) {
+  return std::ranges::any_of(spans, [](const SpanInput& span) { return span.pooling.has_value(); });
+}
+
 int64_t LogitsSliceRows(const ExecutorOptions& options) {
   int64_t rows = options.logits_slice_rows;
   for (const GraphShape& shape : GraphShapesOf(options)) rows = std::max(rows, shape.total_rows());
@@ -26,7 +30,7 @@ int64_t LogitsSliceRows(const ExecutorOptions& options) {
 Executor::Executor(const SharedParts& parts, const ExecutorOptions& options)
     : parts_(parts),
       moves_(parts.device, parts.ops, parts.kv, parts.num_layers()),
-      iteration_end_(parts.device->CreateEvent()),
+      ends_{parts.device->CreateEvent(), parts.device->CreateEvent()},
       cohort_watch_(options.stall_timeout) {}
 
 Executor::~Executor() {
@@ -105,23 +109,33 @@ void Executor::BeginMoves(const IterationInput& input) {
 bool Executor::MayReplay(const IterationInput& input) const {
   const IterationPlan& plan = input.plan;
   // A graph leaves out what embeddings need.
-  const auto pools = [](const SpanInput& span) { return span.pooling.has_value(); };
-  if (std::ranges::any_of(input.main, pools)) return false;
-  for (const std::vector<SpanInput>& cohort : input.cohorts) {
-    if (std::ranges::any_of(cohort, pools)) return false;
-  }
+  if (AnyPools(input.main) || std::ranges::any_of(input.cohorts, AnyPools)) return false;
   const bool own_visits = std::any_of(plan.cohorts.begin(), plan.cohorts.end(), [](const CohortStep& step) {
     return !step.rides && !step.visits.empty();
   });
   return !own_visits && !moves_.any();
 }
 
+bool Executor::MayRunAhead() const {
+  return running_.size() == 1 && running_.front()->may_be_followed && !lanes_->timeline_wanted();
+}
+
+bool Executor::IsOnComputeStreamAlone(const IterationInput& input) {
+  return input.plan.gpu_rows_only() && input.moves.empty() && input.masks_ready == nullptr &&
+         !AnyPools(input.main);
+}
+
 Status Executor::Start(IterationInput input) {
-  TANDEM_CHECK(running_ == nullptr, "an iteration is running already");
+  const bool alone = IsOnComputeStreamAlone(input);
+  TANDEM_CHECK(running_.empty() || (alone && MayRunAhead()), "an iteration is running already");
   TANDEM_CHECK(!stalled_ || (!input.plan.main.attends_on_cpu() && input.plan.cohorts.empty()),
                "a plan for the cpu tier while CPU attention is stalled");
   TANDEM_CHECK(flight_ != nullptr || input.plan.cohorts.empty(), "a cohort without a cpu tier");
-  BeginMoves(input);
+  if (running_.empty()) {
+    BeginMoves(input);
+  } else {
+    FindTokensToCome(running_.front()->input.plan, running_.front()->main, &input);
+  }
   Stream& stream = parts_.compute_stream();
   const StreamRange range(stream, "iteration");
   if (flight_) {
@@ -131,27 +145,32 @@ Status Executor::Start(IterationInput input) {
       return entered;
     }
   }
-  running_ = std::make_unique<RunningIteration>();
-  running_->input = std::move(input);
-  if (cpu_attention_) running_->cpu_attention_before = cpu_attention_->stats();
-  const IterationPlan& plan = running_->input.plan;
+  auto running = std::make_unique<RunningIteration>();
+  running->input = std::move(input);
+  if (cpu_attention_) running->cpu_attention_before = cpu_attention_->stats();
+  const IterationPlan& plan = running->input.plan;
   if (flight_) {
     std::vector<Rider> riders = flight_->RidersOf(plan);
     TANDEM_CHECK(riding_ != nullptr || riders.empty(), "{} cohorts ride without room for riders",
                  riders.size());
     if (riding_) riding_->Begin(std::move(riders));
   }
-  logits_stage_->BeginIteration(running_->input.masks_ready);
-  running_->main = main_->Prepare(&running_->input, MayReplay(running_->input));
+  logits_stage_->BeginIteration(running->input.masks_ready);
+  running->main = main_->Prepare(&running->input, MayReplay(running->input));
   lanes_->Begin();
-  if (running_->main.graph.empty()) {
-    WalkLayers(running_.get());
+  if (running->main.graph.empty()) {
+    WalkLayers(running.get());
   } else {
-    Replay(running_.get());
+    Replay(running.get());
   }
   if (riding_) riding_->End();
   moves_.End();
-  stream.Record(*iteration_end_);
+  running->time = lanes_->compute().stamps.time();
+  running->may_be_followed = alone && lanes_->stamps_alternate();
+  running->end = ends_[next_end_].get();
+  next_end_ ^= 1U;
+  stream.Record(*running->end);
+  running_.push_back(std::move(running));
   ended_.reset();
   return {};
 }
@@ -197,7 +216,7 @@ void Executor::WalkLayers(RunningIteration* running) {
 bool Executor::AwaitIteration(const RunningIteration& running) {
   const bool main_waits = running.main.num_cpu_rows > 0;
   if (!main_waits && running.visits.empty()) return true;
-  const auto ended = [this](std::chrono::microseconds time) { return iteration_end_->SynchronizeFor(time); };
+  const auto ended = [&](std::chrono::microseconds time) { return running.end->SynchronizeFor(time); };
   const auto look = [&] {
     const bool owes_output =
         (main_waits && main_->OwesOutput()) ||
@@ -216,26 +235,31 @@ bool Executor::CohortsStalled(std::chrono::nanoseconds iteration) {
 }
 
 IterationResult Executor::Finish() {
-  TANDEM_CHECK(running_ != nullptr, "no iteration is running");
+  TANDEM_CHECK(!running_.empty(), "no iteration is running");
+  std::unique_ptr<RunningIteration> running = std::move(running_.front());
+  running_.pop_front();
   IterationResult result;
-  result.stalled = !AwaitIteration(*running_);
-  if (result.stalled) AbortCpuRows(running_->main.num_cpu_rows > 0);
-  lanes_->Synchronize();
-  if (cpu_attention_) result.cpu_attention = Since(cpu_attention_->stats(), running_->cpu_attention_before);
-  lanes_->AddToTimeline();
-  const IterationStamps& stamps = lanes_->compute().stamps;
-  result.device_begin_ns = stamps.begin_ns();
-  result.device_end_ns = stamps.end_ns();
-  result.as_graph = !running_->main.graph.empty();
+  result.stalled = !AwaitIteration(*running);
+  if (result.stalled) AbortCpuRows(running->main.num_cpu_rows > 0);
+  if (running_.empty()) {
+    lanes_->Synchronize();
+    lanes_->AddToTimeline();
+  } else {
+    parts_.compute_stream().SynchronizeTo(*running->end);
+  }
+  if (cpu_attention_) result.cpu_attention = Since(cpu_attention_->stats(), running->cpu_attention_before);
+  result.device_begin_ns = running->time.begin_ns();
+  result.device_end_ns = running->time.end_ns();
+  result.as_graph = !running->main.graph.empty();
   if (!result.stalled &&
       CohortsStalled(std::chrono::nanoseconds(result.device_end_ns - result.device_begin_ns))) {
     result.stalled = true;
     AbortCpuRows(false);
   }
-  CollectResults(running_->input, result.stalled, &running_->main, &result.sequences);
-  CollectCohorts(running_.get(), &result);
-  CollectPooled(*running_, &result);
-  ended_ = std::move(running_);
+  CollectResults(running->input, result.stalled, &running->main, &result.sequences);
+  CollectCohorts(running.get(), &result);
+  CollectPooled(*running, &result);
+  ended_ = std::move(running);
   return result;
 }
 
@@ -277,7 +301,7 @@ std::vector<SequenceResult> Executor::AbandonCohorts() {
 }
 
 bool Executor::DropCohort(CohortId id) {
-  TANDEM_CHECK(running_ == nullptr, "cohort {} dropped amid an iteration", id);
+  TANDEM_CHECK(running_.empty(), "cohort {} dropped amid an iteration", id);
   if (!flight_ || flight_->Drop(id, cohort_watch_)) return true;
   AbortCpuRows(false);
   AbandonCohorts();

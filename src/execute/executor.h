@@ -10,15 +10,18 @@
 // M is the main sub-batch, C the cohort, ga and ca attention over the gpu tier and over the cpu tier.
 // [..] are waits on events and flags between the streams and the tasks of CpuAttention (execute/cpu_rows.h).
 // The host thread enqueues the whole iteration, tasks included, in Start, is free for other work, and waits
-// once, in Finish.
+// once, in Finish. An iteration that is on the compute stream alone may be enqueued behind another such one
+// that runs still (MayRunAhead): between the two the device waits for nobody.
 //
 // Its parts: the main sub-batch (execute/main_pass.h), cohorts in flight (execute/cohort_flight.h), those
 // that ride (execute/riding_pass.h), moves (execute/tier_moves.h), the end of it (execute/logits_stage.h),
 // and when CPU attention counts as stalled (execute/stall_watch.h).
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstddef>
+#include <deque>
 #include <memory>
 
 #include "base/result.h"
@@ -74,8 +77,16 @@ class Executor {
   // Enqueues a valid plan: first the copies of its moves, which run beside it, each layer's before that
   // layer. Blocks of all rows are reserved already, dropped cohorts dropped. Errors: kResourceExhausted,
   // before anything but the moves has begun: these are made all the same, and there is nothing to finish.
+  // While an iteration runs only if MayRunAhead, and an input that IsOnComputeStreamAlone.
   Status Start(IterationInput input);
-  // Blocks until the results of the plan started last are there. Cohorts that do not finish stay in flight.
+  // Whether one iteration runs, which is on the compute stream alone, and nobody wants a timeline of it.
+  bool MayRunAhead() const;
+  // Of gpu rows only, without embeddings and masks that are coming.
+  static bool IsOnComputeStreamAlone(const IterationInput& input);
+  // Blocks for timeout at most. False if the iteration started last runs still.
+  bool AwaitEnd(std::chrono::microseconds timeout) { return running_.back()->end->SynchronizeFor(timeout); }
+  // Blocks until the results of the oldest plan that was started are there. Cohorts that do not finish stay
+  // in flight.
   IterationResult Finish();
 
   // Device memory that Create takes, without what the ops take for themselves. cpu_tier: of what form, or
@@ -116,13 +127,14 @@ class Executor {
   SharedParts parts_;
   std::unique_ptr<LogitsStage> logits_stage_;
   TierMoves moves_;
-  std::unique_ptr<Event> iteration_end_;
+  std::array<std::unique_ptr<Event>, 2> ends_;  // of iterations, in turns
+  size_t next_end_ = 0;
   StallWatch cohort_watch_;  // over iterations; of what no stream waits for
   bool stalled_ = false;
   std::unique_ptr<RidingPass> riding_;    // null: no rows for riders
   std::unique_ptr<CohortFlight> flight_;  // null without a cpu tier
   std::unique_ptr<MainPass> main_;
-  std::unique_ptr<RunningIteration> running_;  // between Start and Finish
+  std::deque<std::unique_ptr<RunningIteration>> running_;  // between Start and Finish, oldest first
   // The one before. It goes when the next one is on its way: it is thousands of small vectors, and between
   // two iterations the device waits.
   std::unique_ptr<RunningIteration> ended_;

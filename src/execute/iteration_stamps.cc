@@ -14,20 +14,22 @@ constexpr int64_t kStampsPerIteration = 16;
 Result<IterationStamps> IterationStamps::Allocate(Device* device, int64_t num_layers, bool detailed) {
   IterationStamps stamps;
   const int64_t capacity = kStampsPerIteration + (detailed ? num_layers * kStampsPerLayer : 0);
-  TANDEM_ASSIGN_OR_RETURN(stamps.times_, device->Allocate(static_cast<size_t>(capacity) * sizeof(uint64_t),
-                                                          MemoryKind::kPinned, "stamps"));
+  TANDEM_ASSIGN_OR_RETURN(
+      stamps.times_,
+      device->Allocate(2 * static_cast<size_t>(capacity) * sizeof(uint64_t), MemoryKind::kPinned, "stamps"));
   return stamps;
 }
 
 void IterationStamps::Begin(Stream& stream) {
   labels_.clear();
-  stream.Stamp(times_.as<uint64_t>());
+  half_ = alternate() ? half_ ^ 1U : 0;
+  stream.Stamp(times());
 }
 
 void IterationStamps::Mark(Stream& stream, std::string_view what, int64_t layer) {
   labels_.push_back({what, layer});
   TANDEM_CHECK(labels_.size() < capacity(), "{} stamps", labels_.size());
-  stream.Stamp(times_.as<uint64_t>() + labels_.size());
+  stream.Stamp(times() + labels_.size());
 }
 
 void IterationStamps::AddTo(Timeline* timeline, std::string_view lane, int64_t offset_ns) const {

@@ -18,6 +18,15 @@ struct StampLabel {
   int64_t layer = -1;  // -1: not of one layer
 };
 
+// When an iteration began and ended, once the stream has run. Device clock.
+struct StampedTime {
+  const volatile uint64_t* begin = nullptr;
+  const volatile uint64_t* end = nullptr;
+  int64_t begin_ns() const { return static_cast<int64_t>(*begin); }
+  int64_t end_ns() const { return static_cast<int64_t>(*end); }
+};
+
+// Where there are no Detail stamps, those of the iteration before stay as they are while the next one runs.
 class IterationStamps {
  public:
   // detailed: with room for Detail stamps; there are none before SetDetailed. Errors: kResourceExhausted.
@@ -36,25 +45,35 @@ class IterationStamps {
 
   // Stamps of recorded work: BeginRecording, marks between the stream's BeginCapture and EndCapture, then
   // the labels. A replay follows Begin directly.
-  void BeginRecording() { labels_.clear(); }
+  void BeginRecording() {
+    labels_.clear();
+    half_ = 0;
+    recorded_ = recorded_ || detailed_;
+  }
   const std::vector<StampLabel>& labels() const { return labels_; }
   void Replay(const std::vector<StampLabel>& labels) { labels_ = labels; }
 
-  // Once the stream has run. Device clock.
-  int64_t begin_ns() const { return TimeOf(0); }
-  int64_t end_ns() const { return TimeOf(labels_.size()); }
+  // From Begin to the last mark so far.
+  StampedTime time() const { return {times(), times() + labels_.size()}; }
+  // Whether the iteration after this one may be enqueued before this one's times are read.
+  bool alternate() const { return !detailed_ && !recorded_; }
   // lane: static storage. offset_ns: Device::ClockOffsetNs.
   void AddTo(Timeline* timeline, std::string_view lane, int64_t offset_ns) const;
 
  private:
   static constexpr size_t kUndetailedStamps = 8;
-  size_t capacity() const { return times_.size_bytes() / sizeof(uint64_t); }
+  size_t capacity() const { return times_.size_bytes() / sizeof(uint64_t) / 2; }
+  uint64_t* times() const { return times_.as<uint64_t>() + half_ * capacity(); }
   int64_t TimeOf(size_t stamp) const {
-    return static_cast<int64_t>(static_cast<const volatile uint64_t*>(times_.data())[stamp]);
+    return static_cast<int64_t>(static_cast<const volatile uint64_t*>(times())[stamp]);
   }
 
-  Buffer times_;  // pinned: when the iteration began, then one for each label
+  // Pinned, twice: when the iteration began, then one for each label. Graphs with stamps write to the first
+  // half.
+  Buffer times_;
+  size_t half_ = 0;
   bool detailed_ = false;
+  bool recorded_ = false;  // there are such graphs
   std::vector<StampLabel> labels_;
 };
 

@@ -20,7 +20,7 @@ Result<std::unique_ptr<Lanes>> Lanes::Create(Device* device, int64_t num_layers,
   }
   if (which.riders) TANDEM_RETURN_IF_ERROR(open(&lanes->riders_, StreamKind::kCompute, "riders"));
   // Graphs are recorded before the first iteration.
-  lanes->SetDetailed(timeline != nullptr && timeline->on());
+  lanes->SetDetailed(lanes->timeline_wanted());
   return lanes;
 }
 
@@ -32,7 +32,7 @@ void Lanes::SetDetailed(bool detailed) {
 }
 
 void Lanes::BeginMoves() {
-  SetDetailed(timeline_ != nullptr && timeline_->on());
+  SetDetailed(timeline_wanted());
   if (detailed_) copy_.stamps.Begin(*copy_.stream);
 }
 

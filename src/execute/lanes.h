@@ -43,9 +43,14 @@ class Lanes {
   Lane& rows_in() { return rows_in_; }
   Lane& riders() { return riders_; }
 
-  // The stamps of a new iteration: those of the copy lane before its moves, all others before its rows.
+  // The stamps of a new iteration, while none runs that is to have others: those of the copy lane before its
+  // moves, all others before its rows.
   void BeginMoves();
   void Begin();
+  // Whether the next iteration may be enqueued before the times of this one are read.
+  bool stamps_alternate() const { return !detailed_ && compute_.stamps.alternate(); }
+  // Whether the next BeginMoves finds that somebody wants a timeline.
+  bool timeline_wanted() const { return timeline_ != nullptr && timeline_->on(); }
   // Blocks until all lanes have run what is enqueued. Then AddToTimeline.
   void Synchronize();
   void AddToTimeline();

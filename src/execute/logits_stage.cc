@@ -72,6 +72,8 @@ Result<std::unique_ptr<LogitsStage>> LogitsStage::Create(Device* device, const D
   const auto rows = static_cast<size_t>(stage->slice_rows_);
   TANDEM_ASSIGN_OR_RETURN(stage->pooling_, PoolingStage::Create(device, *decoder, max_rows));
   TANDEM_ASSIGN_OR_RETURN(stage->inputs_, IntInputs::Allocate(device, max_rows));
+  TANDEM_ASSIGN_OR_RETURN(stage->drawn_, device->Allocate(static_cast<size_t>(max_rows) * sizeof(int32_t),
+                                                          MemoryKind::kDevice, "drawn tokens"));
   TANDEM_ASSIGN_OR_RETURN(
       stage->gathered_memory_,
       device->Allocate(rows * static_cast<size_t>(config.hidden_size) * DTypeSize(decoder->dtype()),
@@ -109,7 +111,8 @@ void LogitsStage::Run(Stream& stream, RowBatch* batch, LogitsWork* work) const {
     for (int64_t i = 0; i < count; ++i) work->sample_rows[first + static_cast<size_t>(i)].logits_row = i;
     Sample(stream, {.logits = logits,
                     .rows = std::span(work->sample_rows).subspan(first, static_cast<size_t>(count)),
-                    .results = std::span(work->results).subspan(first, static_cast<size_t>(count))});
+                    .results = std::span(work->results).subspan(first, static_cast<size_t>(count)),
+                    .drawn = drawn_.as<int32_t>() + begin});
   }
 }
 
@@ -131,7 +134,10 @@ void LogitsStage::SampleFrom(Stream& stream, int64_t num_rows, LogitsWork* work)
   for (size_t i = 0; i < work->sample_rows.size(); ++i)
     work->sample_rows[i].logits_row = work->row_indices[i];
   work->results.resize(work->sample_rows.size());
-  Sample(stream, {.logits = LogitsOf(num_rows), .rows = work->sample_rows, .results = work->results});
+  Sample(stream, {.logits = LogitsOf(num_rows),
+                  .rows = work->sample_rows,
+                  .results = work->results,
+                  .drawn = drawn_.as<int32_t>()});
 }
 
 }  // namespace tandem

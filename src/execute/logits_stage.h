@@ -58,6 +58,9 @@ class LogitsStage {
   void RunProducts(Stream& stream, RowBatch* batch) const;
   void SampleFrom(Stream& stream, int64_t num_rows, LogitsWork* work) const;
 
+  // Device memory: of the work run last, the token of every row, in order.
+  const int32_t* drawn() const { return drawn_.as<int32_t>(); }
+
   // Embeddings of works that have run.
   const PoolingStage& pooling() const { return pooling_; }
 
@@ -72,6 +75,7 @@ class LogitsStage {
   IntInputs inputs_;
   Buffer gathered_memory_;
   Buffer logits_memory_;
+  Buffer drawn_;
   int64_t slice_rows_ = 0;
   Flag* masks_ready_ = nullptr;
   PoolingStage pooling_;

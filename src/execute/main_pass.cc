@@ -108,12 +108,18 @@ MainRows MainPass::Prepare(IterationInput* input, bool as_graph) {
   }
   inputs_.Clear();
   rows.batch.emplace(buffers_, rows.num_rows());
-  rows.batch->token_ids = inputs_.Add(rows.token_ids);
+  rows.device_token_ids = inputs_.Add(rows.token_ids);
+  rows.batch->token_ids = rows.device_token_ids;
   rows.device_positions = inputs_.Add(rows.positions);
   rows.batch->positions = rows.device_positions;
   rows.batch->slots = inputs_.Add(rows.slots);
   if (transit_) transit_->Start(parts_.copy_stream());
   inputs_.Upload(parts_.compute_stream());
+  if (std::ranges::any_of(rows.token_ids, [](int32_t token) { return token < 0; })) {
+    parts_.ops->PutDrawnTokens(parts_.compute_stream(), {.token_ids = rows.device_token_ids,
+                                                         .num_rows = rows.num_rows(),
+                                                         .drawn = parts_.logits_stage->drawn()});
+  }
   if (rows.num_cpu_rows > 0) cpu_rows_->Begin(std::move(rows.cpu_sequences));
   return rows;
 }

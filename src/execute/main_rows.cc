@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <unordered_map>
 #include <utility>
 
 #include "base/check.h"
@@ -143,6 +144,26 @@ void AddRiderRows(const IterationInput& input, std::span<const Rider> riders, in
   }
   rows->num_rider_rows = num_rider_rows;
   FillUpTo(rows->rider_begin + num_rider_rows, rows);
+}
+
+void FindTokensToCome(const IterationPlan& plan_before, const MainRows& before, IterationInput* input) {
+  std::unordered_map<SequenceId, int32_t> last_results;
+  last_results.reserve(before.span_order.size());
+  int64_t num_results = 0;
+  for (const size_t i : before.span_order) {
+    const RowSpan& span = plan_before.main.spans[i];
+    num_results += span.num_sampled();
+    if (span.num_sampled() > 0) last_results.emplace(span.sequence, static_cast<int32_t>(num_results - 1));
+  }
+  for (size_t i = 0; i < input->main.size(); ++i) {
+    for (int32_t& token : input->main[i].token_ids) {
+      if (token != kTokenToCome) continue;
+      const SequenceId sequence = input->plan.main.spans[i].sequence;
+      const auto found = last_results.find(sequence);
+      TANDEM_CHECK(found != last_results.end(), "sequence {}: no token is to come", sequence);
+      token = ~found->second;
+    }
+  }
 }
 
 void CollectResults(const IterationInput& input, bool cpu_failed, MainRows* rows,

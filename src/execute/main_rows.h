@@ -40,7 +40,7 @@ struct MainRows {
   int64_t rider_begin = 0;
   std::vector<size_t> span_order;  // of the plan's main spans, as their rows lie
   // Of all rows. Negative slots: not appended here.
-  std::vector<int32_t> token_ids;
+  std::vector<int32_t> token_ids;  // negative: of a token to come (FindTokensToCome)
   std::vector<int32_t> positions;
   std::vector<int32_t> slots;
 
@@ -53,7 +53,8 @@ struct MainRows {
   // Set by MainPass.
   GraphShape graph;                     // that replays them; empty: op by op
   std::optional<RowBatch> batch;        // absent: no rows
-  int32_t* device_positions = nullptr;  // of all rows
+  int32_t* device_token_ids = nullptr;  // of all rows
+  int32_t* device_positions = nullptr;  // the same
 
   int64_t num_rows() const { return static_cast<int64_t>(token_ids.size()); }
   int64_t transit_begin() const { return num_gpu_rows; }
@@ -68,6 +69,10 @@ MainRows LayOutMainRows(IterationInput* input, int64_t block_size, KvTransit* tr
 // boundary num_layers - 1 are sampled.
 void AddRiderRows(const IterationInput& input, std::span<const Rider> riders, int64_t num_layers,
                   int64_t num_rider_rows, MainRows* rows);
+
+// Puts ~i in place of every kTokenToCome of input: result i of `before`, the rows of the iteration whose plan
+// is plan_before, is what the token will be.
+void FindTokensToCome(const IterationPlan& plan_before, const MainRows& before, IterationInput* input);
 
 // Once the stream has run: appends results in the order of the rows, without riders. cpu_failed: those
 // attended in the cpu tier have.

@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "cpu_attention/cpu_attention.h"
+#include "device/device.h"
 #include "execute/cohort.h"
+#include "execute/iteration_stamps.h"
 #include "execute/logits_stage.h"
 #include "execute/main_rows.h"
 #include "plan/iteration_input.h"
@@ -25,6 +27,9 @@ struct RunningIteration {
   MainRows main;
   std::vector<OwnVisits> visits;  // in the order of the plan
   CpuAttentionStats cpu_attention_before;
+  bool may_be_followed = false;  // Executor::MayRunAhead
+  Event* end = nullptr;          // recorded behind all of it
+  StampedTime time;
 };
 
 }  // namespace tandem

@@ -34,7 +34,8 @@ class Ops {
   // A plan with room for any batch within the capacity. Errors: kResourceExhausted.
   virtual Result<std::unique_ptr<AttentionPlan>> CreateAttentionPlan(const AttentionCapacity& capacity) = 0;
   // Makes plan that of batch, for everything enqueued on stream from now on, replays of graphs captured with
-  // this plan included. What ran with the plan before must have ended.
+  // this plan included. What ran with the plan before may run still, but what ran with the one before that
+  // must have ended.
   virtual void PlanAttention(Stream& stream, const AttentionBatch& batch, AttentionPlan* plan) = 0;
 
   // Finds the fastest way for products that will be needed often. Blocks. Without it Linear works as well.
@@ -53,6 +54,7 @@ class Ops {
   virtual void SiluMul(Stream& stream, const SiluMulArgs& args) = 0;
   virtual void GatherRows(Stream& stream, const GatherRowsArgs& args) = 0;
   virtual void Sample(Stream& stream, const SampleArgs& args) = 0;
+  virtual void PutDrawnTokens(Stream& stream, const DrawnTokensArgs& args) = 0;
   // Best on one stream of kind kCopy, or one for each direction: calls of one direction on several streams
   // wait for each other. Not for graphs.
   virtual CopyKvCount CopyKv(Stream& stream, const CopyKvArgs& args) = 0;

@@ -40,11 +40,21 @@ struct SampleRow {
 // logits: [rows, vocab] fp32; undefined afterwards. Each row of logits belongs to one SampleRow at most. rows
 // and results: host memory, results as long as rows; both, and what the spans point to, stay alive and (but
 // for masks that are coming) unchanged until the stream has run the op. results are filled after the stream's
-// Synchronize.
+// Synchronize. drawn: unless it is null, [rows] in device memory that gets the tokens too, for ops behind
+// this one on the stream.
 struct SampleArgs {
   MatrixView logits;
   std::span<const SampleRow> rows;
   std::span<SampledToken> results;
+  int32_t* drawn = nullptr;
+};
+
+// Of token_ids [num_rows] each that is negative, ~i, becomes drawn[i], which a sampling op before this one on
+// the stream has written. Both in device memory.
+struct DrawnTokensArgs {
+  int32_t* token_ids = nullptr;
+  int64_t num_rows = 0;
+  const int32_t* drawn = nullptr;
 };
 
 }  // namespace tandem

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <span>
 #include <utility>
@@ -44,9 +45,12 @@ struct SamplingInput {
   std::span<const uint32_t> coming_mask;
 };
 
+// In place of a token id: the token that the iteration before draws for the sequence, which runs still.
+inline constexpr int32_t kTokenToCome = std::numeric_limits<int32_t>::min();
+
 // What belongs to a RowSpan.
 struct SpanInput {
-  std::vector<int32_t> token_ids;    // num_tokens of the span
+  std::vector<int32_t> token_ids;    // num_tokens of the span; the last may be kTokenToCome
   std::vector<int32_t> block_table;  // of all tokens up to the span's end, in its tier
   // Absent exactly if no row of the span gives logits.
   std::optional<SamplingInput> sampling;

@@ -21,4 +21,11 @@ bool MainSubBatch::attends_on_cpu() const {
                      [](const RowSpan& span) { return span.attention == Tier::kCpu; });
 }
 
+bool IterationPlan::gpu_rows_only() const {
+  return dropped.empty() && preempted.empty() && moves.empty() && cohorts.empty() && !main.empty() &&
+         std::all_of(main.spans.begin(), main.spans.end(), [](const RowSpan& span) {
+           return span.tier == Tier::kGpu && span.attention == Tier::kGpu;
+         });
+}
+
 }  // namespace tandem

@@ -150,6 +150,8 @@ struct IterationPlan {
   bool empty() const {
     return dropped.empty() && preempted.empty() && moves.empty() && main.empty() && cohorts.empty();
   }
+  // Prefills and decodes of the gpu tier, and nothing else: all on the compute stream.
+  bool gpu_rows_only() const;
 };
 
 }  // namespace tandem

@@ -75,6 +75,8 @@ class EngineFamilies {
             stats.cpu_blocks_free);
     Gauge("tandem:kv_block_size_tokens", "Tokens in a KV block.", static_cast<double>(stats.block_size));
     Counter("tandem:iterations_total", "Iterations of the engine.", static_cast<double>(stats.iterations));
+    Counter("tandem:iterations_ahead_total", "Of those, enqueued while the one before ran.",
+            static_cast<double>(stats.iterations_ahead));
     Counter("tandem:rejected_requests_total", "Requests refused because the queue was full.",
             static_cast<double>(stats.rejected_requests));
     Counter("tandem:busy_seconds_total", "Time spent in iterations.", stats.busy_seconds);

@@ -14,8 +14,9 @@ class CudaStream : public Stream {
  public:
   virtual cudaStream_t handle() const = 0;
   virtual const CudaTarget& target() const = 0;
-  // work runs on the caller of the next Synchronize, after everything enqueued so far has run: results that
-  // lie in staging memory become what the caller of an op sees. In order.
+  // work runs on the caller of the next Synchronize, or SynchronizeTo an event recorded from now on, after
+  // everything enqueued so far has run: results that lie in staging memory become what the caller of an op
+  // sees. In order.
   virtual void AfterSynchronize(std::function<void()> work) = 0;
   // Once after a wait for an event in a capture: the next kernel follows work of another stream too, so it
   // cannot begin before a predecessor has ended.

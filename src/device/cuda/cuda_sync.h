@@ -24,8 +24,14 @@ class CudaEvent : public Event {
   bool Complete() const override;
   cudaEvent_t handle() const { return event_; }
 
+  // For the thread that enqueues: how many works of CudaStream::AfterSynchronize the stream had got in all
+  // when the event was recorded.
+  void set_num_works_before(uint64_t num_works) { num_works_before_ = num_works; }
+  uint64_t num_works_before() const { return num_works_before_; }
+
  private:
   cudaEvent_t event_ = nullptr;
+  uint64_t num_works_before_ = 0;
 };
 
 // Pinned memory for flags, a cache line each. Any thread.

@@ -58,7 +58,9 @@ void FifoCudaStream::CopyRows(void* dst, size_t dst_stride_bytes, const void* sr
 }
 
 void FifoCudaStream::Record(Event& event) {
-  TANDEM_CUDA_CHECK(cudaEventRecord(dynamic_cast<CudaEvent&>(event).handle(), stream_));
+  auto& cuda_event = dynamic_cast<CudaEvent&>(event);
+  cuda_event.set_num_works_before(num_works());
+  TANDEM_CUDA_CHECK(cudaEventRecord(cuda_event.handle(), stream_));
 }
 
 void FifoCudaStream::Wait(Event& event) {
@@ -86,8 +88,21 @@ void FifoCudaStream::WaitFlag(Flag& flag, uint32_t value) {
 void FifoCudaStream::Synchronize() {
   TANDEM_CUDA_CHECK(cudaStreamSynchronize(stream_), "stream {}", name_);
   // What runs may enqueue again and leave more to do for the next time.
-  const std::vector<std::function<void()>> work = std::exchange(after_synchronize_, {});
-  for (const std::function<void()>& each : work) each();
+  RunWorks(num_works());
+}
+
+void FifoCudaStream::SynchronizeTo(Event& event) {
+  event.Synchronize();
+  RunWorks(dynamic_cast<CudaEvent&>(event).num_works_before());
+}
+
+void FifoCudaStream::RunWorks(uint64_t num_works) {
+  while (num_works_run_ < num_works && !after_synchronize_.empty()) {
+    const std::function<void()> work = std::move(after_synchronize_.front());
+    after_synchronize_.pop_front();
+    ++num_works_run_;
+    work();
+  }
 }
 
 void FifoCudaStream::BeginCapture() {

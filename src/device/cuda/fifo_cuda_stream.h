@@ -3,10 +3,12 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
+#include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/driver_api.h"
@@ -35,6 +37,7 @@ class FifoCudaStream : public CudaStream {
   void SetFlag(Flag& flag, uint32_t value) override;
   void WaitFlag(Flag& flag, uint32_t value) override;
   void Synchronize() override;
+  void SynchronizeTo(Event& event) override;
   void BeginCapture() override;
   std::unique_ptr<Graph> EndCapture() override;
   void Launch(Graph& graph) override;
@@ -47,7 +50,12 @@ class FifoCudaStream : public CudaStream {
   const DriverApi& api_;
   const CudaTarget& target_;
   const std::string name_;
-  std::vector<std::function<void()>> after_synchronize_;
+  // Runs the oldest of after_synchronize_, until so many have run in all.
+  void RunWorks(uint64_t num_works);
+  uint64_t num_works() const { return num_works_run_ + after_synchronize_.size(); }
+
+  std::deque<std::function<void()>> after_synchronize_;
+  uint64_t num_works_run_ = 0;
   bool joined_ = false;  // since the last kernel, in a capture
 };
 

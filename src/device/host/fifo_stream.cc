@@ -144,6 +144,7 @@ class FifoStream : public HostStream {
     Record(event);
     event.Synchronize();
   }
+  void SynchronizeTo(Event& event) override { event.Synchronize(); }
 
  private:
   void WaitInGraph(const HostEvent::Mark& mark) {

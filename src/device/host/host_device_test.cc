@@ -37,6 +37,22 @@ TEST_F(HostDeviceTest, StreamRunsInOrder) {
   for (int i = 0; i < 100; ++i) EXPECT_EQ(order[static_cast<size_t>(i)], i);
 }
 
+TEST_F(HostDeviceTest, SynchronizeToAnEventLeavesTheRestRunning) {
+  auto stream = device_->CreateStream(StreamKind::kCompute, "s");
+  auto event = device_->CreateEvent();
+  auto gate = device_->CreateFlag();
+  int value = 0;
+  AsHostStream(*stream).Enqueue([&value](ComputePool&) { value = 1; });
+  stream->Record(*event);
+  stream->WaitFlag(*gate, 1);
+  AsHostStream(*stream).Enqueue([&value](ComputePool&) { value = 2; });
+  stream->SynchronizeTo(*event);
+  EXPECT_EQ(value, 1);
+  gate->Set(1);
+  stream->Synchronize();
+  EXPECT_EQ(value, 2);
+}
+
 TEST_F(HostDeviceTest, EventOrdersTwoStreams) {
   auto producer = device_->CreateStream(StreamKind::kCompute, "producer");
   auto consumer = device_->CreateStream(StreamKind::kCopy, "consumer");

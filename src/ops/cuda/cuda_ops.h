@@ -48,6 +48,7 @@ class CudaOps : public Ops {
   void SiluMul(Stream& stream, const SiluMulArgs& args) override;
   void GatherRows(Stream& stream, const GatherRowsArgs& args) override;
   void Sample(Stream& stream, const SampleArgs& args) override;
+  void PutDrawnTokens(Stream& stream, const DrawnTokensArgs& args) override;
   CopyKvCount CopyKv(Stream& stream, const CopyKvArgs& args) override;
   Result<std::unique_ptr<RiderPlan>> CreateRiderPlan(const RiderCapacity& capacity) override;
   void PlanRiders(Stream& stream, std::span<const RiderGroup> groups, int64_t first_pass,

@@ -56,8 +56,8 @@ Result<std::unique_ptr<CudaAttentionPlan>> CudaAttentionPlan::Create(Device* dev
                "attention plan: {} blocks of {} tokens, {} kv heads", capacity.max_blocks, kv.block_size,
                kv.num_kv_heads);
   const size_t plan_bytes = static_cast<size_t>(num_words) * sizeof(int32_t);
-  TANDEM_RETURN_IF_ERROR(
-      allocate(plan_bytes, MemoryKind::kPinned, "staging of an attention plan", &plan->staging_));
+  TANDEM_ASSIGN_OR_RETURN(plan->staging_,
+                          StagingPair::Allocate(device, plan_bytes, "staging of an attention plan"));
   TANDEM_RETURN_IF_ERROR(allocate(plan_bytes, MemoryKind::kDevice, "an attention plan", &plan->words_));
   if (plan->uses_decode_kernel_) {
     TANDEM_RETURN_IF_ERROR(allocate(plan->launch_.partial_bytes, MemoryKind::kDevice,
@@ -116,7 +116,7 @@ void CudaAttentionPlan::Plan(CudaStream& stream, const AttentionBatch& batch) {
   num_sequences_ = num_sequences;
   num_decodes_ = 0;
 
-  auto* words = staging_.as<int32_t>();
+  int32_t* const words = staging_.Next();
   auto* planned = reinterpret_cast<AttentionPlanSequence*>(words + offsets_.sequences());
   int32_t table = offsets_.tables(static_cast<int32_t>(num_sequences));
   int64_t num_blocks = 0;

@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/device.h"
+#include "device/staging_pair.h"
 #include "ops/attention.h"
 #include "ops/cuda/attention/attention_plan_layout.h"
 #include "ops/cuda/attention/decode_attention.h"
@@ -23,7 +24,8 @@ class CudaAttentionPlan : public AttentionPlan {
   static Result<std::unique_ptr<CudaAttentionPlan>> Create(Device* device, const AttentionCapacity& capacity,
                                                            const CudaTarget& target);
 
-  // Enqueues one copy, and one more if there are prefills. What ran with this plan must have ended.
+  // Enqueues one copy, and one more if there are prefills. What ran with the plan before the last must have
+  // ended.
   void Plan(CudaStream& stream, const AttentionBatch& batch);
   void Run(CudaStream& stream, const AttentionArgs& args) const;
 
@@ -42,7 +44,7 @@ class CudaAttentionPlan : public AttentionPlan {
   PlanOffsets offsets_;
   std::unique_ptr<PrefillAttention> prefill_;  // null: not supported
 
-  Buffer staging_;  // pinned
+  StagingPair staging_;
   Buffer words_;
   Buffer partials_;
   Buffer counters_;

@@ -102,7 +102,7 @@ Result<std::unique_ptr<PrefillAttention>> PrefillAttention::Create(Device* devic
   const auto int_bytes = static_cast<size_t>(MaxPrefillPlanInts(shape, capacity)) * sizeof(int32_t);
   const auto partial_heads = static_cast<size_t>(MaxPartialHeads(shape));
   TANDEM_ASSIGN_OR_RETURN(plan->staging_,
-                          device->Allocate(int_bytes, MemoryKind::kPinned, "the plan of prefill attention"));
+                          StagingPair::Allocate(device, int_bytes, "the plan of prefill attention"));
   TANDEM_ASSIGN_OR_RETURN(plan->ints_,
                           device->Allocate(int_bytes, MemoryKind::kDevice, "the plan of prefill attention"));
   TANDEM_ASSIGN_OR_RETURN(plan->partial_,
@@ -124,13 +124,14 @@ void PrefillAttention::Plan(CudaStream& stream, std::span<const AttentionSequenc
   TANDEM_CHECK(static_cast<int64_t>(sequences.size()) <= capacity_.max_sequences,
                "prefill plan: {} sequences, room for {}", sequences.size(), capacity_.max_sequences);
   shape_.sliding_window = sliding_window;
-  plan_ = PlanPrefill(shape_, sequences, {staging_.as<int32_t>(), staging_.size_bytes() / sizeof(int32_t)});
+  int32_t* const ints = staging_.Next();
+  plan_ = PlanPrefill(shape_, sequences, {ints, ints_.size_bytes() / sizeof(int32_t)});
   TANDEM_CHECK(plan_.num_rows <= capacity_.max_rows, "prefill plan: {} rows, room for {}", plan_.num_rows,
                capacity_.max_rows);
   TANDEM_CHECK(
       static_cast<size_t>(plan_.num_partial_rows * num_heads) * sizeof(float) <= log_sum_exp_.size_bytes(),
       "prefill plan: {} partial rows", plan_.num_partial_rows);
-  stream.Copy(ints_.data(), staging_.data(), static_cast<size_t>(plan_.num_ints) * sizeof(int32_t));
+  stream.Copy(ints_.data(), ints, static_cast<size_t>(plan_.num_ints) * sizeof(int32_t));
 }
 
 void PrefillAttention::CheckArgs(const AttentionArgs& args) const {

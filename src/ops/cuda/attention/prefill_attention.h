@@ -12,6 +12,7 @@
 #include "base/result.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/device.h"
+#include "device/staging_pair.h"
 #include "ops/attention.h"
 #include "ops/cuda/attention/prefill_plan.h"
 
@@ -30,7 +31,8 @@ class PrefillAttention {
                                                           const CudaTarget& target);
 
   // The rows of a sequence follow those of the one before it; the first may begin anywhere. kv, num_heads and
-  // sliding_window (as in AttentionArgs) are those of every Run. What ran with this plan must have ended.
+  // sliding_window (as in AttentionArgs) are those of every Run. What ran with the plan before the last must
+  // have ended.
   void Plan(CudaStream& stream, std::span<const AttentionSequence> sequences, const KvShape& kv,
             int64_t num_heads, int64_t sliding_window);
   // Only the planned rows of q are read and of out written. q: rows aligned to 16 bytes, any stride; out:
@@ -44,10 +46,10 @@ class PrefillAttention {
   AttentionCapacity capacity_;
   PrefillShape shape_;
   PrefillPlan plan_;
-  Buffer staging_;      // pinned: the plan's integers
-  Buffer ints_;         // device: the same
-  Buffer partial_;      // device: partial results of a split
-  Buffer log_sum_exp_;  // device: their weights
+  StagingPair staging_;  // the plan's integers
+  Buffer ints_;          // device: the same
+  Buffer partial_;       // device: partial results of a split
+  Buffer log_sum_exp_;   // device: their weights
 };
 
 }  // namespace tandem

@@ -283,8 +283,11 @@ void CudaSampler::Sample(CudaStream& stream, const SampleArgs& args) {
   const size_t params_bytes = AlignUp(static_cast<size_t>(num_general) * sizeof(SampleRowParams));
   const size_t greedy_rows_bytes =
       rows_in_order ? 0 : AlignUp(static_cast<size_t>(num_greedy) * sizeof(int32_t));
-  const size_t in_bytes =
-      params_bytes + greedy_rows_bytes + static_cast<size_t>(num_values) * sizeof(int32_t);
+  // Where results are not in the order of the rows.
+  const bool has_places = args.drawn != nullptr && num_greedy > 0 && num_general > 0;
+  const size_t places_at = params_bytes + greedy_rows_bytes;
+  const size_t lists_at = places_at + (has_places ? AlignUp(args.rows.size() * sizeof(int32_t)) : 0);
+  const size_t in_bytes = lists_at + static_cast<size_t>(num_values) * sizeof(int32_t);
   slot->num_parts = num_greedy > 0 ? GreedyParts(stream.target(), num_greedy, vocab) : 0;
   slot->tops_at = AlignUp(static_cast<size_t>(num_general) * sizeof(SampleRowResult));
   slot->keys_at = slot->tops_at + AlignUp(static_cast<size_t>(num_tops) * sizeof(TopLogit));
@@ -295,7 +298,7 @@ void CudaSampler::Sample(CudaStream& stream, const SampleArgs& args) {
                 static_cast<size_t>(num_entries) * sizeof(ChangedToken));
 
   auto* params = reinterpret_cast<SampleRowParams*>(slot->host_in());
-  ListWriter writer{reinterpret_cast<int32_t*>(slot->host_in() + params_bytes + greedy_rows_bytes)};
+  ListWriter writer{reinterpret_cast<int32_t*>(slot->host_in() + lists_at)};
   int64_t first_entry = 0;
   bool has_masks = false;
   ComingMasks coming;
@@ -346,7 +349,13 @@ void CudaSampler::Sample(CudaStream& stream, const SampleArgs& args) {
     }
   }
 
-  auto* device_lists = reinterpret_cast<int32_t*>(slot->device_in() + params_bytes + greedy_rows_bytes);
+  if (has_places) {
+    auto* places = reinterpret_cast<int32_t*>(slot->host_in() + places_at);
+    places = std::copy(slot->greedy.begin(), slot->greedy.end(), places);
+    for (const Slot::GeneralRow& general : slot->general) *places++ = general.result;
+  }
+
+  auto* device_lists = reinterpret_cast<int32_t*>(slot->device_in() + lists_at);
   if (in_bytes > 0) stream.Copy(slot->device_in(), slot->host_in(), in_bytes);
   coming.Copy(stream, device_lists);
   if (num_greedy > 0) {
@@ -365,6 +374,17 @@ void CudaSampler::Sample(CudaStream& stream, const SampleArgs& args) {
     rows.results = reinterpret_cast<SampleRowResult*>(slot->device_out());
     rows.tops = reinterpret_cast<TopLogit*>(slot->device_out() + slot->tops_at);
     LaunchSampleRows(stream, LayoutFor(stream), rows);
+  }
+  if (args.drawn != nullptr) {
+    LaunchCollectDrawn(
+        stream,
+        {.keys = reinterpret_cast<const uint64_t*>(slot->device_out() + slot->keys_at),
+         .num_greedy = num_greedy,
+         .parts = slot->num_parts,
+         .results = reinterpret_cast<const SampleRowResult*>(slot->device_out()),
+         .num_general = num_general,
+         .places = has_places ? reinterpret_cast<const int32_t*>(slot->device_in() + places_at) : nullptr,
+         .drawn = args.drawn});
   }
   stream.Copy(slot->host_out(), slot->device_out(), out_bytes);
   stream.AfterSynchronize([pool = pool_, slot] {

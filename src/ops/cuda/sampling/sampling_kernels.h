@@ -100,4 +100,17 @@ struct SampleRowsArgs {
 };
 void LaunchSampleRows(CudaStream& stream, const SampleRowsLayout& layout, const SampleRowsArgs& args);
 
+// drawn[places[i]] = the token of greedy row i, drawn[places[num_greedy + i]] that of general row i. keys and
+// results: of LaunchGreedy and LaunchSampleRows. places: device memory; nullptr: i and num_greedy + i.
+struct CollectDrawnArgs {
+  const uint64_t* keys = nullptr;
+  int64_t num_greedy = 0;
+  int parts = 1;
+  const SampleRowResult* results = nullptr;
+  int64_t num_general = 0;
+  const int32_t* places = nullptr;
+  int32_t* drawn = nullptr;
+};
+void LaunchCollectDrawn(CudaStream& stream, const CollectDrawnArgs& args);
+
 }  // namespace tandem

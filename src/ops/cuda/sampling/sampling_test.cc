@@ -170,6 +170,66 @@ TEST_F(CudaSamplingTest, DrawIsAFunctionOfSeedAndPosition) {
   }
 }
 
+// As an iteration does that is enqueued behind the one that draws: rows of both kernels, and of each alone.
+TEST_F(CudaSamplingTest, DrawnTokensAreThereForOpsBehind) {
+  constexpr int64_t kVocab = 49152;
+  constexpr int64_t kRows = 300;
+  CudaMatrix logits = RandomLogits(kRows, kVocab);
+  auto pinned = device().Allocate(2 * kRows * sizeof(int32_t), MemoryKind::kPinned, "test");
+  auto memory = device().Allocate(2 * kRows * sizeof(int32_t), MemoryKind::kDevice, "test");
+  ASSERT_TRUE(pinned.ok() && memory.ok());
+  auto* const host = pinned->as<int32_t>();
+  auto* const drawn = memory->as<int32_t>();
+  for (const int kind : {0, 1, 2}) {  // mixed, all greedy, all drawn
+    std::vector<SampleRow> rows(kRows);
+    for (int64_t i = 0; i < kRows; ++i) {
+      SampleRow& row = rows[static_cast<size_t>(i)];
+      row.logits_row = kRows - 1 - i;
+      row.temperature = kind == 1 || (kind == 0 && i % 3 == 0) ? 0.0F : 1.0F;
+      row.position = static_cast<uint64_t>(i);
+    }
+    std::vector<SampledToken> results(rows.size());
+    // Every second id is one of a drawn token, of the rows backwards.
+    for (int64_t i = 0; i < kRows; ++i) host[i] = static_cast<int32_t>(i % 2 == 0 ? i : ~(kRows - 1 - i));
+    logits.Upload();
+    ops().Sample(stream(), {logits.view(), rows, results, drawn});
+    stream().Copy(drawn + kRows, host, kRows * sizeof(int32_t));
+    ops().PutDrawnTokens(stream(), {.token_ids = drawn + kRows, .num_rows = kRows, .drawn = drawn});
+    stream().Copy(host, drawn, 2 * kRows * sizeof(int32_t));
+    stream().Synchronize();
+    for (int64_t i = 0; i < kRows; ++i) {
+      EXPECT_EQ(host[i], results[static_cast<size_t>(i)].token) << kind << ", row " << i;
+      const int32_t expected =
+          i % 2 == 0 ? static_cast<int32_t>(i) : results[static_cast<size_t>(kRows - 1 - i)].token;
+      EXPECT_EQ(host[kRows + i], expected) << kind << ", row " << i;
+    }
+  }
+}
+
+// Only what came before the event is awaited and handed over.
+TEST_F(CudaSamplingTest, ResultsComeUpToAnEvent) {
+  CudaMatrix logits = RandomLogits(2, 10000);
+  logits.Upload();
+  const auto event = device().CreateEvent();
+  const auto gate = device().CreateFlag();
+  const std::vector<SampleRow> first(1);
+  std::vector<SampleRow> second(1);
+  second[0].logits_row = 1;
+  std::vector<SampledToken> first_result(1);
+  std::vector<SampledToken> second_result(1);
+  first_result[0].token = second_result[0].token = -1;
+  ops().Sample(stream(), {logits.view(), first, first_result});
+  stream().Record(*event);
+  stream().WaitFlag(*gate, 1);
+  ops().Sample(stream(), {logits.view(), second, second_result});
+  stream().SynchronizeTo(*event);
+  EXPECT_GE(first_result[0].token, 0);
+  EXPECT_EQ(second_result[0].token, -1);
+  gate->Set(1);
+  stream().Synchronize();
+  EXPECT_GE(second_result[0].token, 0);
+}
+
 // Several calls under way at once, and memory that is used again in later iterations with other sizes.
 TEST_F(CudaSamplingTest, CallsBeforeASynchronizeDoNotDisturbEachOther) {
   constexpr int64_t kVocab = 10000;

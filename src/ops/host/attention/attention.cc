@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -18,11 +20,10 @@ struct RowGroup {
   int64_t end_key() const { return first_position + num_rows; }
 };
 
-class HostAttentionPlan : public AttentionPlan {
+// A batch cut into what threads take. Stays where it is: groups point into the batch.
+class PlannedBatch {
  public:
-  void Set(const AttentionBatch& batch) {
-    batch_ = batch;
-    groups_.clear();
+  explicit PlannedBatch(const AttentionBatch& batch) : batch_(batch) {
     for (const AttentionSequence& sequence : batch_.sequences) {
       TANDEM_CHECK(sequence.num_rows >= 1 && sequence.row_begin >= 0 &&
                        sequence.row_begin + sequence.num_rows <= batch_.num_rows &&
@@ -49,7 +50,20 @@ class HostAttentionPlan : public AttentionPlan {
   std::vector<RowGroup> groups_;
 };
 
-void CheckAttention(const AttentionArgs& args, const HostAttentionPlan& plan) {
+// The stream's own: what it runs may be of the batch before while the next one is planned.
+class HostAttentionPlan : public AttentionPlan {
+ public:
+  void Set(std::shared_ptr<const PlannedBatch> planned) { planned_ = std::move(planned); }
+  const PlannedBatch& planned() const {
+    TANDEM_CHECK(planned_ != nullptr, "attention: nothing is planned");
+    return *planned_;
+  }
+
+ private:
+  std::shared_ptr<const PlannedBatch> planned_;
+};
+
+void CheckAttention(const AttentionArgs& args, const PlannedBatch& plan) {
   CheckKvShape(args.kv);
   const KvShape& shape = args.kv.shape;
   TANDEM_CHECK(args.num_heads > 0 && args.num_heads % shape.num_kv_heads == 0,
@@ -102,7 +116,7 @@ float* ThreadScratch(int64_t num_floats) {
 }
 
 // A task computes all partitions of a group.
-void RunGroups(ComputePool& pool, const AttentionArgs& args, const HostAttentionPlan& plan,
+void RunGroups(ComputePool& pool, const AttentionArgs& args, const PlannedBatch& plan,
                const AttentionKernels& kernels) {
   const int64_t num_kv_heads = args.kv.shape.num_kv_heads;
   const auto num_groups = static_cast<int64_t>(plan.groups().size());
@@ -119,7 +133,7 @@ void RunGroups(ComputePool& pool, const AttentionArgs& args, const HostAttention
 }
 
 // A task computes one partition; merging follows. For a few long contexts.
-void RunPartitions(ComputePool& pool, const AttentionArgs& args, const HostAttentionPlan& plan,
+void RunPartitions(ComputePool& pool, const AttentionArgs& args, const PlannedBatch& plan,
                    const AttentionKernels& kernels) {
   struct Piece {
     AttentionRows rows;
@@ -162,7 +176,7 @@ void RunPartitions(ComputePool& pool, const AttentionArgs& args, const HostAtten
   }
 }
 
-bool WorthSplitting(const ComputePool& pool, const AttentionArgs& args, const HostAttentionPlan& plan) {
+bool WorthSplitting(const ComputePool& pool, const AttentionArgs& args, const PlannedBatch& plan) {
   const int64_t num_threads = pool.num_threads();
   if (num_threads == 1 || plan.groups().empty()) return false;
   const auto num_tasks = static_cast<int64_t>(plan.groups().size()) * args.kv.shape.num_kv_heads;
@@ -177,10 +191,11 @@ Result<std::unique_ptr<AttentionPlan>> HostOps::CreateAttentionPlan(const Attent
   return std::unique_ptr<AttentionPlan>(std::make_unique<HostAttentionPlan>());
 }
 
-void HostOps::PlanAttention(Stream& /*stream*/, const AttentionBatch& batch, AttentionPlan* plan) {
+void HostOps::PlanAttention(Stream& stream, const AttentionBatch& batch, AttentionPlan* plan) {
   auto* host_plan = dynamic_cast<HostAttentionPlan*>(plan);
   TANDEM_CHECK(host_plan != nullptr, "attention: not a plan of the host backend");
-  host_plan->Set(batch);
+  AsHostStream(stream).Enqueue([host_plan, planned = std::make_shared<const PlannedBatch>(batch)](
+                                   ComputePool&) { host_plan->Set(planned); });
 }
 
 void HostOps::PagedAttention(Stream& stream, const AttentionArgs& args) {
@@ -188,11 +203,12 @@ void HostOps::PagedAttention(Stream& stream, const AttentionArgs& args) {
   TANDEM_CHECK(plan != nullptr, "attention: not a plan of the host backend");
   // The work may be replayed with another batch, so it looks at the plan when it runs.
   AsHostStream(stream).Enqueue([args, plan, &kernels = attention_](ComputePool& pool) {
-    CheckAttention(args, *plan);
-    if (WorthSplitting(pool, args, *plan)) {
-      RunPartitions(pool, args, *plan, kernels);
+    const PlannedBatch& planned = plan->planned();
+    CheckAttention(args, planned);
+    if (WorthSplitting(pool, args, planned)) {
+      RunPartitions(pool, args, planned, kernels);
     } else {
-      RunGroups(pool, args, *plan, kernels);
+      RunGroups(pool, args, planned, kernels);
     }
   });
 }

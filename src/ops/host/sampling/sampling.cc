@@ -22,8 +22,18 @@ void HostOps::Sample(Stream& stream, const SampleArgs& args) {
       const SampleRow& row = args.rows[static_cast<size_t>(i)];
       const std::span<const float> logits(static_cast<const float*>(args.logits.RowData(row.logits_row)),
                                           static_cast<size_t>(args.logits.cols));
-      args.results[static_cast<size_t>(i)] = SampleToken(logits, row, row_kernels);
+      SampledToken& result = args.results[static_cast<size_t>(i)];
+      result = SampleToken(logits, row, row_kernels);
+      if (args.drawn != nullptr) args.drawn[i] = result.token;
     });
+  });
+}
+
+void HostOps::PutDrawnTokens(Stream& stream, const DrawnTokensArgs& args) {
+  AsHostStream(stream).Enqueue([args](ComputePool&) {
+    for (int32_t& token : std::span(args.token_ids, static_cast<size_t>(args.num_rows))) {
+      if (token < 0) token = args.drawn[~token];
+    }
   });
 }
 

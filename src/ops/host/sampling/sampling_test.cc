@@ -348,6 +348,28 @@ TEST_P(SamplingTest, OpSamplesEveryRow) {
   }
 }
 
+// As an iteration does that is enqueued behind the one that draws.
+TEST_P(SamplingTest, DrawnTokensAreThereForOpsBehind) {
+  OpTestBench bench(GetParam());
+  std::mt19937 random(39);
+  TestMatrix logits(DType::kF32, 4, 500, 0);
+  logits.Fill(random, 3.0F);
+  std::vector<SampleRow> rows(4);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    rows[i].logits_row = 3 - static_cast<int64_t>(i);
+    rows[i].temperature = i % 2 == 0 ? 0.0F : 1.0F;
+  }
+  std::vector<SampledToken> results(rows.size());
+  std::vector<int32_t> drawn(rows.size(), -1);
+  std::vector<int32_t> tokens = {17, ~2, ~0, 0, ~3, ~2};
+  bench.ops().Sample(bench.stream(), {logits.view(), rows, results, drawn.data()});
+  bench.ops().PutDrawnTokens(bench.stream(),
+                             {.token_ids = tokens.data(), .num_rows = 5, .drawn = drawn.data()});
+  bench.Synchronize();
+  for (size_t i = 0; i < rows.size(); ++i) EXPECT_EQ(drawn[i], results[i].token);
+  EXPECT_EQ(tokens, (std::vector<int32_t>{17, results[2].token, results[0].token, 0, results[3].token, ~2}));
+}
+
 INSTANTIATE_TEST_SUITE_P(Isas, SamplingTest, testing::ValuesIn(SupportedCpuIsas()), IsaTestName);
 
 }  // namespace
