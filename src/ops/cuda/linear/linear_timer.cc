@@ -159,6 +159,34 @@ std::vector<double> LinearTimer::MedianTimesUs(const std::vector<const Chain*>& 
   return medians;
 }
 
+double LinearTimer::ReplayFor(const Chain& chain, double seconds) {
+  constexpr int64_t kReplaysAtOnce = 16;
+  const EventPair& events = Events(0);
+  int64_t num_products = 0;
+  float elapsed_ms = 0.0F;
+  TANDEM_CUDA_CHECK(cudaEventRecord(events.begin, stream_->handle()));
+  while (elapsed_ms < seconds * 1e3) {
+    for (int64_t i = 0; i < kReplaysAtOnce; ++i) stream_->Launch(*chain.graph);
+    num_products += kReplaysAtOnce * chain.num_products;
+    TANDEM_CUDA_CHECK(cudaEventRecord(events.end, stream_->handle()));
+    TANDEM_CUDA_CHECK(cudaEventSynchronize(events.end));
+    TANDEM_CUDA_CHECK(cudaEventElapsedTime(&elapsed_ms, events.begin, events.end));
+  }
+  return double{elapsed_ms} * 1e3 / static_cast<double>(num_products);
+}
+
+std::vector<double> LinearTimer::SustainedTimesUs(const std::vector<const Chain*>& chains) {
+  // Long beside the tens of milliseconds in which the clock follows the power.
+  constexpr double kHeatSeconds = 0.3;
+  constexpr double kSecondsPerChain = 0.2;
+  std::vector<double> times_us;
+  for (const Chain* chain : chains) {
+    if (times_us.empty()) ReplayFor(*chain, kHeatSeconds);
+    times_us.push_back(ReplayFor(*chain, kSecondsPerChain));
+  }
+  return times_us;
+}
+
 int64_t LinearTimer::NumProducts(int64_t rows, int64_t min_products) const {
   // Long enough to be measured, short enough for a hundred candidates; no weight twice if the L2 could then
   // hold it. Rates: rough ones of a large GPU.

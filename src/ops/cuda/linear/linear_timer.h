@@ -46,6 +46,9 @@ class LinearTimer {
   double TimeUs(const Chain& chain);
   // One product of each chain: medians of replays in turn, between which the GPU does not come to rest.
   std::vector<double> MedianTimesUs(const std::vector<const Chain*>& chains, int num_rounds);
+  // One product of each chain where products follow each other for seconds: the power limit then sets the
+  // clock, lower for algorithms that take more power. Takes a fifth of a second a chain.
+  std::vector<double> SustainedTimesUs(const std::vector<const Chain*>& chains);
   // Some rows of y as algorithm computes them. Empty if it does not run.
   std::vector<float> ResultOf(int64_t rows, const LinearAlgorithm& algorithm);
   std::vector<float> ResultOfGateUp(int64_t rows, const LinearAlgorithm& algorithm);
@@ -63,6 +66,8 @@ class LinearTimer {
   // Some rows of y after multiply. Empty if that fails.
   std::vector<float> SampledRows(const MatrixView& y, const Multiply& multiply);
   void EnqueueReplay(const Chain& chain, const EventPair& events);
+  // Replays until so much time has passed. Microseconds a product.
+  double ReplayFor(const Chain& chain, double seconds);
   // Waits for the replay.
   static double ElapsedUs(const Chain& chain, const EventPair& events);
   // Made when it is first needed.

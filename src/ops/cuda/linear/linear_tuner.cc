@@ -18,6 +18,11 @@ constexpr double kWideShare = 8.0;  // of the budget, against 1 for a row count 
 constexpr size_t kNumHints = 6;
 constexpr size_t kNumFinalists = 4;
 constexpr int kFinalRounds = 4;
+// From so many rows on arithmetic is the limit, and so, for as long as prompts come, the GPU's power. What is
+// fastest on a cool GPU may then not be: of 28672 x 4096 with 2,048 rows on an H100 786 TFLOP/s against 780
+// cool, 663 against 684 hot.
+constexpr int64_t kSustainedRows = 1024;
+constexpr size_t kNumHotFinalists = 6;
 constexpr double kHopeless = 1.25;  // times the best: not measured again
 // Against cuBLASLt's first choice: enough products for each to start while another ends.
 constexpr int kRoundsAgainstFirstChoice = 15;
@@ -238,22 +243,35 @@ std::vector<LinearAlgorithm> LinearTuner::Best(size_t max_count) const {
   return best;
 }
 
-bool LinearTuner::Decide(int64_t rows, std::vector<Candidate>* candidates) {
-  const size_t num_finalists = std::min(candidates->size(), kNumFinalists);
+void LinearTuner::TimeFinalists(int64_t rows, size_t num_finalists, std::vector<Candidate>* candidates) {
   std::vector<LinearTimer::Chain> chains;
+  std::vector<const LinearTimer::Chain*> measured;
+  std::vector<Candidate*> measured_candidates;
+  chains.reserve(num_finalists);
   for (size_t i = 0; i < num_finalists; ++i) {
-    chains.push_back(timer_.Capture(rows, (*candidates)[i].algorithm));
-    (*candidates)[i].us = std::numeric_limits<double>::infinity();
+    Candidate* candidate = &(*candidates)[i];
+    candidate->us = std::numeric_limits<double>::infinity();
+    chains.push_back(timer_.Capture(rows, candidate->algorithm));
+    if (chains.back().graph == nullptr) continue;
+    measured.push_back(&chains.back());
+    measured_candidates.push_back(candidate);
   }
-  for (int round = 0; round < kFinalRounds; ++round) {
-    for (size_t i = 0; i < num_finalists; ++i) {
-      if (chains[i].graph == nullptr) continue;
-      (*candidates)[i].us = std::min((*candidates)[i].us, timer_.TimeUs(chains[i]));
-    }
+  for (int round = 0; rows < kSustainedRows && round < kFinalRounds; ++round) {
+    for (size_t i = 0; i < measured.size(); ++i)
+      measured_candidates[i]->us = std::min(measured_candidates[i]->us, timer_.TimeUs(*measured[i]));
+  }
+  if (rows >= kSustainedRows) {
+    const std::vector<double> times_us = timer_.SustainedTimesUs(measured);
+    for (size_t i = 0; i < measured.size(); ++i) measured_candidates[i]->us = times_us[i];
   }
   SortByTime(candidates, num_finalists);
+}
+
+bool LinearTuner::Decide(int64_t rows, std::vector<Candidate>* candidates) {
   const std::optional<LinearAlgorithm> first = runner_->FirstChoice(timer_.Args(rows, 0));
   if (!first) return false;
+  TimeFinalists(rows, std::min(candidates->size(), rows < kSustainedRows ? kNumFinalists : kNumHotFinalists),
+                candidates);
   const std::vector<float> reference = timer_.ResultOf(rows, *first);
   if (reference.empty()) return false;
   while (!candidates->empty()) {
@@ -261,7 +279,7 @@ bool LinearTuner::Decide(int64_t rows, std::vector<Candidate>* candidates) {
     const double error =
         result.empty() ? std::numeric_limits<double>::infinity() : RelativeErrorOf(result, reference);
     if (error < kMaxError) {  // false for NaN
-      CompareWithFirstChoice(rows, *first, candidates);
+      if (rows < kSustainedRows) CompareWithFirstChoice(rows, *first, candidates);
       return true;
     }
     LogDebug("products [{}, {}] of {} rows: a candidate is wrong by {}", timer_.shape().out_features,
@@ -307,13 +325,14 @@ void LinearTuner::ChooseFused(int64_t rows, LinearAlgorithm* algorithm) {
   }
   std::vector<const LinearTimer::Chain*> measured;
   for (const LinearTimer::Chain& chain : chains) measured.push_back(&chain);
-  const std::vector<double> medians_us = timer_.MedianTimesUs(measured, kFusedRounds);
+  const std::vector<double> times_us =
+      rows < kSustainedRows ? timer_.MedianTimesUs(measured, kFusedRounds) : timer_.SustainedTimesUs(measured);
   const auto fastest =
-      static_cast<size_t>(std::min_element(medians_us.begin(), medians_us.end()) - medians_us.begin());
+      static_cast<size_t>(std::min_element(times_us.begin(), times_us.end()) - times_us.begin());
   algorithm->fused = rivals[fastest].fused;
-  if (fastest > 0) algorithm->fused_us = static_cast<float>(medians_us[fastest]);
-  LogDebug("gate-up products of {} rows: {:.1f} us not fused, best {} {:.1f} us", rows, medians_us[0],
-           FusedGateUpName(algorithm->fused), medians_us[fastest]);
+  if (fastest > 0) algorithm->fused_us = static_cast<float>(times_us[fastest]);
+  LogDebug("gate-up products of {} rows: {:.1f} us not fused, best {} {:.1f} us", rows, times_us[0],
+           FusedGateUpName(algorithm->fused), times_us[fastest]);
 }
 
 }  // namespace tandem
