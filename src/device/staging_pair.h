@@ -2,6 +2,7 @@
 // filled.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -32,7 +33,7 @@ class StagingPair {
   int32_t* current() const { return halves_[in_use_].as<int32_t>(); }
 
  private:
-  Buffer halves_[2];
+  std::array<Buffer, 2> halves_;
   unsigned in_use_ = 0;
 };
 

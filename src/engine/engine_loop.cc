@@ -15,6 +15,11 @@ namespace {
 
 constexpr double kUsPerSecond = 1e6;
 
+void CheckPlan(const Status& valid, const IterationPlan& plan) {
+  TANDEM_CHECK(valid.ok(), "strategy {} made an invalid plan: {}\n{}", plan.strategy, valid.error().message,
+               PrintPlan(plan));
+}
+
 double SecondsSince(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -171,10 +176,12 @@ void EngineLoop::CountSchedule(Clock::time_point start) {
   counters_.stats().schedule.AddUs(SecondsSince(start) * kUsPerSecond);
 }
 
-IterationPlan EngineLoop::NextPlan() {
+IterationPlan EngineLoop::NextPlan(bool* is_checked) {
+  *is_checked = false;
   if (planned_ahead_) {
     IterationPlan plan = std::move(*planned_ahead_);
     planned_ahead_.reset();
+    *is_checked = ahead_is_checked_ && !ended_since_plan_;
     if (!ended_since_plan_) return plan;
     if (DropEnded([this](SequenceId id) { return !books_.contains(id); }, &plan)) return plan;
   }
@@ -197,14 +204,14 @@ void EngineLoop::PlanAhead(const IterationPlan& running) {
   if (!ahead.running.empty() || !ahead.waiting.empty())
     planned_ahead_ = strategy_->Plan(ahead, CapacityAhead(*kv_, state_ahead_.ended));
   CountSchedule(start);
+  // Here the device need not wait for it.
+  if (planned_ahead_) CheckPlan(books_.ValidateAhead(*planned_ahead_, ahead), *planned_ahead_);
+  ahead_is_checked_ = true;
 }
 
-bool EngineLoop::StartPlan(IterationPlan plan, Clock::time_point now) {
+bool EngineLoop::StartPlan(IterationPlan plan, bool is_checked, Clock::time_point now) {
   const TimelineScope scope(options_.timeline, "engine", "start");
-  const Status valid =
-      running_.empty() ? books_.Validate(plan) : books_.ValidateAhead(plan, state_ahead_.state);
-  TANDEM_CHECK(valid.ok(), "strategy {} made an invalid plan: {}\n{}", plan.strategy, valid.error().message,
-               PrintPlan(plan));
+  if (!is_checked) CheckPlan(books_.Validate(plan), plan);
   for (const CohortId id : plan.dropped) {
     DropCohort(id);
     if (!cpu_tier_fails_) continue;
@@ -236,14 +243,15 @@ void EngineLoop::WaitForCpuTier() {
 
 bool EngineLoop::StartNext() {
   const Clock::time_point start = Clock::now();
-  IterationPlan plan = NextPlan();
+  bool is_checked = false;
+  IterationPlan plan = NextPlan(&is_checked);
   if (plan.empty() && !books_.state().cpu_tier_usable) {
     WaitForCpuTier();
     return false;
   }
   TANDEM_CHECK(!plan.empty(), "strategy {} left {} waiting and {} running requests without any work",
                strategy_->name(), books_.state().waiting.size(), books_.state().running.size());
-  return StartPlan(std::move(plan), start);
+  return StartPlan(std::move(plan), is_checked, start);
 }
 
 void EngineLoop::RunIteration() {
@@ -276,7 +284,7 @@ void EngineLoop::RunAhead() {
   IterationPlan plan = std::move(*planned_ahead_);
   planned_ahead_.reset();
   books_.ReleaseEnding(state_ahead_.ended);
-  TANDEM_CHECK(StartPlan(std::move(plan), start), "an iteration of gpu rows did not start");
+  TANDEM_CHECK(StartPlan(std::move(plan), true, start), "an iteration of gpu rows did not start");
   ++counters_.stats().iterations_ahead;
   clock_.CountEnqueueUs(SecondsSince(start) * kUsPerSecond);
 }
@@ -327,6 +335,8 @@ void EngineLoop::TakeProgress(const IterationPlan& plan, const IterationResult& 
     const CohortStep& step = plan.cohorts[i];
     const CohortProgress& progress = result.cohorts[i];
     if (step.rides) ++(progress.num_visits > 0 ? stats.rider_visits : stats.rider_skips);
+    // FollowCohorts changes the plan then.
+    if (step.rides && progress.num_visits == 0) ahead_is_checked_ = false;
     books_.MoveCohort(step, progress.cursor);
   }
   if (planned_ahead_ && !FollowCohorts(plan, result.cohorts, options_.limits.num_layers,

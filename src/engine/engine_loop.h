@@ -91,13 +91,13 @@ class EngineLoop {
   void FinishOldest();
   // Nothing can be planned as long as the cpu tier is out of use.
   void WaitForCpuTier();
-  // The plan made ahead, if it still holds, else a new one.
-  IterationPlan NextPlan();
+  // The plan made ahead, if it still holds, else a new one. is_checked: it is known to keep the rules.
+  IterationPlan NextPlan(bool* is_checked);
   // Plans the iteration after the one that runs.
   void PlanAhead(const IterationPlan& running);
   void CountSchedule(std::chrono::steady_clock::time_point start);
   // False if nothing was started: CPU attention turned out to have stalled, or memory for a cohort is short.
-  bool StartPlan(IterationPlan plan, std::chrono::steady_clock::time_point now);
+  bool StartPlan(IterationPlan plan, bool is_checked, std::chrono::steady_clock::time_point now);
   // Publishes what the last iteration was, then hands out its outputs.
   void Deliver();
   // Takes an ended request out of books and cohorts; publishes that.
@@ -134,6 +134,7 @@ class EngineLoop {
   Clock::time_point last_finish_;
   std::optional<IterationPlan> planned_ahead_;
   StateAhead state_ahead_;         // that it was made for
+  bool ahead_is_checked_ = false;  // planned_ahead_ is as it was made, and keeps the rules
   bool ended_since_plan_ = false;  // a request, since planned_ahead_ was made
   bool cpu_tier_fails_ = false;    // it stalled when a cohort was to be dropped: FailCpuTier is to come
 

@@ -84,6 +84,22 @@ TEST_F(IterationInputsTest, ADecodeReadsItsLastToken) {
   EXPECT_TRUE(input.sampling.has_value());
 }
 
+// Enqueued while the iteration runs that draws the token at 8.
+TEST_F(IterationInputsTest, ADecodeMayReadATokenToCome) {
+  Request& request = Add(1, 7, Tier::kGpu, {50});
+  request.sampling.min_tokens = 2;
+  request.end_tokens = {3};
+  ASSERT_TRUE(kv_->Reserve(1, Tier::kGpu, 9));
+  SpanInput input = InputOf(GpuDecode(1, 8));
+  EXPECT_EQ(input.token_ids, std::vector<int32_t>{kTokenToCome});
+  EXPECT_EQ(input.block_table, Table(1, 3));
+  EXPECT_TRUE(input.given_tokens.empty());
+  // That token is the second of the output.
+  EXPECT_TRUE(input.sampling.value().banned_tokens.empty());
+  request.sampling.min_tokens = 3;
+  EXPECT_EQ(InputOf(GpuDecode(1, 8)).sampling.value().banned_tokens, std::vector<int32_t>{3});
+}
+
 TEST_F(IterationInputsTest, RepeatedAfterAPreemptionPromptAndOutputAreOne) {
   Add(1, 3, Tier::kGpu, {50, 51, 52});
   const SpanInput input = InputOf(Chunk(1, 0, 6, true));

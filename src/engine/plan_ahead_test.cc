@@ -52,6 +52,17 @@ TEST(PlanAheadTest, SequencesGrowAsThePlanSays) {
   EXPECT_EQ(AdvanceState(now, running, 4, Never).state.running[1], (ScheduledSequence{2, 101, 100}));
 }
 
+// Cancelled, or ended with the iteration before, while a row of it is under way.
+TEST(PlanAheadTest, WhoIsGoneIsPassedOver) {
+  ScheduleState now;
+  now.running = {{.id = 1, .num_tokens = 40, .num_computed = 39}};
+  IterationPlan running;
+  running.main.spans = {GpuDecode(2, 20), GpuDecode(1, 39)};
+  const StateAhead ahead = AdvanceState(now, running, 4, [](SequenceId id) { return id == 2; });
+  EXPECT_EQ(ahead.state.running, (std::vector<ScheduledSequence>{{1, 41, 40}}));
+  EXPECT_TRUE(ahead.ended.empty());
+}
+
 // What is asked of a prompt is reported chunk by chunk.
 TEST(PlanAheadTest, EchoGoesOnBehindTheChunkThatRuns) {
   ScheduleState now;

@@ -82,27 +82,34 @@ bool RequestBooks::BeginAmidWork(Request* request, bool uses_cpu_tier) {
 }
 
 Status RequestBooks::Validate(const IterationPlan& plan) const {
-  return ValidateBy(plan, [this](SequenceId id) -> std::optional<ScheduledSequence> {
-    const auto found = requests_.find(id);
-    if (found == requests_.end()) return std::nullopt;
-    return SequenceOf(*found->second);
-  });
+  return ValidateBy(
+      plan,
+      [this](SequenceId id) -> std::optional<ScheduledSequence> {
+        const auto found = requests_.find(id);
+        if (found == requests_.end()) return std::nullopt;
+        return SequenceOf(*found->second);
+      },
+      state_.cohorts);
 }
 
 Status RequestBooks::ValidateAhead(const IterationPlan& plan, const ScheduleState& ahead) const {
   std::unordered_map<SequenceId, const ScheduledSequence*> running;
   running.reserve(ahead.running.size());
   for (const ScheduledSequence& sequence : ahead.running) running.emplace(sequence.id, &sequence);
-  return ValidateBy(plan, [&](SequenceId id) -> std::optional<ScheduledSequence> {
-    if (const auto found = running.find(id); found != running.end()) return *found->second;
-    if (const auto found = ahead.waiting.Find(id); found != ahead.waiting.end()) return *found;
-    return std::nullopt;
-  });
+  return ValidateBy(
+      plan,
+      [&](SequenceId id) -> std::optional<ScheduledSequence> {
+        if (const auto found = running.find(id); found != running.end()) return *found->second;
+        if (const auto found = ahead.waiting.Find(id); found != ahead.waiting.end()) return *found;
+        return std::nullopt;
+      },
+      ahead.cohorts);
 }
 
 Status RequestBooks::ValidateBy(
     const IterationPlan& plan,
-    const std::function<std::optional<ScheduledSequence>(SequenceId)>& find_scheduled) const {
+    const std::function<std::optional<ScheduledSequence>(SequenceId)>& find_scheduled,
+    const std::vector<InFlightCohort>& in_flight) const {
   const auto find = [&](SequenceId id) -> std::optional<PlannedSequence> {
     const std::optional<ScheduledSequence> sequence = find_scheduled(id);
     if (!sequence) return std::nullopt;
@@ -114,7 +121,7 @@ Status RequestBooks::ValidateBy(
   return ValidatePlan(plan, {.num_layers = state_.limits.num_layers,
                              .max_rows = state_.limits.max_num_batched_tokens,
                              .max_rider_rows = state_.limits.max_rider_rows,
-                             .in_flight = &state_.cohorts,
+                             .in_flight = &in_flight,
                              .find_sequence = find});
 }
 

@@ -91,7 +91,8 @@ class RequestBooks {
   void Reserve(const RowSpan& span, Tier tier);
   int64_t TokensToHold(const RowSpan& span) const;
   Status ValidateBy(const IterationPlan& plan,
-                    const std::function<std::optional<ScheduledSequence>(SequenceId)>& find) const;
+                    const std::function<std::optional<ScheduledSequence>(SequenceId)>& find,
+                    const std::vector<InFlightCohort>& in_flight) const;
 
   const int64_t max_model_len_;
   KvBooks* kv_;

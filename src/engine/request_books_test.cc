@@ -207,6 +207,40 @@ TEST(RequestBooksTest, CohortsAreKeptAmidATokenOnly) {
   EXPECT_TRUE(use.books.state().cpu_tier_usable);
 }
 
+// 1 ends with the iteration that runs, which draws a token of 2 as well; 3 gets the blocks of 1 behind it.
+TEST(RequestBooksTest, APlanThatIsEnqueuedAheadGetsTheBlocksOfWhoIsAboutToEnd) {
+  BooksInUse use({4, 0});
+  use.AddDecoding(1, 7);
+  Request& second = use.AddDecoding(2, 7);
+  use.Apply(MainPlan({GpuDecode(1, 7), GpuDecode(2, 7)}));
+  use.books.Add(MakeRequest(3, 4), true);
+  ASSERT_EQ(use.kv->free_blocks(Tier::kGpu), 0);
+  ScheduleState ahead = use.books.state();
+  ASSERT_EQ(ahead.running[1].id, 2U);
+  ahead.running.erase(ahead.running.begin());
+  ahead.running[0].num_computed = 8;
+  ahead.running[0].num_tokens = 9;
+  const IterationPlan plan = MainPlan({Chunk(3, 0, 4, true), GpuDecode(2, 8)});
+  EXPECT_FALSE(use.books.Validate(plan).ok());
+  EXPECT_TRUE(use.books.ValidateAhead(plan, ahead).ok());
+  EXPECT_FALSE(use.books.ValidateAhead(MainPlan({GpuDecode(1, 8)}), ahead).ok());
+  use.books.ReleaseEnding({1});
+  use.Apply(plan);
+  // The token to come has its place.
+  EXPECT_EQ(use.kv->held_blocks(2), 3);
+  EXPECT_EQ(use.kv->held_blocks(3), 1);
+  // Results come as if nothing had been enqueued.
+  use.books.TakeComputed(&use.books.At(1), 8);
+  use.books.TakeToken(&use.books.At(1), 9);
+  use.books.Forget(1);
+  use.books.TakeComputed(&second, 8);
+  use.books.TakeToken(&second, 9);
+  EXPECT_EQ(use.books.state().running.size(), 2U);
+  use.books.Forget(2);
+  use.books.Forget(3);
+  EXPECT_TRUE(use.AllFree());
+}
+
 TEST(RequestBooksTest, EndsByLengthOfOutputOrContext) {
   const BooksInUse use({8, 8});
   const auto few_wanted = MakeRequest(1, 8, 3);

@@ -36,8 +36,11 @@ bool MayRunAhead(const IterationPlan& plan, const FindRequest& find_request) {
 
 double RunAheadClock::PredictUs(const IterationPlan& plan) const {
   if (costs_ == nullptr) {
-    const auto rows = static_cast<double>(plan.main.num_rows());
-    return last_rows_ == 0 ? 0 : last_us_ * std::min(1.0, rows / static_cast<double>(last_rows_));
+    const bool decodes = OnlyDecodes(plan);
+    const Last& last = last_[decodes ? 1 : 0];
+    if (last.rows == 0) return 0;
+    const double ratio = static_cast<double>(plan.main.num_rows()) / static_cast<double>(last.rows);
+    return last.us * (decodes ? std::min(1.0, ratio) : ratio);
   }
   const IterationLoad load = TimeModel(*costs_).LoadOf(plan);
   return costs_->PredictUs(load, CorrectedCosts::ModeOf(load, OnlyDecodes(plan) && decodes_as_graphs_));
@@ -49,10 +52,11 @@ void RunAheadClock::Begin(const IterationPlan& plan, TimePoint now) {
 }
 
 void RunAheadClock::End(const IterationPlan& plan, bool as_graph, TimePoint now) {
-  last_us_ = std::chrono::duration<double, std::micro>(now - begin_).count();
-  last_rows_ = plan.main.num_rows();
-  if (OnlyDecodes(plan)) decodes_as_graphs_ = as_graph;
-  if (predicted_us_ > 0) mean_error_us_ += kNewest * (std::abs(last_us_ - predicted_us_) - mean_error_us_);
+  const double us = std::chrono::duration<double, std::micro>(now - begin_).count();
+  const bool decodes = OnlyDecodes(plan);
+  last_[decodes ? 1 : 0] = {.us = us, .rows = plan.main.num_rows()};
+  if (decodes) decodes_as_graphs_ = as_graph;
+  if (predicted_us_ > 0) mean_error_us_ += kNewest * (std::abs(us - predicted_us_) - mean_error_us_);
 }
 
 void RunAheadClock::CountEnqueueUs(double us) {

@@ -10,6 +10,7 @@
 // done late.
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "engine/iteration_inputs.h"
@@ -29,8 +30,9 @@ class RunAheadClock {
  public:
   using TimePoint = Clock::time_point;
 
-  // costs: outlives the clock; null: none, an iteration is taken to be as long as the one before, or shorter
-  // if it has fewer rows.
+  // costs: outlives the clock; null: none. An iteration of decodes is then taken to be as long as the last of
+  // its kind, or shorter if it has fewer rows, one with prefills as the last of its kind by the number of
+  // rows.
   explicit RunAheadClock(const CorrectedCosts* costs) : costs_(costs) {}
 
   // The device begins with the plan's iteration.
@@ -50,8 +52,11 @@ class RunAheadClock {
   double predicted_us_ = 0;  // 0: not known
   // Of iterations that have ended.
   bool decodes_as_graphs_ = false;
-  double last_us_ = 0;
-  int64_t last_rows_ = 0;
+  struct Last {
+    double us = 0;
+    int64_t rows = 0;  // 0: there was none
+  };
+  std::array<Last, 2> last_;  // with prefills, of decodes only
   double mean_error_us_ = 0;  // |predicted - measured|
   double enqueue_us_ = 0;
 };

@@ -105,6 +105,14 @@ TEST_F(RunAheadClockTest, ShortlyBeforeTheEndWhereTheyAreLong) {
   EXPECT_LT(WaitUs(two_), 19'000);
 }
 
+TEST_F(RunAheadClockTest, PrefillsAreAKindOfTheirOwn) {
+  Run(MainPlan({Chunk(1, 0, 100, true), GpuDecode(2, 10)}), 101'000);
+  EXPECT_EQ(WaitUs(two_), 0);
+  EXPECT_EQ(WaitUs(MainPlan({Chunk(1, 0, 201, true), GpuDecode(2, 10)})), 201'000);
+  Run(two_, 20'000);
+  EXPECT_EQ(WaitUs(two_), 19'000);
+}
+
 TEST_F(RunAheadClockTest, EarlierWhereTheHostIsSlowOrPredictionsAreOff) {
   Run(two_, 20'000);
   clock_.CountEnqueueUs(500);
