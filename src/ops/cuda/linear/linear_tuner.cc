@@ -23,6 +23,8 @@ constexpr int kFinalRounds = 4;
 // cool, 663 against 684 hot.
 constexpr int64_t kSustainedRows = 1024;
 constexpr size_t kNumHotFinalists = 6;
+// In a graph: its launch is then next to nothing beside them.
+constexpr int64_t kHotProducts = 16;
 constexpr double kHopeless = 1.25;  // times the best: not measured again
 // Against cuBLASLt's first choice: enough products for each to start while another ends.
 constexpr int kRoundsAgainstFirstChoice = 15;
@@ -251,7 +253,7 @@ void LinearTuner::TimeFinalists(int64_t rows, size_t num_finalists, std::vector<
   for (size_t i = 0; i < num_finalists; ++i) {
     Candidate* candidate = &(*candidates)[i];
     candidate->us = std::numeric_limits<double>::infinity();
-    chains.push_back(timer_.Capture(rows, candidate->algorithm));
+    chains.push_back(timer_.Capture(rows, candidate->algorithm, rows < kSustainedRows ? 1 : kHotProducts));
     if (chains.back().graph == nullptr) continue;
     measured.push_back(&chains.back());
     measured_candidates.push_back(candidate);
@@ -320,7 +322,8 @@ void LinearTuner::ChooseFused(int64_t rows, LinearAlgorithm* algorithm) {
   }
   std::vector<LinearTimer::Chain> chains;
   for (const LinearAlgorithm& rival : rivals) {
-    chains.push_back(timer_.CaptureGateUp(rows, rival, kProductsAgainstFirstChoice));
+    chains.push_back(timer_.CaptureGateUp(
+        rows, rival, rows < kSustainedRows ? kProductsAgainstFirstChoice : kHotProducts));
     if (chains.back().graph == nullptr) return;
   }
   std::vector<const LinearTimer::Chain*> measured;
