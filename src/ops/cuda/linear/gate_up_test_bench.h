@@ -138,7 +138,7 @@ class CudaGateUpTest : public CudaLinearTest {
   struct Sum {
     double value = 0.0;
     double magnitude = 0.0;
-    double rounded = 0.0;  // sum of what is rounded: with a bias the sum before it as well
+    double rounded = 0.0;  // sum of what is rounded: with a bias it and the sum before it as well
   };
   static Sum Dot(const Weights& weights, const float* x, int64_t row) {
     const float* w = weights.values.data() + row * weights.shape.in;
@@ -149,8 +149,9 @@ class CudaGateUpTest : public CudaLinearTest {
       sum.magnitude += std::abs(term);
     }
     if (!weights.bias.empty()) {
-      sum.rounded = std::abs(sum.value);
-      sum.value += double{weights.bias[static_cast<size_t>(row)]};
+      const double bias = weights.bias[static_cast<size_t>(row)];
+      sum.rounded = std::abs(sum.value) + std::abs(bias);
+      sum.value += bias;
     }
     sum.rounded += std::abs(sum.value);
     return sum;
