@@ -114,11 +114,13 @@ std::map<int64_t, LinearAlgorithm> LinearTuner::Measure(const std::vector<int64_
     if (!Decide(rows, &candidates)) continue;
     best[rows] = candidates.front().algorithm;
     best[rows].measured_us = static_cast<float>(candidates.front().us);
-    if (shape.is_gate_up) ChooseFused(rows, &best[rows]);
     if (!is_wide(rows)) continue;
     for (size_t i = 0; i < std::min(candidates.size(), kNumHints); ++i) {
       best_of_wide[rows].push_back(candidates[i].algorithm);
     }
+  }
+  if (shape.is_gate_up) {
+    for (auto& [rows, algorithm] : best) ChooseFused(rows, &algorithm);
   }
   if (!best.empty()) {
     const auto& [fewest, first] = *best.begin();
