@@ -104,6 +104,7 @@ std::map<int64_t, LinearAlgorithm> LinearTuner::Measure(const std::vector<int64_
   for (const int64_t rows : counts) shares += is_wide(rows) ? kWideShare : 1.0;
   std::map<int64_t, LinearAlgorithm> best;
   std::map<int64_t, std::vector<LinearAlgorithm>> best_of_wide;
+  std::map<int64_t, std::vector<Candidate>> of_many_rows;
   for (const int64_t rows : counts) {
     const double share = is_wide(rows) ? kWideShare : 1.0;
     const auto remaining = kBudget - (Clock::now() - begin);
@@ -118,14 +119,22 @@ std::map<int64_t, LinearAlgorithm> LinearTuner::Measure(const std::vector<int64_
       hints.insert(hints.end(), smaller.begin(), smaller.end());
     }
     std::vector<Candidate> candidates = Search(rows, hints, is_wide(rows), deadline);
-    if (!Decide(rows, &candidates)) continue;
-    best[rows] = candidates.front().algorithm;
-    best[rows].measured_us = static_cast<float>(candidates.front().us);
-    if (shape.is_gate_up) ChooseFused(rows, &best[rows]);
-    if (!is_wide(rows)) continue;
-    for (size_t i = 0; i < std::min(candidates.size(), kNumHints); ++i) {
+    const bool decided = rows >= kSustainedRows || Decide(rows, &candidates);
+    if (!decided) continue;
+    for (size_t i = 0; is_wide(rows) && i < std::min(candidates.size(), kNumHints); ++i)
       best_of_wide[rows].push_back(candidates[i].algorithm);
+    if (rows >= kSustainedRows) {
+      of_many_rows[rows] = std::move(candidates);
+    } else {
+      Take(rows, candidates.front(), &best);
     }
+  }
+  // Behind the search, whose time this is not to take.
+  for (auto& [rows, candidates] : of_many_rows) {
+    if (Decide(rows, &candidates)) Take(rows, candidates.front(), &best);
+  }
+  if (shape.is_gate_up) {
+    for (auto& [rows, algorithm] : best) ChooseFused(rows, &algorithm);
   }
   if (!best.empty()) {
     const auto& [fewest, first] = *best.begin();
@@ -138,6 +147,12 @@ std::map<int64_t, LinearAlgorithm> LinearTuner::Measure(const std::vector<int64_
         last.measured_us);
   }
   return best;
+}
+
+void LinearTuner::Take(int64_t rows, const Candidate& candidate, std::map<int64_t, LinearAlgorithm>* best) {
+  LinearAlgorithm& algorithm = (*best)[rows];
+  algorithm = candidate.algorithm;
+  algorithm.measured_us = static_cast<float>(candidate.us);
 }
 
 std::vector<LinearTuner::Candidate> LinearTuner::Search(int64_t rows,

@@ -44,6 +44,7 @@ class LinearTuner {
   void Try(int64_t rows, const LinearAlgorithm& algorithm);
   // The measured algorithms, the fastest first.
   std::vector<LinearAlgorithm> Best(size_t max_count) const;
+  static void Take(int64_t rows, const Candidate& candidate, std::map<int64_t, LinearAlgorithm>* best);
   // Measures the first of the candidates again, as they will run: few rows in one replay, many for long.
   void TimeFinalists(int64_t rows, size_t num_finalists, std::vector<Candidate>* candidates);
   // Measures the best again, side by side, and puts the fastest one with the right result in front. False:

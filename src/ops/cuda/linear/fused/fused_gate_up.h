@@ -19,8 +19,8 @@ enum class FusedGateUp : uint8_t {
   kCooperative256x128,
   kPingpong128x128,  // each computes one of its own: one's results are written beside the other's products
 };
-inline constexpr std::array kFusedGateUps = {FusedGateUp::kCooperative128x256, FusedGateUp::kCooperative256x128,
-                                      FusedGateUp::kPingpong128x128};
+inline constexpr std::array kFusedGateUps = {FusedGateUp::kCooperative128x256,
+                                             FusedGateUp::kCooperative256x128, FusedGateUp::kPingpong128x128};
 
 // As it stands in files and tables.
 std::string_view FusedGateUpName(FusedGateUp kernel);
