@@ -53,8 +53,9 @@ void WeighTokens(const PlanningInput& input, const Target& target, const Room& r
   const double ramp_tokens =
       std::min(std::max(0.0, below_target) * prompts.mean_prompt() / ramp_iterations,
                std::max(tuning.least_ramp_tokens, tuning.most_ramp_share * r * num_decodes));
+  // r tokens for each prompt with room would fill the gpu tier in the time that an output takes.
   admission->wanted_prefill_tokens =
-      r * num_decodes * scarcity + ramp_tokens +
+      r * (num_decodes * scarcity + tuning.fillings_per_output * prompts.num_behind()) + ramp_tokens +
       prompts.num_gpu_prompts() * prompts.mean_prompt() / GpuRampIterations(input, room, prompts);
   // Nothing to deal it out over.
   if (num_decodes == 0) admission->wanted_prefill_tokens = static_cast<double>(prompts.num_tokens());

@@ -102,8 +102,8 @@ void PrefillQueue::CountBehind(const ScheduleState& state, const ScheduledSequen
                                                    books.total_blocks(Tier::kGpu), books.tuning());
   const int64_t num_blocks = std::max<int64_t>(1, books.BlocksFor(next.num_tokens));
   const int64_t have_room = std::max<int64_t>(0, books.spare_blocks(Tier::kGpu) - reserve) / num_blocks;
-  num_gpu_prompts_ += std::min({have_room, state.limits.max_num_seqs - books.num_sequences(),
-                                static_cast<int64_t>(state.waiting.size() - num_admitted)});
+  num_behind_ = std::min({have_room, state.limits.max_num_seqs - books.num_sequences(),
+                          static_cast<int64_t>(state.waiting.size() - num_admitted)});
 }
 
 void PrefillQueue::Sum(const LayerCosts& costs) {

@@ -43,9 +43,10 @@ class PrefillQueue {
   int64_t num_begun_tokens() const { return token_sums_[num_begun_]; }
   // Tokens up to the last chunk that stays in the gpu tier: a smaller budget also cuts those.
   int64_t num_tokens_to_last_gpu_chunk() const { return tokens_to_last_gpu_chunk_; }
-  // Those too that only the rows of the iteration keep out, as many as have room if all are as long as the
-  // next.
   double num_gpu_prompts() const { return static_cast<double>(num_gpu_prompts_); }
+  // That only the rows of the iteration keep out of the gpu tier: as many as have room if all are as long as
+  // the next.
+  double num_behind() const { return static_cast<double>(num_behind_); }
   double mean_prompt() const;
 
   // The chunks of the first num_tokens tokens.
@@ -87,6 +88,7 @@ class PrefillQueue {
   std::vector<double> attention_sums_{0.0};
   int64_t tokens_to_last_gpu_chunk_ = 0;
   int64_t num_gpu_prompts_ = 0;
+  int64_t num_behind_ = 0;
 };
 
 }  // namespace tandem

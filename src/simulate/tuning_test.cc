@@ -71,6 +71,7 @@ std::vector<Constant> Constants() {
           Times("first_prompt_tokens_per_output", &T::first_prompt_tokens_per_output),
           Times("least_prefill_worth", &T::least_prefill_worth),
           DistanceFromOne("wanted_prefill_worth", &T::wanted_prefill_worth),
+          Times("fillings_per_output", &T::fillings_per_output),
           Times("further_prefill_worth", &T::further_prefill_worth),
           Times("cpu_ramp_iterations", &T::cpu_ramp_iterations),
           Times("riding_ramp_iterations", &T::riding_ramp_iterations),

@@ -343,8 +343,8 @@ void LinearTuner::ChooseFused(int64_t rows, LinearAlgorithm* algorithm) {
   }
   std::vector<const LinearTimer::Chain*> measured;
   for (const LinearTimer::Chain& chain : chains) measured.push_back(&chain);
-  const std::vector<double> times_us =
-      rows < kSustainedRows ? timer_.MedianTimesUs(measured, kFusedRounds) : timer_.SustainedTimesUs(measured);
+  const std::vector<double> times_us = rows < kSustainedRows ? timer_.MedianTimesUs(measured, kFusedRounds)
+                                                             : timer_.SustainedTimesUs(measured);
   const auto fastest =
       static_cast<size_t>(std::min_element(times_us.begin(), times_us.end()) - times_us.begin());
   algorithm->fused = rivals[fastest].fused;
