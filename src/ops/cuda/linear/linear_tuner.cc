@@ -308,6 +308,7 @@ void LinearTuner::ChooseFused(int64_t rows, LinearAlgorithm* algorithm) {
     if (chains.back().graph == nullptr) return;
   }
   std::vector<const LinearTimer::Chain*> measured;
+  measured.reserve(chains.size());
   for (const LinearTimer::Chain& chain : chains) measured.push_back(&chain);
   const std::vector<double> medians_us = timer_.MedianTimesUs(measured, kFusedRounds);
   const auto fastest =
