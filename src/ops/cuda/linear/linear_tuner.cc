@@ -342,6 +342,7 @@ void LinearTuner::ChooseFused(int64_t rows, LinearAlgorithm* algorithm) {
     if (chains.back().graph == nullptr) return;
   }
   std::vector<const LinearTimer::Chain*> measured;
+  measured.reserve(chains.size());
   for (const LinearTimer::Chain& chain : chains) measured.push_back(&chain);
   const std::vector<double> times_us = rows < kSustainedRows ? timer_.MedianTimesUs(measured, kFusedRounds)
                                                              : timer_.SustainedTimesUs(measured);
