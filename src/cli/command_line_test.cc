@@ -85,6 +85,8 @@ TEST(CommandLine, ReadsEveryFlagOfServe) {
                                     "--strategy",
                                     "gpu-only",
                                     "--no-async-scheduling",
+                                    "--without",
+                                    "fa3,graphs",
                                     "--max-itl-ms",
                                     "80",
                                     "--max-tpot-ms",
@@ -109,6 +111,7 @@ TEST(CommandLine, ReadsEveryFlagOfServe) {
   EXPECT_EQ(options->engine.cpu_kv_cache->amount, 1 << 20);
   EXPECT_EQ(options->engine.strategy, "gpu-only");
   EXPECT_FALSE(options->engine.async_scheduling);
+  EXPECT_EQ(options->engine.without, (std::vector<std::string>{"fa3", "graphs"}));
   EXPECT_EQ(options->engine.max_itl_ms, 80);
   EXPECT_EQ(options->engine.max_tpot_ms, 62.5);
   EXPECT_EQ(options->engine.async_cohorts, 1);

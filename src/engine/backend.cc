@@ -1,8 +1,10 @@
 #include "engine/backend.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 
 #include "base/cpu_features.h"
 #include "base/param_error.h"
@@ -21,6 +23,13 @@ std::string CacheFolder(const EngineOptions& options) {
     return std::string(folder) + "/tandem";
   const char* home = std::getenv("HOME");
   return home == nullptr ? std::string() : std::string(home) + "/.cache/tandem";
+}
+
+// What is measured without some parts is not for others to find.
+std::string FolderWithout(const EngineOptions& options) {
+  const std::string folder = CacheFolder(options);
+  if (folder.empty() || options.without.empty()) return folder;
+  return fmt::format("{}/without-{}", folder, fmt::join(options.without, "-"));
 }
 
 Backend CreateHostBackend(const EngineOptions& options) {
@@ -48,21 +57,38 @@ std::vector<int64_t> GraphBatchSizes(int64_t max_num_seqs) {
   return sizes;
 }
 
+// Parts for EngineOptions::without.
+constexpr std::array<std::string_view, 5> kParts = {"fa3", "fused-gate-up", "hot-products", "rider-graphs",
+                                                    "graphs"};
+
 Result<Backend> CreateCudaBackend(const EngineOptions& options) {
+  for (const std::string& part : options.without) {
+    if (std::ranges::find(kParts, part) != kParts.end()) continue;
+    return MakeParamError(ErrorCode::kInvalidArgument, "without", "'{}' is none of {}", part,
+                          fmt::join(kParts, ", "));
+  }
+  const auto has = [&](std::string_view part) {
+    return std::ranges::find(options.without, part) == options.without.end();
+  };
   Backend backend;
   TANDEM_ASSIGN_OR_RETURN(backend.device,
                           CreateCudaDevice({.memory_limit_bytes = options.gpu_memory_limit_bytes,
                                             .memory_utilization = options.gpu_memory_utilization,
                                             .sm_limit = options.gpu_sm_limit}));
-  backend.ops = CreateCudaOps(backend.device.get(), {.tuning_folder = CacheFolder(options)});
+  const bool same_products = has("hot-products") && has("fused-gate-up");
+  backend.ops = CreateCudaOps(backend.device.get(),
+                              {.tuning_folder = same_products ? CacheFolder(options) : FolderWithout(options),
+                               .hot_choice = has("hot-products"),
+                               .fused_gate_up = has("fused-gate-up"),
+                               .flash_attention3 = has("fa3")});
   backend.dtypes = {DType::kBF16, DType::kF16, DType::kF32};
   constexpr int kFirstWithBF16 = 80;
   if (CudaTargetOf(*backend.device).compute_capability < kFirstWithBF16)
     backend.dtypes = {DType::kF16, DType::kF32};
   backend.default_max_num_batched_tokens = 2048;
-  backend.graph_batch_sizes = GraphBatchSizes(options.max_num_seqs);
+  if (has("graphs")) backend.graph_batch_sizes = GraphBatchSizes(options.max_num_seqs);
   backend.max_rider_rows = 256;
-  backend.graph_rider_rows = {16, 48};
+  if (has("rider-graphs") && has("graphs")) backend.graph_rider_rows = {16, 48};
   backend.workspace_bytes = size_t{768} << 20;
   backend.leave_cores = true;
   backend.measures_costs = true;
@@ -72,6 +98,9 @@ Result<Backend> CreateCudaBackend(const EngineOptions& options) {
 #endif
 
 Result<Backend> CreateNamedBackend(const EngineOptions& options) {
+  if (options.device == "host" && !options.without.empty())
+    return MakeParamError(ErrorCode::kInvalidArgument, "without",
+                          "the host backend has nothing to leave out");
   if (options.device == "host") return CreateHostBackend(options);
   if (options.device != "cuda") {
     return MakeParamError(ErrorCode::kInvalidArgument, "device", "'{}' is neither host nor cuda",
@@ -91,7 +120,7 @@ Result<Backend> CreateNamedBackend(const EngineOptions& options) {
 
 Result<Backend> CreateBackend(const EngineOptions& options) {
   TANDEM_ASSIGN_OR_RETURN(Backend backend, CreateNamedBackend(options));
-  backend.cache_folder = CacheFolder(options);
+  backend.cache_folder = FolderWithout(options);
   return backend;
 }
 

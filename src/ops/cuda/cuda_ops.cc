@@ -12,6 +12,7 @@ namespace tandem {
 CudaOps::CudaOps(Device* device, const CudaOpsOptions& options)
     : device_(device),
       target_(CudaTargetOf(*device)),
+      options_(options),
       linear_(std::make_unique<CublasLinear>(device, options)),
       sampler_(std::make_unique<CudaSampler>(device)),
       kv_copier_(std::make_unique<KvCopier>(device)) {}

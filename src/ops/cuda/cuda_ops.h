@@ -20,6 +20,10 @@ struct CudaOpsOptions {
   std::string tuning_folder;
   // False: cuBLASLt's own first choice for every product, nothing is measured.
   bool tune_linear = true;
+  // For ablations: what is left out where these are false.
+  bool hot_choice = true;        // algorithms for many rows chosen on a hot GPU
+  bool fused_gate_up = true;     // products with SiLU
+  bool flash_attention3 = true;  // FA3 for long prefills
 };
 
 // Each op is in a file of its own. Engine dtypes: bf16, fp16; fp32 for tests.
@@ -62,6 +66,7 @@ class CudaOps : public Ops {
  private:
   Device* device_;
   CudaTarget target_;
+  CudaOpsOptions options_;
   std::unique_ptr<CublasLinear> linear_;
   std::unique_ptr<CudaSampler> sampler_;
   std::unique_ptr<KvCopier> kv_copier_;

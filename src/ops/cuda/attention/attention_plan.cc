@@ -32,7 +32,8 @@ CudaAttentionPlan::CudaAttentionPlan(const AttentionCapacity& capacity, const Cu
 
 Result<std::unique_ptr<CudaAttentionPlan>> CudaAttentionPlan::Create(Device* device,
                                                                      const AttentionCapacity& capacity,
-                                                                     const CudaTarget& target) {
+                                                                     const CudaTarget& target,
+                                                                     bool flash_attention3) {
   const KvShape& kv = capacity.kv;
   TANDEM_CHECK(AttentionFallbackSupports(kv, capacity.num_heads),
                "attention plan: {} heads, {} kv heads of {} ({})", capacity.num_heads, kv.num_kv_heads,
@@ -67,7 +68,8 @@ Result<std::unique_ptr<CudaAttentionPlan>> CudaAttentionPlan::Create(Device* dev
     PrepareDecodeAttention(kv, capacity.num_heads, plan->launch_);
   }
   if (PrefillAttention::Supports(kv, capacity.num_heads, target)) {
-    TANDEM_ASSIGN_OR_RETURN(plan->prefill_, PrefillAttention::Create(device, capacity, target));
+    TANDEM_ASSIGN_OR_RETURN(plan->prefill_,
+                            PrefillAttention::Create(device, capacity, target, flash_attention3));
   }
   return plan;
 }
@@ -234,7 +236,7 @@ void CudaAttentionPlan::Run(CudaStream& stream, const AttentionArgs& args) const
 
 Result<std::unique_ptr<AttentionPlan>> CudaOps::CreateAttentionPlan(const AttentionCapacity& capacity) {
   TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<CudaAttentionPlan> plan,
-                          CudaAttentionPlan::Create(device_, capacity, target_));
+                          CudaAttentionPlan::Create(device_, capacity, target_, options_.flash_attention3));
   return std::unique_ptr<AttentionPlan>(std::move(plan));
 }
 

@@ -20,9 +20,10 @@ namespace tandem {
 // graph, it runs with whatever batch of decodes the plan holds by then.
 class CudaAttentionPlan : public AttentionPlan {
  public:
-  // device: of the cuda backend, outlives the plan. Errors: kResourceExhausted.
+  // device: of the cuda backend, outlives the plan. flash_attention3: PrefillAttention's long_kernel. Errors:
+  // kResourceExhausted.
   static Result<std::unique_ptr<CudaAttentionPlan>> Create(Device* device, const AttentionCapacity& capacity,
-                                                           const CudaTarget& target);
+                                                           const CudaTarget& target, bool flash_attention3);
 
   // Enqueues one copy, and one more if there are prefills. What ran with the plan before the last must have
   // ended.

@@ -92,12 +92,14 @@ PrefillAttention::PrefillAttention(const AttentionCapacity& capacity, const Pref
 
 Result<std::unique_ptr<PrefillAttention>> PrefillAttention::Create(Device* device,
                                                                    const AttentionCapacity& capacity,
-                                                                   const CudaTarget& target) {
+                                                                   const CudaTarget& target,
+                                                                   bool long_kernel) {
   TANDEM_CHECK(Supports(capacity.kv, capacity.num_heads, target),
                "prefill attention: {}, {} heads ({} kv) of {}, blocks of {}, compute capability {}",
                KvFormatName(capacity.kv.format), capacity.num_heads, capacity.kv.num_kv_heads,
                capacity.kv.head_dim, capacity.kv.block_size, target.compute_capability);
-  const PrefillShape shape = ShapeOf(capacity.kv, capacity.num_heads, target);
+  PrefillShape shape = ShapeOf(capacity.kv, capacity.num_heads, target);
+  if (!long_kernel) shape.long_rows = 0;
   auto plan = std::unique_ptr<PrefillAttention>(new PrefillAttention(capacity, shape));
   const auto int_bytes = static_cast<size_t>(MaxPrefillPlanInts(shape, capacity)) * sizeof(int32_t);
   const auto partial_heads = static_cast<size_t>(MaxPartialHeads(shape));

@@ -26,9 +26,10 @@ class PrefillAttention {
   static bool Supports(const KvShape& kv, int64_t num_heads, const CudaTarget& target);
   // What runs, for the log: "FA2" or "FA2, FA3 from 512 rows on".
   static std::string Description(const KvShape& kv, const CudaTarget& target);
-  // CHECKs Supports. device: of the cuda backend, outlives the plan. Errors: kResourceExhausted.
+  // CHECKs Supports. device: of the cuda backend, outlives the plan. long_kernel: FA3, where it can run.
+  // Errors: kResourceExhausted.
   static Result<std::unique_ptr<PrefillAttention>> Create(Device* device, const AttentionCapacity& capacity,
-                                                          const CudaTarget& target);
+                                                          const CudaTarget& target, bool long_kernel = true);
 
   // The rows of a sequence follow those of the one before it; the first may begin anywhere. kv, num_heads and
   // sliding_window (as in AttentionArgs) are those of every Run. What ran with the plan before the last must

@@ -132,7 +132,8 @@ void CublasLinear::Run(CudaStream& stream, const LinearArgs& args) {
 }
 
 FusedGateUp CublasLinear::ChooseFused(const GateUpArgs& args) {
-  if (args.x.rows < kMinFusedRows || !runner_.CanFuse(args)) return FusedGateUp::kNone;
+  if (!options_.fused_gate_up || args.x.rows < kMinFusedRows || !runner_.CanFuse(args))
+    return FusedGateUp::kNone;
   const LinearShape shape = ShapeOf(AsCudaLinearWeight(args.weight), args.scratch.dtype);
   const std::lock_guard lock(mutex_);
   const std::map<int64_t, LinearAlgorithm>& measured = choices_[shape].measured;
@@ -192,7 +193,7 @@ void CublasLinear::Tune(CudaStream& stream, const LinearTuning& tuning) {
   }
   if (wanted.empty()) return;
   std::map<int64_t, LinearAlgorithm> found =
-      LinearTuner(device_, &runner_, &stream, tuning).Measure({wanted.begin(), wanted.end()});
+      LinearTuner(device_, &runner_, &stream, tuning, options_).Measure({wanted.begin(), wanted.end()});
   const std::lock_guard lock(mutex_);
   Choices& choices = choices_[shape];
   choices.measured.merge(found);

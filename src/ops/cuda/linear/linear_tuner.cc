@@ -79,8 +79,13 @@ double RelativeErrorOf(const std::vector<float>& result, const std::vector<float
 
 }  // namespace
 
-LinearTuner::LinearTuner(Device* device, LinearRunner* runner, CudaStream* stream, const LinearTuning& tuning)
-    : runner_(runner), timer_(device, runner, stream, tuning) {}
+LinearTuner::LinearTuner(Device* device, LinearRunner* runner, CudaStream* stream, const LinearTuning& tuning,
+                         const CudaOpsOptions& options)
+    : runner_(runner), timer_(device, runner, stream, tuning), options_(options) {}
+
+bool LinearTuner::IsHot(int64_t rows) const {
+  return options_.hot_choice && rows >= kSustainedRows;
+}
 
 void LinearTuner::SortByTime(std::vector<Candidate>* candidates, size_t count) {
   std::sort(candidates->begin(), candidates->begin() + static_cast<int64_t>(count),
@@ -119,11 +124,11 @@ std::map<int64_t, LinearAlgorithm> LinearTuner::Measure(const std::vector<int64_
       hints.insert(hints.end(), smaller.begin(), smaller.end());
     }
     std::vector<Candidate> candidates = Search(rows, hints, is_wide(rows), deadline);
-    const bool decided = rows >= kSustainedRows || Decide(rows, &candidates);
+    const bool decided = IsHot(rows) || Decide(rows, &candidates);
     if (!decided) continue;
     for (size_t i = 0; is_wide(rows) && i < std::min(candidates.size(), kNumHints); ++i)
       best_of_wide[rows].push_back(candidates[i].algorithm);
-    if (rows >= kSustainedRows) {
+    if (IsHot(rows)) {
       of_many_rows[rows] = std::move(candidates);
     } else {
       Take(rows, candidates.front(), &best);
@@ -133,7 +138,7 @@ std::map<int64_t, LinearAlgorithm> LinearTuner::Measure(const std::vector<int64_
   for (auto& [rows, candidates] : of_many_rows) {
     if (Decide(rows, &candidates)) Take(rows, candidates.front(), &best);
   }
-  if (shape.is_gate_up) {
+  if (shape.is_gate_up && options_.fused_gate_up) {
     for (auto& [rows, algorithm] : best) ChooseFused(rows, &algorithm);
   }
   if (!best.empty()) {
@@ -268,16 +273,16 @@ void LinearTuner::TimeFinalists(int64_t rows, size_t num_finalists, std::vector<
   for (size_t i = 0; i < num_finalists; ++i) {
     Candidate* candidate = &(*candidates)[i];
     candidate->us = std::numeric_limits<double>::infinity();
-    chains.push_back(timer_.Capture(rows, candidate->algorithm, rows < kSustainedRows ? 1 : kHotProducts));
+    chains.push_back(timer_.Capture(rows, candidate->algorithm, IsHot(rows) ? kHotProducts : 1));
     if (chains.back().graph == nullptr) continue;
     measured.push_back(&chains.back());
     measured_candidates.push_back(candidate);
   }
-  for (int round = 0; rows < kSustainedRows && round < kFinalRounds; ++round) {
+  for (int round = 0; !IsHot(rows) && round < kFinalRounds; ++round) {
     for (size_t i = 0; i < measured.size(); ++i)
       measured_candidates[i]->us = std::min(measured_candidates[i]->us, timer_.TimeUs(*measured[i]));
   }
-  if (rows >= kSustainedRows) {
+  if (IsHot(rows)) {
     const std::vector<double> times_us = timer_.SustainedTimesUs(measured);
     for (size_t i = 0; i < measured.size(); ++i) measured_candidates[i]->us = times_us[i];
   }
@@ -287,7 +292,7 @@ void LinearTuner::TimeFinalists(int64_t rows, size_t num_finalists, std::vector<
 bool LinearTuner::Decide(int64_t rows, std::vector<Candidate>* candidates) {
   const std::optional<LinearAlgorithm> first = runner_->FirstChoice(timer_.Args(rows, 0));
   if (!first) return false;
-  TimeFinalists(rows, std::min(candidates->size(), rows < kSustainedRows ? kNumFinalists : kNumHotFinalists),
+  TimeFinalists(rows, std::min(candidates->size(), IsHot(rows) ? kNumHotFinalists : kNumFinalists),
                 candidates);
   const std::vector<float> reference = timer_.ResultOf(rows, *first);
   if (reference.empty()) return false;
@@ -296,7 +301,7 @@ bool LinearTuner::Decide(int64_t rows, std::vector<Candidate>* candidates) {
     const double error =
         result.empty() ? std::numeric_limits<double>::infinity() : RelativeErrorOf(result, reference);
     if (error < kMaxError) {  // false for NaN
-      if (rows < kSustainedRows) CompareWithFirstChoice(rows, *first, candidates);
+      if (!IsHot(rows)) CompareWithFirstChoice(rows, *first, candidates);
       return true;
     }
     LogDebug("products [{}, {}] of {} rows: a candidate is wrong by {}", timer_.shape().out_features,
@@ -337,15 +342,15 @@ void LinearTuner::ChooseFused(int64_t rows, LinearAlgorithm* algorithm) {
   }
   std::vector<LinearTimer::Chain> chains;
   for (const LinearAlgorithm& rival : rivals) {
-    chains.push_back(timer_.CaptureGateUp(
-        rows, rival, rows < kSustainedRows ? kProductsAgainstFirstChoice : kHotProducts));
+    chains.push_back(
+        timer_.CaptureGateUp(rows, rival, IsHot(rows) ? kHotProducts : kProductsAgainstFirstChoice));
     if (chains.back().graph == nullptr) return;
   }
   std::vector<const LinearTimer::Chain*> measured;
   measured.reserve(chains.size());
   for (const LinearTimer::Chain& chain : chains) measured.push_back(&chain);
-  const std::vector<double> times_us = rows < kSustainedRows ? timer_.MedianTimesUs(measured, kFusedRounds)
-                                                             : timer_.SustainedTimesUs(measured);
+  const std::vector<double> times_us =
+      IsHot(rows) ? timer_.SustainedTimesUs(measured) : timer_.MedianTimesUs(measured, kFusedRounds);
   const auto fastest =
       static_cast<size_t>(std::min_element(times_us.begin(), times_us.end()) - times_us.begin());
   algorithm->fused = rivals[fastest].fused;

@@ -10,6 +10,7 @@
 
 #include "device/cuda/cuda_stream.h"
 #include "device/device.h"
+#include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/linear/linear_algorithm.h"
 #include "ops/cuda/linear/linear_runner.h"
 #include "ops/cuda/linear/linear_timer.h"
@@ -20,8 +21,10 @@ namespace tandem {
 // Row counts that are powers of two are searched widely; the others try what was best for their neighbours.
 class LinearTuner {
  public:
-  // All outlive this. stream has a workspace; tuning.weights: 16-bit.
-  LinearTuner(Device* device, LinearRunner* runner, CudaStream* stream, const LinearTuning& tuning);
+  // All outlive this. stream has a workspace; tuning.weights: 16-bit. options: whether the choice for many
+  // rows is made on a hot GPU, and whether fused products take part.
+  LinearTuner(Device* device, LinearRunner* runner, CudaStream* stream, const LinearTuning& tuning,
+              const CudaOpsOptions& options);
 
   // row_counts: ascending. Takes a few seconds at most; counts that time or memory did not suffice for are
   // missing.
@@ -56,8 +59,11 @@ class LinearTuner {
   void ChooseFused(int64_t rows, LinearAlgorithm* algorithm);
   static void SortByTime(std::vector<Candidate>* candidates, size_t count);
 
+  bool IsHot(int64_t rows) const;
+
   LinearRunner* runner_;
   LinearTimer timer_;
+  CudaOpsOptions options_;
   std::vector<Candidate> candidates_;
   Clock::time_point deadline_;
 };
