@@ -329,7 +329,7 @@ TEST(SteadyStateTest, ChunksFillTilesBesideCpuRows) {
       }
       ASSERT_TRUE(simulation.Apply(plan).ok());
     }
-    EXPECT_GE(num_with_both, 15) << "of 60 iterations";
+    EXPECT_GE(num_with_both, 12) << "of 60 iterations";
   }
 }
 
