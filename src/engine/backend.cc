@@ -27,7 +27,7 @@ std::string CacheFolder(const EngineOptions& options) {
 
 // What is measured without some parts is not for others to find.
 std::string FolderWithout(const EngineOptions& options) {
-  const std::string folder = CacheFolder(options);
+  std::string folder = CacheFolder(options);
   if (folder.empty() || options.without.empty()) return folder;
   return fmt::format("{}/without-{}", folder, fmt::join(options.without, "-"));
 }

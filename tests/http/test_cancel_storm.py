@@ -5,7 +5,7 @@ import random
 import socket
 import time
 
-from tandem_server import read_until
+from tandem_server import ANSWER_S, read_until
 
 NUM_REQUESTS = 1000
 NUM_CLIENTS = 24
@@ -33,7 +33,7 @@ def one_request(server, seed):
             stream.settimeout(30)
             stream.recv(choose.choice([1, 300, 5000]))
         elif fields["max_tokens"] <= 20:
-            stream.settimeout(60)
+            stream.settimeout(ANSWER_S)
             received = read_until(stream, b"[DONE]" if fields["stream"] else b'"usage"')
             # The queue may be full in between; anything else must be an answer.
             assert b" 200 OK" in received or b" 503 " in received, received[:200]

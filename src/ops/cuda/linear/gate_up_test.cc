@@ -98,7 +98,12 @@ TEST_F(CudaGateUpTest, RandomRowsAreThoseOfAnyOtherWeight) {
 
 TEST_F(CudaGateUpTest, HostBackendGivesTheSame) {
   constexpr int64_t kRows = 5;
-  for (const auto& [mlp, in] : {std::pair<int64_t, int64_t>{24, 16}, {20, 12}}) {
+  struct Sizes {
+    int64_t mlp, in;
+  };
+  for (const Sizes& sizes : {Sizes{24, 16}, Sizes{20, 12}}) {
+    const int64_t mlp = sizes.mlp;
+    const int64_t in = sizes.in;
     std::vector<std::vector<float>> results;
     const auto run = [&](Device& on, Ops& with) {
       const std::unique_ptr<Stream> on_stream = on.CreateStream(StreamKind::kCompute, "gate-up");
