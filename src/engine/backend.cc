@@ -57,7 +57,7 @@ std::vector<int64_t> GraphBatchSizes(int64_t max_num_seqs) {
   return sizes;
 }
 
-// Parts for EngineOptions::without.
+// Parts for EngineOptions::without. Without graphs there are none with riders either.
 constexpr std::array<std::string_view, 5> kParts = {"fa3", "fused-gate-up", "hot-products", "rider-graphs",
                                                     "graphs"};
 
@@ -88,7 +88,7 @@ Result<Backend> CreateCudaBackend(const EngineOptions& options) {
   backend.default_max_num_batched_tokens = 2048;
   if (has("graphs")) backend.graph_batch_sizes = GraphBatchSizes(options.max_num_seqs);
   backend.max_rider_rows = 256;
-  if (has("rider-graphs") && has("graphs")) backend.graph_rider_rows = {16, 48};
+  if (has("rider-graphs")) backend.graph_rider_rows = {16, 48};
   backend.workspace_bytes = size_t{768} << 20;
   backend.leave_cores = true;
   backend.measures_costs = true;
@@ -98,10 +98,11 @@ Result<Backend> CreateCudaBackend(const EngineOptions& options) {
 #endif
 
 Result<Backend> CreateNamedBackend(const EngineOptions& options) {
-  if (options.device == "host" && !options.without.empty())
+  if (options.device == "host") {
+    if (options.without.empty()) return CreateHostBackend(options);
     return MakeParamError(ErrorCode::kInvalidArgument, "without",
                           "the host backend has nothing to leave out");
-  if (options.device == "host") return CreateHostBackend(options);
+  }
   if (options.device != "cuda") {
     return MakeParamError(ErrorCode::kInvalidArgument, "device", "'{}' is neither host nor cuda",
                           options.device);

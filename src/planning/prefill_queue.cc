@@ -13,10 +13,11 @@ bool CanEverLiveInCpuTier(const ScheduleState& state, const TierBooks& books, in
          RoundUp(num_tokens, books.block_size()) <= state.limits.max_transit_tokens;
 }
 
-bool FitsGpuTier(const ScheduleState& state, const TierBooks& books, int64_t num_blocks) {
-  const int64_t reserve = state.gpu_blocks_to_keep(books.num_sequences(Tier::kGpu), books.block_size(),
-                                                   books.total_blocks(Tier::kGpu), books.tuning());
-  return num_blocks + reserve <= books.spare_blocks(Tier::kGpu);
+// Blocks of the gpu tier for prompts, beside those that are kept for outputs to grow; may be negative.
+int64_t GpuBlocksForPrompts(const ScheduleState& state, const TierBooks& books) {
+  return books.spare_blocks(Tier::kGpu) -
+         state.gpu_blocks_to_keep(books.num_sequences(Tier::kGpu), books.block_size(),
+                                  books.total_blocks(Tier::kGpu), books.tuning());
 }
 
 bool FitsCpuTier(const ScheduleState& state, const TierBooks& books, int64_t num_blocks) {
@@ -67,11 +68,10 @@ void PrefillQueue::AddBegun(const ScheduleState& state, const TierBooks& books) 
 }
 
 void PrefillQueue::AddWaiting(const ScheduleState& state, const AdmissionRules& rules, TierBooks* books) {
-  size_t num_admitted = 0;
   for (const ScheduledSequence& waiting : state.waiting) {
     if (books->num_sequences() >= state.limits.max_num_seqs) return;
     if (rows_left_ <= 0) {
-      if (rules.to_gpu && !rules.cpu_first) CountBehind(state, waiting, num_admitted, *books);
+      if (rules.to_gpu && !rules.cpu_first) CountBehind(state, waiting, *books);
       return;
     }
     const int64_t num_blocks = books->BlocksFor(waiting.num_tokens);
@@ -81,7 +81,7 @@ void PrefillQueue::AddWaiting(const ScheduleState& state, const AdmissionRules& 
         only_cpu || (rules.to_cpu && books->num_sequences(Tier::kCpu) < rules.max_cpu_sequences);
     const bool gpu_wanted = rules.to_gpu && !(rules.cpu_first && cpu_possible);
     Tier tier = Tier::kGpu;
-    if (!gpu_wanted || !FitsGpuTier(state, *books, num_blocks)) {
+    if (!gpu_wanted || num_blocks > GpuBlocksForPrompts(state, *books)) {
       if (!cpu_wanted || !cpu_possible || !FitsCpuTier(state, *books, num_blocks)) return;
       tier = Tier::kCpu;
     }
@@ -92,16 +92,14 @@ void PrefillQueue::AddWaiting(const ScheduleState& state, const AdmissionRules& 
                          .tier = tier};
     if (!Add(prompt, state, books->block_size())) return;
     books->Admit(tier, num_blocks);
-    ++num_admitted;
   }
 }
 
-void PrefillQueue::CountBehind(const ScheduleState& state, const ScheduledSequence& next, size_t num_admitted,
+void PrefillQueue::CountBehind(const ScheduleState& state, const ScheduledSequence& next,
                                const TierBooks& books) {
-  const int64_t reserve = state.gpu_blocks_to_keep(books.num_sequences(Tier::kGpu), books.block_size(),
-                                                   books.total_blocks(Tier::kGpu), books.tuning());
+  const size_t num_admitted = items_.size() - num_begun_;
   const int64_t num_blocks = std::max<int64_t>(1, books.BlocksFor(next.num_tokens));
-  const int64_t have_room = std::max<int64_t>(0, books.spare_blocks(Tier::kGpu) - reserve) / num_blocks;
+  const int64_t have_room = std::max<int64_t>(0, GpuBlocksForPrompts(state, books)) / num_blocks;
   num_behind_ = std::min({have_room, state.limits.max_num_seqs - books.num_sequences(),
                           static_cast<int64_t>(state.waiting.size() - num_admitted)});
 }

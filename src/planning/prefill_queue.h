@@ -67,8 +67,8 @@ class PrefillQueue {
 
   void AddBegun(const ScheduleState& state, const TierBooks& books);
   void AddWaiting(const ScheduleState& state, const AdmissionRules& rules, TierBooks* books);
-  void CountBehind(const ScheduleState& state, const ScheduledSequence& next, size_t num_admitted,
-                   const TierBooks& books);
+  // next: the first that no row is left for.
+  void CountBehind(const ScheduleState& state, const ScheduledSequence& next, const TierBooks& books);
   // False if a limit leaves it no token.
   bool Add(const Item& prompt, const ScheduleState& state, int64_t block_size);
   // Tokens that may be appended to `start` in the cpu tier.

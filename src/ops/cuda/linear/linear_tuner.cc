@@ -278,13 +278,14 @@ void LinearTuner::TimeFinalists(int64_t rows, size_t num_finalists, std::vector<
     measured.push_back(&chains.back());
     measured_candidates.push_back(candidate);
   }
-  for (int round = 0; !IsHot(rows) && round < kFinalRounds; ++round) {
-    for (size_t i = 0; i < measured.size(); ++i)
-      measured_candidates[i]->us = std::min(measured_candidates[i]->us, timer_.TimeUs(*measured[i]));
-  }
   if (IsHot(rows)) {
     const std::vector<double> times_us = timer_.SustainedTimesUs(measured);
     for (size_t i = 0; i < measured.size(); ++i) measured_candidates[i]->us = times_us[i];
+  } else {
+    for (int round = 0; round < kFinalRounds; ++round) {
+      for (size_t i = 0; i < measured.size(); ++i)
+        measured_candidates[i]->us = std::min(measured_candidates[i]->us, timer_.TimeUs(*measured[i]));
+    }
   }
   SortByTime(candidates, num_finalists);
 }
