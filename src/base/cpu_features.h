@@ -6,8 +6,7 @@
 namespace tandem {
 
 struct CpuFeatures {
-  bool amd = false;     // the vendor: what its prefetchers like
-  bool zen4 = false;    // AMD family 19h with AVX-512: 512-bit operations take two passes
+  bool zen4 = false;  // AMD family 19h with AVX-512: 512-bit operations take two passes
   bool avx2 = false;    // with FMA and F16C
   bool avx512 = false;  // F, BW, DQ, VL
   bool avx512_bf16 = false;

@@ -36,6 +36,7 @@ struct CpuAttentionOptions {
   bool pin = true;           // each worker to a core of its own, from the last core down
   int64_t spin_us = 50;      // how long an idle worker spins before it sleeps
   CpuIsa isa = BestCpuIsa();
+  AttentionFetch fetch;
   TaskOrder order = TaskOrder::kWanted;
   Timeline* timeline = nullptr;  // for a span a task; outlives the object
 };
