@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iostream>
@@ -22,6 +23,8 @@
 #include "base/topology.h"
 #include "cpu_attention/cpu_attention.h"
 #include "device/host/host_device.h"
+#include "trial/attention_trial.h"
+#include "trial/choice_file.h"
 
 namespace tandem {
 namespace {
@@ -76,19 +79,28 @@ void FillRandom(DType dtype, std::byte* data, size_t size_bytes) {
   }
 }
 
+// How the kernel computes: as named, or as a trial finds when a case begins.
+struct Way {
+  CpuIsa isa = BestCpuIsa();
+  bool any_isa = false;                 // the trial may choose another
+  std::optional<AttentionFetch> fetch;  // absent: by trial
+};
+
 class Bench {
  public:
-  Bench(int num_threads, CpuIsa isa, const std::vector<AttentionFetch>& fetches, std::byte* memory,
-        int64_t memory_bytes, double seconds, bool consecutive)
-      : consecutive_(consecutive), memory_(memory), memory_bytes_(memory_bytes), seconds_(seconds) {
-    for (const AttentionFetch& fetch : fetches) {
-      attentions_.push_back(std::make_unique<CpuAttention>(
-          CpuAttentionOptions{.num_threads = num_threads, .isa = isa, .fetch = fetch}));
-    }
-  }
+  Bench(int num_threads, const std::vector<Way>& ways, std::byte* memory, int64_t memory_bytes,
+        double seconds, bool consecutive)
+      : num_threads_(num_threads),
+        ways_(ways),
+        consecutive_(consecutive),
+        memory_(memory),
+        memory_bytes_(memory_bytes),
+        seconds_(seconds) {}
 
-  // One for each of the fetches, measured in turns.
+  // One for each of the ways, measured in turns.
   std::vector<Figures> Run(const Case& c) {
+    attentions_.clear();
+    for (const Way& way : ways_) attentions_.push_back(MakeAttention(c, way));
     const KvShape shape = c.shape();
     const int64_t num_heads = c.gqa * c.num_kv_heads();
     const int64_t width = num_heads * c.head_dim;
@@ -190,9 +202,39 @@ class Bench {
   }
 
  private:
+  std::unique_ptr<CpuAttention> MakeAttention(const Case& c, const Way& way) {
+    CpuAttentionOptions options = {.num_threads = num_threads_, .isa = way.isa};
+    if (way.fetch) {
+      options.fetch = *way.fetch;
+      return std::make_unique<CpuAttention>(options);
+    }
+    CpuAttention workers(options);
+    const AttentionUse use = {.num_threads = num_threads_,
+                              .kv_dtype = c.dtype,
+                              .block_size = c.shape().block_size,
+                              .head_dim = c.head_dim,
+                              .group_size = c.gqa,
+                              .span_heads = std::min<int64_t>(8, c.num_kv_heads()),
+                              .any_isa = way.any_isa};
+    const auto start = Clock::now();
+    const auto choice = TryAttention(use, way.any_isa ? std::nullopt : std::optional(way.isa), &workers,
+                                     device_.get());
+    if (!choice.ok()) {
+      std::cerr << choice.error().message << "\n";
+      std::exit(1);
+    }
+    std::printf("# tried for %.0f ms: %s\n", 1e3 * SecondsSince(start),
+                Describe(use, choice.value()).c_str());
+    options.isa = choice.value().isa;
+    options.fetch = choice.value().fetch;
+    return std::make_unique<CpuAttention>(options);
+  }
+
+  int num_threads_;
+  std::vector<Way> ways_;
   bool consecutive_;
   std::unique_ptr<Device> device_ = CreateHostDevice({.num_compute_threads = 1});
-  std::vector<std::unique_ptr<CpuAttention>> attentions_;  // one for each of the fetches
+  std::vector<std::unique_ptr<CpuAttention>> attentions_;  // one for each of the ways
   std::byte* memory_;
   int64_t memory_bytes_;
   double seconds_;
@@ -270,14 +312,17 @@ int Run(Options options) {
     const bool wanted = isa == BestCpuIsa() || (isa == CpuIsa::kAvx2 && !options.quick);
     if (options.isas.empty() ? wanted : named) isas.push_back(isa);
   }
-  std::vector<AttentionFetch> fetches;
+  std::vector<Way> ways;
   for (const std::string& name : options.fetches) {
-    const std::optional<AttentionFetch> fetch = ParseFetch(name);
-    if (!fetch) {
-      std::cerr << "--fetch " << name << ": neither l1, l2 nor nta, with -half or -second\n";
-      return 1;
+    Way way = {.any_isa = options.isas.empty()};
+    if (name != "trial") {
+      way.fetch = ParseFetch(name);
+      if (!way.fetch) {
+        std::cerr << "--fetch " << name << ": neither trial nor l1, l2 or nta, with -half or -second\n";
+        return 1;
+      }
     }
-    fetches.push_back(*fetch);
+    ways.push_back(way);
   }
   const auto available = static_cast<double>(AvailableMemoryBytes());
   const auto memory_bytes =
@@ -301,7 +346,8 @@ int Run(Options options) {
     FillRandom(dtype, data, static_cast<size_t>(memory_bytes));
     for (const CpuIsa isa : isas) {
       for (const int threads : options.threads) {
-        Bench bench(threads, isa, fetches, data, memory_bytes, options.seconds, options.consecutive);
+        for (Way& way : ways) way.isa = isa;
+        Bench bench(threads, ways, data, memory_bytes, options.seconds, options.consecutive);
         for (const int64_t head_dim : options.head_dims) {
           for (const int64_t gqa : options.gqa) {
             for (const int64_t context : options.contexts) {
@@ -368,7 +414,8 @@ int main(int argc, char** argv) {
   app.add_option("--batch", options.batches, "Rows")->delimiter(',');
   app.add_option("--fetch", options.fetches,
                  "l1, l2, nta: to where lines are fetched ahead; with -half: half a piece ahead; with "
-                 "-second: every second line first. Several are measured in turns")
+                 "-second: every second line first; trial: what a trial chooses here, without --isa also the "
+                 "instruction set. Several are measured in turns")
       ->delimiter(',');
   app.add_option("--memory-gib", options.memory_gib, "KV memory; 0: a third of what is free, 16 GiB at most");
   app.add_option("--seconds", options.seconds, "For each combination");

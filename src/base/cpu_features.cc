@@ -34,6 +34,7 @@ CpuFeatures Detect() {
   features.avx512 = features.avx2 && __builtin_cpu_supports("avx512f") != 0 &&
                     __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
                     __builtin_cpu_supports("avx512vl") != 0;
+  features.signature = eax;
   // Base family 15 plus the extended one, of the same leaf.
   const unsigned family = ((eax >> 8) & 0xfU) + ((eax >> 20) & 0xffU);
   constexpr unsigned kZen3And4 = 0x19;

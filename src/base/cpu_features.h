@@ -1,11 +1,13 @@
 // Instruction sets of this CPU that Tandem has code for.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace tandem {
 
 struct CpuFeatures {
+  uint32_t signature = 0;  // CPUID's family, model and stepping; 0 where there is none
   bool zen4 = false;  // AMD family 19h with AVX-512: 512-bit operations take two passes
   bool avx2 = false;    // with FMA and F16C
   bool avx512 = false;  // F, BW, DQ, VL
