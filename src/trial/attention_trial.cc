@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/kv_layout.h"
 #include "base/matrix_view.h"
 #include "base/round_up.h"
@@ -41,13 +42,13 @@ class AttentionRuns {
     const int64_t num_tokens = RoundUp(kTrialRunBytes / token_bytes, kPartitionTokens);
     TANDEM_ASSIGN_OR_RETURN(
         TrialMemory memory, TrialMemory::Create(num_tokens * token_bytes, use.kv_dtype, workers, device));
-    return AttentionRuns(use, shape, num_tokens, std::move(memory), workers);
+    return AttentionRuns(use, shape, num_tokens, std::move(memory));
   }
 
-  double Seconds(CpuIsa isa, const AttentionFetch& fetch) {
-    const AttentionKernels& kernels = AttentionKernelsFor(isa);
-    memory_.Evict();
-    return MeanThreadSeconds(workers_, [&](int thread) {
+  // Of each of the choices.
+  std::vector<double> Seconds(const std::vector<AttentionChoice>& choices) {
+    return memory_.RunRound(choices.size(), [&](size_t run, int thread, const std::byte* kv) {
+      const AttentionKernels& kernels = AttentionKernelsFor(choices[run].isa);
       std::vector<float>& floats = floats_[static_cast<size_t>(thread)];
       float* out = floats.data() + width();
       float* states = out + width();
@@ -59,26 +60,24 @@ class AttentionRuns {
       rows.first_position = num_tokens_ - 1;
       rows.scale = 0.1F;
       rows.block_table = block_table_.data();
-      SetKv({memory_.part(thread), shape_, num_blocks(), 0, 0}, 0, use_.span_heads, &rows);
-      rows.fetch = fetch;
+      SetKv({const_cast<std::byte*>(kv), shape_, num_blocks(), 0, 0}, 0, use_.span_heads, &rows);
+      rows.fetch = choices[run].fetch;
       kernels.run(rows, 0, num_tokens_ / kPartitionTokens, states, states + states_size());
       kernels.finish(rows, states);
     });
   }
 
  private:
-  AttentionRuns(const AttentionUse& use, const KvShape& shape, int64_t num_tokens, TrialMemory memory,
-                CpuAttention* workers)
+  AttentionRuns(const AttentionUse& use, const KvShape& shape, int64_t num_tokens, TrialMemory memory)
       : use_(use),
         shape_(shape),
         num_tokens_(num_tokens),
         memory_(std::move(memory)),
-        workers_(workers),
         block_table_(static_cast<size_t>(num_blocks())) {
     std::iota(block_table_.begin(), block_table_.end(), 0);
     std::shuffle(block_table_.begin(), block_table_.end(), std::minstd_rand(7));
     const int64_t scratch = AttentionScratchSize(use.group_size, use.head_dim, use.span_heads);
-    floats_.assign(static_cast<size_t>(workers->num_threads()),
+    floats_.assign(static_cast<size_t>(use.num_threads),
                    std::vector<float>(static_cast<size_t>(2 * width() + states_size() + scratch), 0.5F));
   }
 
@@ -92,7 +91,6 @@ class AttentionRuns {
   KvShape shape_;
   int64_t num_tokens_;
   TrialMemory memory_;
-  CpuAttention* workers_;
   std::vector<int32_t> block_table_;
   std::vector<std::vector<float>> floats_;  // of a thread: q, out, states, scratch
 };
@@ -101,23 +99,36 @@ class AttentionRuns {
 
 Result<AttentionChoice> TryAttention(const AttentionUse& use, std::optional<CpuIsa> isa,
                                      CpuAttention* workers, Device* device) {
+  TANDEM_CHECK(workers->num_threads() == use.num_threads, "trial for {} threads on {}", use.num_threads,
+               workers->num_threads());
   TANDEM_ASSIGN_OR_RETURN(AttentionRuns runs, AttentionRuns::Create(use, workers, device));
-  AttentionChoice choice;
-  choice.isa = isa.value_or(choice.isa);
-  const TrialOutcome fetch = RunTrial(
-      kAttentionFetches.size(), [&](size_t i) { return runs.Seconds(choice.isa, kAttentionFetches.at(i)); }, {});
-  choice.fetch = kAttentionFetches.at(fetch.chosen);
-  choice.speedup = fetch.speedup;
+  const auto fastest = [&](const std::vector<AttentionChoice>& choices, const TrialRounds& rounds) {
+    const TrialOutcome outcome = RunTrial(
+        choices.size(),
+        [&](const std::vector<size_t>& candidates) {
+          std::vector<AttentionChoice> round;
+          for (const size_t candidate : candidates) round.push_back(choices[candidate]);
+          return runs.Seconds(round);
+        },
+        rounds);
+    AttentionChoice choice = choices[outcome.chosen];
+    choice.speedup *= outcome.speedup;
+    return choice;
+  };
+  std::vector<AttentionChoice> choices;
+  for (const AttentionFetch& fetch : kAttentionFetches)
+    choices.push_back({.isa = isa.value_or(BestCpuIsa()), .fetch = fetch});
+  const AttentionChoice choice = fastest(choices, {});
   if (isa || !use.any_isa) return choice;
-  std::vector<CpuIsa> isas = {choice.isa};
+  choices = {choice};
   for (const CpuIsa other : SupportedCpuIsas()) {
-    if (other != choice.isa && other != CpuIsa::kPortable) isas.push_back(other);
+    if (other == choice.isa || other == CpuIsa::kPortable) continue;
+    choices.push_back(choice);
+    choices.back().isa = other;
   }
-  const TrialOutcome set =
-      RunTrial(isas.size(), [&](size_t i) { return runs.Seconds(isas[i], choice.fetch); }, {});
-  choice.isa = isas[set.chosen];
-  choice.speedup *= set.speedup;
-  return choice;
+  // Another set gives other bits: not for little.
+  constexpr double kWorthOtherBits = 1.05;
+  return fastest(choices, {.clearly_faster = kWorthOtherBits});
 }
 
 }  // namespace tandem

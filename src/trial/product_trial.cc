@@ -10,16 +10,17 @@ namespace tandem {
 namespace {
 
 // The first is the default.
-constexpr std::array<ProductFetch, 9> kProductFetches = {{
+constexpr std::array<ProductFetch, 10> kProductFetches = {{
     {.level = FetchLevel::kL2, .distance_bytes = 4096},
     {.level = FetchLevel::kL1, .distance_bytes = 4096},
     {.level = FetchLevel::kNonTemporal, .distance_bytes = 4096},
     {.level = FetchLevel::kL2, .distance_bytes = 2048},
     {.level = FetchLevel::kL1, .distance_bytes = 2048},
     {.level = FetchLevel::kNonTemporal, .distance_bytes = 2048},
+    {.level = FetchLevel::kL2, .distance_bytes = 1024},
+    {.level = FetchLevel::kL1, .distance_bytes = 1024},
     {.level = FetchLevel::kL2, .distance_bytes = 8192},
     {.level = FetchLevel::kL1, .distance_bytes = 8192},
-    {.level = FetchLevel::kNonTemporal, .distance_bytes = 8192},
 }};
 
 constexpr int64_t kInFeatures = 2048;
@@ -30,28 +31,27 @@ Result<ProductChoice> TryProducts(const ProductUse& use, CpuAttention* workers, 
   const auto element_bytes = static_cast<int64_t>(DTypeSize(use.dtype));
   const int64_t num_panels = kTrialRunBytes / (kInFeatures * kPanelColumns * element_bytes);
   const int64_t out_features = num_panels * kPanelColumns;
-  TANDEM_ASSIGN_OR_RETURN(const TrialMemory memory,
+  TANDEM_ASSIGN_OR_RETURN(TrialMemory memory,
                           TrialMemory::Create(kTrialRunBytes, use.dtype, workers, device));
   const LinearKernels& kernels = LinearKernelsFor(BestCpuIsa());
   auto* kernel = use.dtype == DType::kF32 ? kernels.f32 : kernels.bf16_to_f32;
   const std::vector<float> x(kInFeatures, 0.5F);  // as bf16 it is finite as well
   std::vector<std::vector<float>> y(static_cast<size_t>(workers->num_threads()),
                                     std::vector<float>(static_cast<size_t>(out_features)));
-  const auto run = [&](size_t candidate) {
-    memory.Evict();
-    return MeanThreadSeconds(workers, [&](int thread) {
+  const auto run = [&](const std::vector<size_t>& candidates) {
+    return memory.RunRound(candidates.size(), [&](size_t i, int thread, const std::byte* panels) {
       LinearTile tile;
       tile.x = x.data();
       tile.x_stride = kInFeatures;
       tile.num_rows = 1;
-      tile.panels = memory.part(thread);
+      tile.panels = panels;
       tile.panel_stride = kInFeatures * kPanelColumns;
       tile.in_features = kInFeatures;
       tile.end_unit = out_features / kColumnsPerUnit;
       tile.y = y[static_cast<size_t>(thread)].data();
       tile.y_stride = out_features;
       tile.out_features = out_features;
-      tile.fetch = kProductFetches.at(candidate);
+      tile.fetch = kProductFetches.at(candidates[i]);
       kernel(tile);
     });
   };

@@ -3,14 +3,12 @@
 #include <algorithm>
 #include <chrono>
 #include <numeric>
+#include <utility>
 
 #include "base/check.h"
 
 namespace tandem {
 namespace {
-
-// A choice within the spread of what neighbours cause would be another one at every machine's first start.
-constexpr double kClearlyFaster = 1.03;
 
 double Median(std::vector<double> values) {
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
@@ -29,14 +27,18 @@ double BestRunSpeedup(const TrialTimes& times, size_t candidate) {
   return *std::ranges::min_element(times[0]) / *std::ranges::min_element(times[candidate]);
 }
 
+void AddRound(const std::vector<double>& seconds, TrialTimes* times) {
+  for (size_t i = 0; i < seconds.size(); ++i) (*times)[i].push_back(seconds[i]);
+}
+
 }  // namespace
 
-TrialOutcome ChooseFastest(const TrialTimes& times) {
+TrialOutcome ChooseFastest(const TrialTimes& times, double clearly_faster) {
   TANDEM_CHECK(!times.empty() && !times[0].empty(), "trial: nothing was measured");
   TrialOutcome outcome;
   for (size_t i = 1; i < times.size(); ++i) {
     const double speedup = MedianSpeedup(times, i);
-    if (speedup <= kClearlyFaster || BestRunSpeedup(times, i) <= kClearlyFaster) continue;
+    if (speedup <= clearly_faster || BestRunSpeedup(times, i) <= clearly_faster) continue;
     if (speedup > outcome.speedup) outcome = {.chosen = i, .speedup = speedup};
   }
   return outcome;
@@ -51,8 +53,7 @@ std::vector<size_t> Finalists(const TrialTimes& times, size_t num_others) {
   return candidates;
 }
 
-TrialOutcome RunTrial(size_t num_candidates, const std::function<double(size_t candidate)>& run,
-                      const TrialRounds& rounds) {
+TrialOutcome RunTrial(size_t num_candidates, const RunCandidates& run, const TrialRounds& rounds) {
   const auto begin = std::chrono::steady_clock::now();
   const auto in_budget = [&] {
     const std::chrono::duration<double> passed = std::chrono::steady_clock::now() - begin;
@@ -60,18 +61,17 @@ TrialOutcome RunTrial(size_t num_candidates, const std::function<double(size_t c
   };
   TANDEM_CHECK(num_candidates > 0, "trial: no candidates");
   if (num_candidates == 1) return {};
-  run(0);  // touches what the others find
+  std::vector<size_t> candidates(num_candidates);
+  std::iota(candidates.begin(), candidates.end(), 0);
+  run({0});  // touches what the others find
   TrialTimes all(num_candidates);
-  for (int round = 0; round < rounds.first; ++round) {
-    for (size_t i = 0; i < num_candidates; ++i) all[i].push_back(run(i));
-  }
+  for (int round = 0; round < rounds.first; ++round) AddRound(run(candidates), &all);
   const std::vector<size_t> finalists = Finalists(all, rounds.finalists);
   TrialTimes last;
   for (const size_t candidate : finalists) last.push_back(all[candidate]);
-  for (int round = 0; round < rounds.min_last || (round < rounds.max_last && in_budget()); ++round) {
-    for (size_t i = 0; i < finalists.size(); ++i) last[i].push_back(run(finalists[i]));
-  }
-  TrialOutcome outcome = ChooseFastest(last);
+  for (int round = 0; round < rounds.min_last || (round < rounds.max_last && in_budget()); ++round)
+    AddRound(run(finalists), &last);
+  TrialOutcome outcome = ChooseFastest(last, rounds.clearly_faster);
   outcome.chosen = finalists[outcome.chosen];
   return outcome;
 }

@@ -17,6 +17,7 @@ TEST(TrialRounds, TheDefaultStaysUnlessAnotherIsClearlyFaster) {
   const TrialOutcome outcome = ChooseFastest({{1.0, 1.0, 1.0}, {0.95, 0.95, 0.95}, {0.8, 0.8, 0.8}});
   EXPECT_EQ(outcome.chosen, 2U);
   EXPECT_THAT(outcome.speedup, DoubleNear(1.25, 1e-9));
+  EXPECT_EQ(ChooseFastest({{1.0, 1.0, 1.0}, {0.8, 0.8, 0.8}}, 1.3).chosen, 0U);
 }
 
 // Half of the time is another guest's for some rounds: it slows all candidates of these rounds.
@@ -43,9 +44,13 @@ TEST(TrialRounds, TheBestGoOnBesidesTheDefault) {
 TEST(TrialRounds, EveryCandidateRunsInTurnsAndTheFinalistsLongest) {
   const std::vector<double> seconds = {1.0, 0.9, 1.1, 0.7, 1.2};
   std::vector<int> num_runs(seconds.size());
-  const auto run = [&](size_t candidate) {
-    ++num_runs[candidate];
-    return seconds[candidate];
+  const auto run = [&](const std::vector<size_t>& candidates) {
+    std::vector<double> round;
+    for (const size_t candidate : candidates) {
+      ++num_runs[candidate];
+      round.push_back(seconds[candidate]);
+    }
+    return round;
   };
   const TrialOutcome outcome =
       RunTrial(seconds.size(), run,
@@ -57,9 +62,9 @@ TEST(TrialRounds, EveryCandidateRunsInTurnsAndTheFinalistsLongest) {
 TEST(TrialRounds, ASingleCandidateIsNotMeasured) {
   const TrialOutcome outcome = RunTrial(
       1,
-      [](size_t) {
+      [](const std::vector<size_t>&) {
         ADD_FAILURE();
-        return 1.0;
+        return std::vector<double>{1.0};
       },
       {});
   EXPECT_EQ(outcome.chosen, 0U);

@@ -1,9 +1,10 @@
 #include "trial/trial_memory.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
-#include <numeric>
+#include <ctime>
 #include <random>
 #include <vector>
 
@@ -12,10 +13,16 @@
 #include <immintrin.h>
 #endif
 
+#include "base/spin.h"
+
 namespace tandem {
 namespace {
 
 constexpr int64_t kLineBytes = 64;
+// 12 windows of 2 MiB are 6,144 small pages, more than any processor keeps the addresses of. (A machine that
+// is virtual may have small pages below its large ones.)
+constexpr int64_t kMaxWindows = 12;
+constexpr int64_t kMaxBytes = int64_t{1} << 30;  // of all threads
 
 std::vector<std::byte> RandomPattern(DType dtype) {
   // Odd, so that the same numbers are at other places of every piece.
@@ -34,6 +41,21 @@ std::vector<std::byte> RandomPattern(DType dtype) {
     }
   }
   return pattern;
+}
+
+// That the calling thread has had a core.
+double ThreadSeconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+// For the other threads, but not for one that has lost its core.
+template <typename Condition>
+void WaitAWhile(const Condition& condition) {
+  constexpr auto kLongest = std::chrono::microseconds(200);
+  const auto end = std::chrono::steady_clock::now() + kLongest;
+  while (!condition() && std::chrono::steady_clock::now() < end) CpuRelax();
 }
 
 #if defined(__x86_64__)
@@ -65,36 +87,50 @@ void Flush(std::byte* /*begin*/, int64_t /*size_bytes*/) {}
 
 }  // namespace
 
-Result<TrialMemory> TrialMemory::Create(int64_t part_bytes, DType dtype, CpuAttention* workers,
+Result<TrialMemory> TrialMemory::Create(int64_t window_bytes, DType dtype, CpuAttention* workers,
                                         Device* device) {
+  const int64_t num_windows =
+      std::clamp<int64_t>(kMaxBytes / (window_bytes * workers->num_threads()), 2, kMaxWindows);
+  const int64_t part_bytes = num_windows * window_bytes;
   TANDEM_ASSIGN_OR_RETURN(Buffer buffer,
                           device->Allocate(static_cast<size_t>(part_bytes * workers->num_threads()),
                                            MemoryKind::kPinned, "a trial of CPU kernels"));
-  TrialMemory memory(std::move(buffer), part_bytes, workers);
+  TrialMemory memory(std::move(buffer), window_bytes, num_windows, workers);
   const std::vector<std::byte> pattern = RandomPattern(dtype);
   const auto pattern_bytes = static_cast<int64_t>(pattern.size());
   workers->RunOnWorkers([&](int thread) {
     for (int64_t at = 0; at < part_bytes; at += pattern_bytes) {
-      std::memcpy(memory.part(thread) + at, pattern.data(),
+      std::memcpy(memory.Window(thread, 0) + at, pattern.data(),
                   static_cast<size_t>(std::min(pattern_bytes, part_bytes - at)));
     }
+    Flush(memory.Window(thread, 0), part_bytes);
   });
   return memory;
 }
 
-void TrialMemory::Evict() const {
-  workers_->RunOnWorkers([this](int thread) { Flush(part(thread), part_bytes_); });
-}
-
-double MeanThreadSeconds(CpuAttention* workers, const std::function<void(int thread)>& work) {
-  std::vector<double> seconds(static_cast<size_t>(workers->num_threads()));
-  workers->RunOnWorkers([&](int thread) {
-    const auto begin = std::chrono::steady_clock::now();
-    work(thread);
-    seconds[static_cast<size_t>(thread)] =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+std::vector<double> TrialMemory::RunRound(size_t num_runs, const Run& run) {
+  const auto num_threads = static_cast<size_t>(workers_->num_threads());
+  std::vector<std::vector<double>> seconds(num_threads, std::vector<double>(num_runs));
+  std::atomic<size_t> num_ready{0};
+  workers_->RunOnWorkers([&](int thread) {
+    for (size_t i = 0; i < num_runs; ++i) {
+      const int64_t window = num_runs_ + static_cast<int64_t>(i);
+      // Flushing translates addresses: of a window that is read half of the windows later, when they have been
+      // forgotten.
+      Flush(Window(thread, window + num_windows_ / 2), window_bytes_);
+      num_ready.fetch_add(1, std::memory_order_relaxed);
+      WaitAWhile([&] { return num_ready.load(std::memory_order_relaxed) >= (i + 1) * num_threads; });
+      const double begin = ThreadSeconds();
+      run(i, thread, Window(thread, window));
+      seconds[static_cast<size_t>(thread)][i] = ThreadSeconds() - begin;
+    }
   });
-  return std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
+  num_runs_ += static_cast<int64_t>(num_runs);
+  std::vector<double> means(num_runs);
+  for (const std::vector<double>& of_thread : seconds) {
+    for (size_t i = 0; i < num_runs; ++i) means[i] += of_thread[i] / static_cast<double>(num_threads);
+  }
+  return means;
 }
 
 }  // namespace tandem

@@ -1,10 +1,12 @@
-// Memory for trials that is read as in serving: by each thread its own part, from beyond the caches.
+// Memory for trials that is read as in serving: by all threads at once, each its own, from beyond the caches, and
+// not at addresses that were translated a moment ago.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <utility>
+#include <vector>
 
 #include "base/dtype.h"
 #include "base/result.h"
@@ -16,28 +18,36 @@ namespace tandem {
 // That a thread reads in a run: some hundred microseconds.
 constexpr int64_t kTrialRunBytes = int64_t{2} << 20;
 
+// Windows of window_bytes for each worker, of which a run reads one.
 class TrialMemory {
  public:
-  // One part for each worker, written by it first: on a machine with several nodes it lies beside the thread.
-  // Numbers in [-1, 1) of the type. workers, device: outlive the object. Errors: kResourceExhausted.
-  static Result<TrialMemory> Create(int64_t part_bytes, DType dtype, CpuAttention* workers, Device* device);
+  // What the run-th run of a round does with a window.
+  using Run = std::function<void(size_t run, int thread, const std::byte* window)>;
 
-  std::byte* part(int thread) const { return memory_.as<std::byte>() + thread * part_bytes_; }
-  // Takes all parts out of the caches, so that few bytes do for a trial whatever the size of a cache that is
-  // shared with others. Where the processor has no instruction for it the parts stay where they are.
-  void Evict() const;
+  // Each worker writes its windows first: on a machine with several nodes they lie beside the thread. Numbers
+  // in [-1, 1) of the type. workers, device: outlive the object. Errors: kResourceExhausted.
+  static Result<TrialMemory> Create(int64_t window_bytes, DType dtype, CpuAttention* workers, Device* device);
+
+  // Runs 0 .. num_runs - 1 on all workers, one after the other and each at the same time as far as other
+  // programs leave them their cores. Seconds of each: how long it kept a core busy, waits for memory included
+  // and what others did on that core not, in the mean of the threads.
+  std::vector<double> RunRound(size_t num_runs, const Run& run);
 
  private:
-  TrialMemory(Buffer memory, int64_t part_bytes, CpuAttention* workers)
-      : memory_(std::move(memory)), part_bytes_(part_bytes), workers_(workers) {}
+  TrialMemory(Buffer memory, int64_t window_bytes, int64_t num_windows, CpuAttention* workers)
+      : memory_(std::move(memory)),
+        window_bytes_(window_bytes),
+        num_windows_(num_windows),
+        workers_(workers) {}
+  std::byte* Window(int thread, int64_t window) const {
+    return memory_.as<std::byte>() + (thread * num_windows_ + window % num_windows_) * window_bytes_;
+  }
 
   Buffer memory_;
-  int64_t part_bytes_;
+  int64_t window_bytes_;
+  int64_t num_windows_;
+  int64_t num_runs_ = 0;  // of all rounds so far
   CpuAttention* workers_;
 };
-
-// Runs work(thread) on all workers at once. Returns the seconds it took a thread on average: one that lost its
-// core for a moment does not stand for all.
-double MeanThreadSeconds(CpuAttention* workers, const std::function<void(int thread)>& work);
 
 }  // namespace tandem
