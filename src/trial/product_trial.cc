@@ -1,6 +1,9 @@
 #include "trial/product_trial.h"
 
+#include <algorithm>
 #include <array>
+#include <numeric>
+#include <random>
 #include <vector>
 
 #include "trial/rounds.h"
@@ -23,7 +26,8 @@ constexpr std::array<ProductFetch, 10> kProductFetches = {{
     {.level = FetchLevel::kL1, .distance_bytes = 8192},
 }};
 
-constexpr int64_t kInFeatures = 2048;
+// A panel is about what a thread of the pool takes at a time: what is fetched beyond its end is in vain.
+constexpr int64_t kInFeatures = 1024;
 
 }  // namespace
 
@@ -38,21 +42,28 @@ Result<ProductChoice> TryProducts(const ProductUse& use, CpuAttention* workers, 
   const std::vector<float> x(kInFeatures, 0.5F);  // as bf16 it is finite as well
   std::vector<std::vector<float>> y(static_cast<size_t>(workers->num_threads()),
                                     std::vector<float>(static_cast<size_t>(out_features)));
+  constexpr int64_t kUnitsPerPanel = kPanelColumns / kColumnsPerUnit;
+  std::vector<int64_t> panels(static_cast<size_t>(num_panels));
+  std::iota(panels.begin(), panels.end(), 0);
+  std::shuffle(panels.begin(), panels.end(), std::minstd_rand(7));
   const auto run = [&](const std::vector<size_t>& candidates) {
-    return memory.RunRound(candidates.size(), [&](size_t i, int thread, const std::byte* panels) {
+    return memory.RunRound(candidates.size(), [&](size_t i, int thread, const std::byte* weights) {
       LinearTile tile;
       tile.x = x.data();
       tile.x_stride = kInFeatures;
       tile.num_rows = 1;
-      tile.panels = panels;
+      tile.panels = weights;
       tile.panel_stride = kInFeatures * kPanelColumns;
       tile.in_features = kInFeatures;
-      tile.end_unit = out_features / kColumnsPerUnit;
       tile.y = y[static_cast<size_t>(thread)].data();
       tile.y_stride = out_features;
       tile.out_features = out_features;
       tile.fetch = kProductFetches.at(candidates[i]);
-      kernel(tile);
+      for (const int64_t panel : panels) {
+        tile.first_unit = panel * kUnitsPerPanel;
+        tile.end_unit = tile.first_unit + kUnitsPerPanel;
+        kernel(tile);
+      }
     });
   };
   const TrialOutcome outcome = RunTrial(kProductFetches.size(), run, {});
