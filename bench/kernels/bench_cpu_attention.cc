@@ -217,8 +217,8 @@ class Bench {
                               .span_heads = std::min<int64_t>(8, c.num_kv_heads()),
                               .any_isa = way.any_isa};
     const auto start = Clock::now();
-    const auto choice = TryAttention(use, way.any_isa ? std::nullopt : std::optional(way.isa), &workers,
-                                     device_.get());
+    const auto choice =
+        TryAttention(use, way.any_isa ? std::nullopt : std::optional(way.isa), &workers, device_.get());
     if (!choice.ok()) {
       std::cerr << choice.error().message << "\n";
       std::exit(1);
@@ -338,8 +338,8 @@ int Run(Options options) {
   auto* data = memory.value().as<std::byte>();
   std::printf("%s, %.1f GiB of KV\n", MachineTopology().cpu_model.c_str(),
               static_cast<double>(memory_bytes) / (1 << 30));
-  std::printf("%-12s %-10s %-5s %3s %4s %8s %6s %7s %10s %12s %13s %6s\n", "isa", "fetch", "dtype", "gqa", "d", "context",
-              "batch", "threads", "read GB/s", "kernel GB/s", "chained GB/s", "share");
+  std::printf("%-12s %-10s %-5s %3s %4s %8s %6s %7s %10s %12s %13s %6s\n", "isa", "fetch", "dtype", "gqa",
+              "d", "context", "batch", "threads", "read GB/s", "kernel GB/s", "chained GB/s", "share");
   nlohmann::json results = nlohmann::json::array();
   for (const std::string& dtype_name : options.dtypes) {
     const DType dtype = ParseDType(dtype_name);

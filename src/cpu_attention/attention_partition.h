@@ -34,7 +34,9 @@ struct TileOf {
   const std::byte* keys = nullptr;
   const std::byte* values = nullptr;
   int64_t num_tokens = 0;
-  TileFetch fetch;  // meanwhile
+  // What is fetched meanwhile, half of the lines from each. Null: nothing.
+  const std::byte* first_fetch = nullptr;
+  const std::byte* second_fetch = nullptr;
 };
 
 #if defined(__AMX_BF16__)
@@ -80,7 +82,7 @@ void Tile(const AttentionRows& rows, const Workspace& work, const HeadQueries<T>
 #endif
   float* scores = work.scores + first * kMaxTileTokens;
   const QuerySteps<T> queries = {q.steps.data + first * kStepDepth<T>, q.steps.stride};
-  Fetcher<kLevel> fetcher(tile.fetch);
+  auto fetcher = FetcherOf<kLevel>(rows, tile, tile.num_tokens * head_dim * static_cast<int64_t>(sizeof(T)));
   Scores<T>(queries, count, head_dim, reinterpret_cast<const T*>(tile.keys), tile.num_tokens, scores,
             &fetcher);
   fetcher.FetchRest();
@@ -125,7 +127,7 @@ void TileForAllRows(const AttentionRows& rows, const Workspace& work, const Head
     }
     if (range.begin < range.end) {
       Tile<T, kLevel>(rows, work, q, row * rows.group_size, num_rows * rows.group_size, tile, range);
-      tile.fetch = {};
+      tile.first_fetch = nullptr;
     }
     row += num_rows;
   }
@@ -152,22 +154,26 @@ TANDEM_SIMD_INLINE BlockVisit VisitOf(const AttentionRows& rows, int64_t key, in
 }
 
 // tile: the one of `piece` that is computed. next_piece: what this thread reads after it, or null.
-TANDEM_SIMD_INLINE TileFetch FetchDuring(const AttentionFetch& how, const TileOf& tile, int64_t half_bytes,
-                                         int64_t tile_bytes, const std::byte* piece,
-                                         const std::byte* next_piece) {
-  TileFetch fetch;
-  fetch.num_lines = tile_bytes / 64;
+TANDEM_SIMD_INLINE void SetFetches(const AttentionFetch& how, int64_t half_bytes, int64_t tile_bytes,
+                                   const std::byte* piece, const std::byte* next_piece, TileOf* tile) {
   if (how.half_piece_ahead) {
-    const std::byte* next_keys = tile.keys + tile_bytes;
-    fetch.first = tile.values;
-    fetch.second = next_keys < piece + half_bytes ? next_keys : next_piece;
+    const std::byte* next_keys = tile->keys + tile_bytes;
+    tile->first_fetch = tile->values;
+    tile->second_fetch = next_keys < piece + half_bytes ? next_keys : next_piece;
+    if (tile->second_fetch == nullptr) tile->second_fetch = tile->values;  // the end: once more
   } else if (next_piece != nullptr) {
     // The first tiles of the next piece while the first of this are computed, and so on.
-    fetch.first = next_piece + 2 * (tile.keys - piece);
-    fetch.second = fetch.first + (how.every_second_line ? 64 : tile_bytes);
-    if (how.every_second_line) fetch.stride_bytes = 128;
+    tile->first_fetch = next_piece + 2 * (tile->keys - piece);
+    tile->second_fetch = tile->first_fetch + (how.every_second_line ? 64 : tile_bytes);
   }
-  return fetch;
+}
+
+// tile_bytes: of its keys, and as many of its values.
+template <FetchLevel kLevel>
+TANDEM_SIMD_INLINE Fetcher<kLevel> FetcherOf(const AttentionRows& rows, const TileOf& tile,
+                                             int64_t tile_bytes) {
+  if (tile.first_fetch == nullptr) return {};
+  return {tile.first_fetch, tile.second_fetch, tile_bytes / 64, rows.fetch.every_second_line ? 128 : 64};
 }
 
 // The tile of a head that starts at key `key` of the visit.
@@ -184,8 +190,7 @@ TANDEM_SIMD_INLINE TileOf TileAt(const AttentionRows& rows, const BlockVisit& vi
   tile.keys = piece + key % rows.block_size * rows.head_dim * kBytes;
   tile.values = tile.keys + half_bytes;
   tile.num_tokens = TileTokens(rows);
-  tile.fetch =
-      FetchDuring(rows.fetch, tile, half_bytes, tile.num_tokens * rows.head_dim * kBytes, piece, next);
+  SetFetches(rows.fetch, half_bytes, tile.num_tokens * rows.head_dim * kBytes, piece, next, &tile);
   return tile;
 }
 
@@ -209,7 +214,7 @@ class TilePipeline {
   }
   // The row sees all of the tile. Two calls in a row may concern different heads.
   TANDEM_SIMD_INLINE void Add(const Workspace& work, const uint16_t* q, const TileOf& tile) {
-    fetcher_ = Fetcher<kLevel>(tile.fetch);
+    fetcher_ = FetcherOf<kLevel>(rows_, tile, 2 * kMaxTileTokens * rows_.head_dim);
     TileScores(q, rows_.head_dim, reinterpret_cast<const uint16_t*>(tile.keys), scores_[turn_], &fetcher_);
     Flush();
     pending_ = work;

@@ -45,28 +45,22 @@ constexpr int64_t kStepDepth = StepDepth(static_cast<const T*>(nullptr));
 template <typename T>
 constexpr int64_t kWeightStride = kMaxTileTokens* static_cast<int64_t>(sizeof(float) / sizeof(Operand<T>));
 
-// What is fetched while a tile is computed: num_lines lines from `first` on during its scores, as many from
-// `second` on during softmax and values.
-struct TileFetch {
-  const std::byte* first = nullptr;  // null: nothing
-  const std::byte* second = nullptr;  // likewise
-  int64_t num_lines = 0;
-  uintptr_t stride_bytes = 64;  // from a line to the next
-};
-
-// Fetches are spread over the computation, since a burst of them would fill the buffers for outstanding
+// Fetches while a tile is computed: half of the lines during its scores, the others during softmax and
+// values. They are spread over the computation, since a burst of them would fill the buffers for outstanding
 // misses and stall the loads, and a pause would leave the memory idle. The level is known to the compiler: a
 // branch at every line costs up to 5 % of the rate.
 template <FetchLevel kLevel>
 class Fetcher {
  public:
   Fetcher() = default;
-  TANDEM_SIMD_INLINE explicit Fetcher(const TileFetch& fetch)
-      : next_(reinterpret_cast<uintptr_t>(fetch.first)),
-        half_lines_(fetch.first == nullptr && fetch.second == nullptr ? 0 : fetch.num_lines),
-        stride_(fetch.stride_bytes),
-        end_(fetch.first == nullptr ? next_ : next_ + HalfBytes()),
-        second_(reinterpret_cast<uintptr_t>(fetch.second)) {}
+  // num_lines from `first` on, then as many from `second` on, stride_bytes from one to the next.
+  TANDEM_SIMD_INLINE Fetcher(const std::byte* first, const std::byte* second, int64_t num_lines,
+                             int64_t stride_bytes)
+      : next_(reinterpret_cast<uintptr_t>(first)),
+        half_lines_(num_lines),
+        stride_(static_cast<uintptr_t>(stride_bytes)),
+        end_(next_ + HalfBytes()),
+        second_(reinterpret_cast<uintptr_t>(second)) {}
 
   // Lines of each half; 0: there is nothing to fetch.
   TANDEM_SIMD_INLINE int64_t half_lines() const { return half_lines_; }
@@ -80,7 +74,7 @@ class Fetcher {
   // From the first half, all fetched, to the second.
   TANDEM_SIMD_INLINE void Turn() {
     next_ = second_;
-    end_ = second_ == 0 ? 0 : second_ + HalfBytes();
+    end_ = second_ + HalfBytes();
   }
 
  private:

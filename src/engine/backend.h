@@ -25,7 +25,7 @@ struct Backend {
   std::unique_ptr<Device> device;
   std::unique_ptr<Ops> ops;
   HostOps* host_ops = nullptr;  // the ops where they compute on the CPU, else null
-  std::vector<DType> dtypes;  // that the model can be computed in, the default first
+  std::vector<DType> dtypes;    // that the model can be computed in, the default first
   int64_t default_max_num_batched_tokens = 0;
   // Up to max_num_seqs; empty: graphs do not pay here.
   std::vector<int64_t> graph_batch_sizes;

@@ -40,8 +40,8 @@ class AttentionRuns {
                            .head_dim = use.head_dim};
     const auto token_bytes = static_cast<int64_t>(shape.BlockBytes()) / use.block_size;
     const int64_t num_tokens = RoundUp(kTrialRunBytes / token_bytes, kPartitionTokens);
-    TANDEM_ASSIGN_OR_RETURN(
-        TrialMemory memory, TrialMemory::Create(num_tokens * token_bytes, use.kv_dtype, workers, device));
+    TANDEM_ASSIGN_OR_RETURN(TrialMemory memory,
+                            TrialMemory::Create(num_tokens * token_bytes, use.kv_dtype, workers, device));
     return AttentionRuns(use, shape, num_tokens, std::move(memory));
   }
 
@@ -83,9 +83,7 @@ class AttentionRuns {
 
   int64_t num_blocks() const { return num_tokens_ / shape_.block_size; }
   int64_t width() const { return use_.span_heads * use_.group_size * use_.head_dim; }
-  int64_t states_size() const {
-    return use_.span_heads * AttentionStateSize(use_.group_size, use_.head_dim);
-  }
+  int64_t states_size() const { return use_.span_heads * AttentionStateSize(use_.group_size, use_.head_dim); }
 
   AttentionUse use_;
   KvShape shape_;

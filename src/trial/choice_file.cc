@@ -103,6 +103,7 @@ std::pair<AttentionUse, AttentionChoice> AttentionOf(const Json& json) {
   choice.fetch.level = LevelOf(json.at("level"));
   choice.fetch.half_piece_ahead = json.at("half_piece_ahead").get<bool>();
   choice.fetch.every_second_line = json.at("every_second_line").get<bool>();
+  if (choice.fetch.half_piece_ahead && choice.fetch.every_second_line) Refuse(json, "way to fetch");
   choice.speedup = SpeedupOf(json.at("speedup"));
   return {use, choice};
 }

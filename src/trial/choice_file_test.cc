@@ -18,7 +18,8 @@ TrialMachine Machine() {
 }
 
 KeptChoices Choices() {
-  AttentionUse decodes = {.num_threads = 2, .head_dim = 128, .group_size = 4, .span_heads = 8, .any_isa = true};
+  AttentionUse decodes = {
+      .num_threads = 2, .head_dim = 128, .group_size = 4, .span_heads = 8, .any_isa = true};
   AttentionUse single = {.num_threads = 1, .kv_dtype = DType::kF32, .head_dim = 64};
   KeptChoices choices;
   choices.attention.emplace_back(
@@ -106,6 +107,7 @@ TEST_F(ChoiceFileTest, ImpossibleContentIsRefused) {
            {"\"threads\": 2", "\"threads\": 0"},
            {"\"speedup\": 1.25", "\"speedup\": \"fast\""},
            {"\"half_piece_ahead\": true", "\"half_piece_ahead\": 1"},
+           {"\"every_second_line\": false", "\"every_second_line\": true"},
            {"\"products\"", "\"product\""},
        }) {
     const auto read = ReadWith(from, to);

@@ -52,9 +52,8 @@ Choice CpuTrials::ChooseOrTry(const Use& use, std::vector<std::pair<Use, Choice>
 AttentionChoice CpuTrials::Choose(const AttentionUse& use) {
   std::optional<CpuIsa> isa;
   if (const AttentionChoice* other = kept_.FindWithAnyThreads(use)) isa = other->isa;
-  return ChooseOrTry(use, &kept_.attention, [&](CpuAttention* workers) {
-    return TryAttention(use, isa, workers, device_);
-  });
+  return ChooseOrTry(use, &kept_.attention,
+                     [&](CpuAttention* workers) { return TryAttention(use, isa, workers, device_); });
 }
 
 ProductChoice CpuTrials::Choose(const ProductUse& use) {

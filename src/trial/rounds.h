@@ -29,10 +29,10 @@ TrialOutcome ChooseFastest(const TrialTimes& times, double clearly_faster = kCle
 std::vector<size_t> Finalists(const TrialTimes& times, size_t num_others);
 
 struct TrialRounds {
-  int first = 3;        // of all candidates
+  int first = 3;         // of all candidates
   size_t finalists = 3;  // that go on, besides candidate 0
-  int min_last = 5;     // of the finalists, whatever they take
-  int max_last = 10;    // until the budget is spent
+  int min_last = 5;      // of the finalists, whatever they take
+  int max_last = 10;     // until the budget is spent
   double budget_seconds = 0.02;
   double clearly_faster = kClearlyFaster;
 };

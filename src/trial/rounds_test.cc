@@ -52,21 +52,19 @@ TEST(TrialRounds, EveryCandidateRunsInTurnsAndTheFinalistsLongest) {
     }
     return round;
   };
-  const TrialOutcome outcome =
-      RunTrial(seconds.size(), run,
-               {.first = 2, .finalists = 2, .min_last = 4, .max_last = 4, .budget_seconds = 0});
+  const TrialOutcome outcome = RunTrial(
+      seconds.size(), run, {.first = 2, .finalists = 2, .min_last = 4, .max_last = 4, .budget_seconds = 0});
   EXPECT_EQ(outcome.chosen, 3U);
   EXPECT_THAT(num_runs, ElementsAre(7, 6, 2, 6, 2));
 }
 
 TEST(TrialRounds, ASingleCandidateIsNotMeasured) {
-  const TrialOutcome outcome = RunTrial(
-      1,
-      [](const std::vector<size_t>&) {
-        ADD_FAILURE();
-        return std::vector<double>{1.0};
-      },
-      {});
+  const TrialOutcome outcome = RunTrial(1,
+                                        [](const std::vector<size_t>&) {
+                                          ADD_FAILURE();
+                                          return std::vector<double>{1.0};
+                                        },
+                                        {});
   EXPECT_EQ(outcome.chosen, 0U);
 }
 

@@ -115,8 +115,8 @@ std::vector<double> TrialMemory::RunRound(size_t num_runs, const Run& run) {
   workers_->RunOnWorkers([&](int thread) {
     for (size_t i = 0; i < num_runs; ++i) {
       const int64_t window = num_runs_ + static_cast<int64_t>(i);
-      // Flushing translates addresses: of a window that is read half of the windows later, when they have been
-      // forgotten.
+      // Flushing translates addresses: of a window that is read half of the windows later, when they have
+      // been forgotten.
       Flush(Window(thread, window + num_windows_ / 2), window_bytes_);
       num_ready.fetch_add(1, std::memory_order_relaxed);
       WaitAWhile([&] { return num_ready.load(std::memory_order_relaxed) >= (i + 1) * num_threads; });

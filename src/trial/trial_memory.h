@@ -1,5 +1,5 @@
-// Memory for trials that is read as in serving: by all threads at once, each its own, from beyond the caches, and
-// not at addresses that were translated a moment ago.
+// Memory for trials that is read as in serving: by all threads at once, each its own, from beyond the caches,
+// and not at addresses that were translated a moment ago.
 #pragma once
 
 #include <cstddef>

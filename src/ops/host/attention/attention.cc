@@ -204,15 +204,16 @@ void HostOps::PagedAttention(Stream& stream, const AttentionArgs& args) {
   const auto* plan = dynamic_cast<const HostAttentionPlan*>(args.plan);
   TANDEM_CHECK(plan != nullptr, "attention: not a plan of the host backend");
   // The work may be replayed with another batch, so it looks at the plan when it runs.
-  AsHostStream(stream).Enqueue([args, plan, &kernels = attention_, fetch = options_.attention_fetch](ComputePool& pool) {
-    const PlannedBatch& planned = plan->planned();
-    CheckAttention(args, planned);
-    if (WorthSplitting(pool, args, planned)) {
-      RunPartitions(pool, args, planned, kernels, fetch);
-    } else {
-      RunGroups(pool, args, planned, kernels, fetch);
-    }
-  });
+  AsHostStream(stream).Enqueue(
+      [args, plan, &kernels = attention_, fetch = options_.attention_fetch](ComputePool& pool) {
+        const PlannedBatch& planned = plan->planned();
+        CheckAttention(args, planned);
+        if (WorthSplitting(pool, args, planned)) {
+          RunPartitions(pool, args, planned, kernels, fetch);
+        } else {
+          RunGroups(pool, args, planned, kernels, fetch);
+        }
+      });
 }
 
 }  // namespace tandem
