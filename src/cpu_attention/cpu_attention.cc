@@ -79,8 +79,8 @@ CpuAttention::~CpuAttention() {
 }
 
 std::string CpuAttention::Description() const {
-  const std::string threads = fmt::format(
-      "{} {}, {}", num_threads(), num_threads() == 1 ? "thread" : "threads", CpuIsaName(options_.isa));
+  std::string threads = fmt::format("{} {}, {}", num_threads(), num_threads() == 1 ? "thread" : "threads",
+                                    CpuIsaName(options_.isa));
   if (options_.fetch == AttentionFetch{}) return threads;
   return fmt::format("{}, fetches to {}", threads, DescribeFetch(options_.fetch));
 }

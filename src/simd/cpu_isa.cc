@@ -14,7 +14,6 @@ bool IsSupported(CpuIsa isa, const CpuFeatures& features) {
     case CpuIsa::kAvx512:
       return features.avx512;
     case CpuIsa::kAvx512Bf16:
-      return features.avx512_bf16;
     case CpuIsa::kAvx512Ymm:
       return features.avx512_bf16;
     case CpuIsa::kAmx:

@@ -105,6 +105,7 @@ Result<AttentionChoice> TryAttention(const AttentionUse& use, std::optional<CpuI
         choices.size(),
         [&](const std::vector<size_t>& candidates) {
           std::vector<AttentionChoice> round;
+          round.reserve(candidates.size());
           for (const size_t candidate : candidates) round.push_back(choices[candidate]);
           return runs.Seconds(round);
         },
@@ -114,6 +115,7 @@ Result<AttentionChoice> TryAttention(const AttentionUse& use, std::optional<CpuI
     return choice;
   };
   std::vector<AttentionChoice> choices;
+  choices.reserve(kAttentionFetches.size());
   for (const AttentionFetch& fetch : kAttentionFetches)
     choices.push_back({.isa = isa.value_or(BestCpuIsa()), .fetch = fetch});
   const AttentionChoice choice = fastest(choices, {});

@@ -22,7 +22,8 @@ constexpr int64_t kLineBytes = 64;
 // 12 windows of 2 MiB are 6,144 small pages, more than any processor keeps the addresses of. (A machine that
 // is virtual may have small pages below its large ones.)
 constexpr int64_t kMaxWindows = 12;
-constexpr int64_t kMaxBytes = int64_t{1} << 30;  // of all threads
+// Of all threads, unless that is less than two windows for each: pinning it for a GPU takes time too.
+constexpr int64_t kMaxBytes = int64_t{256} << 20;
 
 std::vector<std::byte> RandomPattern(DType dtype) {
   // Odd, so that the same numbers are at other places of every piece.
