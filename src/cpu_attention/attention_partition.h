@@ -2,10 +2,14 @@
 // Compiled once an instruction set (see simd.h).
 #pragma once
 
+#include <type_traits>
+
+#include "cpu_attention/attention_int8.h"
 #include "cpu_attention/attention_kernels.h"
 #include "cpu_attention/attention_tile.h"
 #if defined(__AMX_BF16__)
 #include "cpu_attention/attention_amx.h"
+#include "cpu_attention/attention_int8_amx.h"
 #endif
 
 namespace tandem {
@@ -14,36 +18,49 @@ namespace {  // NOLINT(google-build-namespaces): compiled differently in each fi
 constexpr float kLog2E = 1.44269504F;
 constexpr float kLn2 = 0.693147181F;
 
-// One head's state and one tile's working memory.
-struct Workspace {
-  float* max = nullptr;        // [num_queries]
-  float* sum_lanes = nullptr;  // [num_queries][kLanes]
-  float* acc = nullptr;        // [num_queries][head_dim]
-  float* alpha = nullptr;      // [num_queries], rounded up to vectors: what the tile multiplies acc with
-  float* scores = nullptr;     // [num_queries][kMaxTileTokens]
-};
-
-// A head's queries: as the score kernels read them, and for AMX in rows [query][head_dim].
+// Of floats: as the score kernels read them, and for AMX in rows [query][head_dim].
 template <typename T>
 struct HeadQueries {
   QuerySteps<T> steps;
   const Operand<T>* rows = nullptr;
+
+  TANDEM_SIMD_INLINE HeadQueries Head(int64_t head, int64_t num_queries, int64_t head_dim) const {
+    const int64_t skipped = head * num_queries * head_dim;
+    return {{steps.data + skipped, steps.stride}, rows + skipped};
+  }
 };
 
-struct TileOf {
-  const std::byte* keys = nullptr;
-  const std::byte* values = nullptr;
-  int64_t num_tokens = 0;
-  // What is fetched meanwhile, half of the lines from each. Null: nothing.
-  const std::byte* first_fetch = nullptr;
-  const std::byte* second_fetch = nullptr;
-};
+// Bytes of a tile of K or of V.
+template <typename T>
+TANDEM_SIMD_INLINE int64_t TileBytes(int64_t num_tokens, int64_t head_dim) {
+  const int64_t scale_bytes = std::is_same_v<T, Int8Kv> ? 2 : 0;
+  return num_tokens * (head_dim * static_cast<int64_t>(sizeof(T)) + scale_bytes);
+}
 
 #if defined(__AMX_BF16__)
 // By the shape of the model only, so that a row's result does not depend on its batch.
 TANDEM_SIMD_INLINE bool UsesTiles(const AttentionRows& rows) {
-  return rows.kv_dtype == DType::kBF16 && rows.block_size % kMaxTileTokens == 0 &&
-         rows.head_dim % kTileDepth == 0 && rows.group_size >= kMinTileQueries;
+  if (rows.block_size % kMaxTileTokens != 0 || rows.group_size < kMinTileQueries) return false;
+  if (rows.kv_dtype == DType::kI8) {
+    return rows.head_dim % kInt8TileDepth == 0 && rows.head_dim <= kMaxInt8TileHeadDim;
+  }
+  return rows.kv_dtype == DType::kBF16 && rows.head_dim % kTileDepth == 0;
+}
+
+// As TileOnAmx; work and q are at the first query.
+template <FetchLevel kLevel>
+void Int8TileOnAmx(const AttentionRows& rows, const Workspace& work, const HeadQueries<Int8Kv>& q,
+                   int64_t count, const TileOf& tile) {
+  Fetcher<kLevel> fetcher;
+  alignas(64) int32_t sums[kTileRows * kMaxTileTokens];
+  for (int64_t i = 0; i < count; i += kInt8TileQueries) {
+    const int64_t num_queries = count - i < kInt8TileQueries ? count - i : kInt8TileQueries;
+    ConfigureInt8Tiles(num_queries);
+    const HeadQueries<Int8Kv> queries = q.From(i, rows.head_dim);
+    Int8TileScores(queries.digits, rows.head_dim, tile.keys, sums, &fetcher);
+    Int8FinishTile(work.From(i, rows.head_dim), queries, num_queries, rows.head_dim, rows.scale * kLog2E,
+                   sums, tile, &fetcher);
+  }
 }
 
 // For several rows (prefill): as many queries at a time as a tile has rows.
@@ -68,12 +85,12 @@ void TileOnAmx(const AttentionRows& rows, const Workspace& work, const uint16_t*
 #endif
 
 // One tile for queries [first, first + count), all of which see `range` of it.
-template <typename T, FetchLevel kLevel>
+template <FetchLevel kLevel, typename T>
 void Tile(const AttentionRows& rows, const Workspace& work, const HeadQueries<T>& q, int64_t first,
           int64_t count, const TileOf& tile, TileRange range) {
   const int64_t head_dim = rows.head_dim;
 #if defined(__AMX_BF16__)
-  if constexpr (kStepDepth<T> == 2) {
+  if constexpr (std::is_same_v<T, uint16_t>) {
     if (UsesTiles(rows) && range.begin == 0 && range.end == tile.num_tokens) {
       TileOnAmx<kLevel>(rows, work, q.rows, first, count, tile);
       return;
@@ -82,7 +99,7 @@ void Tile(const AttentionRows& rows, const Workspace& work, const HeadQueries<T>
 #endif
   float* scores = work.scores + first * kMaxTileTokens;
   const QuerySteps<T> queries = {q.steps.data + first * kStepDepth<T>, q.steps.stride};
-  auto fetcher = FetcherOf<kLevel>(rows, tile, tile.num_tokens * head_dim * static_cast<int64_t>(sizeof(T)));
+  auto fetcher = FetcherOf<kLevel>(rows, tile, TileBytes<T>(tile.num_tokens, head_dim));
   Scores<T>(queries, count, head_dim, reinterpret_cast<const T*>(tile.keys), tile.num_tokens, scores,
             &fetcher);
   fetcher.FetchRest();
@@ -94,6 +111,21 @@ void Tile(const AttentionRows& rows, const Workspace& work, const HeadQueries<T>
   Values<T>(scores, count, range, reinterpret_cast<const T*>(tile.values), tile.num_tokens * kValueColumns,
             head_dim, work.alpha, work.acc + first * head_dim, &fetcher);
   fetcher.FetchRest();
+}
+
+template <FetchLevel kLevel>
+void Tile(const AttentionRows& rows, const Workspace& work, const HeadQueries<Int8Kv>& q, int64_t first,
+          int64_t count, const TileOf& tile, TileRange range) {
+  const Workspace at = work.From(first, rows.head_dim);
+  const HeadQueries<Int8Kv> queries = q.From(first, rows.head_dim);
+#if defined(__AMX_BF16__)
+  if (UsesTiles(rows) && range.begin == 0 && range.end == tile.num_tokens) {
+    Int8TileOnAmx<kLevel>(rows, at, queries, count, tile);
+    return;
+  }
+#endif
+  Int8Tile(at, queries, count, rows.head_dim, rows.scale * kLog2E, tile, range,
+           FetcherOf<kLevel>(rows, tile, TileBytes<Int8Kv>(tile.num_tokens, rows.head_dim)));
 }
 
 TANDEM_SIMD_INLINE int64_t TileTokens(const AttentionRows& rows) {
@@ -126,7 +158,7 @@ void TileForAllRows(const AttentionRows& rows, const Workspace& work, const Head
       }
     }
     if (range.begin < range.end) {
-      Tile<T, kLevel>(rows, work, q, row * rows.group_size, num_rows * rows.group_size, tile, range);
+      Tile<kLevel>(rows, work, q, row * rows.group_size, num_rows * rows.group_size, tile, range);
       tile.first_fetch = nullptr;
     }
     row += num_rows;
@@ -180,42 +212,48 @@ TANDEM_SIMD_INLINE Fetcher<kLevel> FetcherOf(const AttentionRows& rows, const Ti
 template <typename T>
 TANDEM_SIMD_INLINE TileOf TileAt(const AttentionRows& rows, const BlockVisit& visit, int64_t head,
                                  int64_t key) {
-  constexpr auto kBytes = static_cast<int64_t>(sizeof(T));
-  const int64_t half_bytes = rows.block_size * rows.head_dim * kBytes;
+  const int64_t tile_tokens = TileTokens(rows);
+  const int64_t tile_bytes = TileBytes<T>(tile_tokens, rows.head_dim);
+  const int64_t half_bytes = rows.block_size / tile_tokens * tile_bytes;
   const std::byte* piece = visit.block + head * 2 * half_bytes;
   // At most one piece ahead: 16 KiB take longer to compute than to arrive, and two or three pieces made no
   // difference.
   const std::byte* next = head + 1 < rows.num_kv_heads ? piece + 2 * half_bytes : visit.next_block;
   TileOf tile;
-  tile.keys = piece + key % rows.block_size * rows.head_dim * kBytes;
+  tile.keys = piece + key % rows.block_size / tile_tokens * tile_bytes;
   tile.values = tile.keys + half_bytes;
-  tile.num_tokens = TileTokens(rows);
-  SetFetches(rows.fetch, half_bytes, tile.num_tokens * rows.head_dim * kBytes, piece, next, &tile);
+  tile.num_tokens = tile_tokens;
+  SetFetches(rows.fetch, half_bytes, tile_bytes, piece, next, &tile);
   return tile;
 }
 
 #if defined(__AMX_BF16__)
+// Whether tiles of decodes follow each other: one row of at most max_queries queries a head.
+TANDEM_SIMD_INLINE bool PipelinesTiles(const AttentionRows& rows, int64_t max_queries) {
+  return UsesTiles(rows) && rows.block_size == kMaxTileTokens && rows.num_rows == 1 &&
+         rows.group_size <= max_queries;
+}
+TANDEM_SIMD_INLINE bool SeesWholeBlock(const AttentionRows& rows, const BlockVisit& visit) {
+  if (visit.end % kMaxTileTokens != 0) return false;
+  const TileRange range = VisibleRange(rows, 0, visit.begin, kMaxTileTokens);
+  return range.begin == 0 && range.end == kMaxTileTokens;
+}
+
 // Decode on AMX: the scores of a tile are started before the softmax of the one before, so that the two units
 // work at the same time. One row of at most 16 queries.
-template <FetchLevel kLevel>
+template <typename T, FetchLevel kLevel>
 class TilePipeline {
  public:
-  explicit TilePipeline(const AttentionRows& rows)
-      : rows_(rows),
-        used_(UsesTiles(rows) && rows.block_size == kMaxTileTokens && rows.num_rows == 1 &&
-              rows.group_size <= kTileRows) {
+  explicit TilePipeline(const AttentionRows& rows) : rows_(rows), used_(PipelinesTiles(rows, kTileRows)) {
     if (used_) ConfigureTiles(rows.group_size);
   }
 
-  bool Takes(const BlockVisit& visit) const {
-    if (!used_ || visit.end % kMaxTileTokens != 0) return false;
-    const TileRange range = VisibleRange(rows_, 0, visit.begin, kMaxTileTokens);
-    return range.begin == 0 && range.end == kMaxTileTokens;
-  }
+  bool Takes(const BlockVisit& visit) const { return used_ && SeesWholeBlock(rows_, visit); }
   // The row sees all of the tile. Two calls in a row may concern different heads.
-  TANDEM_SIMD_INLINE void Add(const Workspace& work, const uint16_t* q, const TileOf& tile) {
-    fetcher_ = FetcherOf<kLevel>(rows_, tile, 2 * kMaxTileTokens * rows_.head_dim);
-    TileScores(q, rows_.head_dim, reinterpret_cast<const uint16_t*>(tile.keys), scores_[turn_], &fetcher_);
+  TANDEM_SIMD_INLINE void Add(const Workspace& work, const HeadQueries<T>& q, const TileOf& tile) {
+    fetcher_ = FetcherOf<kLevel>(rows_, tile, TileBytes<T>(kMaxTileTokens, rows_.head_dim));
+    TileScores(q.rows, rows_.head_dim, reinterpret_cast<const uint16_t*>(tile.keys), scores_[turn_],
+               &fetcher_);
     Flush();
     pending_ = work;
     pending_.scores = scores_[turn_];
@@ -245,6 +283,45 @@ class TilePipeline {
   int turn_ = 0;
   alignas(64) float scores_[2][kTileRows * kMaxTileTokens];
 };
+
+template <FetchLevel kLevel>
+class TilePipeline<Int8Kv, kLevel> {
+ public:
+  explicit TilePipeline(const AttentionRows& rows)
+      : rows_(rows), used_(PipelinesTiles(rows, kInt8TileQueries)) {
+    if (used_) ConfigureInt8Tiles(rows.group_size);
+  }
+
+  bool Takes(const BlockVisit& visit) const { return used_ && SeesWholeBlock(rows_, visit); }
+  TANDEM_SIMD_INLINE void Add(const Workspace& work, const HeadQueries<Int8Kv>& q, const TileOf& tile) {
+    fetcher_ = FetcherOf<kLevel>(rows_, tile, TileBytes<Int8Kv>(kMaxTileTokens, rows_.head_dim));
+    Int8TileScores(q.digits, rows_.head_dim, tile.keys, sums_[turn_], &fetcher_);
+    Flush();
+    pending_ = work;
+    pending_.scores = scores_;
+    pending_q_ = q;
+    tile_ = tile;
+    turn_ = 1 - turn_;
+  }
+  TANDEM_SIMD_INLINE void Flush() {
+    if (tile_.keys == nullptr) return;
+    Int8FinishTile(pending_, pending_q_, rows_.group_size, rows_.head_dim, rows_.scale * kLog2E,
+                   sums_[1 - turn_], tile_, &fetcher_);
+    fetcher_ = {};
+    tile_ = {};
+  }
+
+ private:
+  const AttentionRows& rows_;
+  const bool used_;
+  Fetcher<kLevel> fetcher_;
+  Workspace pending_;
+  HeadQueries<Int8Kv> pending_q_;
+  TileOf tile_;  // whose sums are pending; no keys: none
+  int turn_ = 0;
+  alignas(64) int32_t sums_[2][kTileRows * kMaxTileTokens];
+  alignas(64) float scores_[kInt8TileQueries * kMaxTileTokens];
+};
 #endif
 
 // states: one a head of the span. q: of the first head, the others follow. lanes:
@@ -266,7 +343,8 @@ void RunPartition(const AttentionRows& rows, const Workspace& scratch, const Hea
   int64_t end = (partition + 1) * kPartitionTokens;
   if (end > rows.end_key()) end = rows.end_key();
 #if defined(__AMX_BF16__)
-  TilePipeline<kLevel> pipeline(rows);
+  using Pipelined = std::conditional_t<std::is_same_v<T, Int8Kv>, Int8Kv, uint16_t>;
+  TilePipeline<Pipelined, kLevel> pipeline(rows);
 #endif
   while (key < end) {
     const BlockVisit visit = VisitOf(rows, key, end);
@@ -275,13 +353,11 @@ void RunPartition(const AttentionRows& rows, const Workspace& scratch, const Hea
       work.max = states + head * state_size;
       work.acc = work.max + 2 * n;
       work.sum_lanes = lanes + head * n * kLanes;
-      HeadQueries<T> head_q = q;
-      head_q.steps.data += head * n * rows.head_dim;
-      head_q.rows += head * n * rows.head_dim;
+      const HeadQueries<T> head_q = q.Head(head, n, rows.head_dim);
 #if defined(__AMX_BF16__)
-      if constexpr (kStepDepth<T> == 2) {
+      if constexpr (std::is_same_v<T, Pipelined>) {
         if (pipeline.Takes(visit)) {
-          pipeline.Add(work, head_q.rows, TileAt<T>(rows, visit, head, key));
+          pipeline.Add(work, head_q, TileAt<T>(rows, visit, head, key));
           continue;
         }
         pipeline.Flush();

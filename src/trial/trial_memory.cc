@@ -34,7 +34,9 @@ std::vector<std::byte> RandomPattern(DType dtype) {
   for (size_t i = 0; i < kNumbers; ++i) {
     const float value = uniform(random);
     std::byte* to = pattern.data() + i * DTypeSize(dtype);
-    if (dtype == DType::kF32) {
+    if (dtype == DType::kI8) {
+      *to = KvCodeByte(value);
+    } else if (dtype == DType::kF32) {
       std::memcpy(to, &value, sizeof value);
     } else {
       const uint16_t bits = dtype == DType::kBF16 ? F32ToBF16(value) : F32ToF16(value);
@@ -43,6 +45,14 @@ std::vector<std::byte> RandomPattern(DType dtype) {
   }
   return pattern;
 }
+
+}  // namespace
+
+std::byte KvCodeByte(float value) {
+  return std::byte{static_cast<unsigned char>(0x3a + static_cast<int>((value + 1.0F) * 2.0F))};
+}
+
+namespace {
 
 // That the calling thread has had a core.
 double ThreadSeconds() {
