@@ -210,9 +210,8 @@ void Int8Scores(const HeadQueries<Int8Kv>& q, int64_t num_queries, int64_t head_
 // Where the scale of a query's weights lies in its row of the scores, behind the weights themselves.
 constexpr int64_t kWeightScaleAt = 24;
 
-// From weights in fp32 to numbers, in place: quads, or for AMX high digits at the start of the row and low
-// ones 64 bytes behind. value_scales: 0 outside of what the queries see, whose values are garbage.
-template <bool kForTiles>
+// From weights in fp32 to numbers, in place: quads. value_scales: 0 outside of what the queries see, whose
+// values are garbage.
 TANDEM_SIMD_INLINE void QuantizeWeights(float* scores, int64_t num_queries, int64_t tile_tokens,
                                         const float* value_scales) {
   for (int64_t i = 0; i < num_queries; ++i) {
@@ -226,20 +225,8 @@ TANDEM_SIMD_INLINE void QuantizeWeights(float* scores, int64_t num_queries, int6
     const float top = MaxLane(largest);
     const F32V factor = Set(top > 0.0F ? kMaxWeightNumber / top : 0.0F);
     auto* to = reinterpret_cast<std::byte*>(row);
-    for (int64_t t = 0; t < tile_tokens; t += kLanes) {
-      const I32V numbers = ToInts(Mul(weights[t / kLanes], factor));
-#if defined(__AMX_INT8__)
-      if constexpr (kForTiles) {
-        __m128i high;
-        __m128i low;
-        UnsignedDigits(numbers, &high, &low);
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(to + t), high);
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(to + 64 + t), low);
-        continue;
-      }
-#endif
-      StoreUnsignedQuads(to + t / 4 * kQuadBytes, numbers);
-    }
+    for (int64_t t = 0; t < tile_tokens; t += kLanes)
+      StoreUnsignedQuads(to + t / 4 * kQuadBytes, ToInts(Mul(weights[t / kLanes], factor)));
     row[kWeightScaleAt] = top / kMaxWeightNumber;
   }
 }
@@ -349,7 +336,7 @@ void Int8Tile(const Workspace& work, const HeadQueries<Int8Kv>& q, int64_t num_q
           fetcher.half_lines() / 8, &fetcher);
   float value_scales[kMaxTileTokens];
   LoadValueScales(ScalesOf(tile.values, tokens, head_dim), tokens, range, value_scales);
-  QuantizeWeights<false>(work.scores, num_queries, tokens, value_scales);
+  QuantizeWeights(work.scores, num_queries, tokens, value_scales);
   Int8Values(work.scores, num_queries, tokens, reinterpret_cast<const int8_t*>(tile.values), head_dim,
              work.alpha, work.acc, &fetcher);
   fetcher.FetchRest();

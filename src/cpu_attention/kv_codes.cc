@@ -1,6 +1,7 @@
 #include "cpu_attention/kv_codes.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 namespace tandem {
@@ -32,10 +33,11 @@ bf16_t QuantizeHead(const float* x, int64_t count, int8_t* codes) {
   }
   // Not times the reciprocal: codes of what codes stand for must come out whole.
   for (int64_t i = 0; i < count; ++i) {
-    // 1.5 * 2^23: the sum has no fraction bits left, and rounds to even.
+    // 1.5 * 2^23: the sum has no fraction bits left, and rounds to even. Its bits rather than a conversion:
+    // slots that no token was written to may hold NaNs.
     constexpr float kMagic = 12582912.0F;
-    const float code = std::clamp(x[i] / step, -kMaxCode, kMaxCode);
-    codes[i] = static_cast<int8_t>(static_cast<int32_t>((code + kMagic) - kMagic));
+    const float code = std::min(std::max(x[i] / step, -kMaxCode), kMaxCode);
+    codes[i] = static_cast<int8_t>(std::bit_cast<int32_t>(code + kMagic) - std::bit_cast<int32_t>(kMagic));
   }
   return scale;
 }

@@ -59,7 +59,8 @@ Result<KvCacheOptions> Size(const Device& device, std::optional<CacheSize> gpu,
   EngineOptions options;
   options.gpu_kv_cache = gpu;
   options.cpu_kv_cache = cpu;
-  return SizeCache(options, SmallModel(), DType::kBF16, device, reserved_bytes);
+  return SizeCache(options, SmallModel(), {KvFormat::Plain(DType::kBF16), KvFormat::Plain(DType::kBF16)},
+                   device, reserved_bytes);
 }
 
 void ExpectError(const Result<KvCacheOptions>& result, ErrorCode code, std::string_view param,

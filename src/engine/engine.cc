@@ -14,6 +14,7 @@
 #include "engine/cache_sizing.h"
 #include "engine/cpu_kernel_choice.h"
 #include "engine/engine_loop.h"
+#include "engine/kv_formats.h"
 #include "engine/live_watch.h"
 #include "engine/loaded_model.h"
 #include "execute/executor.h"
@@ -115,6 +116,10 @@ class EngineWithLoop : public Engine {
   std::string device_description() const override { return model_.backend.device->Description(); }
   const CostTable* cost_table() const override { return cost_table_ ? &*cost_table_ : nullptr; }
   const LayerCosts* learned_costs() const override { return costs_.get(); }
+  int64_t kv_token_bytes(Tier tier) const override {
+    const TierLayout& layout = kv_memory_->layout(tier);
+    return layout.num_layers * static_cast<int64_t>(layout.shape.BlockBytes()) / layout.shape.block_size;
+  }
   const ScheduleLimits& schedule_limits() const override { return loop_->limits(); }
 
  private:
@@ -135,10 +140,12 @@ class EngineWithLoop : public Engine {
   Status CreateCacheAndExecutor() {
     const ModelConfig& config = model_.decoder->config();
     Device* device = model_.backend.device.get();
+    TANDEM_ASSIGN_OR_RETURN(kv_formats_,
+                            KvFormatsOf(options_, model_.decoder->dtype(), config.head_dim, model_.backend));
     TANDEM_ASSIGN_OR_RETURN(const TaskOrder task_order, ParseTaskOrder(options_.cpu_attention_order));
     const bool cpu_tier = uses_cpu_tier() || options_.cpu_kv_cache.has_value();
     const AttentionChoice kernels =
-        ChooseCpuKernels(options_, config, model_.decoder->dtype(), cpu_tier, &model_.backend);
+        ChooseCpuKernels(options_, config, model_.decoder->dtype(), kv_formats_, cpu_tier, &model_.backend);
     executor_options_ = {.max_rows = options_.max_num_batched_tokens,
                          .cpu_attention = {.num_threads = options_.cpu_threads,
                                            .leave_cores = model_.backend.leave_cores,
@@ -154,9 +161,9 @@ class EngineWithLoop : public Engine {
                          .graph_batch_sizes = model_.backend.graph_batch_sizes,
                          .graph_rider_rows = GraphRiderRows(),
                          .timeline = timeline_.get()};
-    const KvShape kv_shape = {.format = KvFormat::Plain(model_.decoder->dtype()),
-                              .num_kv_heads = config.num_kv_heads,
-                              .head_dim = config.head_dim};
+    // As they pass through the device.
+    const KvShape kv_shape = {
+        .format = kv_formats_.gpu, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
     const size_t reserved_bytes =
         Executor::BytesFor(*model_.decoder, executor_options_, cpu_tier ? &kv_shape : nullptr) +
         model_.backend.workspace_bytes;
@@ -199,7 +206,7 @@ class EngineWithLoop : public Engine {
   Status CreateCache(size_t reserved_bytes) {
     Device* device = model_.backend.device.get();
     const auto size = [&] {
-      return SizeCache(options_, model_.decoder->config(), model_.decoder->dtype(), *device, reserved_bytes);
+      return SizeCache(options_, model_.decoder->config(), kv_formats_, *device, reserved_bytes);
     };
     TANDEM_ASSIGN_OR_RETURN(KvCacheOptions cache_options, size());
     if (uses_cpu_tier() && !options_.cpu_kv_cache) {
@@ -223,6 +230,12 @@ class EngineWithLoop : public Engine {
   }
 
   int64_t TokensOf(Tier tier) const { return kv_books_->total_blocks(tier) * kv_books_->block_size(); }
+
+  // What is to be said of a tier's type: nothing where it is the model's.
+  std::string KvTypeText(Tier tier) const {
+    const KvFormat& format = tier == Tier::kGpu ? kv_formats_.gpu : kv_formats_.cpu;
+    return format == KvFormat::Plain(model_.decoder->dtype()) ? "" : " in " + KvFormatName(format);
+  }
 
   // Any single request must be able to run alone: in the gpu tier, or through the transit in the cpu tier.
   void LimitContext() {
@@ -295,18 +308,20 @@ class EngineWithLoop : public Engine {
     loop_options.live = &live_;
     loop_ = std::make_unique<EngineLoop>(loop_options, model_.backend.device.get(), strategy_.get(),
                                          kv_books_.get(), executor_.get(), costs_.get());
-    LogInfo("{}: {} layers, {}, {} MiB of weights, gpu tier {} tokens, cpu tier {} tokens, strategy {}, {}{}",
-            options_.served_model_name, config.num_layers, DTypeName(model_.decoder->dtype()),
-            model_.decoder->weights().size_bytes >> 20, TokensOf(Tier::kGpu), TokensOf(Tier::kCpu),
-            strategy_->name(), model_.backend.device->Description(),
-            executor_->cpu_attention() == nullptr
-                ? ""
-                : ", CPU attention: " + executor_->cpu_attention()->Description());
+    LogInfo(
+        "{}: {} layers, {}, {} MiB of weights, gpu tier {} tokens{}, cpu tier {} tokens{}, strategy {}, {}{}",
+        options_.served_model_name, config.num_layers, DTypeName(model_.decoder->dtype()),
+        model_.decoder->weights().size_bytes >> 20, TokensOf(Tier::kGpu), KvTypeText(Tier::kGpu),
+        TokensOf(Tier::kCpu), KvTypeText(Tier::kCpu), strategy_->name(), model_.backend.device->Description(),
+        executor_->cpu_attention() == nullptr
+            ? ""
+            : ", CPU attention: " + executor_->cpu_attention()->Description());
   }
 
   // Destroyed in reverse: first the loop's thread ends, then the executor's streams, last the memory.
   EngineOptions options_;
-  MakeStrategy make_strategy_;          // null: by the name in the options
+  MakeStrategy make_strategy_;  // null: by the name in the options
+  KvFormats kv_formats_;
   int64_t wanted_model_len_ = 0;        // max_model_len before the tiers limited it
   std::unique_ptr<Timeline> timeline_;  // null before Load
   LiveWatch live_;

@@ -80,6 +80,8 @@ class Engine {
   virtual const Tokenizer& tokenizer() const = 0;
   virtual const ChatTemplate* chat_template() const = 0;  // nullptr if the model has none
   virtual int64_t max_model_len() const = 0;
+  // Of K and V of a token in all layers, in the tier's type.
+  virtual int64_t kv_token_bytes(Tier tier) const = 0;
   virtual std::string device_description() const = 0;
   // What the scheduler knows of this machine; null if the strategy needs no costs.
   virtual const CostTable* cost_table() const = 0;

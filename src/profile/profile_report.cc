@@ -15,7 +15,6 @@ namespace {
 struct LayerSize {
   double num_weights = 0;
   double weight_bytes = 0;
-  double token_kv_bytes = 0;
 };
 
 LayerSize SizeOf(const ModelConfig& config, DType dtype) {
@@ -24,9 +23,7 @@ LayerSize SizeOf(const ModelConfig& config, DType dtype) {
   const auto num_weights =
       static_cast<double>(config.hidden_size * (2 * q_width + 2 * kv_width + 3 * config.intermediate_size));
   const auto bytes = static_cast<double>(DTypeSize(dtype));
-  return {.num_weights = num_weights,
-          .weight_bytes = num_weights * bytes,
-          .token_kv_bytes = 2 * static_cast<double>(kv_width) * bytes};
+  return {.num_weights = num_weights, .weight_bytes = num_weights * bytes};
 }
 
 // Bytes in microseconds as GB/s.
@@ -77,7 +74,8 @@ void AppendLines(std::string_view title, std::string_view rows_unit, std::string
 
 }  // namespace
 
-ProfileFigures FiguresOf(const CostMeasurements& measurements, const ModelConfig& config, DType dtype) {
+ProfileFigures FiguresOf(const CostMeasurements& measurements, const ModelConfig& config, DType dtype,
+                         const KvTokenBytes& kv) {
   const LayerSize size = SizeOf(config, dtype);
   ProfileFigures figures;
   for (const CostPoint& point : measurements.linear) {
@@ -88,27 +86,26 @@ ProfileFigures FiguresOf(const CostMeasurements& measurements, const ModelConfig
     figures.linear_one_row_us = point.us;
     figures.weights_gb_per_s = GbPerS(size.weight_bytes, point.us);
   }
-  figures.gpu_attention_gb_per_s = BestGbPerS(measurements.gpu_decode_attention, size.token_kv_bytes);
-  figures.cpu_attention_gb_per_s = BestGbPerS(measurements.cpu_attention, size.token_kv_bytes);
-  figures.swap_gb_per_s = BestGbPerS(measurements.swap, size.token_kv_bytes);
+  figures.gpu_attention_gb_per_s = BestGbPerS(measurements.gpu_decode_attention, kv.gpu);
+  figures.cpu_attention_gb_per_s = BestGbPerS(measurements.cpu_attention, kv.cpu);
+  figures.swap_gb_per_s = BestGbPerS(measurements.swap, kv.cpu);
   return figures;
 }
 
-std::string FormatProfile(const CostMeasurements& measurements, const ModelConfig& config, DType dtype) {
-  const double token_kv_bytes = SizeOf(config, dtype).token_kv_bytes;
+std::string FormatProfile(const CostMeasurements& measurements, const ModelConfig& config, DType dtype,
+                          const KvTokenBytes& kv) {
   std::string text;
   AppendCurve("linear operations, one layer", "tokens", measurements.linear, &text);
   AppendLines("gpu decode attention, one layer", "rows", "context", measurements.gpu_decode_attention, true,
-              token_kv_bytes, &text);
+              kv.gpu, &text);
   AppendLines("prefill attention, one layer", "chunk", "context", measurements.prefill_attention, false, 0,
               &text);
-  AppendLines("cpu attention, one layer", "rows", "context", measurements.cpu_attention, true, token_kv_bytes,
-              &text);
+  AppendLines("cpu attention, one layer", "rows", "context", measurements.cpu_attention, true, kv.cpu, &text);
   AppendCurve("exchange with the cpu tier, one layer", "rows", measurements.exchange, &text);
   AppendCurve("swap between the tiers, one layer", "tokens", measurements.swap, &text);
   AppendCurve("outside the layers", "sampled", measurements.outside_layers, &text);
 
-  const ProfileFigures figures = FiguresOf(measurements, config, dtype);
+  const ProfileFigures figures = FiguresOf(measurements, config, dtype, kv);
   const auto out = std::back_inserter(text);
   fmt::format_to(
       out, "linear operations: one row {:.1f} us a layer ({:.0f} GB/s of weights), at most {:.2f} TFLOP/s\n",

@@ -19,9 +19,17 @@ struct ProfileFigures {
   double swap_gb_per_s = 0;
 };
 
-ProfileFigures FiguresOf(const CostMeasurements& measurements, const ModelConfig& config, DType dtype);
+// Bytes of K and V of a token in one layer, in each tier's type.
+struct KvTokenBytes {
+  double gpu = 0;
+  double cpu = 0;
+};
+
+ProfileFigures FiguresOf(const CostMeasurements& measurements, const ModelConfig& config, DType dtype,
+                         const KvTokenBytes& kv);
 
 // Lines that end in '\n': the tables, then the figures.
-std::string FormatProfile(const CostMeasurements& measurements, const ModelConfig& config, DType dtype);
+std::string FormatProfile(const CostMeasurements& measurements, const ModelConfig& config, DType dtype,
+                          const KvTokenBytes& kv);
 
 }  // namespace tandem

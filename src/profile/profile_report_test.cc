@@ -26,14 +26,16 @@ TEST(ProfileReport, Figures) {
                                          .cpu_attention = {{1, {{100, 10}, {1000, 50}}}},
                                          .exchange = {{1, 10}},
                                          .swap = {{32, 8}}};
-  const ProfileFigures figures = FiguresOf(measurements, SmallConfig(), DType::kBF16);
+  const ProfileFigures figures =
+      FiguresOf(measurements, SmallConfig(), DType::kBF16, {.gpu = 2000, .cpu = 2000});
   EXPECT_DOUBLE_EQ(figures.linear_one_row_us, 18);
   EXPECT_DOUBLE_EQ(figures.weights_gb_per_s, 1000);
   EXPECT_DOUBLE_EQ(figures.linear_tflop_per_s, 50);
   EXPECT_DOUBLE_EQ(figures.gpu_attention_gb_per_s, 100);
   EXPECT_DOUBLE_EQ(figures.cpu_attention_gb_per_s, 40);
   EXPECT_DOUBLE_EQ(figures.swap_gb_per_s, 8);
-  const std::string text = FormatProfile(measurements, SmallConfig(), DType::kBF16);
+  const std::string text =
+      FormatProfile(measurements, SmallConfig(), DType::kBF16, {.gpu = 2000, .cpu = 2000});
   EXPECT_NE(text.find("one row 18.0 us a layer (1000 GB/s of weights), at most 50.00 TFLOP/s\n"),
             std::string::npos)
       << text;
@@ -46,7 +48,8 @@ TEST(ProfileReport, SaysNothingOfACpuTierThatIsNotThere) {
                                          .gpu_decode_attention = {{1, {{100, 4}}}},
                                          .prefill_attention = {{16, {{16, 5}}}},
                                          .outside_layers = {{0, 100}}};
-  const std::string text = FormatProfile(measurements, SmallConfig(), DType::kBF16);
+  const std::string text =
+      FormatProfile(measurements, SmallConfig(), DType::kBF16, {.gpu = 2000, .cpu = 2000});
   EXPECT_EQ(text.find("cpu"), std::string::npos) << text;
   EXPECT_EQ(text.find("swap"), std::string::npos) << text;
 }
