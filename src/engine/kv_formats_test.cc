@@ -7,7 +7,7 @@
 namespace tandem {
 namespace {
 
-class KvFormatsTest : public testing::Test {
+class KvFormatsTest : public ::testing::Test {
  protected:
   KvFormatsTest() {
     backend_.device = CreateHostDevice({.num_compute_threads = 1});
