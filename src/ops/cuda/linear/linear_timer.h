@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/result.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/device.h"
 #include "ops/cuda/linear/linear_algorithm.h"
@@ -32,8 +33,8 @@ class LinearTimer {
   LinearTimer& operator=(const LinearTimer&) = delete;
 
   const LinearShape& shape() const { return shape_; }
-  // Before anything else. False, with a warning: there is not enough memory.
-  bool AllocateMatrices(int64_t max_rows);
+  // Before anything else, in place of an earlier call's. Errors: kResourceExhausted.
+  Status AllocateMatrices(int64_t max_rows);
   LinearArgs Args(int64_t rows, size_t weight) const;
   // The shape is that of gate-up weights.
   GateUpArgs ArgsOfGateUp(int64_t rows, size_t weight) const;

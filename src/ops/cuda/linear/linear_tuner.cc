@@ -100,7 +100,15 @@ std::map<int64_t, LinearAlgorithm> LinearTuner::Measure(const std::vector<int64_
   for (const int64_t rows : row_counts) {
     if (static_cast<size_t>(rows) * bytes_a_row <= kMaxResultBytes) counts.push_back(rows);
   }
-  if (counts.empty() || !timer_.AllocateMatrices(counts.back())) return {};
+  // Where little memory is left, at least the products of fewer rows.
+  while (!counts.empty()) {
+    const Status allocated = timer_.AllocateMatrices(counts.back());
+    if (allocated.ok()) break;
+    LogWarn("products with weights [{}, {}] of {} rows are not measured: {}", shape.out_features,
+            shape.in_features, counts.back(), allocated.error().message);
+    counts.pop_back();
+  }
+  if (counts.empty()) return {};
 
   // The widely searched first: they give the others their hints.
   const auto is_wide = [&](int64_t rows) { return IsPowerOfTwo(rows) || rows == counts.front(); };
