@@ -54,6 +54,8 @@ def draw(content, limit, path):
             if field == "p99_tpot_ms":
                 axis.axhline(limit, color=figure_style.BOUND, linewidth=1, linestyle=":", label=f"{limit:g} ms")
             axis.set_yscale("log")
+            for ticks in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
+                ticks("{x:g}")
             axis.set_title(entry["name"], fontsize=figure_style.LABEL_SIZE)
             axis.set_xlabel("requests a second")
             axis.set_ylabel(label)
