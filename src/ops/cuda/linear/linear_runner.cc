@@ -58,23 +58,40 @@ std::optional<LinearAlgorithm> LinearRunner::FirstChoice(const LinearArgs& args)
 bool LinearRunner::CanRun(const LinearArgs& args, const LinearAlgorithm& algorithm) const {
   const CudaLinearWeight& weight = AsCudaLinearWeight(args.weight);
   if (algorithm.method == LinearMethod::kSkinny) return SkinnyLinearSupports(target_, args.x, weight.view());
+  if (algorithm.method == LinearMethod::kStreamed) {
+    return StreamedLinearSupports(target_, algorithm.streamed, args.x, weight.view(), args.y) &&
+           StreamedPartialSumBytes(target_, algorithm.streamed) <= kLinearWorkspaceBytes;
+  }
   if (algorithm.method == LinearMethod::kCublasLtRowMajor && weight.has_bias()) return false;
   return Product(algorithm.method, args, algorithm.separate_bias).CanRun(algorithm.lt);
 }
 
 bool LinearRunner::PrepareWorkspace(CudaStream& stream) {
   const std::lock_guard lock(mutex_);
-  Buffer& workspace = workspaces_[stream.handle()];
-  if (workspace.data() != nullptr) return false;
+  Workspace& workspace = workspaces_[stream.handle()];
+  if (workspace.memory.data() != nullptr) return false;
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   TANDEM_CUDA_CHECK(cudaStreamIsCapturing(stream.handle(), &capture));
   TANDEM_CHECK(capture == cudaStreamCaptureStatusNone,
                "linear: stream {} is being captured before its first product", stream.name());
-  auto buffer =
-      device_->Allocate(kLinearWorkspaceBytes, MemoryKind::kDevice, "workspace of linear operations");
-  TANDEM_CHECK(buffer.ok(), "{}", buffer.error().message);
-  workspace = std::move(buffer).value();
+  const auto allocate = [&](size_t bytes) {
+    auto buffer = device_->Allocate(bytes, MemoryKind::kDevice, "workspace of linear operations");
+    TANDEM_CHECK(buffer.ok(), "{}", buffer.error().message);
+    return std::move(buffer).value();
+  };
+  // Not of the same piece: cuBLASLt writes what it likes, and arrivals stay.
+  constexpr size_t kArrivalBytes = kMaxStreamedArrivals * sizeof(uint32_t);
+  workspace.arrivals = allocate(kArrivalBytes);
+  workspace.memory = allocate(kLinearWorkspaceBytes);
+  TANDEM_CUDA_CHECK(cudaMemsetAsync(workspace.arrivals.data(), 0, kArrivalBytes, stream.handle()));
   return true;
+}
+
+LinearRunner::Workspace& LinearRunner::WorkspaceOf(const CudaStream& stream) {
+  const std::lock_guard lock(mutex_);
+  Workspace& workspace = workspaces_[stream.handle()];
+  TANDEM_CHECK(workspace.memory.data() != nullptr, "linear: stream {} has no workspace", stream.name());
+  return workspace;
 }
 
 bool LinearRunner::Run(CudaStream& stream, const LinearArgs& args, const LinearAlgorithm& algorithm) {
@@ -84,14 +101,16 @@ bool LinearRunner::Run(CudaStream& stream, const LinearArgs& args, const LinearA
     LaunchSkinnyLinear(stream, args.x, weight.view(), bias, args.y);
     return true;
   }
-  void* workspace = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    workspace = workspaces_[stream.handle()].data();
+  const Workspace& workspace = WorkspaceOf(stream);
+  if (algorithm.method == LinearMethod::kStreamed) {
+    LaunchStreamedLinear(
+        stream, algorithm.streamed, args.x, weight.view(), bias, args.y,
+        {.partial_sums = workspace.memory.data(), .arrivals = workspace.arrivals.as<uint32_t>()});
+    return true;
   }
-  TANDEM_CHECK(workspace != nullptr, "linear: stream {} has no workspace", stream.name());
   const CublasLtProduct product = Product(algorithm.method, args, algorithm.separate_bias);
-  if (product.Run(stream.handle(), algorithm.lt, workspace) != CUBLAS_STATUS_SUCCESS) return false;
+  if (product.Run(stream.handle(), algorithm.lt, workspace.memory.data()) != CUBLAS_STATUS_SUCCESS)
+    return false;
   if (bias != nullptr && algorithm.separate_bias) LaunchAddBias(stream, args.y, bias);
   return true;
 }

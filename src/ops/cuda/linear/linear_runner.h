@@ -21,7 +21,8 @@ const CudaLinearWeight& AsCudaLinearWeight(const LinearWeight* weight);
 
 LinearShape ShapeOf(const CudaLinearWeight& weight, DType y_dtype);
 
-// The handle of cuBLASLt, and a workspace for each stream. Any thread, one at a time a stream.
+// The handle of cuBLASLt, and memory for each stream that products work in. Any thread, one at a time a
+// stream.
 class LinearRunner {
  public:
   explicit LinearRunner(Device* device);
@@ -53,7 +54,14 @@ class LinearRunner {
   int sm_limit_ = 0;  // 0: the whole GPU
   cublasLtHandle_t handle_ = nullptr;
   std::mutex mutex_;
-  std::unordered_map<cudaStream_t, Buffer> workspaces_;
+  struct Workspace {
+    Buffer memory;  // kLinearWorkspaceBytes
+    Buffer arrivals;
+  };
+  // Of a stream that has one.
+  Workspace& WorkspaceOf(const CudaStream& stream);
+
+  std::unordered_map<cudaStream_t, Workspace> workspaces_;
 };
 
 }  // namespace tandem

@@ -28,8 +28,8 @@ struct StreamedTraits {
 };
 // In the order of StreamedLinear.
 inline constexpr std::array kStreamedTraits = {
-    StreamedTraits{"none", 0, 1},      StreamedTraits{"64", 64, 1},
-    StreamedTraits{"64-pairs", 64, 2}, StreamedTraits{"128", 128, 1},
+    StreamedTraits{"none", 0, 1},        StreamedTraits{"64", 64, 1},
+    StreamedTraits{"64-pairs", 64, 2},   StreamedTraits{"128", 128, 1},
     StreamedTraits{"128-pairs", 128, 2}, StreamedTraits{"192-pairs", 192, 2},
     StreamedTraits{"256-pairs", 256, 2}};
 static_assert(kStreamedTraits.size() == kStreamedLinears.size() + 1);

@@ -3,7 +3,6 @@
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 
-
 #include "base/check.h"
 #include "base/dtype.h"
 #include "device/cuda/cuda_error.h"
@@ -48,14 +47,14 @@ CUtensorMap MapOf(const MatrixView& matrix, int box_rows) {
   const cuuint32_t box[2] = {kStreamedStepElements, static_cast<cuuint32_t>(box_rows)};
   const cuuint32_t element_strides[2] = {1, 1};
   CUtensorMap map;
-  TANDEM_CUDA_CHECK(encode(&map,
-                           matrix.dtype == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16
-                                                        : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-                           2, matrix.data, sizes, stride_bytes, box, element_strides,
-                           CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-                    "describe {} [{}, {}] stride {} for loads of {} rows", DTypeName(matrix.dtype),
-                    matrix.rows, matrix.cols, matrix.row_stride, box_rows);
+  TANDEM_CUDA_CHECK(
+      encode(
+          &map,
+          matrix.dtype == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+          2, matrix.data, sizes, stride_bytes, box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE,
+          CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+      "describe {} [{}, {}] stride {} for loads of {} rows", DTypeName(matrix.dtype), matrix.rows,
+      matrix.cols, matrix.row_stride, box_rows);
   return map;
 }
 
@@ -102,7 +101,8 @@ bool StreamedLinearSupports(const CudaTarget& target, StreamedLinear kernel, con
   return HasStreamedLinear() && target.compute_capability == kHopper && target.num_sms >= traits.cluster &&
          target.num_sms * kStreamedGroups <= kMaxStreamedArrivals && types && x.rows > 0 &&
          x.rows <= traits.max_rows &&
-         WorkCut::Fits(NumTiles(traits, weight), NumSteps(weight), target.num_sms) && x.cols % 8 == 0 && y.cols % 8 == 0 && RowsAligned16(x) && RowsAligned16(weight) && RowsAligned16(y);
+         WorkCut::Fits(NumTiles(traits, weight), NumSteps(weight), target.num_sms) && x.cols % 8 == 0 &&
+         y.cols % 8 == 0 && RowsAligned16(x) && RowsAligned16(weight) && RowsAligned16(y);
 }
 
 void LaunchStreamedLinear(CudaStream& stream, StreamedLinear kernel, const MatrixView& x,
@@ -126,9 +126,8 @@ void LaunchStreamedLinear(CudaStream& stream, StreamedLinear kernel, const Matri
   arguments.rows = static_cast<int>(x.rows);
   arguments.out_features = static_cast<int>(weight.rows);
   arguments.y_is_f32 = y.dtype == DType::kF32;
-  arguments.cut =
-      WorkCut::Of(static_cast<int>(NumTiles(traits, weight)), static_cast<int>(NumSteps(weight)),
-                  stream.target().num_sms / traits.cluster);
+  arguments.cut = WorkCut::Of(static_cast<int>(NumTiles(traits, weight)), static_cast<int>(NumSteps(weight)),
+                              stream.target().num_sms / traits.cluster);
   arguments.workspace = workspace;
   (x.dtype == DType::kBF16 ? LaunchStreamedBf16 : LaunchStreamedFp16)(stream, kernel, maps, arguments);
 #else

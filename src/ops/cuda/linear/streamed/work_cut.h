@@ -13,8 +13,8 @@
 namespace tandem {
 
 // A product is num_tiles tiles of its result, each a sum over num_steps slices of in_features. Unit u is step
-// u % num_steps of tile u / num_steps. Worker w has the units [Begin(w), Begin(w + 1)), so a tile's sum may be
-// in parts that several workers compute: neighbours, in the order of their steps.
+// u % num_steps of tile u / num_steps. Worker w has the units [Begin(w), Begin(w + 1)), so a tile's sum may
+// be in parts that several workers compute: neighbours, in the order of their steps.
 struct WorkCut {
   int num_tiles = 0;
   int num_steps = 0;
