@@ -8,7 +8,7 @@ option(TANDEM_FLASH_ATTENTION3
 option(TANDEM_FUSED_GATE_UP
        "An own product with SiLU for many rows on compute capability 9.0 (two files of 20 s each to compile)" ON)
 option(TANDEM_STREAMED_PRODUCTS
-       "Own products of 9 to 256 rows on compute capability 9.0 (two files of 30 s each to compile)" ON)
+       "Own products of 9 to 256 rows on compute capability 9.0 (two files of 40 s each to compile)" ON)
 
 set(tandem_flashinfer_version 0.7.2.post1)
 set(tandem_flashinfer_found "nothing")

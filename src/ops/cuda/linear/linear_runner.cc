@@ -11,6 +11,14 @@
 #include "ops/cuda/rows/silu_mul.h"
 
 namespace tandem {
+namespace {
+
+// GPU memory; null: none.
+const float* F32BiasOf(const CudaLinearWeight& weight) {
+  return weight.has_bias() ? static_cast<const float*>(weight.bias(DType::kF32)) : nullptr;
+}
+
+}  // namespace
 
 const CudaLinearWeight& AsCudaLinearWeight(const LinearWeight* weight) {
   const auto* cuda_weight = dynamic_cast<const CudaLinearWeight*>(weight);
@@ -94,23 +102,26 @@ LinearRunner::Workspace& LinearRunner::WorkspaceOf(const CudaStream& stream) {
   return workspace;
 }
 
+StreamedWorkspace LinearRunner::StreamedWorkspaceOf(const CudaStream& stream) {
+  const Workspace& workspace = WorkspaceOf(stream);
+  return {.partial_sums = workspace.memory.data(), .arrivals = workspace.arrivals.as<uint32_t>()};
+}
+
 bool LinearRunner::Run(CudaStream& stream, const LinearArgs& args, const LinearAlgorithm& algorithm) {
   const CudaLinearWeight& weight = AsCudaLinearWeight(args.weight);
-  const auto* bias = weight.has_bias() ? static_cast<const float*>(weight.bias(DType::kF32)) : nullptr;
+  const float* bias = F32BiasOf(weight);
   if (algorithm.method == LinearMethod::kSkinny) {
     LaunchSkinnyLinear(stream, args.x, weight.view(), bias, args.y);
     return true;
   }
-  const Workspace& workspace = WorkspaceOf(stream);
   if (algorithm.method == LinearMethod::kStreamed) {
-    LaunchStreamedLinear(
-        stream, algorithm.streamed, args.x, weight.view(), bias, args.y,
-        {.partial_sums = workspace.memory.data(), .arrivals = workspace.arrivals.as<uint32_t>()});
+    LaunchStreamedLinear(stream, algorithm.streamed, args.x, weight.view(), bias, args.y,
+                         StreamedWorkspaceOf(stream));
     return true;
   }
   const CublasLtProduct product = Product(algorithm.method, args, algorithm.separate_bias);
-  if (product.Run(stream.handle(), algorithm.lt, workspace.memory.data()) != CUBLAS_STATUS_SUCCESS)
-    return false;
+  void* workspace = WorkspaceOf(stream).memory.data();
+  if (product.Run(stream.handle(), algorithm.lt, workspace) != CUBLAS_STATUS_SUCCESS) return false;
   if (bias != nullptr && algorithm.separate_bias) LaunchAddBias(stream, args.y, bias);
   return true;
 }
@@ -124,6 +135,13 @@ bool LinearRunner::CanFuse(const GateUpArgs& args) const {
 bool LinearRunner::RunGateUp(CudaStream& stream, const GateUpArgs& args, const LinearAlgorithm& algorithm) {
   if (algorithm.fused != FusedGateUp::kNone) {
     LaunchFusedGateUp(stream, algorithm.fused, args.x, AsCudaLinearWeight(args.weight).view(), args.y);
+    return true;
+  }
+  const CudaLinearWeight& weight = AsCudaLinearWeight(args.weight);
+  if (algorithm.method == LinearMethod::kStreamed && weight.is_gate_up() &&
+      StreamedGateUpSupports(target_, algorithm.streamed, args.x, weight.view(), args.y)) {
+    LaunchStreamedGateUp(stream, algorithm.streamed, args.x, weight.view(), F32BiasOf(weight), args.y,
+                         StreamedWorkspaceOf(stream));
     return true;
   }
   if (!Run(stream, {.x = args.x, .weight = args.weight, .y = args.scratch}, algorithm)) return false;

@@ -45,7 +45,8 @@ class LinearRunner {
 
   // Whether RunGateUp can run a fused product.
   bool CanFuse(const GateUpArgs& args) const;
-  // algorithm.fused, or if that is none the product and SiluMul. False as in Run.
+  // algorithm.fused, or if that is none the product and SiluMul, which a streamed product does itself if it
+  // can. False as in Run.
   bool RunGateUp(CudaStream& stream, const GateUpArgs& args, const LinearAlgorithm& algorithm);
 
  private:
@@ -60,6 +61,7 @@ class LinearRunner {
   };
   // Of a stream that has one.
   Workspace& WorkspaceOf(const CudaStream& stream);
+  StreamedWorkspace StreamedWorkspaceOf(const CudaStream& stream);
 
   std::unordered_map<cudaStream_t, Workspace> workspaces_;
 };

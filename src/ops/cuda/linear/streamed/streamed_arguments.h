@@ -44,7 +44,8 @@ struct StreamedArguments {
   int rows = 0;
   int out_features = 0;
   bool y_is_f32 = false;
-  WorkCut cut;  // its tiles are those of a pair, if the kernel works in pairs
+  bool is_gate_up = false;  // y: [rows, out_features / 2], not fp32
+  WorkCut cut;              // its tiles are those of a pair, if the kernel works in pairs
   StreamedWorkspace workspace;
 };
 

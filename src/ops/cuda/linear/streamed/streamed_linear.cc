@@ -21,6 +21,18 @@ int64_t NumSteps(const MatrixView& weight) {
   return (weight.cols + kStreamedStepElements - 1) / kStreamedStepElements;
 }
 
+bool StreamedFits(const CudaTarget& target, StreamedLinear kernel, const MatrixView& x,
+                  const MatrixView& weight, const MatrixView& y) {
+  constexpr int kHopper = 90;
+  const StreamedTraits& traits = StreamedTraitsOf(kernel);
+  const bool types = (x.dtype == DType::kBF16 || x.dtype == DType::kF16) && weight.dtype == x.dtype;
+  return HasStreamedLinear() && target.compute_capability == kHopper && target.num_sms >= traits.cluster &&
+         target.num_sms * kStreamedGroups <= kMaxStreamedArrivals && types && x.rows > 0 &&
+         x.rows <= traits.max_rows &&
+         WorkCut::Fits(NumTiles(traits, weight), NumSteps(weight), target.num_sms) && x.cols % 8 == 0 &&
+         y.cols % 8 == 0 && RowsAligned16(x) && RowsAligned16(weight) && RowsAligned16(y);
+}
+
 #ifdef TANDEM_STREAMED_PRODUCTS
 
 using EncodeTiled = CUresult (*)(CUtensorMap*, CUtensorMapDataType, cuuint32_t, void*, const cuuint64_t*,
@@ -58,6 +70,31 @@ CUtensorMap MapOf(const MatrixView& matrix, int box_rows) {
   return map;
 }
 
+void EnqueueStreamed(CudaStream& stream, StreamedLinear kernel, const MatrixView& x, const MatrixView& weight,
+                     const float* bias, const MatrixView& y, bool is_gate_up,
+                     const StreamedWorkspace& workspace) {
+  const StreamedTraits& traits = StreamedTraitsOf(kernel);
+  const StreamedMaps maps = {.weight = MapOf(weight, kStreamedTileOutputs),
+                             .x = MapOf(x, traits.max_rows / traits.cluster)};
+  StreamedArguments arguments;
+  arguments.bias = bias;
+  arguments.y = y.data;
+  arguments.y_stride = y.row_stride;
+  arguments.rows = static_cast<int>(x.rows);
+  arguments.out_features = static_cast<int>(weight.rows);
+  arguments.y_is_f32 = y.dtype == DType::kF32;
+  arguments.is_gate_up = is_gate_up;
+  arguments.cut = WorkCut::Of(static_cast<int>(NumTiles(traits, weight)), static_cast<int>(NumSteps(weight)),
+                              stream.target().num_sms / traits.cluster);
+  arguments.workspace = workspace;
+  (x.dtype == DType::kBF16 ? LaunchStreamedBf16 : LaunchStreamedFp16)(stream, kernel, maps, arguments);
+}
+
+#else
+
+void EnqueueStreamed(CudaStream&, StreamedLinear, const MatrixView&, const MatrixView&, const float*,
+                     const MatrixView&, bool, const StreamedWorkspace&) {}
+
 #endif
 
 }  // namespace
@@ -94,45 +131,34 @@ size_t StreamedPartialSumBytes(const CudaTarget& target, StreamedLinear kernel) 
 
 bool StreamedLinearSupports(const CudaTarget& target, StreamedLinear kernel, const MatrixView& x,
                             const MatrixView& weight, const MatrixView& y) {
-  constexpr int kHopper = 90;
-  const StreamedTraits& traits = StreamedTraitsOf(kernel);
-  const bool types = (x.dtype == DType::kBF16 || x.dtype == DType::kF16) && weight.dtype == x.dtype &&
-                     (y.dtype == DType::kF32 || y.dtype == x.dtype);
-  return HasStreamedLinear() && target.compute_capability == kHopper && target.num_sms >= traits.cluster &&
-         target.num_sms * kStreamedGroups <= kMaxStreamedArrivals && types && x.rows > 0 &&
-         x.rows <= traits.max_rows &&
-         WorkCut::Fits(NumTiles(traits, weight), NumSteps(weight), target.num_sms) && x.cols % 8 == 0 &&
-         y.cols % 8 == 0 && RowsAligned16(x) && RowsAligned16(weight) && RowsAligned16(y);
+  return StreamedFits(target, kernel, x, weight, y) && (y.dtype == DType::kF32 || y.dtype == x.dtype);
+}
+
+bool StreamedGateUpSupports(const CudaTarget& target, StreamedLinear kernel, const MatrixView& x,
+                            const MatrixView& weight, const MatrixView& y) {
+  return StreamedFits(target, kernel, x, weight, y) && y.dtype == x.dtype;
 }
 
 void LaunchStreamedLinear(CudaStream& stream, StreamedLinear kernel, const MatrixView& x,
                           const MatrixView& weight, const float* bias, const MatrixView& y,
                           const StreamedWorkspace& workspace) {
   TANDEM_CHECK(kernel != StreamedLinear::kNone && x.rows == y.rows && x.cols == weight.cols &&
-                   weight.rows == y.cols && workspace.partial_sums != nullptr &&
-                   workspace.arrivals != nullptr &&
-                   StreamedLinearSupports(stream.target(), kernel, x, weight, y),
+                   weight.rows == y.cols && StreamedLinearSupports(stream.target(), kernel, x, weight, y),
                "streamed linear {}: x {} [{}, {}] stride {}, weight [{}, {}], y {} [{}, {}] stride {}",
                StreamedLinearName(kernel), DTypeName(x.dtype), x.rows, x.cols, x.row_stride, weight.rows,
                weight.cols, DTypeName(y.dtype), y.rows, y.cols, y.row_stride);
-#ifdef TANDEM_STREAMED_PRODUCTS
-  const StreamedTraits& traits = StreamedTraitsOf(kernel);
-  const StreamedMaps maps = {.weight = MapOf(weight, kStreamedTileOutputs),
-                             .x = MapOf(x, traits.max_rows / traits.cluster)};
-  StreamedArguments arguments;
-  arguments.bias = bias;
-  arguments.y = y.data;
-  arguments.y_stride = y.row_stride;
-  arguments.rows = static_cast<int>(x.rows);
-  arguments.out_features = static_cast<int>(weight.rows);
-  arguments.y_is_f32 = y.dtype == DType::kF32;
-  arguments.cut = WorkCut::Of(static_cast<int>(NumTiles(traits, weight)), static_cast<int>(NumSteps(weight)),
-                              stream.target().num_sms / traits.cluster);
-  arguments.workspace = workspace;
-  (x.dtype == DType::kBF16 ? LaunchStreamedBf16 : LaunchStreamedFp16)(stream, kernel, maps, arguments);
-#else
-  (void)bias;
-#endif
+  EnqueueStreamed(stream, kernel, x, weight, bias, y, /*is_gate_up=*/false, workspace);
+}
+
+void LaunchStreamedGateUp(CudaStream& stream, StreamedLinear kernel, const MatrixView& x,
+                          const MatrixView& weight, const float* bias, const MatrixView& y,
+                          const StreamedWorkspace& workspace) {
+  TANDEM_CHECK(kernel != StreamedLinear::kNone && x.rows == y.rows && x.cols == weight.cols &&
+                   weight.rows == 2 * y.cols && StreamedGateUpSupports(stream.target(), kernel, x, weight, y),
+               "streamed gate-up {}: x {} [{}, {}] stride {}, weight [{}, {}], y {} [{}, {}] stride {}",
+               StreamedLinearName(kernel), DTypeName(x.dtype), x.rows, x.cols, x.row_stride, weight.rows,
+               weight.cols, DTypeName(y.dtype), y.rows, y.cols, y.row_stride);
+  EnqueueStreamed(stream, kernel, x, weight, bias, y, /*is_gate_up=*/true, workspace);
 }
 
 }  // namespace tandem

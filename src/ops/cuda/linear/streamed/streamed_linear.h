@@ -62,4 +62,13 @@ void LaunchStreamedLinear(CudaStream& stream, StreamedLinear kernel, const Matri
                           const MatrixView& weight, const float* bias, const MatrixView& y,
                           const StreamedWorkspace& workspace);
 
+// Ops::GateUp with the same kernels: y[rows, mlp] = silu(x Wg^T + bg) * (x Wu^T + bu), rounded once. weight:
+// [2 mlp, in] and bias in GateUpOrder. Supports: what LaunchStreamedLinear needs, but mlp a multiple of 8, y
+// of the weight's dtype.
+bool StreamedGateUpSupports(const CudaTarget& target, StreamedLinear kernel, const MatrixView& x,
+                            const MatrixView& weight, const MatrixView& y);
+void LaunchStreamedGateUp(CudaStream& stream, StreamedLinear kernel, const MatrixView& x,
+                          const MatrixView& weight, const float* bias, const MatrixView& y,
+                          const StreamedWorkspace& workspace);
+
 }  // namespace tandem

@@ -9,10 +9,12 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "ops/cuda/linear/gate_up_order.h"
 #include "ops/cuda/linear/streamed/streamed_arguments.h"
 #include "ops/cuda/linear/streamed/streamed_shape.cuh"
 #include "ops/cuda/linear/transpose_in_quad.cuh"
 #include "ops/cuda/row_access.h"
+#include "ops/cuda/rows/silu.h"
 
 namespace tandem {
 
@@ -146,7 +148,7 @@ __device__ __forceinline__ bool JoinParts(const StreamedWorkspace& workspace, co
   return true;
 }
 
-// Adds the bias and writes the results. first_output: of the warp's 16.
+// Adds the bias and writes the results, or silu(gate) * up of them. first_output: of the warp's 16.
 template <typename T, typename Shape, typename Sums>
 __device__ __forceinline__ void WriteResults(const StreamedArguments& arguments, int first_output, int lane,
                                              const Sums& sums) {
@@ -172,25 +174,38 @@ __device__ __forceinline__ void WriteResults(const StreamedArguments& arguments,
     return;
   }
   auto* y = static_cast<T*>(arguments.y);
-  // Four blocks of 8 rows at a time: transposed, a thread has 8 outputs in sequence of one row.
+  // Four blocks of 8 rows at a time: transposed, a thread has 8 results in sequence of one row. column: in y.
+  const auto write = [&](int block, int column, const auto& pair_of) {
+    uint32_t words[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = TransposeBlock(pair_of(4 * (block + i)));
+    TransposeInQuad(words, q);
+    const int row = (block + q) * 8 + octet;
+    if (row < arguments.rows) {
+      *reinterpret_cast<uint4*>(y + row * arguments.y_stride + column) =
+          make_uint4(words[0], words[1], words[2], words[3]);
+    }
+  };
 #pragma unroll
   for (int block = 0; block < Shape::kBlocks; block += 4) {
     if (block * 8 >= arguments.rows) break;
+    if (arguments.is_gate_up) {
+      // The warp's first 8 outputs are gates, the others the ups that belong to them.
+      static_assert(kGateUpBlock == 8);
+      if (first_output >= arguments.out_features) break;
+      write(block, first_output / 2, [&](int at) {
+        return PackPair<T>(SiluMulOne(sums(at) + bias[0], sums(at + 2) + bias[1]),
+                           SiluMulOne(sums(at + 1) + bias[0], sums(at + 3) + bias[1]));
+      });
+      continue;
+    }
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      uint32_t words[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const int at = 4 * (block + i) + 2 * half;
-        words[i] = TransposeBlock(PackPair<T>(sums(at) + bias[half], sums(at + 1) + bias[half]));
-      }
-      TransposeInQuad(words, q);
-      const int row = (block + q) * 8 + octet;
       const int output = first_output + half * 8;
-      if (row < arguments.rows && output < arguments.out_features) {
-        *reinterpret_cast<uint4*>(y + row * arguments.y_stride + output) =
-            make_uint4(words[0], words[1], words[2], words[3]);
-      }
+      if (output >= arguments.out_features) break;
+      write(block, output, [&](int at) {
+        return PackPair<T>(sums(at + 2 * half) + bias[half], sums(at + 2 * half + 1) + bias[half]);
+      });
     }
   }
 }
