@@ -260,7 +260,8 @@ class Bench {
     const auto append = [&line](const Json& from, const std::string& prefix) {
       for (const auto& [name, value] : from.items()) {
         if (value.is_object() && value.contains("us")) {
-          line += fmt::format(", {}{} {:.1f}", prefix, name, value["us"].get<double>());
+          line += fmt::format(", {}{} {:.1f} ({:.0f}%)", prefix, name, value["us"].get<double>(),
+                              value["share_of_floor"].get<double>() * 100);
         }
       }
     };
