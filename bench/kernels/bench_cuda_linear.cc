@@ -21,6 +21,7 @@
 #include "ops/cuda/linear/cuda_linear_weight.h"
 #include "ops/cuda/linear/linear_runner.h"
 #include "ops/cuda/linear/skinny_linear.h"
+#include "ops/cuda/linear/streamed/streamed_linear.h"
 
 namespace tandem {
 namespace {
@@ -84,9 +85,16 @@ class Bench {
         model_(Models().at(options.model)),
         device_(OpenDevice(options.sm_limit)),
         stream_(device_->CreateStream(StreamKind::kCompute, "bench")),
-        timer_(stream_.get()) {
+        timer_(stream_.get()),
+        runner_(device_.get()) {
+    runner_.PrepareWorkspace(AsCudaStream(*stream_));
     first_choice_ = CreateCudaOps(device_.get(), {.tuning_folder = "", .tune_linear = false});
-    tuned_ = CreateCudaOps(device_.get(), {.tuning_folder = options.tuning_folder, .tune_linear = true});
+    const std::string& folder = options.tuning_folder;
+    tuned_ = CreateCudaOps(device_.get(), {.tuning_folder = folder, .tune_linear = true});
+    tuned_cublaslt_ = CreateCudaOps(
+        device_.get(), {.tuning_folder = folder.empty() ? "" : folder + "/without-streamed-products",
+                        .tune_linear = true,
+                        .streamed_products = false});
   }
 
   Json Run() {
@@ -183,6 +191,7 @@ class Bench {
     std::vector<int64_t> rows = options_.rows;
     if (&stack == &lm_head_) std::erase_if(rows, [](int64_t count) { return count > 512; });
     tuned_->TuneLinear(*stream_, {weights, stack.y_dtype, rows});
+    tuned_cublaslt_->TuneLinear(*stream_, {weights, stack.y_dtype, rows});
   }
 
   LinearArgs Args(const Stack& stack, size_t layer, int64_t rows) const {
@@ -232,6 +241,15 @@ class Bench {
         LaunchSkinnyLinear(stream, args.x, AsCudaLinearWeight(args.weight).view(), nullptr, args.y);
       });
     }
+    LinearAlgorithm streamed;
+    streamed.method = LinearMethod::kStreamed;
+    for (const StreamedLinear kernel : kStreamedLinears) {
+      streamed.streamed = kernel;
+      if (!runner_.CanRun(Args(*stacks[0], 0, rows), streamed)) continue;
+      add(fmt::format("streamed {}", StreamedLinearName(kernel)),
+          [&](const LinearArgs& args) { TANDEM_CHECK(runner_.Run(stream, args, streamed)); });
+    }
+    add("tuned cuBLASLt", [&](const LinearArgs& args) { tuned_cublaslt_->Linear(*stream_, args); });
     add("tuned", [&](const LinearArgs& args) { tuned_->Linear(*stream_, args); });
     return entry;
   }
@@ -242,7 +260,8 @@ class Bench {
     const auto append = [&line](const Json& from, const std::string& prefix) {
       for (const auto& [name, value] : from.items()) {
         if (value.is_object() && value.contains("us")) {
-          line += fmt::format(", {}{} {:.1f}", prefix, name, value["us"].get<double>());
+          line += fmt::format(", {}{} {:.1f} ({:.0f}%)", prefix, name, value["us"].get<double>(),
+                              value["share_of_floor"].get<double>() * 100);
         }
       }
     };
@@ -261,8 +280,10 @@ class Bench {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   GraphTimer timer_;
+  LinearRunner runner_;
   std::unique_ptr<Ops> first_choice_;
   std::unique_ptr<Ops> tuned_;
+  std::unique_ptr<Ops> tuned_cublaslt_;
   std::vector<Stack> stacks_;
   Stack lm_head_;
   Buffer x_;

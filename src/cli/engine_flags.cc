@@ -155,9 +155,9 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
           "Where there is no profile of this machine: for measuring costs, at most about so many seconds")
       ->check(CLI::Range(1.0, 1e4))
       ->capture_default_str();
-  AddFlag(
-      app, "without", &options->without,
-      "To see what it is worth, leaves out (cuda): fa3, fused-gate-up, hot-products, rider-graphs, graphs")
+  AddFlag(app, "without", &options->without,
+          "To see what it is worth, leaves out (cuda): fa3, fused-gate-up, streamed-products, hot-products, "
+          "rider-graphs, graphs")
       ->delimiter(',')
       ->allow_extra_args(false);
   AddFlag(app, "seed", &options->seed, "Seed of requests that bring none")->capture_default_str();

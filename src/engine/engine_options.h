@@ -54,7 +54,8 @@ struct EngineOptions {
   bool show_progress = true;  // of loading, on stderr
   // Where what was measured about a GPU is kept between starts; empty: ~/.cache/tandem.
   std::string cache_folder;
-  // cuda: what is left out to see what it is worth: fa3, fused-gate-up, hot-products, rider-graphs, graphs.
+  // cuda: what is left out to see what it is worth: fa3, fused-gate-up, streamed-products, hot-products,
+  // rider-graphs, graphs.
   std::vector<std::string> without;
   bool measure_costs = false;             // for the scheduler, even if there is a profile already
   double profile_seconds = 40;            // of measuring them at most

@@ -21,9 +21,10 @@ struct CudaOpsOptions {
   // False: cuBLASLt's own first choice for every product, nothing is measured.
   bool tune_linear = true;
   // For ablations: what is left out where these are false.
-  bool hot_choice = true;        // algorithms for many rows chosen on a hot GPU
-  bool fused_gate_up = true;     // products with SiLU
-  bool flash_attention3 = true;  // FA3 for long prefills
+  bool hot_choice = true;         // algorithms for many rows chosen on a hot GPU
+  bool fused_gate_up = true;      // products with SiLU
+  bool streamed_products = true;  // of 9 to 256 rows
+  bool flash_attention3 = true;   // FA3 for long prefills
 };
 
 // Each op is in a file of its own. Engine dtypes: bf16, fp16; fp32 for tests.

@@ -214,6 +214,9 @@ std::string CublasLinear::Description() const {
   if (HasFusedGateUp() && runner_.target().compute_capability == 90) {
     text += fmt::format(", and with SiLU from {} on where it is faster", kMinFusedRows);
   }
+  if (HasStreamedLinear() && options_.streamed_products && runner_.target().compute_capability == 90) {
+    text += fmt::format(", streamed up to {} where that is faster", kMaxStreamedRows);
+  }
   return text;
 }
 

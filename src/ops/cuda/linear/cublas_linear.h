@@ -1,5 +1,5 @@
 // Linear operations of the cuda backend: an own kernel for few rows, cuBLASLt with measured algorithms for
-// more, and an own kernel for a gate-up product of many where that is faster.
+// more, and own kernels for some hundred and for a gate-up product of many where they are faster.
 #pragma once
 
 #include <cstdint>

@@ -8,6 +8,7 @@
 
 #include "base/dtype.h"
 #include "ops/cuda/linear/fused/fused_gate_up.h"
+#include "ops/cuda/linear/streamed/streamed_linear.h"
 
 namespace tandem {
 
@@ -33,7 +34,8 @@ enum class LinearMethod : uint8_t {
   kCublasLt,
   // y = x W^T with y in row-major order: other kernels are on offer for it. No bias.
   kCublasLtRowMajor,
-  kSkinny,  // ops/cuda/linear/skinny_linear.h
+  kSkinny,    // ops/cuda/linear/skinny_linear.h
+  kStreamed,  // ops/cuda/linear/streamed/streamed_linear.h
 };
 
 struct LinearAlgorithm {
@@ -41,6 +43,7 @@ struct LinearAlgorithm {
   // The bias is added by a kernel of its own: cuBLASLt has no algorithm that does both.
   bool separate_bias = false;
   cublasLtMatmulAlgo_t lt = {};
+  StreamedLinear streamed = StreamedLinear::kNone;  // not kNone: method is kStreamed
   float measured_us = 0.0F;
   // Of a gate-up weight: what GateUp runs instead of this algorithm and SiluMul.
   FusedGateUp fused = FusedGateUp::kNone;

@@ -40,7 +40,7 @@ bool IsPowerOfTwo(int64_t value) {
 }
 
 bool SameAlgorithm(const LinearAlgorithm& a, const LinearAlgorithm& b) {
-  return a.method == b.method && a.separate_bias == b.separate_bias &&
+  return a.method == b.method && a.separate_bias == b.separate_bias && a.streamed == b.streamed &&
          std::memcmp(&a.lt, &b.lt, sizeof(a.lt)) == 0;
 }
 
@@ -178,14 +178,15 @@ std::vector<LinearTuner::Candidate> LinearTuner::Search(int64_t rows,
   candidates_.clear();
   deadline_ = deadline;
   for (const LinearAlgorithm& hint : hints) Try(rows, hint);
+  TryStreamed(rows);
   TryHeuristics(rows, wide ? kMany : kFew);
   if (wide && rows <= kMaxRowsOfSplits) {
-    for (const LinearAlgorithm& base : Best(2)) TrySplitsAndClusters(rows, base);
+    for (const LinearAlgorithm& base : BestOfCublasLt(2)) TrySplitsAndClusters(rows, base);
   }
   if (wide) {
-    for (const LinearAlgorithm& base : Best(1)) TryTilesAndStages(rows, base);
+    for (const LinearAlgorithm& base : BestOfCublasLt(1)) TryTilesAndStages(rows, base);
     if (rows <= kMaxRowsOfSplits) {
-      for (const LinearAlgorithm& base : Best(1)) TrySplitsAndClusters(rows, base);
+      for (const LinearAlgorithm& base : BestOfCublasLt(1)) TrySplitsAndClusters(rows, base);
     }
   }
   SortByTime(&candidates_, candidates_.size());
@@ -210,6 +211,19 @@ void LinearTuner::TryHeuristics(int64_t rows, size_t max_count) {
         Try(rows, algorithm);
       }
     }
+  }
+}
+
+void LinearTuner::TryStreamed(int64_t rows) {
+  if (!options_.streamed_products || rows > kMaxStreamedRows) return;
+  // Those for more rows compute the more for nothing.
+  constexpr int64_t kMaxSpareRows = 128;
+  for (const StreamedLinear kernel : kStreamedLinears) {
+    if (MaxRowsOf(kernel) - rows >= kMaxSpareRows) continue;
+    LinearAlgorithm algorithm;
+    algorithm.method = LinearMethod::kStreamed;
+    algorithm.streamed = kernel;
+    Try(rows, algorithm);
   }
 }
 
@@ -265,8 +279,11 @@ void LinearTuner::Try(int64_t rows, const LinearAlgorithm& algorithm) {
   candidates_.push_back({algorithm, us});
 }
 
-std::vector<LinearAlgorithm> LinearTuner::Best(size_t max_count) const {
+std::vector<LinearAlgorithm> LinearTuner::BestOfCublasLt(size_t max_count) const {
   std::vector<Candidate> sorted = candidates_;
+  std::erase_if(sorted, [](const Candidate& candidate) {
+    return candidate.algorithm.method == LinearMethod::kStreamed;
+  });
   SortByTime(&sorted, sorted.size());
   std::vector<LinearAlgorithm> best;
   for (size_t i = 0; i < std::min(sorted.size(), max_count); ++i) best.push_back(sorted[i].algorithm);
