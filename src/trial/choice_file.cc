@@ -145,6 +145,10 @@ auto FirstChoice(const Pairs& pairs, const Matches& matches) -> decltype(&pairs.
   return found == pairs.end() ? nullptr : &found->second;
 }
 
+std::string Threads(int count) {
+  return fmt::format("{} {}", count, count == 1 ? "thread" : "threads");
+}
+
 std::string Times(double speedup) {
   return speedup == 1 ? std::string("the default") : fmt::format("{:.2f} times the default", speedup);
 }
@@ -204,15 +208,15 @@ Result<KeptChoices> ReadChoices(const std::string& path, const TrialMachine& mac
 }
 
 std::string Describe(const AttentionUse& use, const AttentionChoice& choice) {
-  return fmt::format("attention {}, {} query heads a kv head of {}, {} threads{}: {}, fetches to {}, {}",
-                     DTypeName(use.kv_dtype), use.group_size, use.head_dim, use.num_threads,
+  return fmt::format("attention {}, {} query heads a kv head of {}, {}{}: {}, fetches to {}, {}",
+                     DTypeName(use.kv_dtype), use.group_size, use.head_dim, Threads(use.num_threads),
                      use.any_isa ? ", cpu tier" : "", CpuIsaName(choice.isa), DescribeFetch(choice.fetch),
                      Times(choice.speedup));
 }
 
 std::string Describe(const ProductUse& use, const ProductChoice& choice) {
-  return fmt::format("products of few rows {}, {} threads: fetches to {}, {}", DTypeName(use.dtype),
-                     use.num_threads, DescribeFetch(choice.fetch), Times(choice.speedup));
+  return fmt::format("products of few rows {}, {}: fetches to {}, {}", DTypeName(use.dtype),
+                     Threads(use.num_threads), DescribeFetch(choice.fetch), Times(choice.speedup));
 }
 
 }  // namespace tandem
