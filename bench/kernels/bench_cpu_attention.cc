@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iostream>
@@ -22,6 +23,8 @@
 #include "base/topology.h"
 #include "cpu_attention/cpu_attention.h"
 #include "device/host/host_device.h"
+#include "trial/attention_trial.h"
+#include "trial/choice_file.h"
 
 namespace tandem {
 namespace {
@@ -76,17 +79,28 @@ void FillRandom(DType dtype, std::byte* data, size_t size_bytes) {
   }
 }
 
+// How the kernel computes: as named, or as a trial finds when a case begins.
+struct Way {
+  CpuIsa isa = BestCpuIsa();
+  bool any_isa = false;                 // the trial may choose another
+  std::optional<AttentionFetch> fetch;  // absent: by trial
+};
+
 class Bench {
  public:
-  Bench(int num_threads, CpuIsa isa, std::byte* memory, int64_t memory_bytes, double seconds,
-        bool consecutive)
-      : consecutive_(consecutive),
-        attention_({.num_threads = num_threads, .isa = isa}),
+  Bench(int num_threads, const std::vector<Way>& ways, std::byte* memory, int64_t memory_bytes,
+        double seconds, bool consecutive)
+      : num_threads_(num_threads),
+        ways_(ways),
+        consecutive_(consecutive),
         memory_(memory),
         memory_bytes_(memory_bytes),
         seconds_(seconds) {}
 
-  Figures Run(const Case& c) {
+  // One for each of the ways, measured in turns.
+  std::vector<Figures> Run(const Case& c) {
+    attentions_.clear();
+    for (const Way& way : ways_) attentions_.push_back(MakeAttention(c, way));
     const KvShape shape = c.shape();
     const int64_t num_heads = c.gqa * c.num_kv_heads();
     const int64_t width = num_heads * c.head_dim;
@@ -120,7 +134,7 @@ class Bench {
     std::vector<std::unique_ptr<DecodePlan>> plans;
     for (int64_t i = 0; i < batch_layers; ++i) {
       plans.push_back(std::make_unique<DecodePlan>(sequences, DecodeShape{shape, num_heads, 0, 0},
-                                                   attention_.num_threads()));
+                                                   attentions_.front()->num_threads()));
     }
     const std::unique_ptr<Flag> flag = device_->CreateFlag();
     int64_t cursor = 0;
@@ -132,7 +146,7 @@ class Bench {
       return from;
     };
     const auto gigabytes = static_cast<double>(batch_layers * layer_bytes) / 1e9;
-    const auto run_kernel = [&](bool chained) {
+    const auto run_kernel = [&](CpuAttention& attention, bool chained) {
       std::byte* from = advance();
       flag->Reset();
       const auto start = Clock::now();
@@ -144,47 +158,83 @@ class Bench {
           task.ready_value = static_cast<uint32_t>(i);
           task.done_value = static_cast<uint32_t>(i + 1);
         }
-        attention_.Submit(task);
+        attention.Submit(task);
       }
-      attention_.WaitIdle();
+      attention.WaitIdle();
       return gigabytes / SecondsSince(start);
     };
     const auto run_read = [&] {
+      CpuAttention& attention = *attentions_.front();
       const std::byte* from = advance();
       const int64_t size_bytes = batch_layers * layer_bytes / 512 * 512;
       // Claimed piece by piece, so that a thread that lost its core for a while does not hold up the others.
       constexpr int64_t kPieceBytes = 4 << 20;
-      const int64_t piece_bytes = std::min(kPieceBytes, size_bytes / attention_.num_threads() / 512 * 512);
+      const int64_t piece_bytes = std::min(kPieceBytes, size_bytes / attention.num_threads() / 512 * 512);
       std::atomic<int64_t> next_byte{0};
       const auto start = Clock::now();
-      attention_.RunOnWorkers([&](int /*thread*/) {
+      attention.RunOnWorkers([&](int /*thread*/) {
         float sum = 0;
         while (true) {
           const int64_t begin = next_byte.fetch_add(piece_bytes, std::memory_order_relaxed);
           if (begin >= size_bytes) break;
-          sum += attention_.kernels().read(from + begin, std::min(piece_bytes, size_bytes - begin));
+          sum += attention.kernels().read(from + begin, std::min(piece_bytes, size_bytes - begin));
         }
         if (sum == 0.125F) std::fputs("", stderr);  // the sum must be used
       });
       return gigabytes / SecondsSince(start);
     };
-    run_kernel(false);
+    run_kernel(*attentions_.front(), false);
     std::vector<double> reads;
-    std::vector<double> kernels;
-    std::vector<double> chains;
+    std::vector<std::vector<double>> kernels(attentions_.size());
+    std::vector<std::vector<double>> chains(attentions_.size());
     const auto start = Clock::now();
     while (SecondsSince(start) < seconds_ || reads.size() < 5) {
       reads.push_back(run_read());
-      kernels.push_back(run_kernel(false));
-      chains.push_back(run_kernel(true));
+      for (size_t i = 0; i < attentions_.size(); ++i) {
+        kernels[i].push_back(run_kernel(*attentions_[i], false));
+        chains[i].push_back(run_kernel(*attentions_[i], true));
+      }
     }
-    return {Median(reads), Median(kernels), Median(chains)};
+    std::vector<Figures> figures;
+    for (size_t i = 0; i < attentions_.size(); ++i)
+      figures.push_back({Median(reads), Median(kernels[i]), Median(chains[i])});
+    return figures;
   }
 
  private:
+  std::unique_ptr<CpuAttention> MakeAttention(const Case& c, const Way& way) {
+    CpuAttentionOptions options = {.num_threads = num_threads_, .isa = way.isa};
+    if (way.fetch) {
+      options.fetch = *way.fetch;
+      return std::make_unique<CpuAttention>(options);
+    }
+    CpuAttention workers(options);
+    const AttentionUse use = {.num_threads = num_threads_,
+                              .kv_dtype = c.dtype,
+                              .block_size = c.shape().block_size,
+                              .head_dim = c.head_dim,
+                              .group_size = c.gqa,
+                              .span_heads = std::min<int64_t>(8, c.num_kv_heads()),
+                              .any_isa = way.any_isa};
+    const auto start = Clock::now();
+    const auto choice =
+        TryAttention(use, way.any_isa ? std::nullopt : std::optional(way.isa), &workers, device_.get());
+    if (!choice.ok()) {
+      std::cerr << choice.error().message << "\n";
+      std::exit(1);
+    }
+    std::printf("# tried for %.0f ms: %s\n", 1e3 * SecondsSince(start),
+                Describe(use, choice.value()).c_str());
+    options.isa = choice.value().isa;
+    options.fetch = choice.value().fetch;
+    return std::make_unique<CpuAttention>(options);
+  }
+
+  int num_threads_;
+  std::vector<Way> ways_;
   bool consecutive_;
   std::unique_ptr<Device> device_ = CreateHostDevice({.num_compute_threads = 1});
-  CpuAttention attention_;
+  std::vector<std::unique_ptr<CpuAttention>> attentions_;  // one for each of the ways
   std::byte* memory_;
   int64_t memory_bytes_;
   double seconds_;
@@ -201,12 +251,31 @@ struct Options {
   std::vector<int64_t> head_dims = {128};
   std::vector<int64_t> contexts = {512, 2048, 8192, 32768};
   std::vector<int64_t> batches = {1, 8, 32, 256};
+  std::vector<std::string> fetches = {"l2"};
   double memory_gib = 0;
   double seconds = 0.6;
 };
 
 DType ParseDType(const std::string& name) {
   return name == "fp32" ? DType::kF32 : name == "fp16" ? DType::kF16 : DType::kBF16;
+}
+
+// "l1", "l2" or "nta", with "-half" or "-second".
+std::optional<AttentionFetch> ParseFetch(const std::string& name) {
+  AttentionFetch fetch;
+  const std::string level = name.substr(0, name.find('-'));
+  const std::string rest = name.substr(level.size());
+  if (level == "l1") {
+    fetch.level = FetchLevel::kL1;
+  } else if (level == "nta") {
+    fetch.level = FetchLevel::kNonTemporal;
+  } else if (level != "l2") {
+    return std::nullopt;
+  }
+  fetch.half_piece_ahead = rest == "-half";
+  fetch.every_second_line = rest == "-second";
+  if (!rest.empty() && !fetch.half_piece_ahead && !fetch.every_second_line) return std::nullopt;
+  return fetch;
 }
 
 std::string ShortName(CpuIsa isa) {
@@ -243,6 +312,18 @@ int Run(Options options) {
     const bool wanted = isa == BestCpuIsa() || (isa == CpuIsa::kAvx2 && !options.quick);
     if (options.isas.empty() ? wanted : named) isas.push_back(isa);
   }
+  std::vector<Way> ways;
+  for (const std::string& name : options.fetches) {
+    Way way = {.any_isa = options.isas.empty()};
+    if (name != "trial") {
+      way.fetch = ParseFetch(name);
+      if (!way.fetch) {
+        std::cerr << "--fetch " << name << ": neither trial nor l1, l2 or nta, with -half or -second\n";
+        return 1;
+      }
+    }
+    ways.push_back(way);
+  }
   const auto available = static_cast<double>(AvailableMemoryBytes());
   const auto memory_bytes =
       static_cast<int64_t>(options.memory_gib > 0 ? options.memory_gib * double{1 << 30}
@@ -257,42 +338,48 @@ int Run(Options options) {
   auto* data = memory.value().as<std::byte>();
   std::printf("%s, %.1f GiB of KV\n", MachineTopology().cpu_model.c_str(),
               static_cast<double>(memory_bytes) / (1 << 30));
-  std::printf("%-12s %-5s %3s %4s %8s %6s %7s %10s %12s %13s %6s\n", "isa", "dtype", "gqa", "d", "context",
-              "batch", "threads", "read GB/s", "kernel GB/s", "chained GB/s", "share");
+  std::printf("%-12s %-10s %-5s %3s %4s %8s %6s %7s %10s %12s %13s %6s\n", "isa", "fetch", "dtype", "gqa",
+              "d", "context", "batch", "threads", "read GB/s", "kernel GB/s", "chained GB/s", "share");
   nlohmann::json results = nlohmann::json::array();
   for (const std::string& dtype_name : options.dtypes) {
     const DType dtype = ParseDType(dtype_name);
     FillRandom(dtype, data, static_cast<size_t>(memory_bytes));
     for (const CpuIsa isa : isas) {
       for (const int threads : options.threads) {
-        Bench bench(threads, isa, data, memory_bytes, options.seconds, options.consecutive);
+        for (Way& way : ways) way.isa = isa;
+        Bench bench(threads, ways, data, memory_bytes, options.seconds, options.consecutive);
         for (const int64_t head_dim : options.head_dims) {
           for (const int64_t gqa : options.gqa) {
             for (const int64_t context : options.contexts) {
               for (const int64_t batch : options.batches) {
                 const Case c{dtype, gqa, head_dim, context, batch};
                 if (c.layer_bytes() > memory_bytes) continue;
-                const Figures f = bench.Run(c);
-                const double share = f.kernel_gbps / f.read_gbps;
-                std::printf("%-12s %-5s %3ld %4ld %8ld %6ld %7d %10.1f %12.1f %13.1f %6.3f\n",
-                            ShortName(isa).c_str(), dtype_name.c_str(), static_cast<long>(gqa),
-                            static_cast<long>(head_dim), static_cast<long>(context), static_cast<long>(batch),
-                            threads, f.read_gbps, f.kernel_gbps, f.chained_gbps, share);
-                std::fflush(stdout);
-                results.push_back({{"isa", ShortName(isa)},
-                                   {"dtype", dtype_name},
-                                   {"gqa", gqa},
-                                   {"head_dim", head_dim},
-                                   {"context", context},
-                                   {"batch", batch},
-                                   {"threads", threads},
-                                   {"read_gbps", f.read_gbps},
-                                   {"kernel_gbps", f.kernel_gbps},
-                                   {"share", share},
-                                   {"chained_gbps", f.chained_gbps},
-                                   {"layer_bytes", c.layer_bytes()},
-                                   {"blocks", options.consecutive ? "consecutive" : "random"},
-                                   {"cpu", MachineTopology().cpu_model}});
+                const std::vector<Figures> figures = bench.Run(c);
+                for (size_t i = 0; i < figures.size(); ++i) {
+                  const Figures& f = figures[i];
+                  const double share = f.kernel_gbps / f.read_gbps;
+                  std::printf("%-12s %-10s %-5s %3ld %4ld %8ld %6ld %7d %10.1f %12.1f %13.1f %6.3f\n",
+                              ShortName(isa).c_str(), options.fetches[i].c_str(), dtype_name.c_str(),
+                              static_cast<long>(gqa), static_cast<long>(head_dim), static_cast<long>(context),
+                              static_cast<long>(batch), threads, f.read_gbps, f.kernel_gbps, f.chained_gbps,
+                              share);
+                  std::fflush(stdout);
+                  results.push_back({{"isa", ShortName(isa)},
+                                     {"fetch", options.fetches[i]},
+                                     {"dtype", dtype_name},
+                                     {"gqa", gqa},
+                                     {"head_dim", head_dim},
+                                     {"context", context},
+                                     {"batch", batch},
+                                     {"threads", threads},
+                                     {"read_gbps", f.read_gbps},
+                                     {"kernel_gbps", f.kernel_gbps},
+                                     {"share", share},
+                                     {"chained_gbps", f.chained_gbps},
+                                     {"layer_bytes", c.layer_bytes()},
+                                     {"blocks", options.consecutive ? "consecutive" : "random"},
+                                     {"cpu", MachineTopology().cpu_model}});
+                }
               }
             }
           }
@@ -325,6 +412,11 @@ int main(int argc, char** argv) {
   app.add_option("--head-dim", options.head_dims, "Head sizes")->delimiter(',');
   app.add_option("--context", options.contexts, "Context lengths")->delimiter(',');
   app.add_option("--batch", options.batches, "Rows")->delimiter(',');
+  app.add_option("--fetch", options.fetches,
+                 "l1, l2, nta: to where lines are fetched ahead; with -half: half a piece ahead; with "
+                 "-second: every second line first; trial: what a trial chooses here, without --isa also the "
+                 "instruction set. Several are measured in turns")
+      ->delimiter(',');
   app.add_option("--memory-gib", options.memory_gib, "KV memory; 0: a third of what is free, 16 GiB at most");
   app.add_option("--seconds", options.seconds, "For each combination");
   CLI11_PARSE(app, argc, argv);

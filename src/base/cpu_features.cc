@@ -23,7 +23,6 @@ bool RequestTiles() {
 CpuFeatures Detect() {
   CpuFeatures features;
 #if defined(__x86_64__)
-  features.amd = __builtin_cpu_is("amd") != 0;
   unsigned eax = 0;
   unsigned ebx = 0;
   unsigned ecx = 0;
@@ -35,10 +34,11 @@ CpuFeatures Detect() {
   features.avx512 = features.avx2 && __builtin_cpu_supports("avx512f") != 0 &&
                     __builtin_cpu_supports("avx512bw") != 0 && __builtin_cpu_supports("avx512dq") != 0 &&
                     __builtin_cpu_supports("avx512vl") != 0;
+  features.signature = eax;
   // Base family 15 plus the extended one, of the same leaf.
   const unsigned family = ((eax >> 8) & 0xfU) + ((eax >> 20) & 0xffU);
   constexpr unsigned kZen3And4 = 0x19;
-  features.zen4 = features.amd && features.avx512 && family == kZen3And4;
+  features.zen4 = __builtin_cpu_is("amd") != 0 && features.avx512 && family == kZen3And4;
   features.avx512_bf16 = features.avx512 && __builtin_cpu_supports("avx512bf16") != 0;
   constexpr unsigned kAmxBf16Bit = 1U << 22;
   constexpr unsigned kAmxTileBit = 1U << 24;

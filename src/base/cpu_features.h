@@ -1,15 +1,16 @@
 // Instruction sets of this CPU that Tandem has code for.
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace tandem {
 
 struct CpuFeatures {
-  bool amd = false;     // the vendor: what its prefetchers like
-  bool zen4 = false;    // AMD family 19h with AVX-512: 512-bit operations take two passes
-  bool avx2 = false;    // with FMA and F16C
-  bool avx512 = false;  // F, BW, DQ, VL
+  uint32_t signature = 0;  // CPUID's family, model and stepping; 0 where there is none
+  bool zen4 = false;       // AMD family 19h with AVX-512: 512-bit operations take two passes
+  bool avx2 = false;       // with FMA and F16C
+  bool avx512 = false;     // F, BW, DQ, VL
   bool avx512_bf16 = false;
   bool amx_bf16 = false;  // and the operating system lets this process use the tiles
 };

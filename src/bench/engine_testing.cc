@@ -13,6 +13,7 @@ EngineOptions TestEngineOptions() {
   options.gpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 512};
   options.strategy = "gpu-only";
   options.show_progress = false;
+  options.cpu_trial = false;
   return options;
 }
 

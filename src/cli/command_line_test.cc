@@ -85,6 +85,7 @@ TEST(CommandLine, ReadsEveryFlagOfServe) {
                                     "--strategy",
                                     "gpu-only",
                                     "--no-async-scheduling",
+                                    "--no-cpu-trial",
                                     "--without",
                                     "fa3,graphs",
                                     "--max-itl-ms",
@@ -111,6 +112,7 @@ TEST(CommandLine, ReadsEveryFlagOfServe) {
   EXPECT_EQ(options->engine.cpu_kv_cache->amount, 1 << 20);
   EXPECT_EQ(options->engine.strategy, "gpu-only");
   EXPECT_FALSE(options->engine.async_scheduling);
+  EXPECT_FALSE(options->engine.cpu_trial);
   EXPECT_EQ(options->engine.without, (std::vector<std::string>{"fa3", "graphs"}));
   EXPECT_EQ(options->engine.max_itl_ms, 80);
   EXPECT_EQ(options->engine.max_tpot_ms, 62.5);

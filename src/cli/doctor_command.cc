@@ -15,6 +15,7 @@
 #include "cli/memory_bandwidth.h"
 #include "engine/backend.h"
 #include "load/checkpoint.h"
+#include "trial/choice_file.h"
 
 namespace tandem {
 namespace {
@@ -47,6 +48,23 @@ std::string TransparentHugePages() {
 int64_t ReservedHugePages() {
   const std::string text = FirstLine("/sys/kernel/mm/hugepages/hugepages-2048kB/nr_hugepages");
   return text.empty() ? 0 : std::strtoll(text.c_str(), nullptr, 10);
+}
+
+// What trials of earlier starts have chosen here.
+ordered_json KernelsReport() {
+  const std::string folder = CacheFolder({});
+  if (folder.empty()) return {{"file", nullptr}, {"chosen", ordered_json::array()}};
+  const TrialMachine machine = ThisTrialMachine();
+  const std::string path = ChoicePath(folder, machine);
+  ordered_json report = {{"file", path}, {"chosen", ordered_json::array()}};
+  const auto kept = ReadChoices(path, machine);
+  if (!kept.ok()) {
+    if (kept.error().code != ErrorCode::kNotFound) report["error"] = kept.error().message;
+    return report;
+  }
+  for (const auto& [use, choice] : kept.value().attention) report["chosen"].push_back(Describe(use, choice));
+  for (const auto& [use, choice] : kept.value().products) report["chosen"].push_back(Describe(use, choice));
+  return report;
 }
 
 ordered_json MemoryReport() {
@@ -168,6 +186,13 @@ void PrintText(const ordered_json& report) {
   fmt::print("CPU        {}, {} cores ({} logical), {} NUMA node(s)\n", cpu["model"].get<std::string>(),
              cpu["physical_cores"].get<int>(), cpu["logical_cpus"].get<int>(), cpu["numa_nodes"].get<int>());
   fmt::print("           instruction sets: {}\n", CpuFeaturesText());
+  const ordered_json& kernels = cpu["kernels"];
+  for (const ordered_json& line : kernels["chosen"]) fmt::print("           {}\n", line.get<std::string>());
+  if (kernels.contains("error")) {
+    fmt::print("           choices of kernels are tried anew: {}\n", kernels["error"].get<std::string>());
+  } else if (kernels["chosen"].empty()) {
+    fmt::print("           how kernels fetch best is tried when a model starts for the first time\n");
+  }
   fmt::print("memory     {:.1f} GiB, {:.1f} GiB available\n", gib(memory["total_bytes"]),
              gib(memory["available_bytes"]));
   fmt::print("           read bandwidth {:.1f} GB/s with 1 thread, {:.1f} GB/s with {}\n",
@@ -218,6 +243,7 @@ void PrintText(const ordered_json& report) {
 
 Status Doctor(const DoctorOptions& options) {
   ordered_json report = {{"version", ProjectVersion()}, {"commit", SourceCommit()}, {"cpu", CpuReport()}};
+  report["cpu"]["kernels"] = KernelsReport();
   report["memory"] = MemoryReport();
   report["gpu"] = GpuReport();
   report["gpu"]["backend"] = CudaBackendReport();

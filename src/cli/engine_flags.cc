@@ -155,6 +155,9 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
           "Where there is no profile of this machine: for measuring costs, at most about so many seconds")
       ->check(CLI::Range(1.0, 1e4))
       ->capture_default_str();
+  app->add_flag("--cpu-trial,!--no-cpu-trial", options->cpu_trial,
+                "Tries at the first start on a machine how CPU kernels fetch memory best (some 50 ms)")
+      ->envname("TANDEM_CPU_TRIAL");
   AddFlag(app, "without", &options->without,
           "To see what it is worth, leaves out (cuda): fa3, fused-gate-up, streamed-products, hot-products, "
           "rider-graphs, graphs")

@@ -40,6 +40,7 @@ inline void ConfigureTiles(int64_t num_queries) {
 
 // scores = q K^T of up to 16 queries and all 32 tokens of a tile. One sum for each half of the
 // tokens, so that two products overlap.
+template <typename Fetcher>
 TANDEM_SIMD_INLINE void TileScores(const uint16_t* q, int64_t head_dim, const uint16_t* keys, float* scores,
                                    Fetcher* fetcher) {
   constexpr int64_t kKeyStride = kMaxTileTokens * 4;  // bytes from a pair of d to the next
@@ -60,6 +61,7 @@ TANDEM_SIMD_INLINE void TileScores(const uint16_t* q, int64_t head_dim, const ui
 }
 
 // acc = acc * alpha + weights V of up to 16 queries and all 32 tokens of a tile.
+template <typename Fetcher>
 TANDEM_SIMD_INLINE void TileValues(const float* scores, int64_t num_queries, const uint16_t* values,
                                    int64_t head_dim, const float* alpha, float* acc, Fetcher* fetcher) {
   for (int64_t i = 0; i < num_queries; ++i) {

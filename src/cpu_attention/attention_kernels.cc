@@ -1,7 +1,8 @@
 #include "cpu_attention/attention_kernels.h"
 
+#include <fmt/format.h>
+
 #include "base/check.h"
-#include "base/cpu_features.h"
 
 namespace tandem {
 
@@ -14,8 +15,13 @@ void SetKv(const KvLayerView& kv, int64_t first_head, int64_t num_heads, Attenti
   rows->head_dim = kv.shape.head_dim;
   rows->num_kv_heads = num_heads;
   rows->kv = kv.Head(0, first_head);
-  rows->fetch_every_second_line = HostCpuFeatures().amd;
   rows->block_stride_bytes = part_heads * static_cast<int64_t>(kv.shape.HeadBytes());
+}
+
+std::string DescribeFetch(const AttentionFetch& fetch) {
+  return fmt::format("{}, {} ahead{}", FetchLevelName(fetch.level),
+                     fetch.half_piece_ahead ? "half a piece" : "a piece",
+                     fetch.every_second_line ? ", every second line first" : "");
 }
 
 const AttentionKernels& AttentionKernelsFor(CpuIsa isa) {

@@ -14,6 +14,7 @@
 
 #include "base/kv_layout.h"
 #include "base/matrix_view.h"
+#include "cpu_attention/attention_fetch.h"
 #include "simd/cpu_isa.h"
 
 namespace tandem {
@@ -43,9 +44,7 @@ struct AttentionRows {
   int64_t block_stride_bytes = 0;
   // What this thread will read after these rows (fetched while the last block is computed), or null.
   const std::byte* next_kv = nullptr;
-  // The order of fetches that the processor's own prefetchers go best with: measured, AMD Zen 4 every second
-  // line (3 % faster than line by line), Intel Emerald Rapids line by line (40 % faster).
-  bool fetch_every_second_line = false;
+  AttentionFetch fetch;
 
   [[gnu::always_inline]] int64_t num_queries() const { return num_rows * group_size; }  // of one kv head
   // First key that any of the rows sees, and the end of the keys of the last.

@@ -68,7 +68,7 @@ struct StepBits<8> {
   using Type = uint64_t;
 };
 
-template <typename T>
+template <typename T, FetchLevel kLevel>
 void RunPartitions(const AttentionRows& rows, int64_t first_partition, int64_t end_partition, float* states,
                    float* scratch) {
   const int64_t head_dim = rows.head_dim;
@@ -103,7 +103,7 @@ void RunPartitions(const AttentionRows& rows, int64_t first_partition, int64_t e
       const int64_t next = (partition + 1) * kPartitionTokens / rows.block_size;
       at.next_kv = rows.kv + rows.block_table[next] * rows.block_stride_bytes;
     }
-    RunPartition<T>(at, work, q, partition, to, lanes);
+    RunPartition<T, kLevel>(at, work, q, partition, to, lanes);
     if (to == states) continue;
     for (int64_t head = 0; head < rows.num_kv_heads; ++head) {
       MergeStates(states + head * state_size, partial + head * state_size, n, head_dim);
@@ -111,14 +111,28 @@ void RunPartitions(const AttentionRows& rows, int64_t first_partition, int64_t e
   }
 }
 
+template <typename T>
+void RunFetching(const AttentionRows& rows, int64_t first_partition, int64_t end_partition, float* states,
+                 float* scratch) {
+  switch (rows.fetch.level) {
+    case FetchLevel::kL1:
+      return RunPartitions<T, FetchLevel::kL1>(rows, first_partition, end_partition, states, scratch);
+    case FetchLevel::kL2:
+      return RunPartitions<T, FetchLevel::kL2>(rows, first_partition, end_partition, states, scratch);
+    case FetchLevel::kNonTemporal:
+      return RunPartitions<T, FetchLevel::kNonTemporal>(rows, first_partition, end_partition, states,
+                                                        scratch);
+  }
+}
+
 void RunAttention(const AttentionRows& rows, int64_t first_partition, int64_t end_partition, float* states,
                   float* scratch) {
   if (rows.kv_dtype == DType::kF32) {
-    RunPartitions<float>(rows, first_partition, end_partition, states, scratch);
+    RunFetching<float>(rows, first_partition, end_partition, states, scratch);
   } else if (rows.kv_dtype == DType::kF16) {
-    RunPartitions<Fp16>(rows, first_partition, end_partition, states, scratch);
+    RunFetching<Fp16>(rows, first_partition, end_partition, states, scratch);
   } else {
-    RunPartitions<uint16_t>(rows, first_partition, end_partition, states, scratch);
+    RunFetching<uint16_t>(rows, first_partition, end_partition, states, scratch);
 #if defined(__AMX_BF16__)
     // Tiles in use make every task switch dearer.
     if (UsesTiles(rows)) _tile_release();

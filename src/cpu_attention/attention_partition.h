@@ -34,7 +34,9 @@ struct TileOf {
   const std::byte* keys = nullptr;
   const std::byte* values = nullptr;
   int64_t num_tokens = 0;
-  const std::byte* next = nullptr;  // what is fetched meanwhile, or null
+  // What is fetched meanwhile, half of the lines from each. Null: nothing.
+  const std::byte* first_fetch = nullptr;
+  const std::byte* second_fetch = nullptr;
 };
 
 #if defined(__AMX_BF16__)
@@ -45,10 +47,11 @@ TANDEM_SIMD_INLINE bool UsesTiles(const AttentionRows& rows) {
 }
 
 // For several rows (prefill): as many queries at a time as a tile has rows.
+template <FetchLevel kLevel>
 void TileOnAmx(const AttentionRows& rows, const Workspace& work, const uint16_t* q, int64_t first,
                int64_t count, const TileOf& tile) {
   const TileRange range = {0, tile.num_tokens};
-  Fetcher fetcher;  // these are bound by arithmetic
+  Fetcher<kLevel> fetcher;  // these are bound by arithmetic
   for (int64_t i = first; i < first + count; i += kTileRows) {
     const int64_t left = first + count - i;
     const int64_t num_queries = left < kTileRows ? left : kTileRows;
@@ -65,31 +68,27 @@ void TileOnAmx(const AttentionRows& rows, const Workspace& work, const uint16_t*
 #endif
 
 // One tile for queries [first, first + count), all of which see `range` of it.
-template <typename T>
+template <typename T, FetchLevel kLevel>
 void Tile(const AttentionRows& rows, const Workspace& work, const HeadQueries<T>& q, int64_t first,
           int64_t count, const TileOf& tile, TileRange range) {
   const int64_t head_dim = rows.head_dim;
 #if defined(__AMX_BF16__)
   if constexpr (kStepDepth<T> == 2) {
     if (UsesTiles(rows) && range.begin == 0 && range.end == tile.num_tokens) {
-      TileOnAmx(rows, work, q.rows, first, count, tile);
+      TileOnAmx<kLevel>(rows, work, q.rows, first, count, tile);
       return;
     }
   }
 #endif
   float* scores = work.scores + first * kMaxTileTokens;
   const QuerySteps<T> queries = {q.steps.data + first * kStepDepth<T>, q.steps.stride};
-  Fetcher fetcher;
-  if (tile.next != nullptr) {
-    fetcher = Fetcher(tile.next, 2 * tile.num_tokens * head_dim * static_cast<int64_t>(sizeof(T)),
-                      rows.fetch_every_second_line);
-  }
+  auto fetcher = FetcherOf<kLevel>(rows, tile, tile.num_tokens * head_dim * static_cast<int64_t>(sizeof(T)));
   Scores<T>(queries, count, head_dim, reinterpret_cast<const T*>(tile.keys), tile.num_tokens, scores,
             &fetcher);
   fetcher.FetchRest();
   fetcher.Turn();
-  const auto softmax =
-      tile.num_tokens == kMaxTileTokens ? Softmax<T, kMaxTileTokens> : Softmax<T, kMaxTileTokens / 2>;
+  const auto softmax = tile.num_tokens == kMaxTileTokens ? Softmax<T, kMaxTileTokens, Fetcher<kLevel>>
+                                                         : Softmax<T, kMaxTileTokens / 2, Fetcher<kLevel>>;
   softmax(scores, count, rows.scale * kLog2E, range, work.max + first, work.sum_lanes + first * kLanes,
           work.alpha, fetcher.half_lines() / 8, &fetcher);
   Values<T>(scores, count, range, reinterpret_cast<const T*>(tile.values), tile.num_tokens * kValueColumns,
@@ -113,7 +112,7 @@ TANDEM_SIMD_INLINE TileRange VisibleRange(const AttentionRows& rows, int64_t row
 }
 
 // Rows that see all of the tile go together, the others alone.
-template <typename T>
+template <typename T, FetchLevel kLevel>
 void TileForAllRows(const AttentionRows& rows, const Workspace& work, const HeadQueries<T>& q,
                     int64_t tile_begin, TileOf tile) {
   for (int64_t row = 0; row < rows.num_rows;) {
@@ -127,8 +126,8 @@ void TileForAllRows(const AttentionRows& rows, const Workspace& work, const Head
       }
     }
     if (range.begin < range.end) {
-      Tile<T>(rows, work, q, row * rows.group_size, num_rows * rows.group_size, tile, range);
-      tile.next = nullptr;
+      Tile<T, kLevel>(rows, work, q, row * rows.group_size, num_rows * rows.group_size, tile, range);
+      tile.first_fetch = nullptr;
     }
     row += num_rows;
   }
@@ -154,6 +153,29 @@ TANDEM_SIMD_INLINE BlockVisit VisitOf(const AttentionRows& rows, int64_t key, in
   return visit;
 }
 
+// tile: the one of `piece` that is computed. next_piece: what this thread reads after it, or null.
+TANDEM_SIMD_INLINE void SetFetches(const AttentionFetch& how, int64_t half_bytes, int64_t tile_bytes,
+                                   const std::byte* piece, const std::byte* next_piece, TileOf* tile) {
+  if (how.half_piece_ahead) {
+    const std::byte* next_keys = tile->keys + tile_bytes;
+    tile->first_fetch = tile->values;
+    tile->second_fetch = next_keys < piece + half_bytes ? next_keys : next_piece;
+    if (tile->second_fetch == nullptr) tile->second_fetch = tile->values;  // the end: once more
+  } else if (next_piece != nullptr) {
+    // The first tiles of the next piece while the first of this are computed, and so on.
+    tile->first_fetch = next_piece + 2 * (tile->keys - piece);
+    tile->second_fetch = tile->first_fetch + (how.every_second_line ? 64 : tile_bytes);
+  }
+}
+
+// tile_bytes: of its keys, and as many of its values.
+template <FetchLevel kLevel>
+TANDEM_SIMD_INLINE Fetcher<kLevel> FetcherOf(const AttentionRows& rows, const TileOf& tile,
+                                             int64_t tile_bytes) {
+  if (tile.first_fetch == nullptr) return {};
+  return {tile.first_fetch, tile.second_fetch, tile_bytes / 64, rows.fetch.every_second_line ? 128 : 64};
+}
+
 // The tile of a head that starts at key `key` of the visit.
 template <typename T>
 TANDEM_SIMD_INLINE TileOf TileAt(const AttentionRows& rows, const BlockVisit& visit, int64_t head,
@@ -161,21 +183,21 @@ TANDEM_SIMD_INLINE TileOf TileAt(const AttentionRows& rows, const BlockVisit& vi
   constexpr auto kBytes = static_cast<int64_t>(sizeof(T));
   const int64_t half_bytes = rows.block_size * rows.head_dim * kBytes;
   const std::byte* piece = visit.block + head * 2 * half_bytes;
-  // One piece ahead: 16 KiB take longer to compute than to arrive, and two or three pieces made no
+  // At most one piece ahead: 16 KiB take longer to compute than to arrive, and two or three pieces made no
   // difference.
   const std::byte* next = head + 1 < rows.num_kv_heads ? piece + 2 * half_bytes : visit.next_block;
   TileOf tile;
   tile.keys = piece + key % rows.block_size * rows.head_dim * kBytes;
   tile.values = tile.keys + half_bytes;
   tile.num_tokens = TileTokens(rows);
-  // The first tiles of the next piece while the first of this are computed, and so on.
-  if (next != nullptr) tile.next = next + 2 * (tile.keys - piece);
+  SetFetches(rows.fetch, half_bytes, tile.num_tokens * rows.head_dim * kBytes, piece, next, &tile);
   return tile;
 }
 
 #if defined(__AMX_BF16__)
 // Decode on AMX: the scores of a tile are started before the softmax of the one before, so that the two units
 // work at the same time. One row of at most 16 queries.
+template <FetchLevel kLevel>
 class TilePipeline {
  public:
   explicit TilePipeline(const AttentionRows& rows)
@@ -192,9 +214,7 @@ class TilePipeline {
   }
   // The row sees all of the tile. Two calls in a row may concern different heads.
   TANDEM_SIMD_INLINE void Add(const Workspace& work, const uint16_t* q, const TileOf& tile) {
-    fetcher_ = tile.next != nullptr
-                   ? Fetcher(tile.next, 4 * kMaxTileTokens * rows_.head_dim, rows_.fetch_every_second_line)
-                   : Fetcher();
+    fetcher_ = FetcherOf<kLevel>(rows_, tile, 2 * kMaxTileTokens * rows_.head_dim);
     TileScores(q, rows_.head_dim, reinterpret_cast<const uint16_t*>(tile.keys), scores_[turn_], &fetcher_);
     Flush();
     pending_ = work;
@@ -212,14 +232,14 @@ class TilePipeline {
     TileValues(pending_.scores, rows_.group_size, values_, rows_.head_dim, pending_.alpha, pending_.acc,
                &fetcher_);
     fetcher_.FetchRest();
-    fetcher_ = Fetcher();
+    fetcher_ = {};
     values_ = nullptr;
   }
 
  private:
   const AttentionRows& rows_;
   const bool used_;
-  Fetcher fetcher_;
+  Fetcher<kLevel> fetcher_;
   Workspace pending_;
   const uint16_t* values_ = nullptr;  // of the pending tile; null: none is pending
   int turn_ = 0;
@@ -229,7 +249,7 @@ class TilePipeline {
 
 // states: one a head of the span. q: of the first head, the others follow. lanes:
 // [head][query][kLanes].
-template <typename T>
+template <typename T, FetchLevel kLevel>
 void RunPartition(const AttentionRows& rows, const Workspace& scratch, const HeadQueries<T>& q,
                   int64_t partition, float* states, float* lanes) {
   const int64_t tile_tokens = TileTokens(rows);
@@ -246,7 +266,7 @@ void RunPartition(const AttentionRows& rows, const Workspace& scratch, const Hea
   int64_t end = (partition + 1) * kPartitionTokens;
   if (end > rows.end_key()) end = rows.end_key();
 #if defined(__AMX_BF16__)
-  TilePipeline pipeline(rows);
+  TilePipeline<kLevel> pipeline(rows);
 #endif
   while (key < end) {
     const BlockVisit visit = VisitOf(rows, key, end);
@@ -268,7 +288,7 @@ void RunPartition(const AttentionRows& rows, const Workspace& scratch, const Hea
       }
 #endif
       for (int64_t tile = key; tile < visit.end; tile += tile_tokens) {
-        TileForAllRows<T>(rows, work, head_q, tile, TileAt<T>(rows, visit, head, tile));
+        TileForAllRows<T, kLevel>(rows, work, head_q, tile, TileAt<T>(rows, visit, head, tile));
       }
     }
     key = visit.end;

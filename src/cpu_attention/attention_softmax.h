@@ -2,6 +2,7 @@
 // simd.h).
 #pragma once
 
+#include "simd/fetch_level.h"
 #include "simd/multiply_add.h"
 #include "simd/simd.h"
 
@@ -44,43 +45,46 @@ constexpr int64_t kStepDepth = StepDepth(static_cast<const T*>(nullptr));
 template <typename T>
 constexpr int64_t kWeightStride = kMaxTileTokens* static_cast<int64_t>(sizeof(float) / sizeof(Operand<T>));
 
-// What a thread reads next (the same tile of the next head, block or item), fetched while it computes the
-// present one: half of the lines while it computes scores, the others during softmax and values. The fetches
-// are spread over the computation, since a burst of them would fill the buffers for outstanding misses and
-// stall the loads, and a pause would leave the memory idle. They go into L2: that holds a whole piece, L1
-// does not.
+// Fetches while a tile is computed: half of the lines during its scores, the others during softmax and
+// values. They are spread over the computation, since a burst of them would fill the buffers for outstanding
+// misses and stall the loads, and a pause would leave the memory idle. The level is known to the compiler: a
+// branch at every line costs up to 5 % of the rate.
+template <FetchLevel kLevel>
 class Fetcher {
  public:
   Fetcher() = default;
-  // first, size_bytes: a multiple of 128. every_second_line: the halves are the even and the odd lines, not
-  // the first and the last.
-  TANDEM_SIMD_INLINE Fetcher(const std::byte* first, int64_t size_bytes, bool every_second_line)
+  // num_lines from `first` on, then as many from `second` on, stride_bytes from one to the next.
+  TANDEM_SIMD_INLINE Fetcher(const std::byte* first, const std::byte* second, int64_t num_lines,
+                             int64_t stride_bytes)
       : next_(reinterpret_cast<uintptr_t>(first)),
-        half_lines_(size_bytes / 128),
-        stride_(every_second_line ? 128 : 64),
-        end_(next_ + static_cast<uintptr_t>(half_lines_) * stride_) {}
+        half_lines_(num_lines),
+        stride_(static_cast<uintptr_t>(stride_bytes)),
+        end_(next_ + HalfBytes()),
+        second_(reinterpret_cast<uintptr_t>(second)) {}
 
-  // Lines of half a piece; 0: there is nothing to fetch.
+  // Lines of each half; 0: there is nothing to fetch.
   TANDEM_SIMD_INLINE int64_t half_lines() const { return half_lines_; }
   TANDEM_SIMD_INLINE void Fetch(int64_t num_lines) {
     for (int64_t i = 0; i < num_lines && next_ < end_; ++i, next_ += stride_) {
-      __builtin_prefetch(reinterpret_cast<const void*>(next_), 0, 2);
+      FetchLine<kLevel>(reinterpret_cast<const void*>(next_));
     }
   }
   // What is left of the half.
   TANDEM_SIMD_INLINE void FetchRest() { Fetch(half_lines_); }
   // From the first half, all fetched, to the second.
   TANDEM_SIMD_INLINE void Turn() {
-    const auto size = static_cast<uintptr_t>(half_lines_) * stride_;
-    next_ = stride_ == 128 ? end_ - size + 64 : end_;
-    end_ = next_ + size;
+    next_ = second_;
+    end_ = second_ + HalfBytes();
   }
 
  private:
+  TANDEM_SIMD_INLINE uintptr_t HalfBytes() const { return static_cast<uintptr_t>(half_lines_) * stride_; }
+
   uintptr_t next_ = 0;
   int64_t half_lines_ = 0;
   uintptr_t stride_ = 64;
   uintptr_t end_ = 0;
+  uintptr_t second_ = 0;
 };
 
 // Stores a vector of weights as operands of the product with V and returns what was stored.
@@ -149,7 +153,7 @@ TANDEM_SIMD_INLINE F32V StoreTileWeights(Operand<T>* weights, const Exponent& ex
 // sums and alpha of the queries advance. The sums, one a lane, are those of the rounded weights: they divide
 // what these multiplied. alpha: room for num_queries rounded up to whole vectors. Fetches num_lines
 // meanwhile.
-template <typename T, int64_t kTileTokens>
+template <typename T, int64_t kTileTokens, typename Fetcher>
 [[gnu::noinline]] void Softmax(float* scores, int64_t num_queries, float scale, TileRange range, float* max,
                                float* sum_lanes, float* alpha, int64_t num_lines, Fetcher* fetcher) {
   constexpr float kNegativeInfinity = -__builtin_inff();

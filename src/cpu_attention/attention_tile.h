@@ -59,7 +59,7 @@ TANDEM_SIMD_INLINE void ScoreStep(Accumulators<kQueries, kVectors>& acc, const f
 }
 
 // scores[kQueries][tile_tokens] = q K^T for kVectors vectors of tokens. Fetches step_lines lines a step.
-template <typename T, int kQueries, int kVectors>
+template <typename T, int kQueries, int kVectors, typename Fetcher>
 [[gnu::noinline]] void ScoreKernel(QuerySteps<T> q, int64_t head_dim, const T* keys, int64_t tile_tokens,
                                    float* scores, int64_t step_lines, Fetcher* fetcher) {
   Accumulators<kQueries, kVectors> acc;
@@ -86,7 +86,7 @@ template <typename T, int kQueries, int kVectors>
 // More queries a pass where there are registers for them: each pass loads the tile again.
 constexpr int64_t kScoreQueries = kNumVectorRegisters >= 32 ? 8 : 4;
 
-template <typename T, int kVectors>
+template <typename T, int kVectors, typename Fetcher>
 void ScoreVectors(QuerySteps<T> q, int64_t num_queries, int64_t head_dim, const T* keys, int64_t tile_tokens,
                   float* scores, int64_t step_lines, Fetcher* fetcher) {
   while (num_queries > 0) {
@@ -121,7 +121,7 @@ TANDEM_SIMD_INLINE int64_t DivideUp(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-template <typename T>
+template <typename T, typename Fetcher>
 void Scores(QuerySteps<T> q, int64_t num_queries, int64_t head_dim, const T* keys, int64_t tile_tokens,
             float* scores, Fetcher* fetcher) {
   const int64_t num_passes = DivideUp(tile_tokens, 2 * kLanes) * DivideUp(num_queries, kScoreQueries);
@@ -181,7 +181,7 @@ TANDEM_SIMD_INLINE F32V LoadValues(const T* p) {
 
 // acc = acc * alpha + weights V for kQueries queries and kVectors vectors of the head; tokens of range, which
 // holds whole steps. Fetches step_lines lines a step.
-template <typename T, int kQueries, int kVectors>
+template <typename T, int kQueries, int kVectors, typename Fetcher>
 [[gnu::noinline]] void ValueKernel(const float* scores, TileRange range, const T* values, int64_t group,
                                    int64_t head_dim, const float* alpha, float* acc_rows, int64_t step_lines,
                                    Fetcher* fetcher) {
@@ -213,7 +213,7 @@ template <typename T, int kQueries, int kVectors>
   }
 }
 
-template <typename T, int kQueries>
+template <typename T, int kQueries, typename Fetcher>
 void ValueColumns(const float* scores, TileRange range, const T* values, int64_t group, int64_t head_dim,
                   const float* alpha, float* acc, int64_t step_lines, Fetcher* fetcher) {
   const int64_t num_vectors = head_dim / kLanes;
@@ -242,7 +242,7 @@ void ValueColumns(const float* scores, TileRange range, const T* values, int64_t
   }
 }
 
-template <typename T>
+template <typename T, typename Fetcher>
 void WholeValues(const float* scores, int64_t num_queries, TileRange range, const T* values, int64_t group,
                  int64_t head_dim, const float* alpha, float* acc, Fetcher* fetcher) {
   const int64_t num_passes = DivideUp(num_queries, 4) * DivideUp(head_dim, kGroupVectors * kLanes);
@@ -291,7 +291,7 @@ inline void HalfPair(const float* scores, int64_t num_queries, int64_t token, co
 }
 
 // acc = acc * alpha + weights V for the tokens of range. Leaves alpha changed.
-template <typename T>
+template <typename T, typename Fetcher>
 void Values(const float* scores, int64_t num_queries, TileRange range, const T* values, int64_t group,
             int64_t head_dim, float* alpha, float* acc, Fetcher* fetcher) {
   if constexpr (kStepDepth<T> == 2) {

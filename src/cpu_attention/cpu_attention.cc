@@ -79,8 +79,10 @@ CpuAttention::~CpuAttention() {
 }
 
 std::string CpuAttention::Description() const {
-  return fmt::format("{} {}, {}", num_threads(), num_threads() == 1 ? "thread" : "threads",
-                     CpuIsaName(options_.isa));
+  std::string threads = fmt::format("{} {}, {}", num_threads(), num_threads() == 1 ? "thread" : "threads",
+                                    CpuIsaName(options_.isa));
+  if (options_.fetch == AttentionFetch{}) return threads;
+  return fmt::format("{}, fetches to {}", threads, DescribeFetch(options_.fetch));
 }
 
 CpuAttentionStats CpuAttention::stats() const {
@@ -105,7 +107,7 @@ void CpuAttention::RunPart(Task* task, int64_t part) {
         item < last_ahead ? task->cursors[p].next.fetch_add(1, std::memory_order_relaxed) : -1;
     // In order, what is claimed next will most likely be the next item, whoever takes it.
     const int64_t fetched = next >= 0 && next < num_items ? next : -1;
-    task->task.plan->RunItem(kernels_, task->task.layer, part, item, fetched);
+    task->task.plan->RunItem(kernels_, options_.fetch, task->task.layer, part, item, fetched);
     if (task->num_left.fetch_sub(1, std::memory_order_acq_rel) == 1) Complete(task);
     item = next >= 0 ? next : task->cursors[p].next.fetch_add(1, std::memory_order_relaxed);
   }

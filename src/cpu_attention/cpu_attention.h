@@ -36,6 +36,7 @@ struct CpuAttentionOptions {
   bool pin = true;           // each worker to a core of its own, from the last core down
   int64_t spin_us = 50;      // how long an idle worker spins before it sleeps
   CpuIsa isa = BestCpuIsa();
+  AttentionFetch fetch;
   TaskOrder order = TaskOrder::kWanted;
   Timeline* timeline = nullptr;  // for a span a task; outlives the object
 };
@@ -80,7 +81,7 @@ class CpuAttention {
 
   int num_threads() const { return static_cast<int>(workers_.size()); }
   const AttentionKernels& kernels() const { return kernels_; }
-  // "15 threads, AMX".
+  // "15 threads, AMX", and how it fetches, if not by default: all that its speed depends on.
   std::string Description() const;
 
   // Where the pass can be read that the device has reached last, which AttentionTask::wanted_at refers to;

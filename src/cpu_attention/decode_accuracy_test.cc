@@ -77,6 +77,40 @@ TEST_P(DecodeAccuracyTest, LongContexts) {
   }
 }
 
+// Fetches are hints: whatever a trial chooses, the bits are the same.
+TEST_P(DecodeAccuracyTest, SameBitsHoweverItFetches) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    for (const int64_t block_size : {16, 32, 64}) {
+      DecodeBatch batch({.dtype = dtype,
+                         .row_dtype = dtype,
+                         .group_size = 4,
+                         .num_kv_heads = 3,
+                         .head_dim = 64,
+                         .block_size = block_size,
+                         .contexts = {700, 33, 1}},
+                        random_);
+      const auto run = [&](const AttentionFetch& fetch) {
+        CpuAttention attention({.num_threads = 2, .pin = false, .isa = GetParam(), .fetch = fetch});
+        batch.PoisonOut();
+        DecodePlan plan(batch.sequences(), batch.shape(), attention.num_threads());
+        attention.Submit({&plan, batch.layer(), nullptr, 0, nullptr, 0});
+        attention.WaitIdle();
+        return batch.out();
+      };
+      const std::vector<std::byte> expected = run({});
+      EXPECT_LT(batch.WorstError(), Tolerance(dtype));
+      for (const FetchLevel level : kFetchLevels) {
+        for (const AttentionFetch fetch : {AttentionFetch{.level = level},
+                                           {.level = level, .half_piece_ahead = true},
+                                           {.level = level, .every_second_line = true}}) {
+          EXPECT_EQ(run(fetch), expected)
+              << DTypeName(dtype) << ", blocks of " << block_size << ", " << DescribeFetch(fetch);
+        }
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Isas, DecodeAccuracyTest, testing::ValuesIn(SupportedCpuIsas()), IsaTestName);
 
 }  // namespace

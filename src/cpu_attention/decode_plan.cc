@@ -179,8 +179,8 @@ AttentionRows DecodePlan::MakeRows(const DecodeLayer& layer, int64_t row, int64_
   return rows;
 }
 
-void DecodePlan::RunItem(const AttentionKernels& kernels, const DecodeLayer& layer, int64_t part,
-                         int64_t item, int64_t next_item) {
+void DecodePlan::RunItem(const AttentionKernels& kernels, const AttentionFetch& fetch,
+                         const DecodeLayer& layer, int64_t part, int64_t item, int64_t next_item) {
   const std::vector<Item>& items = parts_[static_cast<size_t>(part)];
   const Item& work = items[static_cast<size_t>(item)];
   const DecodeSequence& sequence = sequences_[static_cast<size_t>(work.row)];
@@ -199,6 +199,7 @@ void DecodePlan::RunItem(const AttentionKernels& kernels, const DecodeLayer& lay
   }
 
   AttentionRows rows = MakeRows(layer, work.row, work.first_head, work.num_heads);
+  rows.fetch = fetch;
   if (next_item >= 0) {
     const Item& next = items[static_cast<size_t>(next_item)];
     const int64_t key = std::max(first_key(next.row), next.first_partition * kPartitionTokens);

@@ -66,8 +66,8 @@ class DecodePlan {
   void BeginLayer();
   // Appends the new tokens that the item reads, attends, and writes out what is then complete. next_item:
   // what this thread will run after it, to be fetched meanwhile; -1: nothing.
-  void RunItem(const AttentionKernels& kernels, const DecodeLayer& layer, int64_t part, int64_t item,
-               int64_t next_item);
+  void RunItem(const AttentionKernels& kernels, const AttentionFetch& fetch, const DecodeLayer& layer,
+               int64_t part, int64_t item, int64_t next_item);
 
  private:
   // Partitions [first_partition, end_partition) of heads [first_head, first_head + num_heads) of a sequence.

@@ -5,10 +5,12 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/cpu_features.h"
 #include "base/param_error.h"
 #include "device/host/host_device.h"
+#include "ops/host/host_ops.h"
 #ifdef TANDEM_CUDA
 #include "device/cuda/cuda_device.h"
 #include "ops/cuda/cuda_ops.h"
@@ -16,14 +18,6 @@
 
 namespace tandem {
 namespace {
-
-std::string CacheFolder(const EngineOptions& options) {
-  if (!options.cache_folder.empty()) return options.cache_folder;
-  if (const char* folder = std::getenv("XDG_CACHE_HOME"); folder != nullptr && *folder != '\0')
-    return std::string(folder) + "/tandem";
-  const char* home = std::getenv("HOME");
-  return home == nullptr ? std::string() : std::string(home) + "/.cache/tandem";
-}
 
 // What is measured without some parts is not for others to find.
 std::string FolderWithout(const EngineOptions& options) {
@@ -35,7 +29,9 @@ std::string FolderWithout(const EngineOptions& options) {
 Backend CreateHostBackend(const EngineOptions& options) {
   Backend backend;
   backend.device = CreateHostDevice({.num_compute_threads = options.cpu_threads});
-  backend.ops = CreateHostOps();
+  std::unique_ptr<HostOps> ops = CreateHostOps({});
+  backend.host_ops = ops.get();
+  backend.ops = std::move(ops);
   backend.dtypes = {DType::kF32, DType::kBF16};
   if (HostCpuFeatures().avx512_bf16) std::reverse(backend.dtypes.begin(), backend.dtypes.end());
   // A larger chunk would make decodes wait longer than it saves.
@@ -119,6 +115,14 @@ Result<Backend> CreateNamedBackend(const EngineOptions& options) {
 }
 
 }  // namespace
+
+std::string CacheFolder(const EngineOptions& options) {
+  if (!options.cache_folder.empty()) return options.cache_folder;
+  if (const char* folder = std::getenv("XDG_CACHE_HOME"); folder != nullptr && *folder != '\0')
+    return std::string(folder) + "/tandem";
+  const char* home = std::getenv("HOME");
+  return home == nullptr ? std::string() : std::string(home) + "/.cache/tandem";
+}
 
 Result<Backend> CreateBackend(const EngineOptions& options) {
   TANDEM_ASSIGN_OR_RETURN(Backend backend, CreateNamedBackend(options));

@@ -15,11 +15,17 @@
 
 namespace tandem {
 
+class HostOps;
+
+// Where what was measured about the machine is kept, unless parts are left out; empty: nowhere.
+std::string CacheFolder(const EngineOptions& options);
+
 struct Backend {
   // Order of members: the ops use the device.
   std::unique_ptr<Device> device;
   std::unique_ptr<Ops> ops;
-  std::vector<DType> dtypes;  // that the model can be computed in, the default first
+  HostOps* host_ops = nullptr;  // the ops where they compute on the CPU, else null
+  std::vector<DType> dtypes;    // that the model can be computed in, the default first
   int64_t default_max_num_batched_tokens = 0;
   // Up to max_num_seqs; empty: graphs do not pay here.
   std::vector<int64_t> graph_batch_sizes;

@@ -12,6 +12,7 @@
 #include "base/timeline.h"
 #include "cpu_attention/task_order.h"
 #include "engine/cache_sizing.h"
+#include "engine/cpu_kernel_choice.h"
 #include "engine/engine_loop.h"
 #include "engine/live_watch.h"
 #include "engine/loaded_model.h"
@@ -135,10 +136,15 @@ class EngineWithLoop : public Engine {
     const ModelConfig& config = model_.decoder->config();
     Device* device = model_.backend.device.get();
     TANDEM_ASSIGN_OR_RETURN(const TaskOrder task_order, ParseTaskOrder(options_.cpu_attention_order));
+    const bool cpu_tier = uses_cpu_tier() || options_.cpu_kv_cache.has_value();
+    const AttentionChoice kernels =
+        ChooseCpuKernels(options_, config, model_.decoder->dtype(), cpu_tier, &model_.backend);
     executor_options_ = {.max_rows = options_.max_num_batched_tokens,
                          .cpu_attention = {.num_threads = options_.cpu_threads,
                                            .leave_cores = model_.backend.leave_cores,
                                            .spin_us = model_.backend.cpu_attention_spin_us,
+                                           .isa = kernels.isa,
+                                           .fetch = kernels.fetch,
                                            .order = task_order},
                          .max_cpu_rows = std::min(options_.max_num_seqs, options_.max_num_batched_tokens),
                          .max_rider_rows = MaxRiderRows(),
@@ -151,7 +157,6 @@ class EngineWithLoop : public Engine {
     const KvShape kv_shape = {.format = KvFormat::Plain(model_.decoder->dtype()),
                               .num_kv_heads = config.num_kv_heads,
                               .head_dim = config.head_dim};
-    const bool cpu_tier = uses_cpu_tier() || options_.cpu_kv_cache.has_value();
     const size_t reserved_bytes =
         Executor::BytesFor(*model_.decoder, executor_options_, cpu_tier ? &kv_shape : nullptr) +
         model_.backend.workspace_bytes;

@@ -52,7 +52,9 @@ struct EngineOptions {
   std::string cpu_attention_order = "wanted";
   uint64_t seed = 0;          // of requests that bring none
   bool show_progress = true;  // of loading, on stderr
-  // Where what was measured about a GPU is kept between starts; empty: ~/.cache/tandem.
+  // How CPU kernels fetch memory best is tried on this machine at the first start; else the default.
+  bool cpu_trial = true;
+  // Where what was measured about the machine is kept between starts; empty: ~/.cache/tandem.
   std::string cache_folder;
   // cuda: what is left out to see what it is worth: fa3, fused-gate-up, streamed-products, hot-products,
   // rider-graphs, graphs.

@@ -41,6 +41,7 @@ class ServerMetricsTest : public testing::Test {
     options.gpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 512};
     if (strategy != "gpu-only") options.cpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 1024};
     options.show_progress = false;
+    options.cpu_trial = false;
     options.cache_folder = cache_folder_.string();
     auto engine = Engine::Create(options);
     EXPECT_TRUE(engine.ok()) << engine.error().message;

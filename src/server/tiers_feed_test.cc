@@ -47,6 +47,7 @@ class TiersFeedTest : public testing::Test {
     options.cpu_threads = 1;
     options.gpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 1024};
     options.show_progress = false;
+    options.cpu_trial = false;
     auto engine = Engine::Create(options);
     ASSERT_TRUE(engine.ok()) << engine.error().message;
     engine_ = std::move(engine).value();

@@ -14,9 +14,8 @@ bool IsSupported(CpuIsa isa, const CpuFeatures& features) {
     case CpuIsa::kAvx512:
       return features.avx512;
     case CpuIsa::kAvx512Bf16:
-      return features.avx512_bf16;
     case CpuIsa::kAvx512Ymm:
-      return features.avx512_bf16 && features.zen4;
+      return features.avx512_bf16;
     case CpuIsa::kAmx:
       return features.amx_bf16;
   }
@@ -24,6 +23,12 @@ bool IsSupported(CpuIsa isa, const CpuFeatures& features) {
 }
 
 }  // namespace
+
+CpuIsa BestCpuIsa() {
+  std::vector<CpuIsa> isas = SupportedCpuIsas();
+  if (!HostCpuFeatures().zen4) std::erase(isas, CpuIsa::kAvx512Ymm);
+  return isas.back();
+}
 
 std::string_view CpuIsaName(CpuIsa isa) {
   switch (isa) {

@@ -8,7 +8,7 @@
 namespace tandem {
 
 // Each runs everything that the ones before it run. kAvx512Ymm: AVX-512 BF16 with its 32 registers, in
-// vectors of 256 bits, for processors that take two passes over 512 (Zen 4). kAmx: AMX tiles for bf16,
+// vectors of 256 bits: for processors that take two passes over 512 (Zen 4). kAmx: AMX tiles for bf16,
 // besides AVX-512 BF16.
 enum class CpuIsa : uint8_t { kPortable, kAvx2, kAvx512, kAvx512Bf16, kAvx512Ymm, kAmx };
 
@@ -17,8 +17,8 @@ std::string_view CpuIsaName(CpuIsa isa);
 std::vector<CpuIsa> CompiledCpuIsas();
 // Those of them that this processor can run, weakest first; never empty.
 std::vector<CpuIsa> SupportedCpuIsas();
-inline CpuIsa BestCpuIsa() {
-  return SupportedCpuIsas().back();
-}
+// The strongest of them, kAvx512Ymm only where 512 bits are known to take two passes. For a given use another
+// one may be faster: the trial finds out (trial/).
+CpuIsa BestCpuIsa();
 
 }  // namespace tandem

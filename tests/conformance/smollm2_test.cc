@@ -95,6 +95,7 @@ TEST_F(SmolLm2Test, GreedyTokensEqualTransformers) {
   options.max_num_batched_tokens = 256;
   options.gpu_kv_cache = CacheSize{.unit = CacheSize::Unit::kTokens, .amount = 16384};
   options.show_progress = false;
+  options.cpu_trial = false;
   auto engine = Engine::Create(options);
   ASSERT_TRUE(engine.ok()) << engine.error().message;
   const int64_t num_tokens = kSanitized ? 8 : 64;
@@ -127,6 +128,7 @@ TEST_F(SmolLm2Test, PromptLogprobsEqualTransformers) {
   options.max_num_batched_tokens = 16;  // several chunks
   options.gpu_kv_cache = CacheSize{.unit = CacheSize::Unit::kTokens, .amount = 4096};
   options.show_progress = false;
+  options.cpu_trial = false;
   auto engine = Engine::Create(options);
   ASSERT_TRUE(engine.ok()) << engine.error().message;
   const nlohmann::json entries = ReadJson(FixturePath("model/smollm2_logits.json")).at("prompt_logprobs");

@@ -28,6 +28,7 @@ EngineOptions TightOptions() {
   options.max_num_batched_tokens = 64;
   options.max_num_queued_reqs = 4096;
   options.show_progress = false;
+  options.cpu_trial = false;
   return options;
 }
 

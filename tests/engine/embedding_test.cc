@@ -43,6 +43,7 @@ class EmbeddingTest : public ::testing::Test {
     options.gpu_kv_cache = SizeInTokens(512);
     if (strategy != "gpu-only") options.cpu_kv_cache = SizeInTokens(2048);
     options.show_progress = false;
+    options.cpu_trial = false;
     options.cache_folder = cache_folder_;
     options.profile_seconds = 1;
     return options;

@@ -24,6 +24,7 @@ EngineOptions SmallOptions() {
   options.gpu_kv_cache = CacheSize{.unit = CacheSize::Unit::kTokens, .amount = 8192};
   options.max_num_batched_tokens = 48;
   options.show_progress = false;
+  options.cpu_trial = false;
   return options;
 }
 

@@ -37,6 +37,7 @@ class GrammarEngineTest : public ::testing::TestWithParam<Case> {
     options.dtype = DType::kF32;
     options.cpu_threads = 2;
     options.show_progress = false;
+    options.cpu_trial = false;
     options.cache_folder =
         std::filesystem::temp_directory_path() / ("tandem-grammar-" + std::to_string(getpid()));
     options.gpu_kv_cache = SizeInTokens(512);  // preemptions, and work for the other tier
@@ -172,6 +173,7 @@ TEST(GrammarEngineCudaTest, MasksOfManyRowsAndARealVocabulary) {
   options.dummy = "smollm2-135m";
   options.strategy = "gpu-only";
   options.show_progress = false;
+  options.cpu_trial = false;
   options.gpu_kv_cache = SizeInTokens(16384);
   options.max_model_len = 512;
   auto engine = Engine::Create(options);

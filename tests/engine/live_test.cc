@@ -29,6 +29,7 @@ std::unique_ptr<Engine> MakeWatchedEngine() {
   options.gpu_kv_cache = SizeInTokens(4096);
   options.max_num_seqs = kNumLiveSlots;
   options.show_progress = false;
+  options.cpu_trial = false;
   auto engine = Engine::Create(options);
   EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().message);
   return engine.ok() ? std::move(engine).value() : nullptr;

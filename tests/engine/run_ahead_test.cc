@@ -34,6 +34,7 @@ EngineOptions Options(bool async_scheduling, int64_t gpu_tokens = 8192) {
   options.max_num_batched_tokens = 64;
   options.max_num_queued_reqs = 4096;
   options.show_progress = false;
+  options.cpu_trial = false;
   options.async_scheduling = async_scheduling;
   return options;
 }

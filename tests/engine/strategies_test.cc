@@ -109,6 +109,7 @@ class StrategiesTest : public ::testing::TestWithParam<std::string> {
     options.dtype = DType::kF32;
     options.cpu_threads = 2;
     options.show_progress = false;
+    options.cpu_trial = false;
     options.cache_folder = cache_folder_;  // one profile for all
     return options;
   }

@@ -33,6 +33,7 @@ class UseStrategyTest : public ::testing::Test {
     options.gpu_kv_cache = SizeInTokens(320);
     if (cpu_tier) options.cpu_kv_cache = SizeInTokens(2048);
     options.show_progress = false;
+    options.cpu_trial = false;
     options.cache_folder = cache_folder_;
     auto engine = Engine::Create(options);
     EXPECT_TRUE(engine.ok()) << (engine.ok() ? "" : engine.error().message);

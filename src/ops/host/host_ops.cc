@@ -14,6 +14,11 @@ HostOps::HostOps(const HostOpsOptions& options)
       attention_(AttentionKernelsFor(options.isa)),
       row_(RowKernelsFor(options.isa)) {}
 
+void HostOps::UseFetches(const AttentionFetch& attention, const ProductFetch& products) {
+  options_.attention_fetch = attention;
+  options_.product_fetch = products;
+}
+
 std::string HostOps::Description() const {
   std::string_view products;
   switch (options_.onednn) {
@@ -32,8 +37,12 @@ std::string HostOps::Description() const {
   return fmt::format("{}; {}", CpuIsaName(options_.isa), products);
 }
 
-std::unique_ptr<Ops> CreateHostOps(const HostOpsOptions& options) {
+std::unique_ptr<HostOps> CreateHostOps(const HostOpsOptions& options) {
   return std::make_unique<HostOps>(options);
+}
+
+std::string DescribeFetch(const ProductFetch& fetch) {
+  return fmt::format("{}, {} bytes ahead", FetchLevelName(fetch.level), fetch.distance_bytes);
 }
 
 std::unique_ptr<Ops> CreateHostOps() {

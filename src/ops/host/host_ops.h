@@ -22,12 +22,17 @@ enum class OneDnnUse {
 struct HostOpsOptions {
   CpuIsa isa = BestCpuIsa();
   OneDnnUse onednn = OneDnnUse::kAuto;
+  AttentionFetch attention_fetch;
+  ProductFetch product_fetch;
 };
 
 // Each op is in a file of its own.
 class HostOps : public Ops {
  public:
   explicit HostOps(const HostOpsOptions& options);
+
+  // Of all that is enqueued from now on. The thread that enqueues.
+  void UseFetches(const AttentionFetch& attention, const ProductFetch& products);
 
   Result<std::unique_ptr<LinearWeight>> CreateLinearWeight(int64_t out_features, int64_t in_features,
                                                            DType dtype) override;
@@ -75,6 +80,6 @@ class HostOps : public Ops {
   const RowKernels& row_;
 };
 
-std::unique_ptr<Ops> CreateHostOps(const HostOpsOptions& options);
+std::unique_ptr<HostOps> CreateHostOps(const HostOpsOptions& options);
 
 }  // namespace tandem

@@ -30,12 +30,12 @@ class OpTestBench {
     stream_ = device_->CreateStream(StreamKind::kCompute, "test");
   }
 
-  Ops& ops() { return *ops_; }
+  HostOps& ops() { return *ops_; }
   Stream& stream() { return *stream_; }
   void Synchronize() { stream_->Synchronize(); }
 
  private:
-  std::unique_ptr<Ops> ops_;
+  std::unique_ptr<HostOps> ops_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
 };

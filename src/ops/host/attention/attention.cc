@@ -84,8 +84,10 @@ void CheckAttention(const AttentionArgs& args, const PlannedBatch& plan) {
   }
 }
 
-AttentionRows MakeRows(const AttentionArgs& args, const RowGroup& group, int64_t kv_head) {
+AttentionRows MakeRows(const AttentionArgs& args, const RowGroup& group, int64_t kv_head,
+                       const AttentionFetch& fetch) {
   AttentionRows rows;
+  rows.fetch = fetch;
   rows.group_size = args.num_heads / args.kv.shape.num_kv_heads;
   const int64_t width = rows.group_size * args.kv.shape.head_dim;
   rows.q = args.q.Rows(group.row, group.num_rows).Columns(kv_head * width, width);
@@ -117,12 +119,12 @@ float* ThreadScratch(int64_t num_floats) {
 
 // A task computes all partitions of a group.
 void RunGroups(ComputePool& pool, const AttentionArgs& args, const PlannedBatch& plan,
-               const AttentionKernels& kernels) {
+               const AttentionKernels& kernels, const AttentionFetch& fetch) {
   const int64_t num_kv_heads = args.kv.shape.num_kv_heads;
   const auto num_groups = static_cast<int64_t>(plan.groups().size());
   pool.ParallelFor(num_groups * num_kv_heads, [&](int64_t task) {
     const AttentionRows rows =
-        MakeRows(args, plan.groups()[static_cast<size_t>(task / num_kv_heads)], task % num_kv_heads);
+        MakeRows(args, plan.groups()[static_cast<size_t>(task / num_kv_heads)], task % num_kv_heads, fetch);
     const int64_t head_dim = args.kv.shape.head_dim;
     const int64_t state_size = AttentionStateSize(rows.num_queries(), head_dim);
     float* state = ThreadScratch(state_size + AttentionScratchSize(rows.num_queries(), head_dim, 1));
@@ -134,7 +136,7 @@ void RunGroups(ComputePool& pool, const AttentionArgs& args, const PlannedBatch&
 
 // A task computes one partition; merging follows. For a few long contexts.
 void RunPartitions(ComputePool& pool, const AttentionArgs& args, const PlannedBatch& plan,
-                   const AttentionKernels& kernels) {
+                   const AttentionKernels& kernels, const AttentionFetch& fetch) {
   struct Piece {
     AttentionRows rows;
     int64_t partition = 0;
@@ -150,7 +152,7 @@ void RunPartitions(ComputePool& pool, const AttentionArgs& args, const PlannedBa
   int64_t num_floats = 0;
   for (const RowGroup& group : plan.groups()) {
     for (int64_t kv_head = 0; kv_head < args.kv.shape.num_kv_heads; ++kv_head) {
-      const AttentionRows rows = MakeRows(args, group, kv_head);
+      const AttentionRows rows = MakeRows(args, group, kv_head, fetch);
       const PartitionRange partitions = PartitionsOf(rows);
       wholes.push_back({pieces.size(), partitions.count()});
       for (int64_t partition = partitions.first; partition < partitions.end; ++partition) {
@@ -182,7 +184,7 @@ bool WorthSplitting(const ComputePool& pool, const AttentionArgs& args, const Pl
   const auto num_tasks = static_cast<int64_t>(plan.groups().size()) * args.kv.shape.num_kv_heads;
   if (num_tasks >= 4 * num_threads) return false;
   const RowGroup& longest = plan.groups().front();
-  return PartitionsOf(MakeRows(args, longest, 0)).count() > 1;
+  return PartitionsOf(MakeRows(args, longest, 0, {})).count() > 1;
 }
 
 }  // namespace
@@ -202,15 +204,16 @@ void HostOps::PagedAttention(Stream& stream, const AttentionArgs& args) {
   const auto* plan = dynamic_cast<const HostAttentionPlan*>(args.plan);
   TANDEM_CHECK(plan != nullptr, "attention: not a plan of the host backend");
   // The work may be replayed with another batch, so it looks at the plan when it runs.
-  AsHostStream(stream).Enqueue([args, plan, &kernels = attention_](ComputePool& pool) {
-    const PlannedBatch& planned = plan->planned();
-    CheckAttention(args, planned);
-    if (WorthSplitting(pool, args, planned)) {
-      RunPartitions(pool, args, planned, kernels);
-    } else {
-      RunGroups(pool, args, planned, kernels);
-    }
-  });
+  AsHostStream(stream).Enqueue(
+      [args, plan, &kernels = attention_, fetch = options_.attention_fetch](ComputePool& pool) {
+        const PlannedBatch& planned = plan->planned();
+        CheckAttention(args, planned);
+        if (WorthSplitting(pool, args, planned)) {
+          RunPartitions(pool, args, planned, kernels, fetch);
+        } else {
+          RunGroups(pool, args, planned, kernels, fetch);
+        }
+      });
 }
 
 }  // namespace tandem

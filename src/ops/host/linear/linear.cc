@@ -62,8 +62,9 @@ void CheckLinear(const LinearArgs& args, const HostLinearWeight& weight) {
 }
 
 LinearTile MakeTile(const LinearArgs& args, const HostLinearWeight& weight, int64_t row, int64_t num_rows,
-                    int64_t first_unit, int64_t end_unit) {
+                    int64_t first_unit, int64_t end_unit, const ProductFetch& fetch) {
   LinearTile tile;
+  tile.fetch = fetch;
   tile.num_rows = num_rows;
   tile.x = args.x.RowData(row);
   tile.x_stride = args.x.row_stride;
@@ -85,7 +86,7 @@ auto KernelFor(const LinearArgs& args, const LinearKernels& kernels) {
 }
 
 void RunWithOwnKernel(ComputePool& pool, const LinearArgs& args, const HostLinearWeight& weight,
-                      const LinearKernels& kernels) {
+                      const LinearKernels& kernels, const ProductFetch& fetch) {
   auto* kernel = KernelFor(args, kernels);
   const int64_t num_units = (weight.out_features() + kColumnsPerUnit - 1) / kColumnsPerUnit;
   const LinearSplit split = SplitProduct(args.x.rows, num_units, static_cast<int64_t>(weight.size_bytes()),
@@ -96,7 +97,8 @@ void RunWithOwnKernel(ComputePool& pool, const LinearArgs& args, const HostLinea
     const int64_t range = task / split.num_chunks;
     kernel(MakeTile(args, weight, row, std::min(split.chunk_rows, args.x.rows - row),
                     range * num_steps / split.num_ranges * split.units_a_step,
-                    std::min(num_units, (range + 1) * num_steps / split.num_ranges * split.units_a_step)));
+                    std::min(num_units, (range + 1) * num_steps / split.num_ranges * split.units_a_step),
+                    fetch));
   });
 }
 
@@ -129,7 +131,7 @@ void RunWithOneDnn(ComputePool& pool, const LinearArgs& args, const HostLinearWe
     const int64_t end_unit = panel * kUnitsPerPanel + (product.cols + kColumnsPerUnit - 1) / kColumnsPerUnit;
     for (int64_t done = 0; done < product.rows; done += kMaxTileRows) {
       KernelFor(args, kernels)(MakeTile(args, weight, row + done, std::min(kMaxTileRows, product.rows - done),
-                                        panel * kUnitsPerPanel, end_unit));
+                                        panel * kUnitsPerPanel, end_unit, {}));
     }
   });
 }
@@ -162,13 +164,14 @@ void HostOps::Linear(Stream& stream, const LinearArgs& args) {
   CheckLinear(args, *weight);
   if (args.x.rows == 0) return;
   const bool use_onednn = UseOneDnn(weight->dtype(), args.x.rows);
-  AsHostStream(stream).Enqueue([args, weight, use_onednn, &kernels = linear_](ComputePool& pool) {
-    if (use_onednn) {
-      RunWithOneDnn(pool, args, *weight, kernels);
-    } else {
-      RunWithOwnKernel(pool, args, *weight, kernels);
-    }
-  });
+  AsHostStream(stream).Enqueue(
+      [args, weight, use_onednn, &kernels = linear_, fetch = options_.product_fetch](ComputePool& pool) {
+        if (use_onednn) {
+          RunWithOneDnn(pool, args, *weight, kernels);
+        } else {
+          RunWithOwnKernel(pool, args, *weight, kernels, fetch);
+        }
+      });
 }
 
 }  // namespace tandem

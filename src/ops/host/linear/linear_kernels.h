@@ -5,14 +5,26 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "simd/cpu_isa.h"
+#include "simd/fetch_level.h"
 
 namespace tandem {
 
 constexpr int64_t kPanelColumns = 64;
 constexpr int64_t kColumnsPerUnit = 32;  // what a task's column range is counted in
 constexpr int64_t kMaxTileRows = 128;
+
+// How a product of few rows, whose weights are read once, fetches them. No result depends on it.
+struct ProductFetch {
+  FetchLevel level = FetchLevel::kL2;
+  int64_t distance_bytes = 4096;  // ahead of what is multiplied
+  bool operator==(const ProductFetch&) const = default;
+};
+
+// "L2, 4096 bytes ahead".
+std::string DescribeFetch(const ProductFetch& fetch);
 
 // A rectangle of y: num_rows rows, columns [first_unit, end_unit) * 32.
 struct LinearTile {
@@ -28,6 +40,7 @@ struct LinearTile {
   void* y = nullptr;            // row 0, column 0
   int64_t y_stride = 0;         // elements
   int64_t out_features = 0;     // valid columns of y
+  ProductFetch fetch;
 };
 
 // Every output is one chain of multiply-adds in order of k, whatever the tile: its bits depend on its row of

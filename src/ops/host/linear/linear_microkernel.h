@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/host/linear/linear_kernels.h"
+#include "simd/fetch_level.h"
 #include "simd/multiply_add.h"
 #include "simd/simd.h"
 
@@ -19,7 +20,30 @@ constexpr int64_t kDepthBlock = 4096 / static_cast<int64_t>(sizeof(T));
 struct Prefetch {
   const char* next = nullptr;
   int64_t bytes_per_4_steps = 0;
+  FetchLevel level = FetchLevel::kL2;
 };
+
+template <FetchLevel kLevel>
+TANDEM_SIMD_INLINE void FetchBytes(const char* from, int64_t size_bytes) {
+  for (const char* end = from + size_bytes; from < end; from += 64) FetchLine<kLevel>(from);
+}
+
+// Those of 4 steps.
+TANDEM_SIMD_INLINE void FetchNext(Prefetch* prefetch) {
+  const int64_t size_bytes = prefetch->bytes_per_4_steps;
+  switch (prefetch->level) {
+    case FetchLevel::kL1:
+      FetchBytes<FetchLevel::kL1>(prefetch->next, size_bytes);
+      break;
+    case FetchLevel::kL2:
+      FetchBytes<FetchLevel::kL2>(prefetch->next, size_bytes);
+      break;
+    case FetchLevel::kNonTemporal:
+      FetchBytes<FetchLevel::kNonTemporal>(prefetch->next, size_bytes);
+      break;
+  }
+  prefetch->next += size_bytes;
+}
 
 // Adds the products of k = [0, depth) to acc. x and w: at k = 0 of this call.
 template <typename T, int kRows, int kVectors>
@@ -29,10 +53,7 @@ TANDEM_SIMD_INLINE void MultiplyAdd(Accumulators<kRows, kVectors>& acc, const T*
   constexpr int64_t kStepWeights = kPanelColumns * kStepDepth;
   int64_t k = 0;
   for (; k + 4 * kStepDepth <= depth; k += 4 * kStepDepth) {
-    for (const char* end = prefetch.next + prefetch.bytes_per_4_steps; prefetch.next < end;
-         prefetch.next += 64) {
-      __builtin_prefetch(prefetch.next, 0, 2);
-    }
+    FetchNext(&prefetch);
 #pragma GCC unroll 4
     for (int64_t i = 0; i < 4; ++i) {
       Step(acc, x + k + i * kStepDepth, x_stride, w + i * kStepWeights);
@@ -184,10 +205,9 @@ void RunLinearTile(const LinearTile& tile) {
       const char* weights = reinterpret_cast<const char*>(
           static_cast<const T*>(tile.panels) + block.panel * tile.panel_stride + begin * kPanelColumns);
       // A single group reads each weight once: it fetches a little ahead of itself. Several groups read
-      // the block again from the L2 cache: meanwhile they fetch what comes after it.
-      constexpr int64_t kAheadBytes = 4096;
+      // the block again from the L2 cache: meanwhile they fetch what comes after it, to there.
       Prefetch prefetch;
-      if (num_groups == 1) prefetch = {weights + kAheadBytes, 1024};
+      if (num_groups == 1) prefetch = {weights + tile.fetch.distance_bytes, 1024, tile.fetch.level};
       const int64_t quarter = num_groups < 4 ? num_groups : 4;
       int64_t row = 0;
       for (int64_t group = 0; group < num_groups; ++group) {

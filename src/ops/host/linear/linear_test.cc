@@ -127,6 +127,32 @@ TEST_P(LinearTest, RowsDoNotDependOnOtherRows) {
   }
 }
 
+// Fetches are hints: whatever a trial chooses, the bits are the same.
+TEST_P(LinearTest, SameBitsHoweverItFetches) {
+  std::mt19937 random(6);
+  constexpr int64_t kRows = 20;
+  for (const auto& [dtype, depth] : {std::pair{DType::kF32, int64_t{1060}}, {DType::kBF16, int64_t{2090}}}) {
+    OpTestBench bench(GetParam());
+    const LinearCase c = MakeCase(bench.ops(), 160, depth, dtype, true, random);
+    TestMatrix x(dtype, kRows, depth);
+    x.Fill(random);
+    const TestMatrix expected(DType::kF32, kRows, 160);
+    RunLinear(bench, x, c, expected);
+    for (const FetchLevel level : kFetchLevels) {
+      for (const int64_t distance_bytes : {0, 1024, 8192}) {
+        bench.ops().UseFetches({}, {.level = level, .distance_bytes = distance_bytes});
+        for (const int64_t rows : {int64_t{1}, int64_t{4}, kRows}) {
+          const TestMatrix y(DType::kF32, rows, 160);
+          bench.ops().Linear(bench.stream(), {x.view().Rows(0, rows), c.weight.get(), y.view()});
+          bench.Synchronize();
+          for (int64_t r = 0; r < rows; ++r)
+            ASSERT_TRUE(y.RowEquals(r, expected, r)) << FetchLevelName(level) << ' ' << distance_bytes;
+        }
+      }
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Isas, LinearTest, testing::ValuesIn(SupportedCpuIsas()), IsaTestName);
 
 TEST(LinearOneDnnTest, MatchesReference) {
