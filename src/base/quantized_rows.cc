@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/hashed_uniform.h"
 
 namespace tandem {
 namespace {
@@ -100,6 +101,24 @@ void QuantizeRows(const float* values, int64_t num_rows, int64_t cols, const Wei
     } else {
       QuantizeSymmetric(values + begin, format.group_size, format.zero_code(), codes, &rows->scales[group]);
     }
+  }
+}
+
+void HashedRows(uint64_t seed, float bound, int64_t row_begin, int64_t num_rows, int64_t cols,
+                const WeightFormat& format, QuantizedRows* rows) {
+  rows->Resize(format, num_rows, cols);
+  const int zero_code = format.zero_code();
+  const auto first = static_cast<uint64_t>(row_begin * cols);
+  for (size_t i = 0; i < rows->codes.size(); ++i)
+    rows->codes[i] = static_cast<uint8_t>(HashedBits(seed, first + i) >> (64 - format.bits()));
+  // The power of two below bound / zero_code times 1 to 15 / 8.
+  const float power = std::ldexp(1.0F, std::ilogb(bound / static_cast<float>(zero_code)));
+  const auto first_group = static_cast<uint64_t>(row_begin * rows->num_groups());
+  for (size_t group = 0; group < rows->scales.size(); ++group) {
+    const uint64_t eighths = 8 + HashedBits(~seed, first_group + group) % 8;
+    rows->scales[group] = power * static_cast<float>(eighths) / 8.0F;
+    if (format.has_minimum)
+      rows->minimums[group] = rows->scales[group] * (0.5F - static_cast<float>(zero_code));
   }
 }
 

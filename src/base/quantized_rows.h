@@ -35,4 +35,10 @@ QuantizedRows WidenRows(const QuantizedRows& rows, const WeightFormat& format);
 void QuantizeRows(const float* values, int64_t num_rows, int64_t cols, const WeightFormat& format,
                   QuantizedRows* rows);
 
+// Rows [row_begin, row_begin + num_rows) of a random weight [any, cols]: a function of seed, place and format
+// only. Codes are uniform, scales have four significant bits (which every backend can hold), a minimum makes
+// the mean of its group zero. The values' spread is about that of HashedUniform(seed, index, bound).
+void HashedRows(uint64_t seed, float bound, int64_t row_begin, int64_t num_rows, int64_t cols,
+                const WeightFormat& format, QuantizedRows* rows);
+
 }  // namespace tandem
