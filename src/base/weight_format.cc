@@ -21,6 +21,11 @@ WeightFormat CommonWeightFormat(const WeightFormat& a, const WeightFormat& b) {
           .has_minimum = a.has_minimum || b.has_minimum};
 }
 
+int64_t QuantizedBytes(const WeightFormat& format, int64_t rows, int64_t cols) {
+  const int64_t numbers_a_group = format.has_minimum ? 2 : 1;
+  return rows * (cols * format.bits() / 8 + cols / format.group_size * numbers_a_group * 2);
+}
+
 std::string DescribeWeightFormat(const WeightFormat& format) {
   if (!format.is_quantized()) return "float";
   return fmt::format("int{}, groups of {}{}", format.bits(), format.group_size,

@@ -35,6 +35,10 @@ constexpr WeightFormat Int8Format(int64_t group_size, bool has_minimum) {
 // a minimum if one has it. kFloat if one is kFloat.
 WeightFormat CommonWeightFormat(const WeightFormat& a, const WeightFormat& b);
 
+// Of [rows, cols] values: their codes, and scales and minimums of 16 bits. What a backend takes is this and
+// little more.
+int64_t QuantizedBytes(const WeightFormat& format, int64_t rows, int64_t cols);
+
 // "int4, groups of 32 with minimum"; "float".
 std::string DescribeWeightFormat(const WeightFormat& format);
 

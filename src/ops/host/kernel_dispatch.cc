@@ -17,6 +17,7 @@ const LinearKernels& LinearKernelsFor(CpuIsa isa) {
 
 const QuantizedKernels& QuantizedKernelsFor(CpuIsa isa) {
 #if defined(__x86_64__)
+  if (isa == CpuIsa::kAmx) return QuantizedKernelsAmx();
   if (isa >= CpuIsa::kAvx512Bf16) return QuantizedKernelsAvx512Bf16();
   if (isa == CpuIsa::kAvx512) return QuantizedKernelsAvx512();
   if (isa == CpuIsa::kAvx2) return QuantizedKernelsAvx2();

@@ -15,7 +15,7 @@ constexpr int64_t kMaxQuantizedRows = 128;
 struct QuantizedTile {
   const void* x = nullptr;  // fp32 or bf16
   int64_t x_stride = 0;     // elements
-  // Of bf16 rows: sums of the values of every group, [num_rows, num_groups].
+  // Of bf16 rows: sums of the values of every group, [num_rows, num_groups]. Memory goes on for 15 rows more.
   const float* x_sums = nullptr;
   int64_t num_rows = 0;  // at most kMaxQuantizedRows
   QuantizedLayout layout;
@@ -53,6 +53,7 @@ const QuantizedKernels& QuantizedKernelsPortable();
 const QuantizedKernels& QuantizedKernelsAvx2();
 const QuantizedKernels& QuantizedKernelsAvx512();
 const QuantizedKernels& QuantizedKernelsAvx512Bf16();
+const QuantizedKernels& QuantizedKernelsAmx();
 #endif
 const QuantizedKernels& QuantizedKernelsFor(CpuIsa isa);
 

@@ -74,10 +74,11 @@ void RunQuantized(ComputePool& pool, const LinearArgs& args, const HostQuantized
   const bool is_f32 = args.x.dtype == DType::kF32;
   const bool from_codes = args.x.rows <= (is_f32 ? quantized.max_rows_f32 : quantized.max_rows_bf16);
   const int64_t num_groups = weight.layout().num_groups;
+  constexpr int64_t kSpareRows = 15;  // QuantizedTile::x_sums
   // Filled by this thread's tasks, read by all: a vector of the product, not of the thread.
   std::vector<float> x_sums;
   if (from_codes && !is_f32) {
-    x_sums.resize(static_cast<size_t>(args.x.rows * num_groups));
+    x_sums.resize(static_cast<size_t>((args.x.rows + kSpareRows) * num_groups));
     ForEachRow(pool, args.x.rows, args.x.cols, [&](int64_t row) {
       quantized.sum_groups(static_cast<const uint16_t*>(args.x.RowData(row)), weight.layout().group_size,
                            num_groups, x_sums.data() + row * num_groups);

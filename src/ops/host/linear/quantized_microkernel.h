@@ -333,7 +333,11 @@ constexpr QuantizedKernels kQuantizedKernels = {
     .bf16_to_f32 = RunQuantizedTile<uint16_t, float>,
     .bf16_to_bf16 = RunQuantizedTile<uint16_t, uint16_t>,
     .max_rows_f32 = kQuantizedGroupRows,
+#if defined(__AVX512BF16__)
+    .max_rows_bf16 = INT64_MAX,
+#else
     .max_rows_bf16 = kQuantizedGroupRows,
+#endif
     .dequantize_f32 = DequantizePanel<float>,
     .dequantize_bf16 = DequantizePanel<uint16_t>,
     .sum_groups = SumGroups,
