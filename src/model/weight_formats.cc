@@ -52,10 +52,10 @@ Result<WeightFormat> StoredWeightFormat(const Checkpoint& checkpoint, const std:
   return WeightFormat();
 }
 
-Result<int64_t> WeightBytes(const Checkpoint& checkpoint, const WeightFormatOptions& options,
-                            const Ops& ops) {
+Result<WeightsEstimate> EstimateWeights(const Checkpoint& checkpoint, const WeightFormatOptions& options,
+                                        const Ops& ops) {
   const ModelConfig& config = checkpoint.config();
-  int64_t bytes = 0;
+  WeightsEstimate estimate;
   const auto add = [&](const std::string& prefix, const std::vector<std::string>& parts,
                        bool is_vocabulary) -> Status {
     std::vector<std::string> tensors;
@@ -65,23 +65,25 @@ Result<int64_t> WeightBytes(const Checkpoint& checkpoint, const WeightFormatOpti
     for (const std::string& name : tensors) {
       const TensorInfo& tensor = *checkpoint.Find(name);
       const bool is_twice = is_vocabulary && config.tie_word_embeddings && !format.is_quantized();
-      bytes += format.is_quantized()
-                   ? QuantizedBytes(format, tensor.rows, tensor.cols)
-                   : tensor.rows * tensor.cols * static_cast<int64_t>(DTypeSize(options.dtype)) *
-                         (is_twice ? 2 : 1);
+      const int64_t float_bytes =
+          tensor.rows * tensor.cols * static_cast<int64_t>(DTypeSize(options.dtype)) * (is_twice ? 2 : 1);
+      estimate.bytes +=
+          format.is_quantized() ? QuantizedBytes(format, tensor.rows, tensor.cols) : float_bytes;
     }
+    estimate.form =
+        format.is_quantized() ? DescribeWeightFormat(format) : std::string(DTypeName(options.dtype));
     return {};
   };
   TANDEM_RETURN_IF_ERROR(add("model.", {"embed_tokens"}, true));
   if (!config.tie_word_embeddings) TANDEM_RETURN_IF_ERROR(add("", {"lm_head"}, true));
-  for (int64_t i = 0; i < config.num_layers; ++i) {
+  for (int64_t i = config.num_layers - 1; i >= 0; --i) {
     const std::string layer = fmt::format("model.layers.{}.", i);
     TANDEM_RETURN_IF_ERROR(add(layer + "self_attn.", {"q_proj", "k_proj", "v_proj"}, false));
     TANDEM_RETURN_IF_ERROR(add(layer + "self_attn.", {"o_proj"}, false));
-    TANDEM_RETURN_IF_ERROR(add(layer + "mlp.", {"gate_proj", "up_proj"}, false));
     TANDEM_RETURN_IF_ERROR(add(layer + "mlp.", {"down_proj"}, false));
+    TANDEM_RETURN_IF_ERROR(add(layer + "mlp.", {"gate_proj", "up_proj"}, false));
   }
-  return bytes;
+  return estimate;
 }
 
 }  // namespace tandem

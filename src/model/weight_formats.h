@@ -25,8 +25,12 @@ Result<WeightFormat> StoredWeightFormat(const Checkpoint& checkpoint, const std:
                                         bool is_vocabulary, const WeightFormatOptions& options,
                                         const Ops& ops);
 
-// What the matrices of the configuration will take: as StoredWeightFormat says, a tied lm_head of floats
-// twice, as backends keep it.
-Result<int64_t> WeightBytes(const Checkpoint& checkpoint, const WeightFormatOptions& options, const Ops& ops);
+struct WeightsEstimate {
+  int64_t bytes = 0;  // of all matrices of the configuration; a tied lm_head of floats twice, as it is kept
+  std::string form;   // of the MLP of the first layer: "bf16", "int4, groups of 32 with minimum"
+};
+// What StoredWeightFormat comes to. Errors: its.
+Result<WeightsEstimate> EstimateWeights(const Checkpoint& checkpoint, const WeightFormatOptions& options,
+                                        const Ops& ops);
 
 }  // namespace tandem
