@@ -182,6 +182,30 @@ TEST_P(QuantizedLinearTest, GateUpIsAProductAndSiluMul) {
 
 INSTANTIATE_TEST_SUITE_P(Isas, QuantizedLinearTest, testing::ValuesIn(SupportedCpuIsas()), IsaTestName);
 
+TEST(QuantizedOneDnnTest, MatchesReference) {
+  if (BestCpuIsa() < CpuIsa::kAvx512Bf16) GTEST_SKIP() << "oneDNN has no bf16 below AVX-512";
+  std::mt19937 random(7);
+  OpTestBench bench(BestCpuIsa(), 2, OneDnnUse::kAlways);
+  for (const WeightFormat& format : Formats()) {
+    for (const auto& [out_features, in_features] : {std::pair<int64_t, int64_t>{72, 192}, {600, 96}, {33, 288}}) {
+      if (in_features % format.group_size != 0) continue;
+      for (const DType y_dtype : {DType::kF32, DType::kBF16}) {
+        const QuantizedCase c = MakeCase(bench.ops(), format, out_features, in_features, DType::kBF16,
+                                         out_features == 600, random);
+        for (const int64_t rows : {70, 300}) {
+          TestMatrix x(DType::kBF16, rows, in_features, 3);
+          x.Fill(random);
+          const TestMatrix y(y_dtype, rows, out_features, 5);
+          RunLinear(bench, x.view(), *c.weight, y.view());
+          SCOPED_TRACE(testing::Message() << DescribeWeightFormat(format) << ", " << out_features << "x"
+                                          << in_features << " rows " << rows);
+          ExpectProduct(x, c, y, 0x1p-9);
+        }
+      }
+    }
+  }
+}
+
 TEST(QuantizedWeightTest, EmbeddingReadsItsRows) {
   std::mt19937 random(5);
   OpTestBench bench;
