@@ -108,9 +108,8 @@ bool RunDequantizedWithOneDnn(ComputePool& pool, const LinearArgs& args, const H
                               const QuantizedKernels& quantized) {
   constexpr int64_t kCacheBytes = 512 << 10;  // of dequantized panels: a part of the L2 cache
   const DensePanels dense(weight, args.x.dtype);
-  const int64_t panels_a_task =
-      std::clamp<int64_t>(weight.num_panels() / (4 * pool.num_threads()), 1,
-                          std::max<int64_t>(1, kCacheBytes / dense.panel_bytes()));
+  const int64_t panels_a_task = std::clamp<int64_t>(weight.num_panels() / (4 * pool.num_threads()), 1,
+                                                    std::max<int64_t>(1, kCacheBytes / dense.panel_bytes()));
   std::atomic<bool> is_fast{true};
   pool.ParallelFor((weight.num_panels() + panels_a_task - 1) / panels_a_task, [&](int64_t task) {
     const int64_t panel = task * panels_a_task;
@@ -175,7 +174,7 @@ Result<std::unique_ptr<QuantizedLinearWeight>> HostOps::CreateQuantizedWeight(co
 
 void HostOps::LinearQuantized(Stream& stream, const LinearArgs& args, const HostQuantizedWeight& weight) {
   // Sums of codes need no dequantized weights, but a tile of sums has to leave for the scales of every group.
-  constexpr int64_t kDequantizeRows = 64;
+  constexpr int64_t kDequantizeRows = 17;
   const bool use_onednn = UseOneDnn(weight.dtype(), args.x.rows) &&
                           (args.x.rows >= kDequantizeRows || options_.onednn == OneDnnUse::kAlways);
   AsHostStream(stream).Enqueue(

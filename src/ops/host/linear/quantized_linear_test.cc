@@ -187,7 +187,8 @@ TEST(QuantizedOneDnnTest, MatchesReference) {
   std::mt19937 random(7);
   OpTestBench bench(BestCpuIsa(), 2, OneDnnUse::kAlways);
   for (const WeightFormat& format : Formats()) {
-    for (const auto& [out_features, in_features] : {std::pair<int64_t, int64_t>{72, 192}, {600, 96}, {33, 288}}) {
+    for (const auto& [out_features, in_features] :
+         {std::pair<int64_t, int64_t>{72, 192}, {600, 96}, {33, 288}}) {
       if (in_features % format.group_size != 0) continue;
       for (const DType y_dtype : {DType::kF32, DType::kBF16}) {
         const QuantizedCase c = MakeCase(bench.ops(), format, out_features, in_features, DType::kBF16,

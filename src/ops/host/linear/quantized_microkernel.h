@@ -390,7 +390,7 @@ constexpr QuantizedKernels kQuantizedKernels = {
     .bf16_to_bf16 = RunQuantizedTile<uint16_t, uint16_t>,
     .max_rows_f32 = kQuantizedGroupRows,
 #if defined(__AVX512BF16__)
-    .max_rows_bf16 = INT64_MAX,
+    .max_rows_bf16 = 4 * kQuantizedGroupRows,
 #else
     .max_rows_bf16 = kQuantizedGroupRows,
 #endif
