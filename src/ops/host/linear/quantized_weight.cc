@@ -156,7 +156,8 @@ void HostQuantizedWeight::DequantizeRow(int64_t row, float* to) const {
     for (int64_t k = 0; k < layout_.group_size; ++k) {
       const uint32_t code = words[k / codes_per_word * kPanelColumns] >> CodeShift(layout_, k) & mask;
       // With one rounding, as the kernels have it.
-      *to++ = std::fma(static_cast<float>(code), scale, minimum);
+      const float value = std::fma(static_cast<float>(code), scale, minimum);
+      *to++ = shape_.dtype == DType::kBF16 ? BF16ToF32(F32ToBF16(value)) : value;
     }
   }
 }

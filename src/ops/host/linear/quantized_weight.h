@@ -33,7 +33,7 @@ class HostQuantizedWeight : public QuantizedLinearWeight {
   void LoadQuantizedRows(int64_t row_begin, const QuantizedRows& rows) override;
   void FillRandom(uint64_t seed, float bound) override;
 
-  // to: [in_features] fp32, the row's dequantized values.
+  // to: [in_features] fp32, the row's dequantized values, rounded to dtype() as a matrix of floats has them.
   void DequantizeRow(int64_t row, float* to) const;
 
   const QuantizedLayout& layout() const { return layout_; }
