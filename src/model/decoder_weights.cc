@@ -8,7 +8,6 @@
 #include <functional>
 #include <mutex>
 #include <optional>
-#include <ranges>
 #include <string>
 #include <thread>
 #include <utility>
@@ -320,7 +319,9 @@ std::string DecoderWeights::Describe() const {
   }
   add(*lm_head);
   std::ranges::stable_sort(forms, std::greater<>(), &std::pair<std::string, size_t>::second);
-  return fmt::format("{}", fmt::join(forms | std::views::keys, "; "));
+  std::vector<std::string> names;
+  for (const auto& [name, bytes] : forms) names.push_back(name);
+  return fmt::format("{}", fmt::join(names, "; "));
 }
 
 Result<DecoderWeights> LoadDecoderWeights(const Checkpoint& checkpoint, Device* device, Ops* ops,
