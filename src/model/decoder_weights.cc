@@ -73,7 +73,7 @@ class WeightLoader {
     const ModelConfig& config = checkpoint_.config();
     const std::string embedding = "model.embed_tokens";
     const std::string head = config.tie_word_embeddings ? embedding : "lm_head";
-    const LinearShape shape = {config.vocab_size, config.hidden_size, options_.dtype};
+    const QuantizedWeightShape shape = {config.vocab_size, config.hidden_size, options_.dtype};
     TANDEM_ASSIGN_OR_RETURN(const WeightFormat head_format, FormatOf({head}, true));
     if (head_format.is_quantized()) {
       TANDEM_ASSIGN_OR_RETURN(auto quantized, PlanQuantized({head}, shape, false, head_format));
@@ -216,8 +216,8 @@ class WeightLoader {
   }
 
   Result<std::unique_ptr<QuantizedLinearWeight>> PlanQuantized(const std::vector<std::string>& prefixes,
-                                                               const LinearShape& shape, bool has_bias,
-                                                               const WeightFormat& format) {
+                                                               const QuantizedWeightShape& shape,
+                                                               bool has_bias, const WeightFormat& format) {
     TANDEM_ASSIGN_OR_RETURN(auto weight, ops_->CreateQuantizedWeight(shape, format));
     QuantizedLinearWeight* target = weight.get();
     TANDEM_RETURN_IF_ERROR(PlanRows(prefixes, has_bias, target, [&](const std::string& tensor, int64_t row) {

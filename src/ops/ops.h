@@ -38,8 +38,8 @@ class Ops {
     return false;
   }
   // Errors: kUnsupported unless KeepsQuantized; kResourceExhausted.
-  virtual Result<std::unique_ptr<QuantizedLinearWeight>> CreateQuantizedWeight(const LinearShape& shape,
-                                                                               const WeightFormat& format) {
+  virtual Result<std::unique_ptr<QuantizedLinearWeight>> CreateQuantizedWeight(
+      const QuantizedWeightShape& shape, const WeightFormat& format) {
     return MakeError(ErrorCode::kUnsupported, "this backend does not multiply a weight [{}, {}] of {}",
                      shape.out_features, shape.in_features, DescribeWeightFormat(format));
   }

@@ -167,8 +167,8 @@ bool HostOps::KeepsQuantized(const WeightFormat& format, int64_t in_features, DT
   return (dtype == DType::kF32 || dtype == DType::kBF16) && HasQuantizedLayout(format, in_features);
 }
 
-Result<std::unique_ptr<QuantizedLinearWeight>> HostOps::CreateQuantizedWeight(const LinearShape& shape,
-                                                                              const WeightFormat& format) {
+Result<std::unique_ptr<QuantizedLinearWeight>> HostOps::CreateQuantizedWeight(
+    const QuantizedWeightShape& shape, const WeightFormat& format) {
   return HostQuantizedWeight::Create(shape, format, &weight_arena_);
 }
 

@@ -299,7 +299,7 @@ TEST(QuantizedWeightTest, RandomRowsAreAFunctionOfSeedAndPlace) {
 
 TEST(QuantizedWeightTest, RejectsWhatItCannotMultiply) {
   const auto ops = CreateHostOps();
-  const auto refused = [&](const LinearShape& shape, const WeightFormat& format) {
+  const auto refused = [&](const QuantizedWeightShape& shape, const WeightFormat& format) {
     EXPECT_FALSE(ops->KeepsQuantized(format, shape.in_features, shape.dtype));
     const auto weight = ops->CreateQuantizedWeight(shape, format);
     return weight.ok() ? ErrorCode::kIo : weight.error().code;

@@ -29,7 +29,7 @@ float FactorOf(const float* scales, const float* minimums, int64_t num_groups) {
 
 }  // namespace
 
-HostQuantizedWeight::HostQuantizedWeight(const LinearShape& shape, const WeightFormat& format)
+HostQuantizedWeight::HostQuantizedWeight(const QuantizedWeightShape& shape, const WeightFormat& format)
     : shape_(shape),
       format_(format),
       layout_(MakeQuantizedLayout(format, shape.in_features)),
@@ -37,7 +37,7 @@ HostQuantizedWeight::HostQuantizedWeight(const LinearShape& shape, const WeightF
       factors_(static_cast<size_t>(num_panels_ * kPanelColumns), 1.0F),
       bias_(factors_.size()) {}
 
-Result<std::unique_ptr<QuantizedLinearWeight>> HostQuantizedWeight::Create(const LinearShape& shape,
+Result<std::unique_ptr<QuantizedLinearWeight>> HostQuantizedWeight::Create(const QuantizedWeightShape& shape,
                                                                            const WeightFormat& format,
                                                                            WeightArena* arena) {
   TANDEM_CHECK(shape.out_features > 0 && shape.in_features > 0, "weight [{}, {}]", shape.out_features,

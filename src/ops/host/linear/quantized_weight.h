@@ -17,7 +17,7 @@ namespace tandem {
 class HostQuantizedWeight : public QuantizedLinearWeight {
  public:
   // Errors: kUnsupported for formats and types that there is no layout or kernel for; kResourceExhausted.
-  static Result<std::unique_ptr<QuantizedLinearWeight>> Create(const LinearShape& shape,
+  static Result<std::unique_ptr<QuantizedLinearWeight>> Create(const QuantizedWeightShape& shape,
                                                                const WeightFormat& format,
                                                                WeightArena* arena);
 
@@ -45,12 +45,12 @@ class HostQuantizedWeight : public QuantizedLinearWeight {
   const float* bias() const { return has_bias_.load(std::memory_order_relaxed) ? bias_.data() : nullptr; }
 
  private:
-  HostQuantizedWeight(const LinearShape& shape, const WeightFormat& format);
+  HostQuantizedWeight(const QuantizedWeightShape& shape, const WeightFormat& format);
   void CheckRows(int64_t row_begin, int64_t num_rows) const;
   // The first byte of a group of a row's panel.
   std::byte* Group(int64_t row, int64_t group) const;
 
-  LinearShape shape_;
+  QuantizedWeightShape shape_;
   WeightFormat format_;
   QuantizedLayout layout_;
   int64_t num_panels_;
