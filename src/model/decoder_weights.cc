@@ -186,6 +186,7 @@ class WeightLoader {
 
   Result<WeightFormat> FormatOf(const std::vector<std::string>& prefixes, bool is_vocabulary) const {
     std::vector<std::string> tensors;
+    tensors.reserve(prefixes.size());
     for (const std::string& prefix : prefixes) tensors.push_back(prefix + ".weight");
     return StoredWeightFormat(checkpoint_, tensors, is_vocabulary, {options_.quantization, options_.dtype},
                               *ops_);
@@ -320,6 +321,7 @@ std::string DecoderWeights::Describe() const {
   add(*lm_head);
   std::ranges::stable_sort(forms, std::greater<>(), &std::pair<std::string, size_t>::second);
   std::vector<std::string> names;
+  names.reserve(forms.size());
   for (const auto& [name, bytes] : forms) names.push_back(name);
   return fmt::format("{}", fmt::join(names, "; "));
 }
