@@ -97,6 +97,10 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
       ->capture_default_str();
   AddFlag(app, "dtype", &flags->dtype, "Type of weights and KV cache: auto, bf16, fp16, fp32")
       ->capture_default_str();
+  AddFlag(app, "quantization", &flags->quantization,
+          "Weights in memory: auto (as the file has them, where the backend can multiply that), none (all in "
+          "--dtype), int4, int8 (floats are quantized while loading)")
+      ->capture_default_str();
   AddFlag(app, "gpu-kv-cache", &flags->gpu_kv_cache,
           "SIZE of the gpu tier (4GiB, 26400tok; default: from memory)");
   AddFlag(app, "cpu-kv-cache", &flags->cpu_kv_cache,
@@ -202,6 +206,7 @@ Result<EngineOptions> ToEngineOptions(const EngineFlags& typed) {
   if (options.served_model_name.empty())
     options.served_model_name = options.dummy.empty() ? DefaultModelName(options.model) : options.dummy;
   TANDEM_ASSIGN_OR_RETURN(options.dtype, ParseDTypeFlag(flags.dtype));
+  TANDEM_ASSIGN_OR_RETURN(options.quantization, ParseQuantization(flags.quantization));
   if (!flags.rope_scaling.empty()) {
     TANDEM_ASSIGN_OR_RETURN(options.rope_scaling, ParseRopeScaling(flags.rope_scaling));
   }

@@ -295,13 +295,15 @@ class EngineWithLoop : public Engine {
     loop_options.live = &live_;
     loop_ = std::make_unique<EngineLoop>(loop_options, model_.backend.device.get(), strategy_.get(),
                                          kv_books_.get(), executor_.get(), costs_.get());
-    LogInfo("{}: {} layers, {}, {} MiB of weights, gpu tier {} tokens, cpu tier {} tokens, strategy {}, {}{}",
-            options_.served_model_name, config.num_layers, DTypeName(model_.decoder->dtype()),
-            model_.decoder->weights().size_bytes >> 20, TokensOf(Tier::kGpu), TokensOf(Tier::kCpu),
-            strategy_->name(), model_.backend.device->Description(),
-            executor_->cpu_attention() == nullptr
-                ? ""
-                : ", CPU attention: " + executor_->cpu_attention()->Description());
+    LogInfo(
+        "{}: {} layers, {}, {} MiB of weights ({}), gpu tier {} tokens, cpu tier {} tokens, strategy {}, "
+        "{}{}",
+        options_.served_model_name, config.num_layers, DTypeName(model_.decoder->dtype()),
+        model_.decoder->weights().size_bytes >> 20, model_.decoder->weights().Describe(),
+        TokensOf(Tier::kGpu), TokensOf(Tier::kCpu), strategy_->name(), model_.backend.device->Description(),
+        executor_->cpu_attention() == nullptr
+            ? ""
+            : ", CPU attention: " + executor_->cpu_attention()->Description());
   }
 
   // Destroyed in reverse: first the loop's thread ends, then the executor's streams, last the memory.

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/quantization.h"
 #include "load/model_config.h"
 
 namespace tandem {
@@ -27,6 +28,7 @@ struct EngineOptions {
   std::string device = "host";  // host | cuda
   // auto | gpu-only | asymmetric | async | apex | full-offload | symmetric | simple-offload
   std::string strategy = "auto";
+  Quantization quantization = Quantization::kAuto;
   std::optional<DType> dtype;             // absent: bf16 where the backend multiplies it natively
   std::optional<CacheSize> gpu_kv_cache;  // absent: from what the machine has
   std::optional<CacheSize> cpu_kv_cache;  // absent: from what the machine has, if the strategy uses it

@@ -102,6 +102,14 @@ Status TakeOtherTextSide(const EngineOptions& options, int64_t vocab_size, Loade
 // Random weights; tokens are bytes unless options name a tokenizer.
 Status LoadDummy(EngineOptions* options, LoadedModel* loaded) {
   TANDEM_ASSIGN_OR_RETURN(const ModelConfig config, DummyConfigOf(*options));
+  TANDEM_ASSIGN_OR_RETURN(const DummyName name, ParseDummyName(options->dummy));
+  if (name.quantization != Quantization::kAuto) {
+    if (options->quantization != Quantization::kAuto && options->quantization != name.quantization) {
+      return MakeParamError(ErrorCode::kInvalidArgument, "quantization", "'{}' and {} were both given",
+                            options->dummy, QuantizationName(options->quantization));
+    }
+    options->quantization = name.quantization;
+  }
   TANDEM_RETURN_IF_ERROR(FillDefaults(config, loaded->backend, options));
   if (options->tokenizer.empty()) {
     TANDEM_ASSIGN_OR_RETURN(loaded->tokenizer, MakeByteTokenizer(config.vocab_size));
@@ -111,6 +119,7 @@ Status LoadDummy(EngineOptions* options, LoadedModel* loaded) {
   TANDEM_ASSIGN_OR_RETURN(DecoderWeights weights,
                           MakeDummyWeights(config, loaded->backend.device.get(), loaded->backend.ops.get(),
                                            {.dtype = *options->dtype,
+                                            .quantization = options->quantization,
                                             .max_model_len = options->max_model_len,
                                             .seed = options->seed,
                                             .show_progress = options->show_progress}));
@@ -128,6 +137,7 @@ Status LoadFromCheckpoint(EngineOptions* options, const Checkpoint& checkpoint, 
       DecoderWeights weights,
       LoadDecoderWeights(checkpoint, loaded->backend.device.get(), loaded->backend.ops.get(),
                          {.dtype = *options->dtype,
+                          .quantization = options->quantization,
                           .max_model_len = options->max_model_len,
                           .num_threads = NumLoaderThreads(*options),
                           .show_progress = options->show_progress}));

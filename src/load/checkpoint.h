@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/quantized_rows.h"
 #include "base/result.h"
+#include "base/weight_format.h"
 #include "load/model_config.h"
 #include "load/text_side.h"
 
@@ -24,6 +26,7 @@ struct TensorInfo {
   int64_t rows = 0;         // 1 for a vector
   int64_t cols = 0;
   uint64_t stored_bytes = 0;
+  WeightFormat format;  // in which ReadQuantizedRows loses nothing
 };
 
 class Checkpoint {
@@ -50,6 +53,13 @@ class Checkpoint {
   // Errors: kNotFound; kInvalidArgument if the rows are outside the tensor.
   virtual Status ReadRows(const std::string& name, int64_t row_begin, int64_t num_rows, DType dtype,
                           void* dst) const = 0;
+
+  // The same rows as codes of a quantized format: that of the tensor or one that holds it
+  // (CommonWeightFormat); values of a float tensor are rounded to the nearest codes (QuantizeRows).
+  // Thread-safe. Errors: as ReadRows; kInvalidArgument if the tensor's rows are no multiple of the groups;
+  // kMalformedFile if a scale is not finite.
+  virtual Status ReadQuantizedRows(const std::string& name, int64_t row_begin, int64_t num_rows,
+                                   const WeightFormat& format, QuantizedRows* rows) const = 0;
 };
 
 }  // namespace tandem

@@ -92,12 +92,24 @@ std::vector<std::string> DummyModelNames() {
   return names;
 }
 
-Result<ModelConfig> DummyModelConfig(std::string_view name) {
-  for (const NamedConfig& model : DummyModels()) {
-    if (model.name == name) return model.config;
+Result<DummyName> ParseDummyName(std::string_view name) {
+  const size_t colon = name.rfind(':');
+  if (colon == std::string_view::npos) return DummyName{.shape = name};
+  for (const Quantization quantization : {Quantization::kInt4, Quantization::kInt8}) {
+    if (name.substr(colon + 1) == QuantizationName(quantization))
+      return DummyName{.shape = name.substr(0, colon), .quantization = quantization};
   }
-  return MakeParamError(ErrorCode::kNotFound, "dummy", "there is no dummy model '{}'; there are {}", name,
-                        fmt::join(DummyModelNames(), ", "));
+  return MakeParamError(ErrorCode::kInvalidArgument, "dummy",
+                        "'{}': what is behind the colon is neither int4 nor int8", name);
+}
+
+Result<ModelConfig> DummyModelConfig(std::string_view name) {
+  TANDEM_ASSIGN_OR_RETURN(const DummyName parsed, ParseDummyName(name));
+  for (const NamedConfig& model : DummyModels()) {
+    if (model.name == parsed.shape) return model.config;
+  }
+  return MakeParamError(ErrorCode::kNotFound, "dummy", "there is no dummy model '{}'; there are {}",
+                        parsed.shape, fmt::join(DummyModelNames(), ", "));
 }
 
 }  // namespace tandem

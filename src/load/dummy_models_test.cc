@@ -81,5 +81,17 @@ TEST(DummyModels, AnUnknownNameIsAnsweredWithTheKnownOnes) {
   }
 }
 
+TEST(DummyModels, NamesMaySayHowWeightsAreQuantized) {
+  const auto name = ParseDummyName("llama-3.1-8b:int4");
+  ASSERT_TRUE(name.ok());
+  EXPECT_EQ(name->shape, "llama-3.1-8b");
+  EXPECT_EQ(name->quantization, Quantization::kInt4);
+  EXPECT_EQ(ParseDummyName("tiny")->quantization, Quantization::kAuto);
+  EXPECT_EQ(DummyModelConfig("tiny:int8")->hidden_size, DummyModelConfig("tiny")->hidden_size);
+  EXPECT_EQ(ParseDummyName("tiny:int3").error().message,
+            "'tiny:int3': what is behind the colon is neither int4 nor int8");
+  EXPECT_EQ(DummyModelConfig("huge:int4").error().code, ErrorCode::kNotFound);
+}
+
 }  // namespace
 }  // namespace tandem

@@ -1,8 +1,11 @@
 #include "load/mapped_checkpoint.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
+#include "load/quantized_blocks.h"
 #include "load/required_tensors.h"
 
 namespace tandem {
@@ -22,7 +25,9 @@ MappedCheckpoint::MappedCheckpoint(const std::string& path, CheckpointContents c
     : path_(path), contents_(std::move(contents)) {
   infos_.reserve(contents_.tensors.size());
   for (size_t i = 0; i < contents_.tensors.size(); ++i) {
-    infos_.push_back(contents_.tensors[i].info);
+    const MappedTensor& tensor = contents_.tensors[i];
+    infos_.push_back(tensor.info);
+    if (tensor.type) infos_.back().format = WeightFormatOf(*tensor.type);
     by_name_.emplace(contents_.tensors[i].info.name, i);
   }
 }
@@ -62,25 +67,33 @@ const TensorInfo* MappedCheckpoint::Find(const std::string& name) const {
   return found == by_name_.end() ? nullptr : &infos_[found->second];
 }
 
-Status MappedCheckpoint::ReadRows(const std::string& name, int64_t row_begin, int64_t num_rows, DType dtype,
-                                  void* dst) const {
+Result<const MappedTensor*> MappedCheckpoint::FindRows(const std::string& name, int64_t row_begin,
+                                                       int64_t num_rows) const {
   const auto found = by_name_.find(name);
   if (found == by_name_.end()) return MakeError(ErrorCode::kNotFound, "{}: no tensor '{}'", path_, name);
   const MappedTensor& tensor = contents_.tensors[found->second];
   const int64_t rows = tensor.info.rows;
-  const int64_t cols = tensor.info.cols;
   if (row_begin < 0 || num_rows < 0 || row_begin > rows || num_rows > rows - row_begin) {
     return MakeError(ErrorCode::kInvalidArgument,
                      "{}: tensor '{}' has {} rows, {} from row {} were asked for", path_, name, rows,
                      num_rows, row_begin);
   }
-  if (!IsFloatType(dtype)) {
-    return MakeError(ErrorCode::kInvalidArgument, "{}: tensor '{}' cannot be read as {}", path_, name,
-                     DTypeName(dtype));
-  }
   if (!tensor.type.has_value()) {
     return MakeError(ErrorCode::kUnsupported, "{}: tensor '{}' is stored as {}, which is not supported",
                      path_, name, tensor.info.stored_type);
+  }
+  return &tensor;
+}
+
+Status MappedCheckpoint::ReadRows(const std::string& name, int64_t row_begin, int64_t num_rows, DType dtype,
+                                  void* dst) const {
+  TANDEM_ASSIGN_OR_RETURN(const MappedTensor* const found, FindRows(name, row_begin, num_rows));
+  const MappedTensor& tensor = *found;
+  const int64_t rows = tensor.info.rows;
+  const int64_t cols = tensor.info.cols;
+  if (!IsFloatType(dtype)) {
+    return MakeError(ErrorCode::kInvalidArgument, "{}: tensor '{}' cannot be read as {}", path_, name,
+                     DTypeName(dtype));
   }
   if (num_rows == 0 || cols == 0) return {};
 
@@ -104,6 +117,43 @@ Status MappedCheckpoint::ReadRows(const std::string& name, int64_t row_begin, in
       ConvertElements(*tensor.type, tensor.data + from * row_bytes, cols, dtype,
                       out + i * cols * element_bytes);
     }
+  }
+  return {};
+}
+
+Status MappedCheckpoint::ReadQuantizedRows(const std::string& name, int64_t row_begin, int64_t num_rows,
+                                           const WeightFormat& format, QuantizedRows* rows) const {
+  TANDEM_ASSIGN_OR_RETURN(const MappedTensor* const found, FindRows(name, row_begin, num_rows));
+  const MappedTensor& tensor = *found;
+  const int64_t cols = tensor.info.cols;
+  if (format.group_size <= 0 || cols % format.group_size != 0) {
+    return MakeError(ErrorCode::kInvalidArgument,
+                     "{}: tensor '{}' has rows of {}, not a multiple of groups of {}", path_, name, cols,
+                     format.group_size);
+  }
+  const WeightFormat stored = WeightFormatOf(*tensor.type);
+  if (stored.is_quantized()) {
+    const BlockFormat& block = GetBlockFormat(*tensor.type);
+    const int64_t row_bytes = cols / block.block_elements * block.block_bytes;
+    rows->Resize(stored, num_rows, cols);
+    for (int64_t i = 0; i < num_rows; ++i) {
+      const int64_t from = tensor.num_permuted_heads == 0
+                               ? row_begin + i
+                               : StoredRow(row_begin + i, tensor.info.rows / tensor.num_permuted_heads);
+      SplitBlocks(*tensor.type, tensor.data + from * row_bytes, cols, rows->codes.data() + i * cols,
+                  rows->scales.data() + i * rows->num_groups(),
+                  stored.has_minimum ? rows->minimums.data() + i * rows->num_groups() : nullptr);
+    }
+    if (format != stored) *rows = WidenRows(*rows, format);
+  } else {
+    std::vector<float> values(static_cast<size_t>(num_rows * cols));
+    TANDEM_RETURN_IF_ERROR(ReadRows(name, row_begin, num_rows, DType::kF32, values.data()));
+    QuantizeRows(values.data(), num_rows, cols, format, rows);
+  }
+  const auto is_finite = [](float value) { return std::isfinite(value); };
+  if (!std::ranges::all_of(rows->scales, is_finite) || !std::ranges::all_of(rows->minimums, is_finite)) {
+    return MakeError(ErrorCode::kMalformedFile, "{}: tensor '{}' has a scale that is not finite", path_,
+                     name);
   }
   return {};
 }

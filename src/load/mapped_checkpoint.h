@@ -48,10 +48,14 @@ class MappedCheckpoint final : public Checkpoint {
   const TensorInfo* Find(const std::string& name) const override;
   Status ReadRows(const std::string& name, int64_t row_begin, int64_t num_rows, DType dtype,
                   void* dst) const override;
+  Status ReadQuantizedRows(const std::string& name, int64_t row_begin, int64_t num_rows,
+                           const WeightFormat& format, QuantizedRows* rows) const override;
 
  private:
   MappedCheckpoint(const std::string& path, CheckpointContents contents);
   Status CheckTensors() const;
+  // The tensor, if it has these rows and they can be converted.
+  Result<const MappedTensor*> FindRows(const std::string& name, int64_t row_begin, int64_t num_rows) const;
 
   std::string path_;
   CheckpointContents contents_;

@@ -31,6 +31,18 @@ class Ops {
   // SiluMul of the same backend knows.
   virtual Result<std::unique_ptr<LinearWeight>> CreateGateUpWeight(int64_t mlp, int64_t in_features,
                                                                    DType dtype) = 0;
+  // Whether weights of a quantized format are multiplied as they are stored, at this dtype of x. Others have
+  // to be widened while they are loaded.
+  virtual bool KeepsQuantized(const WeightFormat& /*format*/, int64_t /*in_features*/,
+                              DType /*dtype*/) const {
+    return false;
+  }
+  // Errors: kUnsupported unless KeepsQuantized; kResourceExhausted.
+  virtual Result<std::unique_ptr<QuantizedLinearWeight>> CreateQuantizedWeight(
+      const QuantizedWeightShape& shape, const WeightFormat& format) {
+    return MakeError(ErrorCode::kUnsupported, "this backend does not multiply a weight [{}, {}] of {}",
+                     shape.out_features, shape.in_features, DescribeWeightFormat(format));
+  }
   // A plan with room for any batch within the capacity. Errors: kResourceExhausted.
   virtual Result<std::unique_ptr<AttentionPlan>> CreateAttentionPlan(const AttentionCapacity& capacity) = 0;
   // Makes plan that of batch, for everything enqueued on stream from now on, replays of graphs captured with

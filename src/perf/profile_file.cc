@@ -148,6 +148,7 @@ Json ToJson(const ProfileKey& key) {
           {"vocab_size", key.vocab_size},
           {"sliding_window", key.sliding_window},
           {"dtype", key.dtype},
+          {"weights", key.weights},
           {"device", key.device},
           {"gpu_sm_limit", key.gpu_sm_limit},
           {"cpu_threads", key.cpu_threads},

@@ -58,6 +58,7 @@ DecoderHarness::DecoderHarness(const std::string& model_path, const Options& opt
                 .value()
           : LoadDecoderWeights(*checkpoint, device, ops,
                                {.dtype = options.dtype,
+                                .quantization = options.quantization,
                                 .max_model_len = options.max_model_len,
                                 .num_threads = options.num_threads,
                                 .show_progress = false})
