@@ -113,6 +113,7 @@ class EngineWithLoop : public Engine {
   const ChatTemplate* chat_template() const override { return model_.chat_template.get(); }
   int64_t max_model_len() const override { return options_.max_model_len; }
   std::string device_description() const override { return model_.backend.device->Description(); }
+  double layer_weight_bytes() const override { return model_.decoder->weights().LayerBytes(); }
   const CostTable* cost_table() const override { return cost_table_ ? &*cost_table_ : nullptr; }
   const LayerCosts* learned_costs() const override { return costs_.get(); }
   const ScheduleLimits& schedule_limits() const override { return loop_->limits(); }

@@ -303,6 +303,15 @@ Result<LayerWeights> PlanLayer(const ModelConfig& config, int64_t layer_index, W
 
 }  // namespace
 
+double DecoderWeights::LayerBytes() const {
+  size_t bytes = 0;
+  for (const LayerWeights& layer : layers) {
+    for (const auto* weight : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down})
+      bytes += (*weight)->size_bytes();
+  }
+  return static_cast<double>(bytes) / static_cast<double>(layers.size());
+}
+
 std::string DecoderWeights::Describe() const {
   std::vector<std::pair<std::string, size_t>> forms;
   const auto add = [&forms](const LinearWeight& weight) {

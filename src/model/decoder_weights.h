@@ -41,6 +41,8 @@ struct DecoderWeights {
   // How the layers' weights and the lm_head are stored: "bf16", or "int4, groups of 32 with minimum; int8,
   // ...", the most bytes first.
   std::string Describe() const;
+  // Of the linear operations of a layer, on average.
+  double LayerBytes() const;
 };
 
 struct WeightLoadOptions {

@@ -19,9 +19,12 @@ struct ProfileFigures {
   double swap_gb_per_s = 0;
 };
 
-ProfileFigures FiguresOf(const CostMeasurements& measurements, const ModelConfig& config, DType dtype);
+// dtype: of the KV cache. layer_weight_bytes: that a layer's linear operations read.
+ProfileFigures FiguresOf(const CostMeasurements& measurements, const ModelConfig& config, DType dtype,
+                         double layer_weight_bytes);
 
 // Lines that end in '\n': the tables, then the figures.
-std::string FormatProfile(const CostMeasurements& measurements, const ModelConfig& config, DType dtype);
+std::string FormatProfile(const CostMeasurements& measurements, const ModelConfig& config, DType dtype,
+                          double layer_weight_bytes);
 
 }  // namespace tandem
