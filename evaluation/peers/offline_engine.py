@@ -71,7 +71,7 @@ class OfflineEngine(ABC):
         self._random = random.Random(args.seed + 1)
         self._tokens = range(FIRST_TOKEN, SHAPES[args.model]["vocab_size"])
         self.generate([(64, 32)] * 8)
-        self.generate([(512, 64)] * 32)
+        self.generate([(min(512, args.max_model_len - 64), 64)] * 32)
         self.start_s = time.monotonic() - begin
 
     @abstractmethod

@@ -7,7 +7,7 @@ SECTION_HEADER = struct.Struct("<IIQQQQIIQQ")
 SYMBOL = struct.Struct("<IBBHQQ")
 RELOCATION = struct.Struct("<QQq")
 FUNCTION = 2  # STT_FUNC
-RELATIVE = 8  # R_X86_64_RELATIVE
+ABSOLUTE, RELATIVE = 1, 8  # R_X86_64_64: of a symbol; R_X86_64_RELATIVE: of the library
 
 
 @dataclass(frozen=True)
@@ -59,11 +59,17 @@ def functions(data):
 def start_addresses(data):
     """Of the functions that run when the library is loaded."""
     of_name = sections(data)
-    starts, relocations = of_name[".init_array"], of_name[".rela.dyn"]
+    starts, relocations, symbols = (of_name[name] for name in (".init_array", ".rela.dyn", ".dynsym"))
     end = relocations.offset + relocations.size
     found = []
     for offset in range(relocations.offset, end, RELOCATION.size):
-        place, kind, target = RELOCATION.unpack_from(data, offset)
-        if kind & 0xFFFFFFFF == RELATIVE and starts.address <= place < starts.address + starts.size:
-            found.append(target)
+        place, info, target = RELOCATION.unpack_from(data, offset)
+        if not starts.address <= place < starts.address + starts.size:
+            continue
+        kind, symbol = info & 0xFFFFFFFF, info >> 32
+        if kind not in (ABSOLUTE, RELATIVE):
+            raise ValueError(f"a relocation of kind {kind} in .init_array")
+        if kind == ABSOLUTE:
+            target += SYMBOL.unpack_from(data, symbols.offset + SYMBOL.size * symbol)[4]
+        found.append(target)
     return found
