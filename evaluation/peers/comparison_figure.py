@@ -1,20 +1,20 @@
-"""Latency against load of both sides, of the online rows of compare_vllm.py. Needs matplotlib."""
+"""Latency against load of all sides, of the online rows of compare_engines.py. Needs matplotlib."""
 
 import sys
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / "figures"), str(Path(__file__).resolve().parent)]
 import figure_style  # noqa: E402
-import vllm_report  # noqa: E402
+import comparison_report  # noqa: E402
 
-VLLM_COLORS = ("#7b3294", "#c2a5cf")
+PEER_COLORS = ("#7b3294", "#c2a5cf")
 PANELS = (("p99_tpot_ms", "p99 time per output token, ms"), ("mean_ttft_ms", "mean time to first token, ms"))
 
 
 def style_of(entry, variant):
-    vllm = [name for name in entry["variants"] if vllm_report.is_vllm(entry, name)]
-    if variant in vllm:
-        color = VLLM_COLORS[vllm.index(variant) % len(VLLM_COLORS)]
+    peers = [name for name in entry["variants"] if comparison_report.is_peer(entry, name)]
+    if variant in peers:
+        color = PEER_COLORS[peers.index(variant) % len(PEER_COLORS)]
         return {"color": color, "marker": "X", "linestyle": "--"}
     # Tandem's variants have the colour of the strategy that their name has.
     strategy = next((name for name in figure_style.COLORS if name in variant), None)
@@ -29,15 +29,19 @@ def draw(content, limit, path):
     """False if there is nothing to draw."""
     entries = [entry for entry in content["rows"] if entry["definition"]["kind"] == "online"]
     entries = [
-        entry for entry in entries if any(vllm_report.load_curve(entry, v, "p99_tpot_ms") for v in entry["variants"])
+        entry
+        for entry in entries
+        if any(comparison_report.load_curve(entry, variant, "p99_tpot_ms") for variant in entry["variants"])
     ]
     if not entries:
         return False
-    figure, axes = figure_style.new_figure(len(PANELS) * len(entries), "Tandem beside vLLM: latency against load")
+    figure, axes = figure_style.new_figure(
+        len(PANELS) * len(entries), f"{comparison_report.title({'rows': entries})}: latency against load"
+    )
     for index, entry in enumerate(entries):
         for (field, label), axis in zip(PANELS, axes[len(PANELS) * index :], strict=False):
             for variant in entry["variants"]:
-                curve = vllm_report.load_curve(entry, variant, field)
+                curve = comparison_report.load_curve(entry, variant, field)
                 if not curve:
                     continue
                 rates, spreads = [rate for rate, _, _ in curve], [spread for _, spread, _ in curve]

@@ -1,6 +1,6 @@
-"""Rows for the tests of compare_vllm.py."""
+"""Rows for the tests of compare_engines.py."""
 
-import vllm_plan
+import comparison_plan
 
 WORKS = [{"workload": "osc", "num_requests": 10}, {"workload": "azure-conv", "num_requests": 10}]
 DEFAULTS = {
@@ -13,7 +13,7 @@ DEFAULTS = {
 
 
 def make_rows(*rows):
-    return [vllm_plan.read_row(row, DEFAULTS, "plan") for row in rows]
+    return [comparison_plan.read_row(row, DEFAULTS, "plan") for row in rows]
 
 
 def offline_row(name="a", works=WORKS[:1], **fields):

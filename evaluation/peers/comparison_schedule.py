@@ -57,7 +57,7 @@ class Turn:
 
 
 class Schedule:
-    """measure(row, variant, keys, seconds) -> a run, as vllm_sides.Side.measure() has it."""
+    """measure(row, variant, keys, seconds) -> a run, as comparison_sides.Side.measure() has it."""
 
     def __init__(self, results, rows, repeat, call_time, measure, call_index=0, tell=print):
         self._results = results

@@ -1,4 +1,4 @@
-"""The file of compare_vllm.py: what every call measured, without a path of the machine.
+"""The file of compare_engines.py: what every call measured, without a path of the machine.
 
     {"calls": [{"date", "seconds", "machine", "versions", "anchor": {"name", "points"}}, ...],
      "rows": [{"name", "definition", "points": {key: what it is},

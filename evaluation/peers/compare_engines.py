@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Measures Tandem beside vLLM: same shape, same requests, same room for KV, same machine, in turn.
+"""Measures Tandem beside vLLM and SGLang: same shape, same requests, same room for KV, same machine, in turn.
 
-    python3 evaluation/peers/compare_vllm.py --plan evaluation/comparisons/vllm_h200.json --seconds 540 --resume
+    python3 evaluation/peers/compare_engines.py --plan evaluation/comparisons/vllm_h200.json --seconds 540 --resume
         --json OUT.json --table OUT.md --figure OUT.svg --tandem build/cuda-release/tandem
 
-Both sides have random weights in bf16 and make exactly the number of tokens that each request has, greedily. Tandem
-writes the requests (--dump-workload). What is measured is data: see vllm_plan.py; how: vllm_sides.py; in which order:
-vllm_schedule.py. vLLM's processes alone have the environment of --vllm-env (vllm_unpack.sh writes one).
+All sides have random weights in bf16 and make exactly the number of tokens that each request has, greedily. Tandem
+writes the requests (--dump-workload). What is measured is data: see comparison_plan.py; how: comparison_sides.py; in
+which order: comparison_schedule.py. vLLM's processes alone have the environment of --vllm-env, SGLang's that of
+--sglang-env (peer_unpack.sh writes them).
 
-A call begins with the plan's anchor, a row of vLLM's alone: it says how calls on different machines compare. Then it
+A call begins with the plan's anchor, a row of a peer's alone: it says how calls on different machines compare. Then it
 measures as much as it has time for, and --resume goes on where the file ends. What failed is told, passed over, and
 tried again by the next call. Exit code: 0 all done, 1 something failed, 3 nothing failed and points are left over.
 """
@@ -26,11 +27,12 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(REPOSITORY / "evaluation"), str(Path(__file__).resolve().parent)]
 import bench_runner  # noqa: E402
-import vllm_plan  # noqa: E402
-import vllm_report  # noqa: E402
-from vllm_results import Results  # noqa: E402
-from vllm_schedule import CallTime, Schedule  # noqa: E402
-from vllm_sides import Requests, Tandem, Vllm  # noqa: E402
+import comparison_plan  # noqa: E402
+import comparison_report  # noqa: E402
+from comparison_results import Results  # noqa: E402
+from comparison_schedule import CallTime, Schedule  # noqa: E402
+from comparison_sides import Requests, Tandem  # noqa: E402
+from peer_sides import PEERS  # noqa: E402
 
 LEFT_OVER = 3
 # What drivers and other programs may take more than before.
@@ -49,9 +51,11 @@ def parse_args(words=None):
     parser.add_argument("--max-tpot-ms", type=float, default=50, help="of the 99th percentile, for the highest rate")
     parser.add_argument("--tandem", type=Path, default=REPOSITORY / "build/cuda-release/tandem")
     parser.add_argument("--tandem-arg", action="append", default=[], help="one more argument for Tandem's engines")
-    parser.add_argument("--vllm-python", default="python3")
-    environment = Path(tempfile.gettempdir()) / "vllm_env.sh"
-    parser.add_argument("--vllm-env", type=Path, default=environment, help="a shell file that vLLM's processes source")
+    for side, name in comparison_plan.PEER_NAMES.items():
+        environment = Path(tempfile.gettempdir()) / f"{side}_env.sh"
+        what = f"a shell file that {name}'s processes source"
+        parser.add_argument(f"--{side}-python", default="python3")
+        parser.add_argument(f"--{side}-env", type=Path, default=environment, help=what)
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--table", type=Path)
     parser.add_argument("--figure", type=Path, help="latency against load, as SVG or PNG; needs matplotlib")
@@ -60,15 +64,15 @@ def parse_args(words=None):
     parser.add_argument("--dry-run", action="store_true", help="print what would be measured and stop")
     args = parser.parse_args(words)
     try:
-        args.anchor, rows = vllm_plan.read_plan(args.plan)
-        args.rows = vllm_plan.only(rows, args.only)
+        args.anchor, rows = comparison_plan.read_plan(args.plan)
+        args.rows = comparison_plan.only(rows, args.only)
     except (OSError, ValueError) as error:
         parser.error(str(error))
     if args.repeat < 1:
         parser.error("--repeat is at least 1")
     for row in args.rows:
         row.variants = [
-            vllm_plan.Variant(variant.side, variant.name, [*variant.settings, *args.tandem_arg])
+            comparison_plan.Variant(variant.side, variant.name, [*variant.settings, *args.tandem_arg])
             if variant.side == "tandem"
             else variant
             for variant in row.variants
@@ -125,38 +129,45 @@ class GpuMemory:
             time.sleep(0.5)
 
 
-def measure_anchor(args, side, call, seconds):
+def note_version(call, side, run):
+    """As the peer said it; Tandem's is there already."""
+    if version := run["engine"].get(side):
+        call["versions"][side] = version
+
+
+def measure_anchor(args, sides, call, seconds):
     variant = args.anchor.variants[0]
-    run = side.measure(args.anchor, variant, list(args.anchor.points), seconds)
+    run = sides[variant.side].measure(args.anchor, variant, list(args.anchor.points), seconds)
     call["anchor"] = {"name": args.anchor.name, "kind": args.anchor.kind, **run}
-    call["versions"]["vllm"] = run["engine"].get("vllm")
+    note_version(call, variant.side, run)
     for key, point in run["points"].items():
-        print(f"anchor, {key}: {point.get('error') or vllm_report.say(args.anchor.kind, point['result'])}", flush=True)
+        said = point.get("error") or comparison_report.say(args.anchor.kind, point["result"])
+        print(f"anchor, {key}: {said}", flush=True)
 
 
 def measure(args, results, folder):
     """Whether nothing failed, and how many points are left."""
     call_time = CallTime(args.seconds)
     requests = Requests(args.tandem, folder)
-    environment = args.vllm_env if args.vllm_env.exists() else None
     logs = args.logs or folder
     logs.mkdir(parents=True, exist_ok=True)
-    sides = {
-        "tandem": Tandem(args.tandem, requests, logs),
-        "vllm": Vllm(args.tandem, requests, logs, args.vllm_python, environment),
-    }
+    sides = {"tandem": Tandem(args.tandem, requests, logs)}
+    for side, peer in PEERS.items():
+        python, environment = getattr(args, f"{side}_python"), getattr(args, f"{side}_env")
+        environment = environment if environment.exists() else None
+        sides[side] = peer(args.tandem, requests, logs, python, environment)
     version = subprocess.run([str(args.tandem), "--version"], capture_output=True, text=True).stdout.splitlines()
     call = {
         "date": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "seconds": None,
         "machine": describe_machine(),
-        "versions": {"tandem": version[:2], "vllm": None},
+        "versions": {"tandem": version[:2]},
         "anchor": None,
     }
     results.begin_call(call)
     memory = GpuMemory()
     if args.anchor and not args.no_anchor:
-        measure_anchor(args, sides["vllm"], call, call_time.left())
+        measure_anchor(args, sides, call, call_time.left())
         results.write()
     call_time.begin_rows()
 
@@ -164,7 +175,9 @@ def measure(args, results, folder):
         taken = memory.wait_until_free()
         if taken:
             return {"start_s": 0.0, "engine": {}, "points": {key: {"error": taken} for key in keys}}
-        return sides[variant.side].measure(row, variant, keys, seconds)
+        run = sides[variant.side].measure(row, variant, keys, seconds)
+        note_version(call, variant.side, run)
+        return run
 
     def tell(line):
         call["seconds"] = call_time.elapsed()
@@ -179,18 +192,18 @@ def measure(args, results, folder):
 
 def write_report(args, results):
     content = results.content()
-    table = vllm_report.tables(content, args.max_tpot_ms)
+    table = comparison_report.tables(content, args.max_tpot_ms)
     print(table)
     if args.table:
         bench_runner.replace_file(args.table, table)
     if args.figure:
         try:
-            import vllm_figure
+            import comparison_figure
         except ImportError as error:
             print(f"no figure: {error}", file=sys.stderr)
         else:
             args.figure.parent.mkdir(parents=True, exist_ok=True)
-            if not vllm_figure.draw(content, args.max_tpot_ms, args.figure):
+            if not comparison_figure.draw(content, args.max_tpot_ms, args.figure):
                 print("no figure: there are no online rows", file=sys.stderr)
 
 
@@ -200,7 +213,7 @@ def main(words=None):
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     results = Results(args.json, args.resume or args.report_only)
     if args.dry_run:
-        print(vllm_report.dry_run(args.anchor, args.rows, args.repeat))
+        print(comparison_report.dry_run(args.anchor, args.rows, args.repeat))
         return 0
     if args.report_only:
         write_report(args, results)

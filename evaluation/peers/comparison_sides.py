@@ -1,11 +1,12 @@
-"""Runs points of a row on one side, Tandem or vLLM: one start of an engine or of a server each.
+"""Runs points of a row on one side: one start of an engine or of a server each. Here what all sides share, and
+Tandem; peer_sides.py has the others.
 
 What compares with what:
 
-    offline, prefill  LLM.generate from its begin to its end; `tandem bench offline`, from the first request to the last
-                      token. All requests are there at the start, both are warm; of prefill outputs have one token.
-    decode            vllm_offline.py: the time that 128 more steps of the whole batch take. bench_engine: an iteration
-                      by the device's clock and the gap to the next, which is what a step takes in such a run.
+    offline, prefill  a peer's generate from its begin to its end; `tandem bench offline`, from the first request to the
+                      last token. All requests are there at the start, all are warm; of prefill outputs have one token.
+    decode            offline_engine.py: the time that 128 more steps of the whole batch take. bench_engine: an
+                      iteration by the device's clock and the gap to the next: what a step takes in such a run.
     online            the servers of both, loaded by `tandem bench online` with the same arrivals.
 """
 
@@ -16,13 +17,10 @@ import re
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import bench_runner
-import vllm_model
 from server_process import START_TIMEOUT_S, Server, ServerCommand
 
-HERE = Path(__file__).resolve().parent
 # What is kept of a report.
 FIELDS = (
     "duration",
@@ -110,7 +108,7 @@ def exact_lengths(work):
 
 
 class Side:
-    """measure() is what the schedule calls; the rest is of Tandem or of vLLM."""
+    """measure() is what the schedule calls; a side has _offline(), and server_words() for online rows."""
 
     def __init__(self, tandem, requests, log_folder):
         self.tandem = tandem
@@ -232,67 +230,3 @@ class Tandem(Side):
         words = [self.tandem, "serve", *self._engine_words(row, variant), "--port", "{port}", "--log-level", "warn"]
         # vLLM queues without a limit.
         return [*words, "--max-model-len", row.fields["max_model_len"], "--max-num-queued-reqs", 1_000_000]
-
-
-class Vllm(Side):
-    def __init__(self, tandem, requests, log_folder, python, environment):
-        super().__init__(tandem, requests, log_folder)
-        self._python = python
-        self._environment = environment
-
-    def words_in_environment(self, words):
-        """Of vLLM's processes alone; what they print goes to their log."""
-        source = f". {self._environment} && " if self._environment else ""
-        return ["bash", "-c", source + 'exec "$@" 1>&2', "vllm", *words]
-
-    def _offline(self, row, variant, keys, deadline, run):
-        settings = variant.settings
-        words = [self._python, HERE / "vllm_offline.py", "--model", row.model, "--num-warmup", row.fields["num_warmup"]]
-        words += ["--max-model-len", row.fields["max_model_len"]]
-        if row.fields["gpu_kv_tokens"]:
-            words += ["--gpu-kv-tokens", row.fields["gpu_kv_tokens"]]
-        if settings.get("kv_offload_gib"):
-            words += ["--kv-offload-gib", settings["kv_offload_gib"]]
-        if settings.get("prefix_caching"):
-            words.append("--prefix-caching")
-        if settings.get("engine_args"):
-            words += ["--engine-args", json.dumps(settings["engine_args"])]
-        if row.kind == "decode":
-            words += ["--decode-batches", ",".join(keys), "--decode-context", row.fields["context"]]
-        names = {}
-        for index, key in enumerate(keys if row.kind != "decode" else []):
-            try:
-                csv_file, _ = self.requests.file(row, row.points[key], 1 if row.kind == "prefill" else None)
-            except Failure as failure:
-                run["points"][key] = {"error": str(failure)}
-                continue
-            names[f"w{index}"] = key
-            words += ["--work", f"w{index}={csv_file}"]
-        if row.kind != "decode" and not names:
-            return
-        _, result, reason = self.program(self.words_in_environment(words), deadline, f"vllm_offline, {variant.name},")
-        if result is None:
-            raise Failure(reason)
-        run["engine"] = {**result["settings"], **result["version"], "start_s": result["start_s"]}
-        measured = {names[name]: work for name, work in result["works"].items()} | result["decode"]
-        for key, values in measured.items():
-            wall_s = values.pop("wall_s")
-            run["points"][key] = {"wall_s": wall_s, "result": values}
-        for key in keys:
-            run["points"].setdefault(key, {"error": result.get("error") or reason})
-
-    def server_words(self, row, variant):
-        settings = variant.settings
-        arguments = vllm_model.engine_arguments(
-            vllm_model.write_model(row.model, row.fields["max_model_len"]),
-            row.fields["max_model_len"],
-            row.fields["gpu_kv_tokens"],
-            settings.get("kv_offload_gib", 0),
-            settings.get("prefix_caching", False),
-            settings.get("engine_args"),
-        )
-        environment = [f"{name}={value}" for name, value in vllm_model.ENVIRONMENT.items()]
-        words = ["env", *environment, self._python, "-m", "vllm.entrypoints.openai.api_server"]
-        words += ["--host", "127.0.0.1", "--port", "{port}", "--served-model-name", row.model]
-        words += [*vllm_model.server_words(arguments), "--disable-uvicorn-access-log"]
-        return self.words_in_environment(words)

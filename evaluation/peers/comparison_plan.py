@@ -1,9 +1,9 @@
-"""Plans of compare_vllm.py: what is measured, as data.
+"""Plans of compare_engines.py: what is measured, as data.
 
     {"defaults": {field of any row: value}, "anchor": ROW, "rows": [ROW, ...]}
 
-A row has "name", "kind", "model" (a shape of tandem --dummy), "vllm" and "tandem" (variants by name) and what its kind
-measures, its points:
+A row has "name", "kind", "model" (a shape of tandem --dummy), "vllm", "sglang" and "tandem" (variants by name, of each
+none or more) and what its kind measures, its points:
 
     offline   "works": [WORK, ...]              output tokens a second
     prefill   "works": [WORK, ...]              prompt tokens a second; outputs have one token
@@ -12,10 +12,10 @@ measures, its points:
 
 WORK is {"workload", "num_requests", perhaps "name", and "offset": how many of the workload come before}; that is what
 tandem bench takes, or exact:in=2048,out=1, where all are that long.
-A variant of vllm is {"kv_offload_gib", "prefix_caching", "engine_args": {...}}, all optional; one of tandem its flags,
-as text. "tandem_flags" stand before those of all of a row's variants. Optional: "gpu_kv_tokens" (without it KV takes
-what the memory has), "max_model_len", "num_warmup", "repeat", and what runs are expected to take: "start_s" and
-"point_s" (seconds).
+A variant of vllm is {"kv_offload_gib", "prefix_caching", "engine_args": {...}}, all optional; one of sglang the last
+two of these; one of tandem its flags, as text. Online rows have no variants of sglang. "tandem_flags" stand before those of
+all of a row's variants. Optional: "gpu_kv_tokens" (without it KV takes what the memory has), "max_model_len",
+"num_warmup", "repeat", and what runs are expected to take: "start_s" and "point_s" (seconds).
 """
 
 import json
@@ -39,14 +39,22 @@ OPTIONAL = {
 # Of a row, what its points are made of.
 POINT_FIELDS = {"offline": "works", "prefill": "works", "decode": "batches", "online": "rates"}
 WORK_FIELDS = {"name", "workload", "num_requests", "offset"}
-VLLM_FIELDS = {"kv_offload_gib", "prefix_caching", "engine_args"}
+# What a table calls the engines beside Tandem, and what variants of them may have.
+PEER_NAMES = {"vllm": "vLLM", "sglang": "SGLang"}
+PEER_FIELDS = {
+    "vllm": {"kv_offload_gib", "prefix_caching", "engine_args"},
+    "sglang": {"prefix_caching", "engine_args"},
+}
+SIDES = (*PEER_NAMES, "tandem")
+# Sides without a server that tandem bench online can load.
+OFFLINE_SIDES = {"sglang"}
 
 
 @dataclass(frozen=True)
 class Variant:
-    side: str  # "vllm" or "tandem"
+    side: str  # one of SIDES
     name: str
-    settings: dict | list  # of vllm; the flags of tandem
+    settings: dict | list  # of a peer; the flags of tandem
 
 
 @dataclass
@@ -75,16 +83,19 @@ def read_work(work, where):
 
 def read_variants(row, where):
     variants = []
-    for name, settings in row.get("vllm", {}).items():
-        if set(settings) - VLLM_FIELDS:
-            raise ValueError(f"{where}: a variant of vllm has {', '.join(sorted(VLLM_FIELDS))}: {settings}")
-        variants.append(Variant("vllm", name, settings))
+    for side, allowed in PEER_FIELDS.items():
+        for name, settings in row.get(side, {}).items():
+            if set(settings) - allowed:
+                raise ValueError(f"{where}: a variant of {side} has {', '.join(sorted(allowed))}: {settings}")
+            variants.append(Variant(side, name, settings))
     for name, flags in row.get("tandem", {}).items():
         words = shlex.split(row.get("tandem_flags", "")) + shlex.split(flags)
         variants.append(Variant("tandem", name, words))
     names = [variant.name for variant in variants]
     if not variants or len(set(names)) != len(names):
-        raise ValueError(f"{where}: variants of vllm and tandem have different names, and there is one at least")
+        raise ValueError(f"{where}: variants of {', '.join(SIDES)} have different names, and there is one at least")
+    if row["kind"] == "online" and OFFLINE_SIDES & {variant.side for variant in variants}:
+        raise ValueError(f"{where}: online rows have no variants of {', '.join(sorted(OFFLINE_SIDES))}")
     return variants
 
 
@@ -95,7 +106,7 @@ def read_row(row, defaults, where):
         raise ValueError(f"{where}: kind is one of {', '.join(KINDS)}")
     kind = row["kind"]
     needed = {"name", "kind", "model", POINT_FIELDS[kind], *(["work"] if kind == "online" else [])}
-    unknown = set(row) - needed - {"vllm", "tandem", *OPTIONAL}
+    unknown = set(row) - needed - {*SIDES, *OPTIONAL}
     if needed - set(row) or unknown:
         what = (
             f"lacks {', '.join(sorted(needed - set(row)))}"
@@ -128,7 +139,7 @@ def read_plan(path):
         raise ValueError(f"{where}: a plan has rows, and perhaps defaults and an anchor")
     defaults = plan.get("defaults", {})
     # Variants of the anchor are its own.
-    bare = {key: value for key, value in defaults.items() if key not in ("vllm", "tandem")}
+    bare = {key: value for key, value in defaults.items() if key not in SIDES}
     anchor = read_row(plan["anchor"], bare, where) if "anchor" in plan else None
     rows = [read_row(row, defaults, where) for row in plan["rows"]]
     names = [row.name for row in rows]

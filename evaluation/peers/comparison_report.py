@@ -1,12 +1,13 @@
-"""Tables of what compare_vllm.py measured: medians over the rounds and, behind ±, half their range."""
+"""Tables of what compare_engines.py measured: medians over the rounds and, behind ±, half their range."""
 
 import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path[:0] = [str(Path(__file__).resolve().parents[1]), str(Path(__file__).resolve().parent)]
 import repeats  # noqa: E402
+from comparison_plan import PEER_NAMES  # noqa: E402
 
 # A call whose anchor differs by more from the first call's ran on another kind of machine, or a disturbed one.
 ANCHOR_TOLERANCE = 0.03
@@ -115,17 +116,23 @@ def markdown(columns, lines):
     return text + ["| " + " | ".join(line) + " |" for line in lines]
 
 
-def is_vllm(entry, variant):
-    return entry["variants"][variant]["side"] == "vllm"
+def is_peer(entry, variant):
+    return entry["variants"][variant]["side"] in PEER_NAMES
 
 
-def best_of_vllm(entry, key):
-    """The best median of vLLM's variants: what Tandem is measured by."""
+def peers_of(entries):
+    """The sides beside Tandem that any variant is of."""
+    sides = {variant["side"] for entry in entries for variant in entry["variants"].values()}
+    return [side for side in PEER_NAMES if side in sides]
+
+
+def best_of(entry, side, key):
+    """The best median of a peer's variants: what Tandem is measured by."""
     _, value, _, more_is_better = FIGURE_OF[entry["definition"]["kind"]]
     spreads = [
-        repeats.spread_of(value(result) for result in results_of(entry, variant, key))
-        for variant in entry["variants"]
-        if is_vllm(entry, variant)
+        repeats.spread_of(value(result) for result in results_of(entry, name, key))
+        for name, variant in entry["variants"].items()
+        if variant["side"] == side
     ]
     medians = [spread.median for spread in spreads if spread]
     return (max if more_is_better else min)(medians) if medians else None
@@ -135,24 +142,27 @@ def plain_table(entry):
     """A line for each point and variant."""
     kind = entry["definition"]["kind"]
     name, value, digits, more_is_better = FIGURE_OF[kind]
+    peers = peers_of([entry])
     lines = []
     for key in keys_of(entry):
-        best = best_of_vllm(entry, key)
+        best = [best_of(entry, side, key) for side in peers]
         for variant, of_variant in entry["variants"].items():
             results = results_of(entry, variant, key)
             if not results:
                 continue
             spread = repeats.spread_of(value(result) for result in results)
-            ratio = "-"
-            if best and spread.median and not is_vllm(entry, variant):
-                ratio = f"{spread.median / best if more_is_better else best / spread.median:.2f}"
+            ratios = ["-"] * len(peers)
+            if spread.median and not is_peer(entry, variant):
+                better = [one and (spread.median / one if more_is_better else one / spread.median) for one in best]
+                ratios = [text_of(one, 2) for one in better]
             engine = next((run["engine"] for run in of_variant["runs"] if run["engine"]), {})
             middle = repeats.median_report(results)
-            cells = [key if kind != "decode" else f"batch {key}", variant, with_spread(spread, digits), ratio]
+            cells = [key if kind != "decode" else f"batch {key}", variant, with_spread(spread, digits), *ratios]
             cells += [str(len(results)), text_of(middle.get("preemptions"), 0), text_of(engine.get("gpu_kv_tokens"), 0)]
             cells.append(text_of(middle.get("p99_ttft_ms"), 0))
             lines.append(cells)
-    columns = ["", "", name, "x vLLM", "runs", "preemptions", "KV tokens", "TTFT p99 ms"]
+    columns = ["", "", name, *(f"x {PEER_NAMES[side]}" for side in peers)]
+    columns += ["runs", "preemptions", "KV tokens", "TTFT p99 ms"]
     return markdown(columns, lines) if lines else []
 
 
@@ -225,25 +235,31 @@ def calls_table(calls):
             notes.append(f"- The anchor of call {index} is {relative:.2f} of the first: compare within calls only.")
         machine = call["machine"]
         cells = [str(index), call["date"], ", ".join(machine["cards"]) or "no GPU", machine["driver"] or "-"]
-        cells += [call["versions"]["vllm"] or "-", text_of(call.get("seconds"), 0)]
+        peers = [f"{name} {call['versions'][side]}" for side, name in PEER_NAMES.items() if call["versions"].get(side)]
+        cells += [", ".join(peers) or "-", text_of(call.get("seconds"), 0)]
         said = "-"
         if value:
             said = say(
                 call["anchor"]["kind"], next(p["result"] for p in call["anchor"]["points"].values() if "result" in p)
             )
         lines.append([*cells, said, text_of(relative, 3)])
-    columns = ["call", "date", "card", "driver", "vLLM", "seconds", "anchor", "of the first call"]
+    columns = ["call", "date", "card", "driver", "peers", "seconds", "anchor", "of the first call"]
     return [*markdown(columns, lines), *(["", *notes] if notes else []), ""]
 
 
+def title(content):
+    names = [PEER_NAMES[side] for side in peers_of(content["rows"])]
+    return f"Tandem beside {' and '.join(names)}" if names else "Tandem"
+
+
 def tables(content, limit):
-    text = ["# Tandem beside vLLM", ""]
+    text = [f"# {title(content)}", ""]
     if content["calls"]:
         text += calls_table(content["calls"])
     for entry in content["rows"]:
         text += row_section(entry, limit)
     text.append(
-        "Medians over the runs; ± is half their range. x vLLM: better than the best of vLLM's variants above 1."
+        "Medians over the runs; ± is half their range. x an engine: better than the best of its variants above 1."
     )
     return "\n".join(text) + "\n"
 

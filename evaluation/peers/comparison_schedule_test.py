@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tests of vllm_schedule.py and vllm_results.py: which runs a call makes, and what the next one finds."""
+"""Tests of comparison_schedule.py and comparison_results.py: which runs a call makes, and what the next one finds."""
 
 import json
 import sys
@@ -8,10 +8,10 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import vllm_report  # noqa: E402
-from vllm_results import Results  # noqa: E402
-from vllm_schedule import CallTime, Schedule  # noqa: E402
-from vllm_testing import WORKS, make_rows, offline_row  # noqa: E402
+import comparison_report  # noqa: E402
+from comparison_results import Results  # noqa: E402
+from comparison_schedule import CallTime, Schedule  # noqa: E402
+from comparison_testing import WORKS, make_rows, offline_row  # noqa: E402
 
 
 class Machine:
@@ -117,7 +117,7 @@ class Order(unittest.TestCase):
         self.assertTrue(succeeded)
         self.assertEqual(left_over, 1)
         self.assertEqual(len(ran), 2)
-        self.assertEqual(vllm_report.errors_of(results.rows[0], "vLLM", "osc x 10"), [])
+        self.assertEqual(comparison_report.errors_of(results.rows[0], "vLLM", "osc x 10"), [])
         _, left_over, ran = machine.call(results, rows, 1, 50)
         self.assertEqual([variant for _, variant, _ in ran], ["Tandem"])
         self.assertEqual(left_over, 0)
@@ -131,7 +131,7 @@ class Order(unittest.TestCase):
         # It is tried once, not again in the second round.
         self.assertEqual(sum(variant == "vLLM" for _, variant, _ in ran), 2)
         self.assertEqual(sum(variant == "Tandem" for _, variant, _ in ran), 4)
-        table = vllm_report.tables(json.loads(json.dumps({"calls": [], "rows": results.rows})), 50)
+        table = comparison_report.tables(json.loads(json.dumps({"calls": [], "rows": results.rows})), 50)
         self.assertIn("- vLLM, osc x 10: vLLM has no memory", table)
 
 
