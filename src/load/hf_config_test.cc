@@ -194,6 +194,18 @@ TEST(HfConfigTest, EveryFieldOfTheWrongKind) {
   }
 }
 
+TEST(HfConfigTest, MixturesOfExpertsAreNamed) {
+  ExpectError(With(BaseConfig("Qwen3MoeForCausalLM"), "num_experts", 128), ErrorCode::kUnsupported,
+              "models of the family Qwen3 MoE ('Qwen3MoeForCausalLM') are mixtures of 128 experts, which are "
+              "not served");
+  ExpectError(With(BaseConfig("GptOssForCausalLM"), "num_local_experts", 32), ErrorCode::kUnsupported,
+              "gpt-oss");
+  ExpectError(BaseConfig("MixtralForCausalLM"), ErrorCode::kUnsupported, "Mixtral");
+  ExpectError(BaseConfig("DeepseekV3ForCausalLM"), ErrorCode::kUnsupported, "DeepSeek-V3");
+  ExpectError(With(BaseConfig("SomeNewForCausalLM"), "n_routed_experts", 7), ErrorCode::kUnsupported,
+              "'SomeNewForCausalLM' are mixtures of 7 experts");
+}
+
 TEST(HfConfigTest, FieldsThatContradictEachOther) {
   const json base = BaseConfig("LlamaForCausalLM");
   ExpectError(With(base, "num_key_value_heads", 3), ErrorCode::kMalformedFile, "divide");
