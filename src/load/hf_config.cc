@@ -202,13 +202,6 @@ Result<ModelConfig> ParseHfConfig(const nlohmann::json& config_json, const std::
   const JsonFields fields(config_json, source);
   ModelConfig config;
   TANDEM_ASSIGN_OR_RETURN(const Architecture* architecture, FindArchitecture(fields, &config.generates));
-  if (fields.Has("quantization_config")) {
-    TANDEM_ASSIGN_OR_RETURN(const JsonFields quantization, fields.Object("quantization_config"));
-    TANDEM_ASSIGN_OR_RETURN(const std::string method, quantization.StringOr("quant_method", "unknown"));
-    return MakeError(ErrorCode::kUnsupported,
-                     "{}: quantized weights ('{}') are not supported in safetensors, only F32, F16 and BF16",
-                     source, method.substr(0, 100));
-  }
   config.family = architecture->family;
   config.architecture = architecture->name;
   TANDEM_RETURN_IF_ERROR(ReadSizes(fields, *architecture, config));

@@ -187,7 +187,6 @@ TEST(HfConfigTest, EveryFieldOfTheWrongKind) {
   for (const json& bad : {json("LlamaForCausalLM"), json::array(), json::array({1}), json(5)})
     ExpectError(With(base, "architectures", bad), ErrorCode::kMalformedFile, "architectures");
   ExpectError(BaseConfig("GPT2LMHeadModel"), ErrorCode::kUnsupported, "GPT2LMHeadModel");
-  ExpectError(With(base, "quantization_config", {{"quant_method", "awq"}}), ErrorCode::kUnsupported, "awq");
   for (const json& bad : {json("x"), json(0), json(-5), json(2.5)}) {
     ExpectError(With(BaseConfig("MistralForCausalLM"), "sliding_window", bad), ErrorCode::kMalformedFile,
                 "sliding_window");

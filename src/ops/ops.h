@@ -37,6 +37,8 @@ class Ops {
                               DType /*dtype*/) const {
     return false;
   }
+  // Whether quantized weights may have a LinearShape::column_order.
+  virtual bool ReordersColumns() const { return false; }
   // Errors: kUnsupported unless KeepsQuantized; kResourceExhausted.
   virtual Result<std::unique_ptr<QuantizedLinearWeight>> CreateQuantizedWeight(const LinearShape& shape,
                                                                                const WeightFormat& format) {
