@@ -8,7 +8,6 @@
 #include <functional>
 #include <mutex>
 #include <optional>
-#include <ranges>
 #include <string>
 #include <thread>
 #include <utility>
@@ -59,7 +58,7 @@ class WeightLoader {
     TANDEM_ASSIGN_OR_RETURN(const WeightFormat format, FormatOf(prefixes, false));
     TANDEM_ASSIGN_OR_RETURN(const int64_t out_features, RowsOf(prefixes));
     if (format.is_quantized()) {
-      LinearShape shape = {out_features, in_features, options_.dtype, is_gate_up};
+      QuantizedWeightShape shape = {out_features, in_features, options_.dtype, is_gate_up};
       // StoredWeightFormat has found that it is one for all of them.
       if (const auto* order = checkpoint_.Find(prefixes.front() + ".weight")->column_order; order != nullptr)
         shape.column_order = *order;
@@ -76,7 +75,7 @@ class WeightLoader {
     const ModelConfig& config = checkpoint_.config();
     const std::string embedding = "model.embed_tokens";
     const std::string head = config.tie_word_embeddings ? embedding : "lm_head";
-    const LinearShape shape = {config.vocab_size, config.hidden_size, options_.dtype};
+    const QuantizedWeightShape shape = {config.vocab_size, config.hidden_size, options_.dtype};
     TANDEM_ASSIGN_OR_RETURN(const WeightFormat head_format, FormatOf({head}, true));
     if (head_format.is_quantized()) {
       TANDEM_ASSIGN_OR_RETURN(auto quantized, PlanQuantized({head}, shape, false, head_format));
@@ -189,6 +188,7 @@ class WeightLoader {
 
   Result<WeightFormat> FormatOf(const std::vector<std::string>& prefixes, bool is_vocabulary) const {
     std::vector<std::string> tensors;
+    tensors.reserve(prefixes.size());
     for (const std::string& prefix : prefixes) tensors.push_back(prefix + ".weight");
     return StoredWeightFormat(checkpoint_, tensors, is_vocabulary, {options_.quantization, options_.dtype},
                               *ops_);
@@ -219,8 +219,8 @@ class WeightLoader {
   }
 
   Result<std::unique_ptr<QuantizedLinearWeight>> PlanQuantized(const std::vector<std::string>& prefixes,
-                                                               const LinearShape& shape, bool has_bias,
-                                                               const WeightFormat& format) {
+                                                               const QuantizedWeightShape& shape,
+                                                               bool has_bias, const WeightFormat& format) {
     TANDEM_ASSIGN_OR_RETURN(auto weight, ops_->CreateQuantizedWeight(shape, format));
     QuantizedLinearWeight* target = weight.get();
     TANDEM_RETURN_IF_ERROR(PlanRows(prefixes, has_bias, target, [&](const std::string& tensor, int64_t row) {
@@ -322,7 +322,10 @@ std::string DecoderWeights::Describe() const {
   }
   add(*lm_head);
   std::ranges::stable_sort(forms, std::greater<>(), &std::pair<std::string, size_t>::second);
-  return fmt::format("{}", fmt::join(forms | std::views::keys, "; "));
+  std::vector<std::string> names;
+  names.reserve(forms.size());
+  for (const auto& [name, bytes] : forms) names.push_back(name);
+  return fmt::format("{}", fmt::join(names, "; "));
 }
 
 Result<DecoderWeights> LoadDecoderWeights(const Checkpoint& checkpoint, Device* device, Ops* ops,

@@ -72,7 +72,7 @@ class WeightMaker {
                               MakeLinear(head_name, config.vocab_size, config.hidden_size, false));
       return {};
     }
-    const LinearShape shape = {config.vocab_size, config.hidden_size, options_.dtype};
+    const QuantizedWeightShape shape = {config.vocab_size, config.hidden_size, options_.dtype};
     TANDEM_ASSIGN_OR_RETURN(auto head, MakeQuantized(head_name, shape, false, true));
     weights->quantized_embedding = head.get();
     weights->lm_head = std::move(head);
@@ -83,8 +83,8 @@ class WeightMaker {
   }
 
   Result<std::unique_ptr<QuantizedLinearWeight>> MakeQuantized(std::string_view seed_name,
-                                                               const LinearShape& shape, bool has_bias,
-                                                               bool is_vocabulary) {
+                                                               const QuantizedWeightShape& shape,
+                                                               bool has_bias, bool is_vocabulary) {
     const WeightFormat format =
         QuantizedFormat(options_.quantization, shape.in_features, is_vocabulary, kDummyGroup);
     if (!format.is_quantized() || !ops_->KeepsQuantized(format, shape.in_features, options_.dtype)) {
@@ -137,8 +137,8 @@ class WeightMaker {
   size_t size_bytes() const { return size_bytes_; }
 
  private:
-  Result<std::unique_ptr<LinearWeight>> MakeCodes(std::string_view seed_name, const LinearShape& shape,
-                                                  bool has_bias) {
+  Result<std::unique_ptr<LinearWeight>> MakeCodes(std::string_view seed_name,
+                                                  const QuantizedWeightShape& shape, bool has_bias) {
     TANDEM_ASSIGN_OR_RETURN(auto weight, MakeQuantized(seed_name, shape, has_bias, false));
     return std::unique_ptr<LinearWeight>(std::move(weight));
   }

@@ -66,6 +66,7 @@ Result<WeightsEstimate> EstimateWeights(const Checkpoint& checkpoint, const Weig
   const auto add = [&](const std::string& prefix, const std::vector<std::string>& parts,
                        bool is_vocabulary) -> Status {
     std::vector<std::string> tensors;
+    tensors.reserve(parts.size());
     for (const std::string& part : parts) tensors.push_back(prefix + part + ".weight");
     TANDEM_ASSIGN_OR_RETURN(const WeightFormat format,
                             StoredWeightFormat(checkpoint, tensors, is_vocabulary, options, ops));

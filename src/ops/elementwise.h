@@ -11,8 +11,9 @@
 namespace tandem {
 
 // out[i, :] = table[ids[i], :]. table: [vocab, hidden] dense, fp32 or bf16; out: fp32 or the table's dtype.
-// Instead of a table a backend that keeps quantized weights takes one, [vocab, hidden]; out is fp32 then.
-// ids: [out.rows] int32, device memory; CHECKed against the vocabulary on the host backend.
+// Instead of a table a backend that keeps quantized weights takes one, [vocab, hidden], whose values are
+// rounded to its dtype; out is fp32 then. ids: [out.rows] int32, device memory; CHECKed against the
+// vocabulary on the host backend.
 struct EmbeddingArgs {
   MatrixView table;
   const int32_t* ids = nullptr;

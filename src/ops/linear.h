@@ -37,7 +37,7 @@ class LinearWeight {
 };
 
 // What a weight is made for.
-struct LinearShape {
+struct QuantizedWeightShape {
   int64_t out_features = 0;
   int64_t in_features = 0;
   DType dtype = DType::kF32;  // of x

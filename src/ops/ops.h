@@ -37,11 +37,11 @@ class Ops {
                               DType /*dtype*/) const {
     return false;
   }
-  // Whether quantized weights may have a LinearShape::column_order.
+  // Whether quantized weights may have a QuantizedWeightShape::column_order.
   virtual bool ReordersColumns() const { return false; }
   // Errors: kUnsupported unless KeepsQuantized; kResourceExhausted.
-  virtual Result<std::unique_ptr<QuantizedLinearWeight>> CreateQuantizedWeight(const LinearShape& shape,
-                                                                               const WeightFormat& format) {
+  virtual Result<std::unique_ptr<QuantizedLinearWeight>> CreateQuantizedWeight(
+      const QuantizedWeightShape& shape, const WeightFormat& format) {
     return MakeError(ErrorCode::kUnsupported, "this backend does not multiply a weight [{}, {}] of {}",
                      shape.out_features, shape.in_features, DescribeWeightFormat(format));
   }

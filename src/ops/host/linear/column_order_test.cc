@@ -23,7 +23,7 @@ class ColumnOrderTest : public testing::Test {
   }
 
   std::unique_ptr<QuantizedLinearWeight> Weight(DType dtype, std::span<const int32_t> order) {
-    LinearShape shape{kOut, kIn, dtype};
+    QuantizedWeightShape shape{kOut, kIn, dtype};
     shape.column_order = order;
     auto weight = bench_.ops().CreateQuantizedWeight(shape, rows_.format).value();
     weight->LoadQuantizedRows(0, rows_);

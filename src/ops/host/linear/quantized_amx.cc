@@ -228,6 +228,7 @@ const QuantizedKernels& QuantizedKernelsAmx() {
     QuantizedKernels result = QuantizedKernelsAvx512Bf16();
     result.bf16_to_f32 = RunTiles<float>;
     result.bf16_to_bf16 = RunTiles<uint16_t>;
+    result.max_rows_bf16 = INT64_MAX;
     return result;
   }();
   return kernels;

@@ -307,8 +307,64 @@ void DequantizeColumns(const QuantizedLayout& layout, const std::byte* panel, co
   }
 }
 
+#if defined(__AVX512BF16__)
+
+alignas(64) constexpr float kNumbers[16] = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+
+// Code k of a word, as a number: a lookup takes four bits of an index.
+template <int kBits>
+TANDEM_SIMD_INLINE F32V LookUpCode(__m512i words, int k, F32V numbers) {
+  if constexpr (kBits == 8) return CodeAt<8>(words, k);
+  const int shift = k / 2 * 4 + k % 2 * 16;
+  return _mm512_permutexvar_ps(_mm512_srli_epi32(words, static_cast<unsigned>(shift)), numbers);
+}
+
+// As DequantizeColumns, of bf16.
+template <int kBits>
+void DequantizePairs(const QuantizedLayout& layout, const std::byte* panel, const float* factors,
+                     int64_t column, uint16_t* to) {
+  const F32V numbers = Load(kNumbers);
+  // Words 0 .. 15 are of the even k, 16 .. 31 of the odd.
+  const __m512i interleave = _mm512_add_epi32(
+      _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
+                         _mm512_set1_epi32(0x00010001)),
+      _mm512_set1_epi32(0x00100000));
+  const std::byte* group = panel;
+  to += 2 * column;
+  for (int64_t g = 0; g < layout.num_groups; ++g, group += layout.group_bytes) {
+    const auto scales = LoadScales<1>(layout, group, factors, column);
+    const auto* words = reinterpret_cast<const uint16_t*>(group + layout.words_offset) + 2 * column;
+    for (int64_t left = layout.group_size; left > 0; left -= kCodesPerWord<kBits>) {
+      const __m512i codes = LoadPairs(words);
+#pragma GCC unroll 4
+      for (int i = 0; i < kCodesPerWord<kBits>; i += 2) {
+        const F32V even = Fma(LookUpCode<kBits>(codes, i, numbers), scales.scale[0], scales.minimum[0]);
+        const F32V odd = Fma(LookUpCode<kBits>(codes, i + 1, numbers), scales.scale[0], scales.minimum[0]);
+        const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(odd, even);  // NOLINT(google-readability-casting)
+        StorePairs(to, _mm512_permutexvar_epi16(interleave, both));
+        to += kPairsPerPanelRow;
+      }
+      words += kPairsPerPanelRow;
+    }
+  }
+}
+
+#endif
+
 template <typename T>
 void DequantizePanel(const QuantizedLayout& layout, const std::byte* panel, const float* factors, T* to) {
+#if defined(__AVX512BF16__)
+  if constexpr (sizeof(T) == 2) {
+    for (int64_t column = 0; column < kPanelColumns; column += kLanes) {
+      if (layout.bits == 4) {
+        DequantizePairs<4>(layout, panel, factors, column, to);
+      } else {
+        DequantizePairs<8>(layout, panel, factors, column, to);
+      }
+    }
+    return;
+  }
+#endif
   for (int64_t column = 0; column < kPanelColumns; column += kLanes) {
     if (layout.bits == 4) {
       DequantizeColumns<T, 4>(layout, panel, factors, column, to);
@@ -334,7 +390,7 @@ constexpr QuantizedKernels kQuantizedKernels = {
     .bf16_to_bf16 = RunQuantizedTile<uint16_t, uint16_t>,
     .max_rows_f32 = kQuantizedGroupRows,
 #if defined(__AVX512BF16__)
-    .max_rows_bf16 = INT64_MAX,
+    .max_rows_bf16 = 4 * kQuantizedGroupRows,
 #else
     .max_rows_bf16 = kQuantizedGroupRows,
 #endif

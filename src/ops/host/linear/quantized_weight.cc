@@ -1,6 +1,7 @@
 #include "ops/host/linear/quantized_weight.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <thread>
@@ -11,6 +12,13 @@
 
 namespace tandem {
 namespace {
+
+// The bits of a word at which its codes begin; of 8 bits, the first four.
+std::array<int, 8> CodeShifts(const QuantizedLayout& layout) {
+  std::array<int, 8> shifts = {};
+  for (size_t k = 0; k < shifts.size(); ++k) shifts[k] = CodeShift(layout, static_cast<int64_t>(k));
+  return shifts;
+}
 
 // The power of two that brings the largest of a row's scales and minimums just below the end of fp16's range,
 // so that small ones keep their bits. Values that are fp16 already are made no smaller: they would lose some.
@@ -29,7 +37,7 @@ float FactorOf(const float* scales, const float* minimums, int64_t num_groups) {
 
 }  // namespace
 
-HostQuantizedWeight::HostQuantizedWeight(const LinearShape& shape, const WeightFormat& format)
+HostQuantizedWeight::HostQuantizedWeight(const QuantizedWeightShape& shape, const WeightFormat& format)
     : shape_(shape),
       format_(format),
       layout_(MakeQuantizedLayout(format, shape.in_features)),
@@ -42,7 +50,7 @@ HostQuantizedWeight::HostQuantizedWeight(const LinearShape& shape, const WeightF
   shape_.column_order = {};  // the caller's memory
 }
 
-Result<std::unique_ptr<QuantizedLinearWeight>> HostQuantizedWeight::Create(const LinearShape& shape,
+Result<std::unique_ptr<QuantizedLinearWeight>> HostQuantizedWeight::Create(const QuantizedWeightShape& shape,
                                                                            const WeightFormat& format,
                                                                            WeightArena* arena) {
   TANDEM_CHECK(shape.out_features > 0 && shape.in_features > 0, "weight [{}, {}]", shape.out_features,
@@ -80,8 +88,7 @@ void HostQuantizedWeight::LoadQuantizedRows(int64_t row_begin, const QuantizedRo
                DescribeWeightFormat(format_));
   const int64_t num_groups = layout_.num_groups;
   const int64_t codes_per_word = 32 / layout_.bits;
-  int shifts[8] = {};
-  for (int64_t k = 0; k < codes_per_word; ++k) shifts[k] = CodeShift(layout_, k);
+  const std::array<int, 8> shifts = CodeShifts(layout_);
   for (int64_t i = 0; i < rows.num_rows; ++i) {
     const int64_t row = row_begin + i;
     const int64_t column = row % kPanelColumns;
@@ -98,7 +105,8 @@ void HostQuantizedWeight::LoadQuantizedRows(int64_t row_begin, const QuantizedRo
       auto* words = reinterpret_cast<uint32_t*>(group + layout_.words_offset) + column;
       for (int64_t k = 0; k < layout_.group_size; k += codes_per_word) {
         uint32_t word = 0;
-        for (int64_t j = 0; j < codes_per_word; ++j) word |= static_cast<uint32_t>(codes[j]) << shifts[j];
+        for (int64_t j = 0; j < codes_per_word; ++j)
+          word |= static_cast<uint32_t>(codes[j]) << shifts[static_cast<size_t>(j)];
         *words = word;
         codes += codes_per_word;
         words += kPanelColumns;
@@ -149,7 +157,8 @@ void HostQuantizedWeight::DequantizeRow(int64_t row, float* to) const {
   CheckRows(row, 1);
   const int64_t column = row % kPanelColumns;
   const float factor = factors_[static_cast<size_t>(row)];
-  const auto codes_per_word = 32 / layout_.bits;
+  const int64_t codes_per_word = 32 / layout_.bits;
+  const std::array<int, 8> shifts = CodeShifts(layout_);
   const uint32_t mask = (uint32_t{1} << layout_.bits) - 1;
   for (int64_t g = 0; g < layout_.num_groups; ++g) {
     const std::byte* group = Group(row, g);
@@ -159,9 +168,11 @@ void HostQuantizedWeight::DequantizeRow(int64_t row, float* to) const {
                                               : scale * static_cast<float>(-format_.zero_code());
     const auto* words = reinterpret_cast<const uint32_t*>(group + layout_.words_offset) + column;
     for (int64_t k = 0; k < layout_.group_size; ++k) {
-      const uint32_t code = words[k / codes_per_word * kPanelColumns] >> CodeShift(layout_, k) & mask;
-      // With one rounding, as the kernels have it.
-      *to++ = std::fma(static_cast<float>(code), scale, minimum);
+      const auto in_word = static_cast<size_t>(k % codes_per_word);
+      const uint32_t code = words[k / codes_per_word * kPanelColumns] >> shifts[in_word] & mask;
+      // The product of a code and 11 bits is exact: one rounding, as the kernels have it.
+      const float value = static_cast<float>(code) * scale + minimum;
+      *to++ = shape_.dtype == DType::kBF16 ? BF16ToF32(F32ToBF16(value)) : value;
     }
   }
 }

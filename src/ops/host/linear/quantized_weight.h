@@ -18,7 +18,7 @@ namespace tandem {
 class HostQuantizedWeight : public QuantizedLinearWeight {
  public:
   // Errors: kUnsupported for formats and types that there is no layout or kernel for; kResourceExhausted.
-  static Result<std::unique_ptr<QuantizedLinearWeight>> Create(const LinearShape& shape,
+  static Result<std::unique_ptr<QuantizedLinearWeight>> Create(const QuantizedWeightShape& shape,
                                                                const WeightFormat& format,
                                                                WeightArena* arena);
 
@@ -34,12 +34,13 @@ class HostQuantizedWeight : public QuantizedLinearWeight {
   void LoadQuantizedRows(int64_t row_begin, const QuantizedRows& rows) override;
   void FillRandom(uint64_t seed, float bound) override;
 
-  // to: [in_features] fp32, the row's dequantized values, columns in the order of the codes.
+  // to: [in_features] fp32, the row's dequantized values, rounded to dtype() as a matrix of floats has them,
+  // columns in the order of the codes.
   void DequantizeRow(int64_t row, float* to) const;
 
   const QuantizedLayout& layout() const { return layout_; }
   int64_t num_panels() const { return num_panels_; }
-  // LinearShape::column_order.
+  // QuantizedWeightShape::column_order.
   std::span<const int32_t> column_order() const { return column_order_; }
   const std::byte* panels() const { return panels_.get(); }
   // As long as all panels; 1 where no row was loaded.
@@ -48,12 +49,12 @@ class HostQuantizedWeight : public QuantizedLinearWeight {
   const float* bias() const { return has_bias_.load(std::memory_order_relaxed) ? bias_.data() : nullptr; }
 
  private:
-  HostQuantizedWeight(const LinearShape& shape, const WeightFormat& format);
+  HostQuantizedWeight(const QuantizedWeightShape& shape, const WeightFormat& format);
   void CheckRows(int64_t row_begin, int64_t num_rows) const;
   // The first byte of a group of a row's panel.
   std::byte* Group(int64_t row, int64_t group) const;
 
-  LinearShape shape_;
+  QuantizedWeightShape shape_;
   WeightFormat format_;
   QuantizedLayout layout_;
   int64_t num_panels_;
