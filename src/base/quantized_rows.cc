@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/dtype.h"
 #include "base/hashed_uniform.h"
 
 namespace tandem {
@@ -58,6 +59,11 @@ void QuantizedRows::Resize(const WeightFormat& new_format, int64_t new_num_rows,
 
 void DequantizeRows(const QuantizedRows& rows, float* dst) {
   const int64_t group_size = rows.format.group_size;
+  if (!rows.format.has_integers()) {
+    for (size_t i = 0; i < rows.codes.size(); ++i)
+      dst[i] = rows.scales[i / static_cast<size_t>(group_size)] * E4M3ToF32(rows.codes[i]);
+    return;
+  }
   const int zero = rows.format.has_minimum ? 0 : rows.format.zero_code();
   for (size_t group = 0; group < rows.scales.size(); ++group) {
     const float scale = rows.scales[group];
@@ -75,7 +81,8 @@ QuantizedRows WidenRows(const QuantizedRows& rows, const WeightFormat& format) {
   QuantizedRows wide;
   wide.Resize(format, rows.num_rows, rows.cols);
   const bool had_minimum = rows.format.has_minimum;
-  const int shift = had_minimum || format.has_minimum ? 0 : format.zero_code() - rows.format.zero_code();
+  const bool keeps_codes = had_minimum || format.has_minimum || !format.has_integers();
+  const int shift = keeps_codes ? 0 : format.zero_code() - rows.format.zero_code();
   std::transform(rows.codes.begin(), rows.codes.end(), wide.codes.begin(),
                  [shift](uint8_t code) { return static_cast<uint8_t>(code + shift); });
   const int64_t parts = rows.format.group_size / format.group_size;
@@ -91,6 +98,7 @@ QuantizedRows WidenRows(const QuantizedRows& rows, const WeightFormat& format) {
 
 void QuantizeRows(const float* values, int64_t num_rows, int64_t cols, const WeightFormat& format,
                   QuantizedRows* rows) {
+  TANDEM_CHECK(format.has_integers(), "rounding to {}", DescribeWeightFormat(format));
   rows->Resize(format, num_rows, cols);
   for (size_t group = 0; group < rows->scales.size(); ++group) {
     const int64_t begin = static_cast<int64_t>(group) * format.group_size;
@@ -106,6 +114,7 @@ void QuantizeRows(const float* values, int64_t num_rows, int64_t cols, const Wei
 
 void HashedRows(uint64_t seed, float bound, int64_t row_begin, int64_t num_rows, int64_t cols,
                 const WeightFormat& format, QuantizedRows* rows) {
+  TANDEM_CHECK(format.has_integers(), "random codes of {}", DescribeWeightFormat(format));
   rows->Resize(format, num_rows, cols);
   const int zero_code = format.zero_code();
   const auto first = static_cast<uint64_t>(row_begin * cols);

@@ -15,7 +15,7 @@ int WeightFormat::bits() const {
 }
 
 WeightFormat CommonWeightFormat(const WeightFormat& a, const WeightFormat& b) {
-  if (!a.is_quantized() || !b.is_quantized()) return {};
+  if (!a.is_quantized() || a.has_integers() != b.has_integers() || !b.is_quantized()) return {};
   return {.encoding = std::max(a.encoding, b.encoding),
           .group_size = std::gcd(a.group_size, b.group_size),
           .has_minimum = a.has_minimum || b.has_minimum};
@@ -28,8 +28,8 @@ int64_t QuantizedBytes(const WeightFormat& format, int64_t rows, int64_t cols) {
 
 std::string DescribeWeightFormat(const WeightFormat& format) {
   if (!format.is_quantized()) return "float";
-  return fmt::format("int{}, groups of {}{}", format.bits(), format.group_size,
-                     format.has_minimum ? " with minimum" : "");
+  return fmt::format("{}{}, groups of {}{}", format.has_integers() ? "int" : "fp", format.bits(),
+                     format.group_size, format.has_minimum ? " with minimum" : "");
 }
 
 }  // namespace tandem

@@ -19,6 +19,30 @@ int64_t StoredRow(int64_t row, int64_t head_rows) {
   return head * head_rows + 2 * (in_head % half) + in_head / half;
 }
 
+WeightFormat FormatOf(const MappedTensor& tensor) {
+  if (tensor.coded) return tensor.coded->format();
+  return tensor.type ? WeightFormatOf(*tensor.type) : WeightFormat();
+}
+
+// dst: [num_rows, cols] of dtype, the columns of the weight in their own order.
+Status ReadCodedRows(const CodedWeight& weight, int64_t row_begin, int64_t num_rows, DType dtype, void* dst) {
+  QuantizedRows rows;
+  TANDEM_RETURN_IF_ERROR(weight.Read(row_begin, num_rows, &rows));
+  std::vector<float> values(rows.codes.size());
+  DequantizeRows(rows, values.data());
+  if (const std::vector<int32_t>& order = weight.column_order(); !order.empty()) {
+    std::vector<float> row(order.size());
+    for (int64_t i = 0; i < num_rows; ++i) {
+      float* to = values.data() + i * rows.cols;
+      std::copy_n(to, row.size(), row.begin());
+      for (size_t j = 0; j < row.size(); ++j) to[order[j]] = row[j];
+    }
+  }
+  ConvertElements(GgmlType::kF32, reinterpret_cast<const uint8_t*>(values.data()),
+                  static_cast<int64_t>(values.size()), dtype, dst);
+  return {};
+}
+
 }  // namespace
 
 MappedCheckpoint::MappedCheckpoint(const std::string& path, CheckpointContents contents)
@@ -27,7 +51,9 @@ MappedCheckpoint::MappedCheckpoint(const std::string& path, CheckpointContents c
   for (size_t i = 0; i < contents_.tensors.size(); ++i) {
     const MappedTensor& tensor = contents_.tensors[i];
     infos_.push_back(tensor.info);
-    if (tensor.type) infos_.back().format = WeightFormatOf(*tensor.type);
+    infos_.back().format = FormatOf(tensor);
+    if (tensor.coded && !tensor.coded->column_order().empty())
+      infos_.back().column_order = &tensor.coded->column_order();
     by_name_.emplace(contents_.tensors[i].info.name, i);
   }
 }
@@ -54,7 +80,7 @@ Status MappedCheckpoint::CheckTensors() const {
                        "{}: tensor '{}' has shape [{}, {}], the configuration wants [{}, {}]", path_,
                        wanted.name, tensor.info.rows, tensor.info.cols, wanted.rows, wanted.cols);
     }
-    if (!tensor.type.has_value()) {
+    if (!tensor.type.has_value() && !tensor.coded) {
       return MakeError(ErrorCode::kUnsupported, "{}: tensor '{}' is stored as {}, which is not supported",
                        path_, wanted.name, tensor.info.stored_type);
     }
@@ -78,7 +104,7 @@ Result<const MappedTensor*> MappedCheckpoint::FindRows(const std::string& name, 
                      "{}: tensor '{}' has {} rows, {} from row {} were asked for", path_, name, rows,
                      num_rows, row_begin);
   }
-  if (!tensor.type.has_value()) {
+  if (!tensor.type.has_value() && !tensor.coded) {
     return MakeError(ErrorCode::kUnsupported, "{}: tensor '{}' is stored as {}, which is not supported",
                      path_, name, tensor.info.stored_type);
   }
@@ -96,6 +122,7 @@ Status MappedCheckpoint::ReadRows(const std::string& name, int64_t row_begin, in
                      DTypeName(dtype));
   }
   if (num_rows == 0 || cols == 0) return {};
+  if (tensor.coded) return ReadCodedRows(*tensor.coded, row_begin, num_rows, dtype, dst);
 
   const BlockFormat& format = GetBlockFormat(*tensor.type);
   const int64_t row_bytes = cols / format.block_elements * format.block_bytes;
@@ -121,6 +148,24 @@ Status MappedCheckpoint::ReadRows(const std::string& name, int64_t row_begin, in
   return {};
 }
 
+Status MappedCheckpoint::ReadStoredCodes(const MappedTensor& tensor, int64_t row_begin, int64_t num_rows,
+                                         QuantizedRows* rows) const {
+  if (tensor.coded) return tensor.coded->Read(row_begin, num_rows, rows);
+  const int64_t cols = tensor.info.cols;
+  const BlockFormat& block = GetBlockFormat(*tensor.type);
+  const int64_t row_bytes = cols / block.block_elements * block.block_bytes;
+  rows->Resize(WeightFormatOf(*tensor.type), num_rows, cols);
+  for (int64_t i = 0; i < num_rows; ++i) {
+    const int64_t from = tensor.num_permuted_heads == 0
+                             ? row_begin + i
+                             : StoredRow(row_begin + i, tensor.info.rows / tensor.num_permuted_heads);
+    SplitBlocks(*tensor.type, tensor.data + from * row_bytes, cols, rows->codes.data() + i * cols,
+                rows->scales.data() + i * rows->num_groups(),
+                rows->format.has_minimum ? rows->minimums.data() + i * rows->num_groups() : nullptr);
+  }
+  return {};
+}
+
 Status MappedCheckpoint::ReadQuantizedRows(const std::string& name, int64_t row_begin, int64_t num_rows,
                                            const WeightFormat& format, QuantizedRows* rows) const {
   TANDEM_ASSIGN_OR_RETURN(const MappedTensor* const found, FindRows(name, row_begin, num_rows));
@@ -131,19 +176,9 @@ Status MappedCheckpoint::ReadQuantizedRows(const std::string& name, int64_t row_
                      "{}: tensor '{}' has rows of {}, not a multiple of groups of {}", path_, name, cols,
                      format.group_size);
   }
-  const WeightFormat stored = WeightFormatOf(*tensor.type);
-  if (stored.is_quantized()) {
-    const BlockFormat& block = GetBlockFormat(*tensor.type);
-    const int64_t row_bytes = cols / block.block_elements * block.block_bytes;
-    rows->Resize(stored, num_rows, cols);
-    for (int64_t i = 0; i < num_rows; ++i) {
-      const int64_t from = tensor.num_permuted_heads == 0
-                               ? row_begin + i
-                               : StoredRow(row_begin + i, tensor.info.rows / tensor.num_permuted_heads);
-      SplitBlocks(*tensor.type, tensor.data + from * row_bytes, cols, rows->codes.data() + i * cols,
-                  rows->scales.data() + i * rows->num_groups(),
-                  stored.has_minimum ? rows->minimums.data() + i * rows->num_groups() : nullptr);
-    }
+  const WeightFormat stored = FormatOf(tensor);
+  if (CommonWeightFormat(stored, format) == format) {
+    TANDEM_RETURN_IF_ERROR(ReadStoredCodes(tensor, row_begin, num_rows, rows));
     if (format != stored) *rows = WidenRows(*rows, format);
   } else {
     std::vector<float> values(static_cast<size_t>(num_rows * cols));

@@ -58,9 +58,11 @@ class WeightLoader {
     TANDEM_ASSIGN_OR_RETURN(const WeightFormat format, FormatOf(prefixes, false));
     TANDEM_ASSIGN_OR_RETURN(const int64_t out_features, RowsOf(prefixes));
     if (format.is_quantized()) {
-      TANDEM_ASSIGN_OR_RETURN(
-          auto weight,
-          PlanQuantized(prefixes, {out_features, in_features, options_.dtype, is_gate_up}, has_bias, format));
+      QuantizedWeightShape shape = {out_features, in_features, options_.dtype, is_gate_up};
+      // StoredWeightFormat has found that it is one for all of them.
+      if (const auto* order = checkpoint_.Find(prefixes.front() + ".weight")->column_order; order != nullptr)
+        shape.column_order = *order;
+      TANDEM_ASSIGN_OR_RETURN(auto weight, PlanQuantized(prefixes, shape, has_bias, format));
       return std::unique_ptr<LinearWeight>(std::move(weight));
     }
     return PlanFloats(prefixes, has_bias,

@@ -20,12 +20,17 @@ bool QuantizesFloats(Quantization quantization) {
 
 Result<WeightFormat> FormatOfTensor(const Checkpoint& checkpoint, const TensorInfo& tensor,
                                     bool is_vocabulary, Quantization quantization) {
-  if (tensor.format.is_quantized() || !QuantizesFloats(quantization)) return tensor.format;
+  if (tensor.format.has_integers() || !QuantizesFloats(quantization)) return tensor.format;
   const WeightFormat format = QuantizedFormat(quantization, tensor.cols, is_vocabulary, kLargestGroup);
   if (format.is_quantized()) return format;
   return MakeParamError(ErrorCode::kUnsupported, "quantization",
                         "{}: tensor '{}' has rows of {}, which groups of 16 or 32 do not divide",
                         checkpoint.path(), tensor.name, tensor.cols);
+}
+
+bool HaveSameOrder(const TensorInfo& a, const TensorInfo& b) {
+  if (a.column_order == nullptr || b.column_order == nullptr) return a.column_order == b.column_order;
+  return *a.column_order == *b.column_order;
 }
 
 }  // namespace
@@ -35,15 +40,17 @@ Result<WeightFormat> StoredWeightFormat(const Checkpoint& checkpoint, const std:
                                         const Ops& ops) {
   if (options.quantization == Quantization::kNone) return WeightFormat();
   WeightFormat common;
-  int64_t cols = 0;
+  const TensorInfo* first = nullptr;
   for (size_t i = 0; i < tensors.size(); ++i) {
     TANDEM_ASSIGN_OR_RETURN(const TensorInfo* const tensor, FindTensor(checkpoint, tensors[i]));
     TANDEM_ASSIGN_OR_RETURN(const WeightFormat format,
                             FormatOfTensor(checkpoint, *tensor, is_vocabulary, options.quantization));
     common = i == 0 ? format : CommonWeightFormat(common, format);
-    cols = tensor->cols;
+    if (i == 0) first = tensor;
+    if (!HaveSameOrder(*first, *tensor)) return WeightFormat();
   }
-  if (!common.is_quantized() || ops.KeepsQuantized(common, cols, options.dtype)) return common;
+  if (first->column_order != nullptr && (is_vocabulary || !ops.ReordersColumns())) return WeightFormat();
+  if (!common.is_quantized() || ops.KeepsQuantized(common, first->cols, options.dtype)) return common;
   if (QuantizesFloats(options.quantization)) {
     return MakeParamError(ErrorCode::kUnsupported, "quantization",
                           "the backend does not multiply {} weights of {} at {}", tensors.front(),

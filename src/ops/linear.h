@@ -42,6 +42,9 @@ struct QuantizedWeightShape {
   int64_t in_features = 0;
   DType dtype = DType::kF32;  // of x
   bool is_gate_up = false;    // of GateUp: gate rows [0, out_features / 2), up rows behind them
+  // Of a quantized weight: its column i is multiplied with column column_order[i] of x. Empty: with column i.
+  // Host memory, copied.
+  std::span<const int32_t> column_order;
 };
 
 // A weight that is kept as codes. Loaded by LoadRows, its rows are rounded to the nearest codes

@@ -37,6 +37,8 @@ class Ops {
                               DType /*dtype*/) const {
     return false;
   }
+  // Whether quantized weights may have a QuantizedWeightShape::column_order.
+  virtual bool ReordersColumns() const { return false; }
   // Errors: kUnsupported unless KeepsQuantized; kResourceExhausted.
   virtual Result<std::unique_ptr<QuantizedLinearWeight>> CreateQuantizedWeight(
       const QuantizedWeightShape& shape, const WeightFormat& format) {

@@ -45,6 +45,7 @@ class HostOps : public Ops {
     return CreateLinearWeight(2 * mlp, in_features, dtype);
   }
   bool KeepsQuantized(const WeightFormat& format, int64_t in_features, DType dtype) const override;
+  bool ReordersColumns() const override { return true; }
   Result<std::unique_ptr<QuantizedLinearWeight>> CreateQuantizedWeight(const QuantizedWeightShape& shape,
                                                                        const WeightFormat& format) override;
   Result<std::unique_ptr<AttentionPlan>> CreateAttentionPlan(const AttentionCapacity& capacity) override;

@@ -6,7 +6,7 @@ namespace tandem {
 
 bool HasQuantizedLayout(const WeightFormat& format, int64_t in_features) {
   constexpr int64_t kGroupMultiple = 16;
-  return format.is_quantized() && format.group_size > 0 && format.group_size % kGroupMultiple == 0 &&
+  return format.has_integers() && format.group_size > 0 && format.group_size % kGroupMultiple == 0 &&
          in_features % format.group_size == 0;
 }
 

@@ -161,6 +161,30 @@ void RunQuantized(ComputePool& pool, const LinearArgs& args, const HostQuantized
                      });
 }
 
+template <typename X>
+void GatherColumns(ComputePool& pool, const MatrixView& x, std::span<const int32_t> order, X* to) {
+  ForEachRow(pool, x.rows, x.cols, [&](int64_t row) {
+    const X* from = static_cast<const X*>(x.RowData(row));
+    X* out = to + row * x.cols;
+    for (const int32_t column : order) *out++ = from[column];
+  });
+}
+
+// args with the columns of x in the order of the weight's codes. memory: keeps them.
+LinearArgs WithOrderedColumns(ComputePool& pool, const LinearArgs& args, std::span<const int32_t> order,
+                              std::vector<float>* memory) {
+  const auto count = static_cast<size_t>(args.x.rows * args.x.cols);
+  memory->resize(std::max(memory->size(), count));
+  if (args.x.dtype == DType::kF32) {
+    GatherColumns(pool, args.x, order, memory->data());
+  } else {
+    GatherColumns(pool, args.x, order, reinterpret_cast<bf16_t*>(memory->data()));
+  }
+  LinearArgs ordered = args;
+  ordered.x = MatrixView::Dense(memory->data(), args.x.dtype, args.x.rows, args.x.cols);
+  return ordered;
+}
+
 }  // namespace
 
 bool HostOps::KeepsQuantized(const WeightFormat& format, int64_t in_features, DType dtype) const {
@@ -179,7 +203,12 @@ void HostOps::LinearQuantized(Stream& stream, const LinearArgs& args, const Host
                           (args.x.rows >= kDequantizeRows || options_.onednn == OneDnnUse::kAlways);
   AsHostStream(stream).Enqueue(
       [args, &weight, use_onednn, &quantized = quantized_, &kernels = linear_](ComputePool& pool) {
-        RunQuantized(pool, args, weight, quantized, kernels, use_onednn);
+        const std::span<const int32_t> order = weight.column_order();
+        if (order.empty()) return RunQuantized(pool, args, weight, quantized, kernels, use_onednn);
+        // Of the stream's thread: it runs one product at a time.
+        thread_local std::vector<float> memory;
+        RunQuantized(pool, WithOrderedColumns(pool, args, order, &memory), weight, quantized, kernels,
+                     use_onednn);
       });
 }
 

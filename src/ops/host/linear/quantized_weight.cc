@@ -42,8 +42,13 @@ HostQuantizedWeight::HostQuantizedWeight(const QuantizedWeightShape& shape, cons
       format_(format),
       layout_(MakeQuantizedLayout(format, shape.in_features)),
       num_panels_((shape.out_features + kPanelColumns - 1) / kPanelColumns),
+      column_order_(shape.column_order.begin(), shape.column_order.end()),
       factors_(static_cast<size_t>(num_panels_ * kPanelColumns), 1.0F),
-      bias_(factors_.size()) {}
+      bias_(factors_.size()) {
+  TANDEM_CHECK(column_order_.empty() || static_cast<int64_t>(column_order_.size()) == shape.in_features,
+               "an order of {} columns for {}", column_order_.size(), shape.in_features);
+  shape_.column_order = {};  // the caller's memory
+}
 
 Result<std::unique_ptr<QuantizedLinearWeight>> HostQuantizedWeight::Create(const QuantizedWeightShape& shape,
                                                                            const WeightFormat& format,

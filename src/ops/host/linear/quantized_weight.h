@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -33,11 +34,14 @@ class HostQuantizedWeight : public QuantizedLinearWeight {
   void LoadQuantizedRows(int64_t row_begin, const QuantizedRows& rows) override;
   void FillRandom(uint64_t seed, float bound) override;
 
-  // to: [in_features] fp32, the row's dequantized values, rounded to dtype() as a matrix of floats has them.
+  // to: [in_features] fp32, the row's dequantized values, rounded to dtype() as a matrix of floats has them,
+  // columns in the order of the codes.
   void DequantizeRow(int64_t row, float* to) const;
 
   const QuantizedLayout& layout() const { return layout_; }
   int64_t num_panels() const { return num_panels_; }
+  // QuantizedWeightShape::column_order.
+  std::span<const int32_t> column_order() const { return column_order_; }
   const std::byte* panels() const { return panels_.get(); }
   // As long as all panels; 1 where no row was loaded.
   const float* factors() const { return factors_.data(); }
@@ -55,6 +59,7 @@ class HostQuantizedWeight : public QuantizedLinearWeight {
   QuantizedLayout layout_;
   int64_t num_panels_;
   std::shared_ptr<std::byte> panels_;
+  std::vector<int32_t> column_order_;
   std::vector<float> factors_;
   std::vector<float> bias_;
   std::atomic<bool> has_bias_{false};
