@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -211,8 +212,8 @@ TEST(CorruptionTest, ShapesAndTypesOfQuantizedModules) {
           FolderTensor& tensor = folder.tensors[i];
           tensor.dtype = dtype;
           tensor.shape = shape;
-          int64_t size = bytes;
-          for (const int64_t dim : shape) size *= dim;
+          int64_t size = std::ranges::find(shape, 0) == shape.end() ? bytes : 0;
+          for (const int64_t dim : shape) size = size == 0 ? 0 : size * dim;
           tensor.data.resize(static_cast<size_t>(size));
           to.Write("model.safetensors", SafetensorsOf(folder.tensors));
           ExpectErrorsOrNumbers(to.path(), form.name + ": " + tensor.name + " as " + dtype);
