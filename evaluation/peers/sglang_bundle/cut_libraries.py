@@ -78,7 +78,7 @@ def cut_flash_attention(path):
     """flash_ops: 1.1 GB, of which attention in bf16 with heads of 128 is a small part.
 
     Device code for sm_80 and sm_86 goes, and of that for sm_90a the images without a wanted kernel. What is compressed
-    are variants that are not wanted either. Then the host functions that launch what is gone: they are 80 MB.
+    are heads of other sizes. Then the host functions that launch what is gone: they are 80 MB.
     """
 
     def is_kept(data, image):
