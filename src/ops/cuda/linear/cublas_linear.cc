@@ -112,7 +112,7 @@ LinearAlgorithm CublasLinear::Resolve(const LinearArgs& args, int64_t alignment,
 }
 
 LinearAlgorithm CublasLinear::Choose(const LinearArgs& args) {
-  const LinearShape shape = ShapeOf(AsCudaLinearWeight(args.weight), args.y.dtype);
+  const ProductKind shape = ShapeOf(AsCudaLinearWeight(args.weight), args.y.dtype);
   const int64_t alignment = AlignmentOf(args);
   const std::lock_guard lock(mutex_);
   Choices& choices = choices_[shape];
@@ -134,7 +134,7 @@ void CublasLinear::Run(CudaStream& stream, const LinearArgs& args) {
 FusedGateUp CublasLinear::ChooseFused(const GateUpArgs& args) {
   if (!options_.fused_gate_up || args.x.rows < kMinFusedRows || !runner_.CanFuse(args))
     return FusedGateUp::kNone;
-  const LinearShape shape = ShapeOf(AsCudaLinearWeight(args.weight), args.scratch.dtype);
+  const ProductKind shape = ShapeOf(AsCudaLinearWeight(args.weight), args.scratch.dtype);
   const std::lock_guard lock(mutex_);
   const std::map<int64_t, LinearAlgorithm>& measured = choices_[shape].measured;
   if (measured.empty()) return FusedGateUp::kNone;
@@ -164,7 +164,7 @@ void CublasLinear::RunGateUp(CudaStream& stream, const GateUpArgs& args) {
 
 void CublasLinear::Tune(CudaStream& stream, const LinearTuning& tuning) {
   TANDEM_CHECK(!tuning.weights.empty(), "tune linear: no weight");
-  const LinearShape shape = ShapeOf(AsCudaLinearWeight(tuning.weights[0]), tuning.y_dtype);
+  const ProductKind shape = ShapeOf(AsCudaLinearWeight(tuning.weights[0]), tuning.y_dtype);
   for (const LinearWeight* weight : tuning.weights) {
     TANDEM_CHECK(ShapeOf(AsCudaLinearWeight(weight), tuning.y_dtype) == shape,
                  "tune linear: a weight [{}, {}] among weights [{}, {}]", weight->out_features(),

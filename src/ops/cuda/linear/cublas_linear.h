@@ -55,7 +55,7 @@ class CublasLinear {
   LinearTuningFile file_;
   std::shared_ptr<WeightUpload> upload_;
   std::mutex mutex_;
-  std::map<LinearShape, Choices> choices_;
+  std::map<ProductKind, Choices> choices_;
 };
 
 }  // namespace tandem

@@ -19,7 +19,7 @@ namespace tandem {
 // CHECKs that weight is of the cuda backend.
 const CudaLinearWeight& AsCudaLinearWeight(const LinearWeight* weight);
 
-LinearShape ShapeOf(const CudaLinearWeight& weight, DType y_dtype);
+ProductKind ShapeOf(const CudaLinearWeight& weight, DType y_dtype);
 
 // The handle of cuBLASLt, and a workspace for each stream. Any thread, one at a time a stream.
 class LinearRunner {

@@ -31,7 +31,7 @@ class LinearTimer {
   LinearTimer(const LinearTimer&) = delete;
   LinearTimer& operator=(const LinearTimer&) = delete;
 
-  const LinearShape& shape() const { return shape_; }
+  const ProductKind& shape() const { return shape_; }
   // Before anything else. False, with a warning: there is not enough memory.
   bool AllocateMatrices(int64_t max_rows);
   LinearArgs Args(int64_t rows, size_t weight) const;
@@ -78,7 +78,7 @@ class LinearTimer {
   LinearRunner* runner_;
   CudaStream* stream_;
   LinearTuning tuning_;
-  LinearShape shape_;
+  ProductKind shape_;
   Buffer x_;
   Buffer y_;
   Buffer mlp_;  // of gate-up weights
