@@ -57,6 +57,10 @@ std::vector<int64_t> GraphBatchSizes(int64_t max_num_seqs) {
   return sizes;
 }
 
+bool WantsQuantized(Quantization quantization) {
+  return quantization != Quantization::kAuto && quantization != Quantization::kNone;
+}
+
 // Parts for EngineOptions::without. Without graphs there are none with riders either.
 constexpr std::array<std::string_view, 5> kParts = {"fa3", "fused-gate-up", "hot-products", "rider-graphs",
                                                     "graphs"};
@@ -78,6 +82,7 @@ Result<Backend> CreateCudaBackend(const EngineOptions& options) {
   const bool same_products = has("hot-products") && has("fused-gate-up");
   backend.ops = CreateCudaOps(backend.device.get(),
                               {.tuning_folder = same_products ? CacheFolder(options) : FolderWithout(options),
+                               .keep_quantized = kKeepsQuantizedByDefault || WantsQuantized(options.quantization),
                                .hot_choice = has("hot-products"),
                                .fused_gate_up = has("fused-gate-up"),
                                .flash_attention3 = has("fa3")});

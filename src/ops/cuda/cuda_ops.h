@@ -15,11 +15,16 @@ class CublasLinear;
 class CudaSampler;
 class KvCopier;
 
+// What happens to quantized weights unless somebody asks for one or the other.
+constexpr bool kKeepsQuantizedByDefault = false;
+
 struct CudaOpsOptions {
   // Where the measured choice of algorithms is kept between starts; empty: nowhere.
   std::string tuning_folder;
   // False: cuBLASLt's own first choice for every product, nothing is measured.
   bool tune_linear = true;
+  // Whether quantized weights stay as they are (Ops::KeepsQuantized) or are widened.
+  bool keep_quantized = kKeepsQuantizedByDefault;
   // For ablations: what is left out where these are false.
   bool hot_choice = true;        // algorithms for many rows chosen on a hot GPU
   bool fused_gate_up = true;     // products with SiLU
@@ -37,6 +42,10 @@ class CudaOps : public Ops {
                                                            DType dtype) override;
   Result<std::unique_ptr<LinearWeight>> CreateGateUpWeight(int64_t mlp, int64_t in_features,
                                                            DType dtype) override;
+  bool KeepsQuantized(const WeightFormat& format, int64_t in_features, DType dtype) const override;
+  Result<std::unique_ptr<QuantizedLinearWeight>> CreateQuantizedWeight(const LinearShape& shape,
+                                                                       const WeightFormat& format) override;
+  size_t UnallocatedBytes() const override;
   Result<std::unique_ptr<AttentionPlan>> CreateAttentionPlan(const AttentionCapacity& capacity) override;
   void PlanAttention(Stream& stream, const AttentionBatch& batch, AttentionPlan* plan) override;
   void TuneLinear(Stream& stream, const LinearTuning& tuning) override;

@@ -77,6 +77,13 @@ bool LinearRunner::PrepareWorkspace(CudaStream& stream) {
   return true;
 }
 
+void* LinearRunner::Workspace(const CudaStream& stream) {
+  const std::lock_guard lock(mutex_);
+  void* workspace = workspaces_[stream.handle()].data();
+  TANDEM_CHECK(workspace != nullptr, "linear: stream {} has no workspace", stream.name());
+  return workspace;
+}
+
 bool LinearRunner::Run(CudaStream& stream, const LinearArgs& args, const LinearAlgorithm& algorithm) {
   const CudaLinearWeight& weight = AsCudaLinearWeight(args.weight);
   const auto* bias = weight.has_bias() ? static_cast<const float*>(weight.bias(DType::kF32)) : nullptr;
@@ -84,12 +91,7 @@ bool LinearRunner::Run(CudaStream& stream, const LinearArgs& args, const LinearA
     LaunchSkinnyLinear(stream, args.x, weight.view(), bias, args.y);
     return true;
   }
-  void* workspace = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    workspace = workspaces_[stream.handle()].data();
-  }
-  TANDEM_CHECK(workspace != nullptr, "linear: stream {} has no workspace", stream.name());
+  void* const workspace = Workspace(stream);
   const CublasLtProduct product = Product(algorithm.method, args, algorithm.separate_bias);
   if (product.Run(stream.handle(), algorithm.lt, workspace) != CUBLAS_STATUS_SUCCESS) return false;
   if (bias != nullptr && algorithm.separate_bias) LaunchAddBias(stream, args.y, bias);

@@ -39,6 +39,8 @@ class LinearRunner {
   // Takes the stream's workspace if it has none yet. Allocates: not while the stream is being captured. True
   // if it had none.
   bool PrepareWorkspace(CudaStream& stream);
+  // kLinearWorkspaceBytes. CHECKs that the stream has it.
+  void* Workspace(const CudaStream& stream);
   // False if cuBLASLt refuses; nothing is enqueued then.
   bool Run(CudaStream& stream, const LinearArgs& args, const LinearAlgorithm& algorithm);
 
