@@ -34,8 +34,8 @@ Result<Quantization> ParseQuantization(std::string_view name) {
   for (const Quantization quantization : kQuantizations) {
     if (QuantizationName(quantization) == name) return quantization;
   }
-  return MakeParamError(ErrorCode::kInvalidArgument, "quantization", "'{}' is none of auto, keep, none, int4, int8",
-                        name);
+  return MakeParamError(ErrorCode::kInvalidArgument, "quantization",
+                        "'{}' is none of auto, keep, none, int4, int8", name);
 }
 
 WeightFormat QuantizedFormat(Quantization quantization, int64_t in_features, bool is_vocabulary,

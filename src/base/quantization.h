@@ -9,8 +9,9 @@
 
 namespace tandem {
 
-// kAuto: what the file has quantized stays so where the backend by default multiplies it as it is; all else is
-// the engine's dtype. kKeep: the same where the backend can. kNone: everything is. kInt4, kInt8: what the file has as floats is quantized too.
+// kAuto: what the file has quantized stays so where the backend by default multiplies it as it is; all else
+// is the engine's dtype. kKeep: the same where the backend can. kNone: everything is. kInt4, kInt8: what the
+// file has as floats is quantized too.
 enum class Quantization : uint8_t { kAuto, kKeep, kNone, kInt4, kInt8 };
 
 std::string_view QuantizationName(Quantization quantization);

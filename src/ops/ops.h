@@ -44,8 +44,8 @@ class Ops {
     return MakeError(ErrorCode::kUnsupported, "this backend does not multiply a weight [{}, {}] of {}",
                      shape.out_features, shape.in_features, DescribeWeightFormat(format));
   }
-  // Device memory that the ops will take, beyond what a backend always takes, when the weights made so far are
-  // first multiplied.
+  // Device memory that the ops will take, beyond what a backend always takes, when the weights made so far
+  // are first multiplied.
   virtual size_t UnallocatedBytes() const { return 0; }
   // A plan with room for any batch within the capacity. Errors: kResourceExhausted.
   virtual Result<std::unique_ptr<AttentionPlan>> CreateAttentionPlan(const AttentionCapacity& capacity) = 0;

@@ -74,7 +74,7 @@ CublasLinear::CublasLinear(Device* device, const CudaOpsOptions& options)
       options_(options),
       runner_(device),
       file_(device, options.tune_linear ? options.tuning_folder : ""),
-      quantized_(device, &runner_),
+      quantized_(device, &runner_, options.max_code_rows),
       upload_(std::make_shared<WeightUpload>(device)) {
   for (auto& [shape, measured] : file_.Load()) choices_[shape].measured = std::move(measured);
 }
@@ -147,22 +147,21 @@ size_t CublasLinear::UnallocatedBytes() const {
   return quantized_.StreamBytes();
 }
 
-void CublasLinear::Prepare(CudaStream& stream) {
+void CublasLinear::Prepare(CudaStream& stream, const CudaQuantizedWeight* quantized) {
   // Whoever multiplies has loaded the weights.
   if (runner_.PrepareWorkspace(stream)) {
     upload_->ReleaseStaging();
     quantized_.ReleaseStaging();
   }
-  if (quantized_.StreamBytes() > 0) quantized_.Prepare(stream);
+  if (quantized != nullptr) quantized_.Prepare(stream, *quantized);
 }
 
 void CublasLinear::Run(CudaStream& stream, const LinearArgs& args) {
   CheckArgs(args);
   if (args.x.rows == 0) return;
-  Prepare(stream);
-  if (const CudaQuantizedWeight* quantized = AsQuantized(args.weight)) {
-    return RunQuantized(stream, args, *quantized);
-  }
+  const CudaQuantizedWeight* quantized = AsQuantized(args.weight);
+  Prepare(stream, quantized);
+  if (quantized != nullptr) return RunQuantized(stream, args, *quantized);
   RunDense(stream, args);
 }
 
@@ -178,8 +177,7 @@ void CublasLinear::RunQuantized(CudaStream& stream, const LinearArgs& args,
   const int64_t step = QuantizedProducts::SlabOutputs(weight);
   for (int64_t first = 0; first < weight.out_features(); first += step) {
     const CudaLinearWeight slab = quantized_.Slab(stream, weight, first);
-    RunDense(stream,
-             {.x = args.x, .weight = &slab, .y = args.y.Columns(first, slab.out_features())});
+    RunDense(stream, {.x = args.x, .weight = &slab, .y = args.y.Columns(first, slab.out_features())});
   }
 }
 
@@ -196,10 +194,10 @@ FusedGateUp CublasLinear::ChooseFused(const GateUpArgs& args) {
 
 void CublasLinear::RunGateUp(CudaStream& stream, const GateUpArgs& args) {
   const CudaQuantizedWeight* quantized = AsQuantized(args.weight);
-  CheckGateUpArgs(args, quantized != nullptr ? quantized->is_gate_up()
-                                             : AsCudaLinearWeight(args.weight).is_gate_up());
+  CheckGateUpArgs(
+      args, quantized != nullptr ? quantized->is_gate_up() : AsCudaLinearWeight(args.weight).is_gate_up());
   if (args.x.rows == 0) return;
-  Prepare(stream);
+  Prepare(stream, quantized);
   if (quantized != nullptr) return RunGateUpQuantized(stream, args, *quantized);
   RunGateUpDense(stream, args);
 }
@@ -231,19 +229,30 @@ void CublasLinear::RunGateUpQuantized(CudaStream& stream, const GateUpArgs& args
 
 void CublasLinear::Tune(CudaStream& stream, const LinearTuning& tuning) {
   TANDEM_CHECK(!tuning.weights.empty(), "tune linear: no weight");
-  Prepare(stream);
-  if (const CudaQuantizedWeight* quantized = AsQuantized(tuning.weights[0])) {
-    return TuneQuantized(stream, tuning, *quantized);
+  // Layers of a mixed model may have either.
+  std::vector<const LinearWeight*> dense;
+  const CudaQuantizedWeight* quantized = nullptr;
+  for (const LinearWeight* weight : tuning.weights) {
+    const CudaQuantizedWeight* codes = AsQuantized(weight);
+    if (codes == nullptr) {
+      dense.push_back(weight);
+    } else if (quantized == nullptr) {
+      quantized = codes;
+    }
   }
-  TuneDense(stream, tuning);
+  Prepare(stream, quantized);
+  if (!dense.empty()) {
+    TuneDense(stream, {.weights = dense, .y_dtype = tuning.y_dtype, .row_counts = tuning.row_counts});
+  }
+  if (quantized != nullptr) TuneQuantized(stream, tuning, *quantized);
 }
 
-// The weights of a mixed model differ in format, but their values have one shape. Those of one weight are
-// measured: a product finds them as fresh in the L2 as it will when they have just been dequantized.
+// Formats may differ too, but the values have one shape. Those of one weight are measured: a product finds
+// them as fresh in the L2 as it will when they have just been dequantized.
 void CublasLinear::TuneQuantized(CudaStream& stream, const LinearTuning& tuning,
                                  const CudaQuantizedWeight& weight) {
   std::vector<int64_t> row_counts(tuning.row_counts.begin(), tuning.row_counts.end());
-  std::erase_if(row_counts, [](int64_t rows) { return rows <= kMaxCodeRows; });
+  std::erase_if(row_counts, [this](int64_t rows) { return rows <= quantized_.max_code_rows(); });
   if (row_counts.empty()) return;
   const int64_t step = QuantizedProducts::SlabOutputs(weight);
   int64_t measured_outputs = 0;
@@ -300,6 +309,8 @@ std::string CublasLinear::Description() const {
   const size_t version = cublasLtGetVersion();
   std::string text =
       fmt::format("products: cuBLASLt {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+  if (options_.keep_quantized)
+    text += fmt::format(", of quantized weights own kernel up to {} rows", options_.max_code_rows);
   if (!options_.tune_linear) return text;
   text += fmt::format(" with measured algorithms, own kernel up to {} rows", kMaxSkinnyRows);
   if (HasFusedGateUp() && runner_.target().compute_capability == 90) {

@@ -1,6 +1,6 @@
 // Linear operations of the cuda backend: an own kernel for few rows, cuBLASLt with measured algorithms for
-// more, and an own kernel for a gate-up product of many where that is faster. Quantized weights: an own kernel
-// for up to some hundred rows, their values and the above for more.
+// more, and an own kernel for a gate-up product of many where that is faster. Quantized weights: an own
+// kernel for up to some hundred rows, their values and the above for more.
 #pragma once
 
 #include <cstdint>
@@ -37,8 +37,8 @@ class CublasLinear {
   void Run(CudaStream& stream, const LinearArgs& args);
   // Ops::GateUp. The same holds.
   void RunGateUp(CudaStream& stream, const GateUpArgs& args);
-  // Ops::TuneLinear. Measures the row counts that no earlier start has measured; 16-bit weights only. Of quantized
-  // weights those row counts that need their values.
+  // Ops::TuneLinear. Measures the row counts that no earlier start has measured; 16-bit weights only. Of
+  // quantized weights those row counts that need their values.
   void Tune(CudaStream& stream, const LinearTuning& tuning);
   std::string Description() const;
 
@@ -50,8 +50,8 @@ class CublasLinear {
     std::unordered_map<int64_t, LinearAlgorithm> resolved;
   };
 
-  // Takes what the stream needs, and gives back what loading needed.
-  void Prepare(CudaStream& stream);
+  // Takes what the stream needs, and gives back what loading needed. quantized: null for a weight of floats.
+  void Prepare(CudaStream& stream, const CudaQuantizedWeight* quantized);
   // With weights of floats.
   void RunDense(CudaStream& stream, const LinearArgs& args);
   void RunGateUpDense(CudaStream& stream, const GateUpArgs& args);

@@ -56,10 +56,9 @@ Result<std::unique_ptr<LinearWeight>> CudaLinearWeight::Create(Device* device,
   const auto outputs = static_cast<size_t>(out_features);
   const size_t bias_offset = Aligned(outputs * static_cast<size_t>(in_features) * DTypeSize(dtype));
   const size_t rounded_offset = bias_offset + (dtype == DType::kF32 ? 0 : Aligned(outputs * sizeof(float)));
-  TANDEM_ASSIGN_OR_RETURN(
-      weight->memory_,
-      device->Allocate(rounded_offset + outputs * DTypeSize(dtype), MemoryKind::kDevice,
-                       fmt::format("a weight [{}, {}]", out_features, in_features)));
+  TANDEM_ASSIGN_OR_RETURN(weight->memory_,
+                          device->Allocate(rounded_offset + outputs * DTypeSize(dtype), MemoryKind::kDevice,
+                                           fmt::format("a weight [{}, {}]", out_features, in_features)));
   weight->values_ = weight->memory_.data();
   weight->bias_ = weight->memory_.as<std::byte>() + bias_offset;
   weight->rounded_bias_ = weight->memory_.as<std::byte>() + rounded_offset;

@@ -6,12 +6,12 @@
 //
 //   [panel][slice][4 tiles of 16 outputs]{codes, scales}
 //
-// Codes lie as the tensor core's product of 16 outputs, 16 elements and 8 rows wants them. With lane = 4 * r +
-// t, a lane holds of outputs r and r + 8 the same four elements in each step of 16; which these are does not
-// matter to the product as long as the rows of x are read in the same order: 8 neighbours are those of two
-// steps, so that 16 bytes of x are read at a time. (Groups of 16 are one step each: 4 neighbours.) 16 bytes
-// of a lane are 4 steps of 4 bits or 2 of 8 bits. Every output has bytes of its own: rows are packed without
-// regard to who packs the others.
+// Codes lie as the tensor core's product of 16 outputs, 16 elements and 8 rows wants them. With lane = 4 * r
+// + t, a lane holds of outputs r and r + 8 the same four elements in each step of 16; which these are does
+// not matter to the product as long as the rows of x are read in the same order: 8 neighbours are those of
+// two steps, so that 16 bytes of x are read at a time. (Groups of 16 are one step each: 4 neighbours.) 16
+// bytes of a lane are 4 steps of 4 bits or 2 of 8 bits. Every output has bytes of its own: rows are packed
+// without regard to who packs the others.
 //
 // Scales: for each r and group {scale of r, scale of r + 8[, minimum of r, minimum of r + 8]} in fp16. They
 // count times the factor of their output, a power of two: fp16 alone would not reach.
@@ -38,8 +38,8 @@ struct CodePlace {
 
 struct CodeLayout {
   int bits = 4;
-  // Of elements that share a stored scale: 32 or 128 of 4 bits, 16, 32 or 64 of 8 bits. Larger groups, and
-  // those in between, are stored in parts.
+  // Of elements that share a stored scale: 16, 32 or 128 of 4 bits, 16, 32 or 64 of 8 bits. Larger groups,
+  // and those in between, are stored in parts.
   int group_size = 32;
   bool has_minimum = false;
   int in_features = 0;  // the last slice is filled up with codes whose scales are 0
@@ -49,9 +49,7 @@ struct CodeLayout {
   constexpr int groups_per_slice() const { return slice_size() / group_size; }
   constexpr int numbers_per_group() const { return has_minimum ? 2 : 1; }
   constexpr int code_bytes() const { return kRecordOutputs * slice_size() * bits / 8; }
-  constexpr int scale_bytes() const {
-    return kRecordOutputs * groups_per_slice() * numbers_per_group() * 2;
-  }
+  constexpr int scale_bytes() const { return kRecordOutputs * groups_per_slice() * numbers_per_group() * 2; }
   constexpr int record_bytes() const { return code_bytes() + scale_bytes(); }
   constexpr int zero_code() const { return has_minimum ? 0 : 1 << (bits - 1); }
   constexpr int64_t TotalBytes(int64_t out_features) const {
@@ -101,12 +99,11 @@ struct CodesView {
   float* factors = nullptr;      // [out_features]
 };
 
-// Whether weights of a format, with rows of in_features, can lie so: groups of 32 and its multiples, of 8
-// bits also of 16 and its multiples.
+// Whether weights of a format, with rows of in_features, can lie so: groups of 16 and its multiples.
 constexpr bool HasCodeLayout(const WeightFormat& format, int64_t in_features) {
-  if (format.encoding == WeightEncoding::kFloat || format.group_size <= 0 || in_features > (1 << 24)) return false;
-  const int64_t multiple = format.encoding == WeightEncoding::kInt4 ? 32 : 16;
-  return format.group_size % multiple == 0 && in_features % format.group_size == 0;
+  if (format.encoding == WeightEncoding::kFloat || format.group_size <= 0 || in_features > (1 << 24))
+    return false;
+  return format.group_size % 16 == 0 && in_features % format.group_size == 0;
 }
 
 // Of a format that HasCodeLayout.
@@ -118,7 +115,7 @@ constexpr CodeLayout MakeCodeLayout(const WeightFormat& format, int64_t in_featu
   layout.has_minimum = format.has_minimum;
   layout.in_features = static_cast<int>(in_features);
   if (is_int4) {
-    layout.group_size = group % 128 == 0 ? 128 : 32;
+    layout.group_size = group % 128 == 0 ? 128 : group % 32 == 0 ? 32 : 16;
   } else {
     layout.group_size = group % 64 == 0 ? 64 : group % 32 == 0 ? 32 : 16;
   }

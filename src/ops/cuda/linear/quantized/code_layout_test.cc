@@ -13,8 +13,9 @@ namespace {
 const std::vector<WeightFormat>& Formats() {
   static const std::vector<WeightFormat> formats = {
       Int4Format(32, false), Int4Format(32, true),  Int4Format(128, false), Int4Format(128, true),
-      Int4Format(64, true),  Int4Format(384, true), Int8Format(16, false),  Int8Format(16, true),
-      Int8Format(32, false), Int8Format(32, true),  Int8Format(64, false),  Int8Format(48, true)};
+      Int4Format(16, true),  Int4Format(64, true),  Int4Format(384, true),  Int8Format(16, false),
+      Int8Format(16, true),  Int8Format(32, false), Int8Format(32, true),   Int8Format(64, false),
+      Int8Format(48, true)};
   return formats;
 }
 
@@ -31,7 +32,8 @@ TEST(CodeLayoutTest, PlacesAreApart) {
       int64_t& own = owner[static_cast<size_t>(byte)];
       ASSERT_TRUE(own == -1 || own == output) << DescribeWeightFormat(format) << " byte " << byte;
       own = output;
-      ASSERT_EQ(used[static_cast<size_t>(byte)] & bits, 0) << DescribeWeightFormat(format) << " byte " << byte;
+      ASSERT_EQ(used[static_cast<size_t>(byte)] & bits, 0)
+          << DescribeWeightFormat(format) << " byte " << byte;
       used[static_cast<size_t>(byte)] |= bits;
     };
     for (int64_t output = 0; output < kOutputs; ++output) {
@@ -119,7 +121,8 @@ TEST(CodeLayoutTest, TakesTheBytesOfCodesAndScales) {
 TEST(CodeLayoutTest, SaysWhatItHolds) {
   EXPECT_TRUE(HasCodeLayout(Int4Format(576, false), 576));
   EXPECT_TRUE(HasCodeLayout(Int8Format(16, false), 48));
-  EXPECT_FALSE(HasCodeLayout(Int4Format(16, true), 48));
+  EXPECT_TRUE(HasCodeLayout(Int4Format(48, true), 48));
+  EXPECT_TRUE(HasCodeLayout(Int4Format(16, true), 48));
   EXPECT_FALSE(HasCodeLayout(Int4Format(128, true), 576));
   EXPECT_FALSE(HasCodeLayout(Int8Format(8, false), 64));
   EXPECT_FALSE(HasCodeLayout(WeightFormat(), 64));

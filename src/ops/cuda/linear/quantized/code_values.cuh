@@ -1,5 +1,5 @@
-// Codes become numbers of the tensor core's types by bit tricks: a code in the low bits of a number whose unit
-// is 1 there, less that number. Exact. For .cu files; compute capability 8.0.
+// Codes become numbers of the tensor core's types by bit tricks: a code in the low bits of a number whose
+// unit is 1 there, less that number. Exact. For .cu files; compute capability 8.0.
 #pragma once
 
 #include <cuda_bf16.h>

@@ -62,18 +62,17 @@ Result<std::unique_ptr<QuantizedLinearWeight>> CudaQuantizedWeight::Create(
       AlignedPart(static_cast<size_t>(weight->codes_.layout.TotalBytes(shape.out_features)));
   const size_t bias_offset = factors_offset + AlignedPart(outputs * sizeof(float));
   const size_t rounded_bias_offset = bias_offset + AlignedPart(outputs * sizeof(float));
-  TANDEM_ASSIGN_OR_RETURN(weight->memory_,
-                          device->Allocate(rounded_bias_offset + outputs * sizeof(uint16_t), MemoryKind::kDevice,
-                                           fmt::format("a weight [{}, {}] of {}", shape.out_features,
-                                                       shape.in_features, DescribeWeightFormat(format))));
+  TANDEM_ASSIGN_OR_RETURN(
+      weight->memory_, device->Allocate(rounded_bias_offset + outputs * sizeof(uint16_t), MemoryKind::kDevice,
+                                        fmt::format("a weight [{}, {}] of {}", shape.out_features,
+                                                    shape.in_features, DescribeWeightFormat(format))));
   auto* memory = weight->memory_.as<std::byte>();
   weight->codes_.records = memory;
   weight->codes_.factors = reinterpret_cast<float*>(memory + factors_offset);
   weight->bias_ = reinterpret_cast<float*>(memory + bias_offset);
   weight->rounded_bias_ = reinterpret_cast<uint16_t*>(memory + rounded_bias_offset);
   const std::unique_ptr<Stream> stream = device->CreateStream(StreamKind::kCompute, "codes");
-  TANDEM_CUDA_CHECK(
-      cudaMemsetAsync(memory, 0, weight->memory_.size_bytes(), AsCudaStream(*stream).handle()));
+  TANDEM_CUDA_CHECK(cudaMemsetAsync(memory, 0, weight->memory_.size_bytes(), AsCudaStream(*stream).handle()));
   stream->Synchronize();
   return std::unique_ptr<QuantizedLinearWeight>(std::move(weight));
 }
@@ -129,8 +128,7 @@ void CudaQuantizedWeight::LoadBias(int64_t row_begin, int64_t num_rows, const fl
   CheckRows(row_begin, num_rows);
   UploadInOrder(bias_, row_begin, num_rows, bias);
   std::vector<uint16_t> rounded(static_cast<size_t>(num_rows));
-  std::transform(bias, bias + num_rows, rounded.begin(),
-                 shape_.dtype == DType::kBF16 ? F32ToBF16 : F32ToF16);
+  std::transform(bias, bias + num_rows, rounded.begin(), shape_.dtype == DType::kBF16 ? F32ToBF16 : F32ToF16);
   UploadInOrder(rounded_bias_, row_begin, num_rows, static_cast<const uint16_t*>(rounded.data()));
   has_bias_.store(true, std::memory_order_relaxed);
 }

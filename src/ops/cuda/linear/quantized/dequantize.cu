@@ -1,7 +1,6 @@
-#include "ops/cuda/linear/quantized/dequantize.h"
-
 #include <algorithm>
 
+#include "ops/cuda/linear/quantized/dequantize.h"
 #include "ops/cuda/row_access.h"
 #include "ops/cuda/row_launch.h"
 

@@ -1,8 +1,7 @@
-#include "ops/cuda/linear/quantized/pack_codes.h"
-
 #include <algorithm>
 
 #include "device/cuda/kernel_launch.h"
+#include "ops/cuda/linear/quantized/pack_codes.h"
 
 namespace tandem {
 namespace {

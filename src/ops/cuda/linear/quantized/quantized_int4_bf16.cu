@@ -5,6 +5,9 @@ namespace tandem {
 void LaunchQuantizedInt4Bf16(CudaStream& stream, const CodeLayout& layout, const QuantizedProduct& product) {
   using T = __nv_bfloat16;
   switch (layout.group_size) {
+    case 16:
+      return layout.has_minimum ? LaunchFormat<T, RecordFormat<4, 16, true>>(stream, product)
+                                : LaunchFormat<T, RecordFormat<4, 16, false>>(stream, product);
     case 32:
       return layout.has_minimum ? LaunchFormat<T, RecordFormat<4, 32, true>>(stream, product)
                                 : LaunchFormat<T, RecordFormat<4, 32, false>>(stream, product);

@@ -121,8 +121,10 @@ struct SliceProduct {
     if constexpr (kLayout.bits == 4) {
       const uint4& chunk = words[step / 4];
       const int word = step % 4;
-      ValuesOf4Bits<T, kLayout.zero_code()>(
-          fragments, word == 0 ? chunk.x : word == 1 ? chunk.y : word == 2 ? chunk.z : chunk.w);
+      ValuesOf4Bits<T, kLayout.zero_code()>(fragments, word == 0   ? chunk.x
+                                                       : word == 1 ? chunk.y
+                                                       : word == 2 ? chunk.z
+                                                                   : chunk.w);
     } else {
       const uint4& chunk = words[step / 2];
       if (step % 2 == 0) {
@@ -134,9 +136,9 @@ struct SliceProduct {
   }
 
   // records: of the warp's first; sums_of_x: [groups][rows], of the warp's first row.
-  static __device__ __forceinline__ void Run(
-      float (&sums)[Tiling::kWarpRecords][Tiling::kWarpRowTiles][4], uint32_t records, uint32_t x,
-      int first_row_tile, const float* sums_of_x, int lane) {
+  static __device__ __forceinline__ void Run(float (&sums)[Tiling::kWarpRecords][Tiling::kWarpRowTiles][4],
+                                             uint32_t records, uint32_t x, int first_row_tile,
+                                             const float* sums_of_x, int lane) {
     constexpr int kRecordBytes = kLayout.record_bytes();
     constexpr int kCodeBytes = kLayout.code_bytes();
     uint4 words[Tiling::kWarpRecords][kChunks];
@@ -280,8 +282,8 @@ struct SliceRequests {
       const int chunk = number % kRowChunks;
       const int k = slice * kSliceSize + chunk * 8;
       const bool valid = row < rows && k < in_features;
-      const uint32_t at = static_cast<uint32_t>((chunk / 8 * Tiling::kRows + row) * 128 +
-                                                ((chunk % 8) ^ (row % 2 * 4)) * 16);
+      const uint32_t at =
+          static_cast<uint32_t>((chunk / 8 * Tiling::kRows + row) * 128 + ((chunk % 8) ^ (row % 2 * 4)) * 16);
       CopyAsync(to + at, x + (valid ? row * x_stride_bytes + k * 2 : 0), valid);
     }
   }
@@ -294,9 +296,8 @@ __device__ __forceinline__ bool AddParts(float* sums, const QuantizedProduct& pr
                                          int rows, int thread) {
   constexpr int kRowVectors = kBlockOutputs / 4;
   constexpr int kPartFloats = kRows * kBlockOutputs;
-  auto* parts =
-      reinterpret_cast<float4*>(product.workspace.partials +
-                                static_cast<int64_t>(unit) * product.num_splits * kPartFloats);
+  auto* parts = reinterpret_cast<float4*>(product.workspace.partials +
+                                          static_cast<int64_t>(unit) * product.num_splits * kPartFloats);
   float4* own = parts + static_cast<int64_t>(split) * (kPartFloats / 4);
   for (int i = thread; i < rows * kRowVectors; i += kQuantizedThreads) {
     own[i] = *reinterpret_cast<const float4*>(sums + i / kRowVectors * kPitch + i % kRowVectors * 4);
@@ -305,8 +306,8 @@ __device__ __forceinline__ bool AddParts(float* sums, const QuantizedProduct& pr
   __shared__ bool is_last;
   __syncthreads();
   if (thread == 0) {
-    is_last = atomicAdd(product.workspace.counters + unit, 1U) ==
-              static_cast<uint32_t>(product.num_splits - 1);
+    is_last =
+        atomicAdd(product.workspace.counters + unit, 1U) == static_cast<uint32_t>(product.num_splits - 1);
   }
   __syncthreads();
   if (!is_last) return false;
@@ -348,7 +349,8 @@ __global__ void __launch_bounds__(kQuantizedThreads, Tiling::kBlocksPerSm)
   const int rows = min(Tiling::kRows, product.rows - first_row);
   const int first_output = static_cast<int>(blockIdx.y) * kBlockOutputs;
   const int split = static_cast<int>(blockIdx.z);
-  const int first_slice = static_cast<int>(static_cast<int64_t>(product.num_slices) * split / product.num_splits);
+  const int first_slice =
+      static_cast<int>(static_cast<int64_t>(product.num_slices) * split / product.num_splits);
   const int end_slice =
       static_cast<int>(static_cast<int64_t>(product.num_slices) * (split + 1) / product.num_splits);
   const int num_slices = end_slice - first_slice;
@@ -406,9 +408,10 @@ __global__ void __launch_bounds__(kQuantizedThreads, Tiling::kBlocksPerSm)
       }
     }
     const int first_row_tile = row_warp * Tiling::kWarpRowTiles;
-    Slice::Run(sums, stage_at(slot) + static_cast<uint32_t>(output_warp * Tiling::kWarpRecords * Plan::kRecordBytes),
-               stage_at(slot) + Plan::kRecordsBytes, first_row_tile,
-               sums_of_x + i % 2 * Plan::kSumsOfX + first_row_tile * 8, lane);
+    Slice::Run(
+        sums, stage_at(slot) + static_cast<uint32_t>(output_warp * Tiling::kWarpRecords * Plan::kRecordBytes),
+        stage_at(slot) + Plan::kRecordsBytes, first_row_tile,
+        sums_of_x + i % 2 * Plan::kSumsOfX + first_row_tile * 8, lane);
     slot = next_slot;
   }
 
@@ -420,7 +423,8 @@ __global__ void __launch_bounds__(kQuantizedThreads, Tiling::kBlocksPerSm)
   for (int i = 0; i < Tiling::kWarpRecords; ++i) {
 #pragma unroll
     for (int tile = 0; tile < Tiling::kWarpRowTiles; ++tile) {
-      float* to = block_sums + ((row_warp * Tiling::kWarpRowTiles + tile) * 8 + lane % 4 * 2) * Plan::kSumsPitch +
+      float* to = block_sums +
+                  ((row_warp * Tiling::kWarpRowTiles + tile) * 8 + lane % 4 * 2) * Plan::kSumsPitch +
                   (output_warp * Tiling::kWarpRecords + i) * kRecordOutputs + lane / 4;
       to[0] = sums[i][tile][0];
       to[Plan::kSumsPitch] = sums[i][tile][1];
@@ -467,19 +471,15 @@ void LaunchTiling(CudaStream& stream, QuantizedProduct product) {
         cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kQuantizedThreads, Plan::kBytes));
     return std::max(blocks, 1);
   }();
-  // Parts of at least kMinPartSlices, as long as all blocks work at the same time; more than kMaxParts would
-  // take longer to add up than they save.
-  constexpr int kMinPartSlices = 4;
-  constexpr int kMaxParts = Tiling::kRows <= 16 ? 8 : 4;
   const int row_blocks = (product.rows + Tiling::kRows - 1) / Tiling::kRows;
   const int output_blocks = (product.out_features + kBlockOutputs - 1) / kBlockOutputs;
   const int64_t units = static_cast<int64_t>(row_blocks) * output_blocks;
-  const int64_t at_once = static_cast<int64_t>(stream.target().num_sms) * blocks_per_sm;
-  const int64_t unit_bytes = int64_t{Tiling::kRows} * kBlockOutputs * 4;
-  int64_t splits = std::min<int64_t>({at_once / units, kMaxParts, product.num_slices / kMinPartSlices,
-                                      static_cast<int64_t>(kQuantizedPartialsBytes) / (unit_bytes * units)});
-  if (splits < 2 || units > static_cast<int64_t>(kQuantizedCounters)) splits = 1;
-  product.num_splits = static_cast<int>(splits);
+  const int splits = NumParts({.units = units,
+                               .at_once = static_cast<int64_t>(stream.target().num_sms) * blocks_per_sm,
+                               .num_slices = product.num_slices,
+                               .rows = Tiling::kRows,
+                               .unit_bytes = int64_t{Tiling::kRows} * kBlockOutputs * 4});
+  product.num_splits = splits;
   TANDEM_CHECK(splits == 1 || product.workspace.partials != nullptr, "quantized linear: no workspace");
   LaunchKernel("quantized linear", kernel,
                dim3(static_cast<unsigned>(row_blocks), static_cast<unsigned>(output_blocks),

@@ -33,6 +33,17 @@ bool QuantizedLinearSupports(const CudaTarget& target, const MatrixView& x, cons
 void LaunchQuantizedLinear(CudaStream& stream, const MatrixView& x, const CodesView& codes, const float* bias,
                            const MatrixView& y, const QuantizedWorkspace& workspace);
 
+// Blocks of a kernel, each for some outputs and rows and all slices.
+struct UnitsOfProduct {
+  int64_t units = 0;
+  int64_t at_once = 0;  // that work at the same time
+  int num_slices = 0;
+  int rows = 0;            // of a block
+  int64_t unit_bytes = 0;  // of a block's sums
+};
+// Parts of the slices to make of every unit, 1 to 8.
+int NumParts(const UnitsOfProduct& product);
+
 // What a kernel is launched with.
 struct QuantizedProduct {
   const void* records = nullptr;

@@ -15,16 +15,20 @@ namespace {
 constexpr size_t kCounterBytes = kQuantizedCounters * sizeof(uint32_t);
 static_assert(kQuantizedPartialsBytes <= kLinearWorkspaceBytes);
 
+size_t SlabBytes(const CudaQuantizedWeight& weight) {
+  return static_cast<size_t>(QuantizedProducts::SlabOutputs(weight) * weight.in_features()) *
+         DTypeSize(weight.dtype());
+}
+
 }  // namespace
 
 Result<std::unique_ptr<QuantizedLinearWeight>> QuantizedProducts::CreateWeight(
     std::shared_ptr<WeightUpload> upload, const LinearShape& shape, const WeightFormat& format) {
-  TANDEM_ASSIGN_OR_RETURN(auto weight, CudaQuantizedWeight::Create(device_, std::move(upload), code_upload_,
-                                                                   shape, format));
-  const int64_t slab_outputs = SlabOutputs(dynamic_cast<const CudaQuantizedWeight&>(*weight));
+  TANDEM_ASSIGN_OR_RETURN(
+      auto weight, CudaQuantizedWeight::Create(device_, std::move(upload), code_upload_, shape, format));
+  const size_t slab_bytes = SlabBytes(dynamic_cast<const CudaQuantizedWeight&>(*weight));
   const std::lock_guard lock(mutex_);
-  values_bytes_ =
-      std::max(values_bytes_, static_cast<size_t>(slab_outputs * shape.in_features) * DTypeSize(shape.dtype));
+  values_bytes_ = std::max(values_bytes_, slab_bytes);
   return weight;
 }
 
@@ -38,11 +42,11 @@ QuantizedProducts::StreamMemory& QuantizedProducts::MemoryOf(CudaStream& stream)
   return memory_[stream.handle()];
 }
 
-void QuantizedProducts::Prepare(CudaStream& stream) {
+void QuantizedProducts::Prepare(CudaStream& stream, const CudaQuantizedWeight& weight) {
   StreamMemory& memory = MemoryOf(stream);
-  const size_t values_bytes = [this] {
+  const size_t values_bytes = [&] {
     const std::lock_guard lock(mutex_);
-    return values_bytes_;
+    return values_bytes_ = std::max(values_bytes_, SlabBytes(weight));
   }();
   if (memory.counters.data() != nullptr && memory.values.size_bytes() >= values_bytes) return;
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
@@ -67,7 +71,7 @@ void QuantizedProducts::Prepare(CudaStream& stream) {
 }
 
 bool QuantizedProducts::UsesCodes(const MatrixView& x, const CudaQuantizedWeight& weight) const {
-  return x.rows <= kMaxCodeRows && QuantizedLinearSupports(runner_->target(), x, weight.codes());
+  return x.rows <= max_code_rows_ && QuantizedLinearSupports(runner_->target(), x, weight.codes());
 }
 
 void QuantizedProducts::RunCodes(CudaStream& stream, const MatrixView& x, const CudaQuantizedWeight& weight,
@@ -88,8 +92,8 @@ int64_t QuantizedProducts::SlabOutputs(const CudaQuantizedWeight& weight) {
 CudaLinearWeight QuantizedProducts::Slab(CudaStream& stream, const CudaQuantizedWeight& weight,
                                          int64_t first_output) {
   const int64_t outputs = std::min(SlabOutputs(weight), weight.out_features() - first_output);
-  const MatrixView values = MatrixView::Dense(MemoryOf(stream).values.data(), weight.dtype(), outputs,
-                                              weight.in_features());
+  const MatrixView values =
+      MatrixView::Dense(MemoryOf(stream).values.data(), weight.dtype(), outputs, weight.in_features());
   LaunchDequantize(stream, weight.codes(), first_output, values);
   const bool is_whole = outputs == weight.out_features();
   const float* bias = weight.bias();

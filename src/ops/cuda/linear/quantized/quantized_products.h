@@ -17,19 +17,15 @@
 
 namespace tandem {
 
-// Up to here codes are multiplied as they are. Of more rows the weight is dequantized, in slabs of outputs,
-// and cuBLASLt multiplies: that reads and writes some 9 times the bytes of 4 bits, once, and computes faster.
-// Reckoned, not measured: about 0.55 of the tensor cores' rate with codes, 0.9 without, 120 us for the values
-// of a layer of Llama-3.1-8B.
-constexpr int64_t kMaxCodeRows = 256;
 // Of a slab, at most.
 constexpr size_t kDequantizedBytes = size_t{256} << 20;
 
 // Any thread, one at a time a stream.
 class QuantizedProducts {
  public:
-  // All outlive this.
-  QuantizedProducts(Device* device, LinearRunner* runner) : device_(device), runner_(runner) {}
+  // All outlive this. max_code_rows: CudaOpsOptions.
+  QuantizedProducts(Device* device, LinearRunner* runner, int64_t max_code_rows)
+      : device_(device), runner_(runner), max_code_rows_(max_code_rows) {}
 
   Result<std::unique_ptr<QuantizedLinearWeight>> CreateWeight(std::shared_ptr<WeightUpload> upload,
                                                               const LinearShape& shape,
@@ -37,8 +33,8 @@ class QuantizedProducts {
   // Memory that Prepare will take on the first stream, for the weights made so far.
   size_t StreamBytes() const;
   // Takes a stream's memory if it has none yet, as LinearRunner::PrepareWorkspace does, which is called
-  // before.
-  void Prepare(CudaStream& stream);
+  // before. weight: that will be multiplied.
+  void Prepare(CudaStream& stream, const CudaQuantizedWeight& weight);
 
   // Whether RunCodes takes the product; else slabs are for it.
   bool UsesCodes(const MatrixView& x, const CudaQuantizedWeight& weight) const;
@@ -49,6 +45,8 @@ class QuantizedProducts {
   static int64_t SlabOutputs(const CudaQuantizedWeight& weight);
   // The values of a slab, in memory of the stream that the next slab takes.
   CudaLinearWeight Slab(CudaStream& stream, const CudaQuantizedWeight& weight, int64_t first_output);
+
+  int64_t max_code_rows() const { return max_code_rows_; }
 
   void ReleaseStaging() { code_upload_->ReleaseStaging(); }
 
@@ -62,6 +60,7 @@ class QuantizedProducts {
 
   Device* device_;
   LinearRunner* runner_;
+  int64_t max_code_rows_;
   std::shared_ptr<CodeUpload> code_upload_ = std::make_shared<CodeUpload>(device_);
   mutable std::mutex mutex_;
   size_t values_bytes_ = 0;  // of the largest slab; 0: no weight was made
