@@ -9,8 +9,8 @@
 namespace tandem {
 namespace {
 
-constexpr std::array<Quantization, 4> kQuantizations = {Quantization::kAuto, Quantization::kNone,
-                                                        Quantization::kInt4, Quantization::kInt8};
+constexpr std::array kQuantizations = {Quantization::kAuto, Quantization::kKeep, Quantization::kNone,
+                                       Quantization::kInt4, Quantization::kInt8};
 
 }  // namespace
 
@@ -18,6 +18,8 @@ std::string_view QuantizationName(Quantization quantization) {
   switch (quantization) {
     case Quantization::kAuto:
       return "auto";
+    case Quantization::kKeep:
+      return "keep";
     case Quantization::kNone:
       return "none";
     case Quantization::kInt4:
@@ -32,8 +34,8 @@ Result<Quantization> ParseQuantization(std::string_view name) {
   for (const Quantization quantization : kQuantizations) {
     if (QuantizationName(quantization) == name) return quantization;
   }
-  return MakeParamError(ErrorCode::kInvalidArgument, "quantization", "'{}' is none of auto, none, int4, int8",
-                        name);
+  return MakeParamError(ErrorCode::kInvalidArgument, "quantization",
+                        "'{}' is none of auto, keep, none, int4, int8", name);
 }
 
 WeightFormat QuantizedFormat(Quantization quantization, int64_t in_features, bool is_vocabulary,

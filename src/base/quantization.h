@@ -9,12 +9,13 @@
 
 namespace tandem {
 
-// kAuto: what the file has quantized stays so where the backend multiplies it as it is; all else is the
-// engine's dtype. kNone: everything is. kInt4, kInt8: what the file has as floats is quantized too.
-enum class Quantization : uint8_t { kAuto, kNone, kInt4, kInt8 };
+// kAuto: what the file has quantized stays so where the backend by default multiplies it as it is; all else
+// is the engine's dtype. kKeep: the same where the backend can. kNone: everything is. kInt4, kInt8: what the
+// file has as floats is quantized too.
+enum class Quantization : uint8_t { kAuto, kKeep, kNone, kInt4, kInt8 };
 
 std::string_view QuantizationName(Quantization quantization);
-// "auto", "none", "int4", "int8". Errors: kInvalidArgument, param "quantization".
+// "auto", "keep", "none", "int4", "int8". Errors: kInvalidArgument, param "quantization".
 Result<Quantization> ParseQuantization(std::string_view name);
 
 // What floats are quantized to, kInt4 or kInt8, in rows of in_features: 4 bits with a minimum, 8 without, in

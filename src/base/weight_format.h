@@ -17,8 +17,8 @@ struct WeightFormat {
   int64_t group_size = 0;    // of codes, at least 1
   bool has_minimum = false;  // a group's own, besides its scale
 
-  bool is_quantized() const { return encoding != WeightEncoding::kFloat; }
-  bool has_integers() const { return is_quantized() && encoding != WeightEncoding::kFp8; }
+  constexpr bool is_quantized() const { return encoding != WeightEncoding::kFloat; }
+  constexpr bool has_integers() const { return is_quantized() && encoding != WeightEncoding::kFp8; }
   // Of a code. CHECKs that there are codes.
   int bits() const;
   // What an integer without a minimum is counted from.

@@ -160,7 +160,7 @@ class EngineWithLoop : public Engine {
                               .head_dim = config.head_dim};
     const size_t reserved_bytes =
         Executor::BytesFor(*model_.decoder, executor_options_, cpu_tier ? &kv_shape : nullptr) +
-        model_.backend.workspace_bytes;
+        model_.backend.workspace_bytes + model_.backend.ops->UnallocatedBytes();
     TANDEM_RETURN_IF_ERROR(CreateCache(reserved_bytes));
     wanted_model_len_ = options_.max_model_len;
     LimitContext();

@@ -99,9 +99,8 @@ Status TakeOtherTextSide(const EngineOptions& options, int64_t vocab_size, Loade
   return {};
 }
 
-// Random weights; tokens are bytes unless options name a tokenizer.
-Status LoadDummy(EngineOptions* options, LoadedModel* loaded) {
-  TANDEM_ASSIGN_OR_RETURN(const ModelConfig config, DummyConfigOf(*options));
+// NAME:int4 of --dummy says what --quantization int4 does.
+Status TakeDummyQuantization(EngineOptions* options) {
   TANDEM_ASSIGN_OR_RETURN(const DummyName name, ParseDummyName(options->dummy));
   if (name.quantization != Quantization::kAuto) {
     if (options->quantization != Quantization::kAuto && options->quantization != name.quantization) {
@@ -110,6 +109,12 @@ Status LoadDummy(EngineOptions* options, LoadedModel* loaded) {
     }
     options->quantization = name.quantization;
   }
+  return {};
+}
+
+// Random weights; tokens are bytes unless options name a tokenizer.
+Status LoadDummy(EngineOptions* options, LoadedModel* loaded) {
+  TANDEM_ASSIGN_OR_RETURN(const ModelConfig config, DummyConfigOf(*options));
   TANDEM_RETURN_IF_ERROR(FillDefaults(config, loaded->backend, options));
   if (options->tokenizer.empty()) {
     TANDEM_ASSIGN_OR_RETURN(loaded->tokenizer, MakeByteTokenizer(config.vocab_size));
@@ -162,6 +167,7 @@ Result<LoadedModel> LoadModel(EngineOptions* options) {
     TANDEM_ASSIGN_OR_RETURN(checkpoint, Checkpoint::Open(options->model, options->rope_scaling));
   } else {
     TANDEM_RETURN_IF_ERROR(DummyConfigOf(*options));
+    TANDEM_RETURN_IF_ERROR(TakeDummyQuantization(options));
   }
   TANDEM_ASSIGN_OR_RETURN(loaded.backend, CreateBackend(*options));
   TANDEM_RETURN_IF_ERROR(checkpoint ? LoadFromCheckpoint(options, *checkpoint, &loaded)

@@ -1,6 +1,7 @@
 // All operations of one backend. An op checks its arguments, then enqueues its work on a stream.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -45,6 +46,9 @@ class Ops {
     return MakeError(ErrorCode::kUnsupported, "this backend does not multiply a weight [{}, {}] of {}",
                      shape.out_features, shape.in_features, DescribeWeightFormat(format));
   }
+  // Device memory that the ops will take, beyond what a backend always takes, when the weights made so far
+  // are first multiplied.
+  virtual size_t UnallocatedBytes() const { return 0; }
   // A plan with room for any batch within the capacity. Errors: kResourceExhausted.
   virtual Result<std::unique_ptr<AttentionPlan>> CreateAttentionPlan(const AttentionCapacity& capacity) = 0;
   // Makes plan that of batch, for everything enqueued on stream from now on, replays of graphs captured with

@@ -13,7 +13,7 @@
 namespace tandem {
 
 // Products that differ in their number of rows only.
-struct LinearShape {
+struct ProductKind {
   int64_t out_features = 0;
   int64_t in_features = 0;
   DType dtype = DType::kBF16;
@@ -21,8 +21,8 @@ struct LinearShape {
   bool has_bias = false;
   bool is_gate_up = false;  // of Ops::GateUp
 
-  bool operator==(const LinearShape&) const = default;
-  bool operator<(const LinearShape& other) const {
+  bool operator==(const ProductKind&) const = default;
+  bool operator<(const ProductKind& other) const {
     return std::tie(out_features, in_features, dtype, y_dtype, has_bias, is_gate_up) <
            std::tie(other.out_features, other.in_features, other.dtype, other.y_dtype, other.has_bias,
                     other.is_gate_up);

@@ -26,7 +26,7 @@ const CudaLinearWeight& AsCudaLinearWeight(const LinearWeight* weight) {
   return *cuda_weight;
 }
 
-LinearShape ShapeOf(const CudaLinearWeight& weight, DType y_dtype) {
+ProductKind ShapeOf(const CudaLinearWeight& weight, DType y_dtype) {
   return {weight.out_features(), weight.in_features(), weight.dtype(), y_dtype,
           weight.has_bias(),     weight.is_gate_up()};
 }

@@ -19,7 +19,7 @@ namespace tandem {
 // CHECKs that weight is of the cuda backend.
 const CudaLinearWeight& AsCudaLinearWeight(const LinearWeight* weight);
 
-LinearShape ShapeOf(const CudaLinearWeight& weight, DType y_dtype);
+ProductKind ShapeOf(const CudaLinearWeight& weight, DType y_dtype);
 
 // The handle of cuBLASLt, and memory for each stream that products work in. Any thread, one at a time a
 // stream.
@@ -40,6 +40,8 @@ class LinearRunner {
   // Takes the stream's workspace if it has none yet. Allocates: not while the stream is being captured. True
   // if it had none.
   bool PrepareWorkspace(CudaStream& stream);
+  // Of the stream's workspace, kLinearWorkspaceBytes. CHECKs that it has one.
+  void* WorkspaceMemory(const CudaStream& stream) { return WorkspaceOf(stream).memory.data(); }
   // False if cuBLASLt refuses; nothing is enqueued then.
   bool Run(CudaStream& stream, const LinearArgs& args, const LinearAlgorithm& algorithm);
 

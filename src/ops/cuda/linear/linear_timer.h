@@ -32,7 +32,7 @@ class LinearTimer {
   LinearTimer(const LinearTimer&) = delete;
   LinearTimer& operator=(const LinearTimer&) = delete;
 
-  const LinearShape& shape() const { return shape_; }
+  const ProductKind& shape() const { return shape_; }
   // Before anything else, in place of an earlier call's. Errors: kResourceExhausted.
   Status AllocateMatrices(int64_t max_rows);
   LinearArgs Args(int64_t rows, size_t weight) const;
@@ -79,7 +79,7 @@ class LinearTimer {
   LinearRunner* runner_;
   CudaStream* stream_;
   LinearTuning tuning_;
-  LinearShape shape_;
+  ProductKind shape_;
   Buffer x_;
   Buffer y_;
   Buffer mlp_;  // of gate-up weights

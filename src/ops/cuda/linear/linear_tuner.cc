@@ -94,7 +94,7 @@ void LinearTuner::SortByTime(std::vector<Candidate>* candidates, size_t count) {
 
 std::map<int64_t, LinearAlgorithm> LinearTuner::Measure(const std::vector<int64_t>& row_counts) {
   const Clock::time_point begin = Clock::now();
-  const LinearShape& shape = timer_.shape();
+  const ProductKind& shape = timer_.shape();
   const size_t bytes_a_row = static_cast<size_t>(shape.out_features) * DTypeSize(shape.y_dtype);
   std::vector<int64_t> counts;
   for (const int64_t rows : row_counts) {

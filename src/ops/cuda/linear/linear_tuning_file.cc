@@ -119,7 +119,7 @@ Result<LinearTuningFile::Content> Parse(std::istream& in, const std::string& gpu
   }
   LinearTuningFile::Content content;
   for (const Json& of_shape : root.at("shapes")) {
-    LinearShape shape;
+    ProductKind shape;
     shape.out_features = of_shape.at("out").get<int64_t>();
     shape.in_features = of_shape.at("in").get<int64_t>();
     shape.has_bias = of_shape.at("bias").get<bool>();

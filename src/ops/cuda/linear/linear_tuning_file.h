@@ -20,7 +20,7 @@ namespace tandem {
 // With "gate_up": true the rows also have "fused" (FusedGateUpName) and "fused_us".
 class LinearTuningFile {
  public:
-  using Content = std::map<LinearShape, std::map<int64_t, LinearAlgorithm>>;
+  using Content = std::map<ProductKind, std::map<int64_t, LinearAlgorithm>>;
 
   // folder: made when it is needed; empty: nothing is kept. device: of the cuda backend.
   LinearTuningFile(const Device* device, const std::string& folder);
