@@ -176,7 +176,7 @@ TEST_F(BadFolderTest, PartsThatAreMissing) {
 }
 
 TEST_F(BadFolderTest, ShapesAndTypesThatDisagree) {
-  const auto reshape = [](std::vector<int64_t> shape) {
+  const auto reshape = [](const std::vector<int64_t>& shape) {
     return [shape](FolderTensor* tensor) { tensor->shape = shape; };
   };
   Expect(awq_, ".scales", reshape({128, 4}),

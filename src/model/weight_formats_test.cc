@@ -27,6 +27,7 @@ class FolderFormatsTest : public testing::Test {
   WeightFormat FormatOf(const Checkpoint& checkpoint, const std::vector<std::string>& modules,
                         Quantization quantization = Quantization::kAuto) {
     std::vector<std::string> tensors;
+    tensors.reserve(modules.size());
     for (const std::string& module : modules) tensors.push_back("model.layers.0." + module + ".weight");
     return StoredWeightFormat(checkpoint, tensors, false, {quantization, DType::kF32}, *ops_).value();
   }

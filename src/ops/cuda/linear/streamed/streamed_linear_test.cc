@@ -294,6 +294,7 @@ TEST_F(CudaStreamedLinearTest, ChainInAGraph) {
   constexpr int64_t kFeatures = 2048;
   constexpr int kLayers = 12;
   std::vector<std::unique_ptr<LinearWeight>> weights;
+  weights.reserve(kLayers);
   for (int layer = 0; layer < kLayers; ++layer) {
     weights.push_back(RandomWeight(kFeatures, kFeatures, static_cast<uint64_t>(layer)));
   }
