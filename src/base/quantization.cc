@@ -40,8 +40,7 @@ Result<Quantization> ParseQuantization(std::string_view name) {
 
 WeightFormat QuantizedFormat(Quantization quantization, int64_t in_features, bool is_vocabulary,
                              int64_t largest_group) {
-  TANDEM_CHECK(quantization == Quantization::kInt4 || quantization == Quantization::kInt8, "quantization {}",
-               QuantizationName(quantization));
+  TANDEM_CHECK(QuantizesFloats(quantization), "quantization {}", QuantizationName(quantization));
   constexpr int64_t kSmallestGroup = 16;
   auto group = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(largest_group)));
   while (group >= kSmallestGroup && in_features % group != 0) group /= 2;

@@ -14,6 +14,10 @@ namespace tandem {
 // file has as floats is quantized too.
 enum class Quantization : uint8_t { kAuto, kKeep, kNone, kInt4, kInt8 };
 
+constexpr bool QuantizesFloats(Quantization quantization) {
+  return quantization == Quantization::kInt4 || quantization == Quantization::kInt8;
+}
+
 std::string_view QuantizationName(Quantization quantization);
 // "auto", "keep", "none", "int4", "int8". Errors: kInvalidArgument, param "quantization".
 Result<Quantization> ParseQuantization(std::string_view name);

@@ -19,9 +19,24 @@ int64_t StoredRow(int64_t row, int64_t head_rows) {
   return head * head_rows + 2 * (in_head % half) + in_head / half;
 }
 
+// A row of a matrix in blocks of a type. row: in Hugging Face's order.
+const uint8_t* RowData(const MappedTensor& tensor, int64_t row) {
+  const BlockFormat& format = GetBlockFormat(*tensor.type);
+  const int64_t row_bytes = tensor.info.cols / format.block_elements * format.block_bytes;
+  const int64_t stored =
+      tensor.num_permuted_heads == 0 ? row : StoredRow(row, tensor.info.rows / tensor.num_permuted_heads);
+  return tensor.data + stored * row_bytes;
+}
+
 WeightFormat FormatOf(const MappedTensor& tensor) {
   if (tensor.coded) return tensor.coded->format();
   return tensor.type ? WeightFormatOf(*tensor.type) : WeightFormat();
+}
+
+Status CheckReadable(const std::string& path, const MappedTensor& tensor) {
+  if (tensor.type || tensor.coded) return {};
+  return MakeError(ErrorCode::kUnsupported, "{}: tensor '{}' is stored as {}, which is not supported", path,
+                   tensor.info.name, tensor.info.stored_type);
 }
 
 // dst: [num_rows, cols] of dtype, the columns of the weight in their own order.
@@ -80,10 +95,7 @@ Status MappedCheckpoint::CheckTensors() const {
                        "{}: tensor '{}' has shape [{}, {}], the configuration wants [{}, {}]", path_,
                        wanted.name, tensor.info.rows, tensor.info.cols, wanted.rows, wanted.cols);
     }
-    if (!tensor.type.has_value() && !tensor.coded) {
-      return MakeError(ErrorCode::kUnsupported, "{}: tensor '{}' is stored as {}, which is not supported",
-                       path_, wanted.name, tensor.info.stored_type);
-    }
+    TANDEM_RETURN_IF_ERROR(CheckReadable(path_, tensor));
   }
   return {};
 }
@@ -104,10 +116,7 @@ Result<const MappedTensor*> MappedCheckpoint::FindRows(const std::string& name, 
                      "{}: tensor '{}' has {} rows, {} from row {} were asked for", path_, name, rows,
                      num_rows, row_begin);
   }
-  if (!tensor.type.has_value() && !tensor.coded) {
-    return MakeError(ErrorCode::kUnsupported, "{}: tensor '{}' is stored as {}, which is not supported",
-                     path_, name, tensor.info.stored_type);
-  }
+  TANDEM_RETURN_IF_ERROR(CheckReadable(path_, tensor));
   return &tensor;
 }
 
@@ -115,7 +124,6 @@ Status MappedCheckpoint::ReadRows(const std::string& name, int64_t row_begin, in
                                   void* dst) const {
   TANDEM_ASSIGN_OR_RETURN(const MappedTensor* const found, FindRows(name, row_begin, num_rows));
   const MappedTensor& tensor = *found;
-  const int64_t rows = tensor.info.rows;
   const int64_t cols = tensor.info.cols;
   if (!IsFloatType(dtype)) {
     return MakeError(ErrorCode::kInvalidArgument, "{}: tensor '{}' cannot be read as {}", path_, name,
@@ -124,13 +132,11 @@ Status MappedCheckpoint::ReadRows(const std::string& name, int64_t row_begin, in
   if (num_rows == 0 || cols == 0) return {};
   if (tensor.coded) return ReadCodedRows(*tensor.coded, row_begin, num_rows, dtype, dst);
 
-  const BlockFormat& format = GetBlockFormat(*tensor.type);
-  const int64_t row_bytes = cols / format.block_elements * format.block_bytes;
   const auto element_bytes = static_cast<int64_t>(DTypeSize(dtype));
   auto* out = static_cast<uint8_t*>(dst);
   if (tensor.num_permuted_heads == 0) {
-    ConvertElements(*tensor.type, tensor.data + row_begin * row_bytes, num_rows * cols, dtype, out);
-  } else if (rows == 1) {
+    ConvertElements(*tensor.type, RowData(tensor, row_begin), num_rows * cols, dtype, out);
+  } else if (tensor.info.rows == 1) {
     std::vector<uint8_t> stored(static_cast<size_t>(cols * element_bytes));
     ConvertElements(*tensor.type, tensor.data, cols, dtype, stored.data());
     for (int64_t i = 0; i < cols; ++i) {
@@ -140,8 +146,7 @@ Status MappedCheckpoint::ReadRows(const std::string& name, int64_t row_begin, in
     }
   } else {
     for (int64_t i = 0; i < num_rows; ++i) {
-      const int64_t from = StoredRow(row_begin + i, rows / tensor.num_permuted_heads);
-      ConvertElements(*tensor.type, tensor.data + from * row_bytes, cols, dtype,
+      ConvertElements(*tensor.type, RowData(tensor, row_begin + i), cols, dtype,
                       out + i * cols * element_bytes);
     }
   }
@@ -152,14 +157,9 @@ Status MappedCheckpoint::ReadStoredCodes(const MappedTensor& tensor, int64_t row
                                          QuantizedRows* rows) const {
   if (tensor.coded) return tensor.coded->Read(row_begin, num_rows, rows);
   const int64_t cols = tensor.info.cols;
-  const BlockFormat& block = GetBlockFormat(*tensor.type);
-  const int64_t row_bytes = cols / block.block_elements * block.block_bytes;
   rows->Resize(WeightFormatOf(*tensor.type), num_rows, cols);
   for (int64_t i = 0; i < num_rows; ++i) {
-    const int64_t from = tensor.num_permuted_heads == 0
-                             ? row_begin + i
-                             : StoredRow(row_begin + i, tensor.info.rows / tensor.num_permuted_heads);
-    SplitBlocks(*tensor.type, tensor.data + from * row_bytes, cols, rows->codes.data() + i * cols,
+    SplitBlocks(*tensor.type, RowData(tensor, row_begin + i), cols, rows->codes.data() + i * cols,
                 rows->scales.data() + i * rows->num_groups(),
                 rows->format.has_minimum ? rows->minimums.data() + i * rows->num_groups() : nullptr);
   }

@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <memory>
 #include <random>
 #include <string>
@@ -12,6 +11,7 @@
 #include "device/host/host_device.h"
 #include "load/files_testing.h"
 #include "model/weight_formats.h"
+#include "model/weight_product_testing.h"
 #include "ops/ops.h"
 
 namespace tandem {
@@ -61,14 +61,7 @@ class DecoderWeightsTest : public testing::Test {
   }
 
   std::vector<float> Product(const LinearWeight& weight) {
-    std::vector<float> x(static_cast<size_t>(weight.in_features()));
-    for (size_t i = 0; i < x.size(); ++i) x[i] = std::cos(static_cast<float>(i));
-    std::vector<float> y(static_cast<size_t>(weight.out_features()));
-    ops_->Linear(*stream_, {.x = MatrixView::Dense(x.data(), DType::kF32, 1, weight.in_features()),
-                            .weight = &weight,
-                            .y = MatrixView::Dense(y.data(), DType::kF32, 1, weight.out_features())});
-    stream_->Synchronize();
-    return y;
+    return WeightProduct(ops_.get(), stream_.get(), weight);
   }
 
   std::vector<float> Embeddings(const DecoderWeights& weights) {

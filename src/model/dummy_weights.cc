@@ -142,9 +142,7 @@ class WeightMaker {
     TANDEM_ASSIGN_OR_RETURN(auto weight, MakeQuantized(seed_name, shape, has_bias, false));
     return std::unique_ptr<LinearWeight>(std::move(weight));
   }
-  bool is_quantized() const {
-    return options_.quantization == Quantization::kInt4 || options_.quantization == Quantization::kInt8;
-  }
+  bool is_quantized() const { return QuantizesFloats(options_.quantization); }
   void Report(int64_t rows, int64_t cols) {
     if (progress_) progress_->Add(static_cast<uint64_t>(rows * cols) * DTypeSize(options_.dtype));
   }

@@ -9,6 +9,7 @@
 
 #include "device/host/host_device.h"
 #include "load/dummy_models.h"
+#include "model/weight_product_testing.h"
 #include "ops/ops.h"
 
 namespace tandem {
@@ -24,16 +25,8 @@ class DummyWeightsTest : public testing::Test {
     return std::move(weights).value();
   }
 
-  // weight x, for a fixed x.
   std::vector<float> Product(const LinearWeight& weight) {
-    std::vector<float> x(static_cast<size_t>(weight.in_features()));
-    for (size_t i = 0; i < x.size(); ++i) x[i] = std::cos(static_cast<float>(i));
-    std::vector<float> y(static_cast<size_t>(weight.out_features()));
-    ops_->Linear(*stream_, {.x = MatrixView::Dense(x.data(), DType::kF32, 1, weight.in_features()),
-                            .weight = &weight,
-                            .y = MatrixView::Dense(y.data(), DType::kF32, 1, weight.out_features())});
-    stream_->Synchronize();
-    return y;
+    return WeightProduct(ops_.get(), stream_.get(), weight);
   }
 
   const std::unique_ptr<Device> device_ = CreateHostDevice({.num_compute_threads = 2});

@@ -14,10 +14,6 @@ Result<const TensorInfo*> FindTensor(const Checkpoint& checkpoint, const std::st
   return info;
 }
 
-bool QuantizesFloats(Quantization quantization) {
-  return quantization == Quantization::kInt4 || quantization == Quantization::kInt8;
-}
-
 Result<WeightFormat> FormatOfTensor(const Checkpoint& checkpoint, const TensorInfo& tensor,
                                     bool is_vocabulary, Quantization quantization) {
   if (tensor.format.has_integers() || !QuantizesFloats(quantization)) return tensor.format;

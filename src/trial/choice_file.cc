@@ -4,10 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
-#include <system_error>
 
 #include "base/cpu_features.h"
 #include "base/fnv1a.h"
@@ -22,7 +19,7 @@ using Json = nlohmann::ordered_json;
 // Of the format, the kernels that were tried and what they could choose from.
 constexpr int kVersion = 1;
 // Some hundred bytes a use.
-constexpr std::uintmax_t kMaxFileBytes = 1 << 20;
+constexpr uint64_t kMaxFileBytes = 1 << 20;
 constexpr int64_t kMaxDistanceBytes = 1 << 20;
 
 Json ToJson(const TrialMachine& machine) {
@@ -192,19 +189,9 @@ Status WriteChoices(const std::string& path, const TrialMachine& machine, const 
 }
 
 Result<KeptChoices> ReadChoices(const std::string& path, const TrialMachine& machine) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return MakeError(ErrorCode::kNotFound, "there is no {}", path);
-  const std::uintmax_t size_bytes = std::filesystem::file_size(path, error);
-  if (error) return MakeError(ErrorCode::kIo, "{} cannot be read: {}", path, error.message());
-  if (size_bytes > kMaxFileBytes) {
-    return MakeError(ErrorCode::kMalformedFile, "{}: {} bytes are too many for choices of CPU kernels", path,
-                     size_bytes);
-  }
-  std::ifstream in(path);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) return MakeError(ErrorCode::kIo, "{} cannot be read", path);
-  return Parse(text.str(), path, machine);
+  TANDEM_ASSIGN_OR_RETURN(const std::string text,
+                          ReadReplacedFile(path, kMaxFileBytes, "choices of CPU kernels"));
+  return Parse(text, path, machine);
 }
 
 std::string Describe(const AttentionUse& use, const AttentionChoice& choice) {

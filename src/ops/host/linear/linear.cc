@@ -26,26 +26,11 @@ void CheckLinear(const LinearArgs& args) {
 
 LinearTile MakeTile(const LinearArgs& args, const HostLinearWeight& weight, const LinearRange& range,
                     const ProductFetch& fetch) {
-  LinearTile tile;
+  auto tile = TileOf<LinearTile>(args, weight, range);
   tile.fetch = fetch;
-  tile.num_rows = range.num_rows;
-  tile.x = args.x.RowData(range.row);
-  tile.x_stride = args.x.row_stride;
-  tile.panels = weight.panels();
   tile.panel_stride = weight.panel_stride();
   tile.in_features = weight.in_features();
-  tile.first_unit = range.first_unit;
-  tile.end_unit = range.end_unit;
-  tile.bias = weight.bias();
-  tile.y = args.y.RowData(range.row);
-  tile.y_stride = args.y.row_stride;
-  tile.out_features = weight.out_features();
   return tile;
-}
-
-auto KernelFor(const LinearArgs& args, const LinearKernels& kernels) {
-  if (args.x.dtype == DType::kF32) return kernels.f32;
-  return args.y.dtype == DType::kF32 ? kernels.bf16_to_f32 : kernels.bf16_to_bf16;
 }
 
 void RunWithOwnKernel(ComputePool& pool, const LinearArgs& args, const HostLinearWeight& weight,
@@ -58,7 +43,6 @@ void RunWithOwnKernel(ComputePool& pool, const LinearArgs& args, const HostLinea
 
 void RunWithOneDnn(ComputePool& pool, const LinearArgs& args, const HostLinearWeight& weight,
                    const LinearKernels& kernels) {
-  constexpr int64_t kUnitsPerPanel = kPanelColumns / kColumnsPerUnit;
   constexpr int64_t kRowsATask = 256;  // what a thread copies of y stays in its cache
   const int64_t num_chunks = (args.x.rows + kRowsATask - 1) / kRowsATask;
   const int64_t num_ranges = std::clamp<int64_t>(4 * pool.num_threads() / num_chunks, 1, weight.num_panels());
@@ -98,7 +82,7 @@ void RunWithOneDnn(ComputePool& pool, const LinearArgs& args, const HostLinearWe
 
 Result<std::unique_ptr<LinearWeight>> HostOps::CreateLinearWeight(int64_t out_features, int64_t in_features,
                                                                   DType dtype) {
-  return HostLinearWeight::Create(out_features, in_features, dtype);
+  return HostLinearWeight::Create(out_features, in_features, dtype, &weight_arena_);
 }
 
 bool HostOps::UseOneDnn(DType dtype, int64_t num_rows) const {

@@ -4,7 +4,6 @@ namespace tandem {
 
 LinearSplit SplitProduct(int64_t rows, int64_t num_units, int64_t weight_bytes, int num_threads,
                          int64_t group_rows) {
-  constexpr int64_t kUnitsPerPanel = kPanelColumns / kColumnsPerUnit;
   constexpr int64_t kUsualChunkRows = 96;
   LinearSplit split;
   if (rows <= kMaxTileRows) {

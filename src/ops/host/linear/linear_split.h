@@ -6,6 +6,7 @@
 
 #include "device/host/compute_pool.h"
 #include "ops/host/linear/linear_kernels.h"
+#include "ops/linear.h"
 
 namespace tandem {
 
@@ -44,6 +45,31 @@ void ForEachLinearRange(ComputePool& pool, int64_t rows, int64_t out_features, i
     part.end_unit = std::min(num_units, (range + 1) * num_steps / split.num_ranges * split.units_a_step);
     body(part);
   });
+}
+
+// What the tiles of all kinds of weights have in common. Tile: LinearTile or QuantizedTile; Weight: the
+// host's.
+template <typename Tile, typename Weight>
+Tile TileOf(const LinearArgs& args, const Weight& weight, const LinearRange& range) {
+  Tile tile;
+  tile.x = args.x.RowData(range.row);
+  tile.x_stride = args.x.row_stride;
+  tile.num_rows = range.num_rows;
+  tile.panels = weight.panels();
+  tile.first_unit = range.first_unit;
+  tile.end_unit = range.end_unit;
+  tile.bias = weight.bias();
+  tile.y = args.y.RowData(range.row);
+  tile.y_stride = args.y.row_stride;
+  tile.out_features = weight.out_features();
+  return tile;
+}
+
+// For the types of x and y. Kernels: LinearKernels or QuantizedKernels.
+template <typename Kernels>
+auto KernelFor(const LinearArgs& args, const Kernels& kernels) {
+  if (args.x.dtype == DType::kF32) return kernels.f32;
+  return args.y.dtype == DType::kF32 ? kernels.bf16_to_f32 : kernels.bf16_to_bf16;
 }
 
 }  // namespace tandem

@@ -1,27 +1,18 @@
 // Products of bf16 rows with quantized weights on AMX tiles. Codes become bf16 exactly and are multiplied as
 // they are; a tile of sums leaves for the scales after every group.
 #include "ops/host/linear/quantized_microkernel.h"
+#include "simd/amx_tiles.h"
 
 namespace tandem {
 namespace {
 
-constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileColumns = 16;
 constexpr int64_t kMinTiledRows = 4;  // fewer rows: a tile costs more than what its rows save
 // Codes of so many k lie in the L1 cache as bf16 while all rows use them.
 constexpr int64_t kSlabDepth = 256;
 constexpr int64_t kMaxSegments = kSlabDepth / 16;
 
-// Tiles: 0, 1 sums, 2, 3 rows of x, 4, 5 codes.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-
-// step: k of a tile, 32 or 16.
+// Tiles: 0, 1 sums, 2, 3 rows of x, 4, 5 codes. step: k of a tile, 32 or 16.
 inline void ConfigureTiles(int64_t num_rows, int64_t step) {
   TileConfig config;
   for (int tile = 0; tile < 6; ++tile) {
@@ -169,10 +160,9 @@ void MultiplySlab(const QuantizedLayout& layout, const Slab& slab, const TilePas
 template <typename Y>
 void RunTiles(const QuantizedTile& tile) {
   if (tile.num_rows < kMinTiledRows) return RunQuantizedTile<uint16_t, Y>(tile);
-  constexpr int64_t kUnitsPerPanel = kPanelColumns / kColumnsPerUnit;
   const QuantizedLayout& layout = tile.layout;
   const int64_t in_features = layout.num_groups * layout.group_size;
-  alignas(64) float partial[kMaxQuantizedRows * kPanelColumns];
+  alignas(64) float partial[kMaxTileRows * kPanelColumns];
   Slab slab;
   TilePass pass;
   pass.x_bytes = tile.x_stride * 2;

@@ -4,12 +4,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "ops/host/linear/linear_kernels.h"
 #include "ops/host/linear/quantized_layout.h"
 #include "simd/cpu_isa.h"
 
 namespace tandem {
-
-constexpr int64_t kMaxQuantizedRows = 128;
 
 // A rectangle of y: num_rows rows, columns [first_unit, end_unit) * 32.
 struct QuantizedTile {
@@ -17,7 +16,7 @@ struct QuantizedTile {
   int64_t x_stride = 0;     // elements
   // Of bf16 rows: sums of the values of every group, [num_rows, num_groups]. Memory goes on for 15 rows more.
   const float* x_sums = nullptr;
-  int64_t num_rows = 0;  // at most kMaxQuantizedRows
+  int64_t num_rows = 0;  // at most kMaxTileRows
   QuantizedLayout layout;
   const std::byte* panels = nullptr;
   const float* factors = nullptr;  // of column 0, as long as all panels

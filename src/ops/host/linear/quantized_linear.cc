@@ -18,24 +18,12 @@ namespace {
 
 QuantizedTile MakeTile(const LinearArgs& args, const HostQuantizedWeight& weight, const LinearRange& range,
                        const float* x_sums) {
-  QuantizedTile tile;
-  tile.x = args.x.RowData(range.row);
-  tile.x_stride = args.x.row_stride;
+  auto tile = TileOf<QuantizedTile>(args, weight, range);
   tile.layout = weight.layout();
-  if (x_sums != nullptr) tile.x_sums = x_sums + range.row * tile.layout.num_groups;
-  tile.num_rows = range.num_rows;
-  tile.panels = weight.panels();
   tile.factors = weight.factors();
-  tile.first_unit = range.first_unit;
-  tile.end_unit = range.end_unit;
-  tile.bias = weight.bias();
-  tile.y = args.y.RowData(range.row);
-  tile.y_stride = args.y.row_stride;
-  tile.out_features = weight.out_features();
+  if (x_sums != nullptr) tile.x_sums = x_sums + range.row * tile.layout.num_groups;
   return tile;
 }
-
-constexpr int64_t kUnitsPerPanel = kPanelColumns / kColumnsPerUnit;
 
 // Dequantized panels of a thread, one after the other as linear_kernels.h has them, with k padded for oneDNN.
 class DensePanels {
@@ -94,11 +82,7 @@ void RunDequantized(const LinearArgs& args, const HostQuantizedWeight& weight, c
     tile.out_features = std::min(weight.out_features() - column, kPanelColumns);
     tile.y = args.y.Columns(column, tile.out_features).RowData(range.row);
     tile.y_stride = args.y.row_stride;
-    if (args.x.dtype == DType::kF32) {
-      kernels.f32(tile);
-    } else {
-      (args.y.dtype == DType::kF32 ? kernels.bf16_to_f32 : kernels.bf16_to_bf16)(tile);
-    }
+    KernelFor(args, kernels)(tile);
     unit = (panel + 1) * kUnitsPerPanel;
   }
 }
@@ -155,9 +139,7 @@ void RunQuantized(ComputePool& pool, const LinearArgs& args, const HostQuantized
   ForEachLinearRange(pool, args.x.rows, weight.out_features(), static_cast<int64_t>(weight.size_bytes()),
                      kernels.max_group_rows, [&](const LinearRange& range) {
                        if (!from_codes) return RunDequantized(args, weight, range, quantized, kernels);
-                       const QuantizedTile tile = MakeTile(args, weight, range, sums);
-                       if (is_f32) return quantized.f32(tile);
-                       (args.y.dtype == DType::kF32 ? quantized.bf16_to_f32 : quantized.bf16_to_bf16)(tile);
+                       KernelFor(args, quantized)(MakeTile(args, weight, range, sums));
                      });
 }
 

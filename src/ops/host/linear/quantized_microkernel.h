@@ -165,16 +165,8 @@ TANDEM_SIMD_INLINE void MultiplyCodes(const QuantizedLayout& layout, const Panel
 
 template <typename Y>
 TANDEM_SIMD_INLINE void FinishVector(const QuantizedTile& tile, int64_t row, int64_t column, F32V sum) {
-  if (tile.bias != nullptr) sum = Add(sum, Load(tile.bias + column));
-  Y* y = static_cast<Y*>(tile.y) + row * tile.y_stride + column;
-  const int64_t num_valid = tile.out_features - column;
-  if (num_valid >= kLanes) {
-    StoreRow(y, sum);
-    return;
-  }
-  float values[kLanes];
-  Store(values, sum);
-  for (int64_t i = 0; i < num_valid; ++i) StoreScalar(y + i, values[i]);
+  FinishOutputs(sum, tile.bias == nullptr ? nullptr : tile.bias + column,
+                static_cast<Y*>(tile.y) + row * tile.y_stride + column, tile.out_features - column);
 }
 
 // kVectors vectors of columns from `column` of the panel on, for kRows rows from `row` on.
@@ -219,7 +211,6 @@ constexpr int kQuantizedGroupRows = kNumVectorRegisters >= 32 ? 6 : 4;
 
 template <typename X, typename Y, int kBits, int kRows>
 void QuantizedRowGroup(const QuantizedTile& tile, int64_t row) {
-  constexpr int64_t kUnitsPerPanel = kPanelColumns / kColumnsPerUnit;
   for (int64_t unit = tile.first_unit; unit < tile.end_unit;) {
     const int64_t panel = unit / kUnitsPerPanel;
     const int64_t column = unit % kUnitsPerPanel * kColumnsPerUnit;

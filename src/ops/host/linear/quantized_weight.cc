@@ -4,10 +4,8 @@
 #include <array>
 #include <cmath>
 #include <cstring>
-#include <thread>
 
 #include "base/check.h"
-#include "base/topology.h"
 #include "ops/host/linear/linear_kernels.h"
 
 namespace tandem {
@@ -133,24 +131,6 @@ void HostQuantizedWeight::LoadBias(int64_t row_begin, int64_t num_rows, const fl
   CheckRows(row_begin, num_rows);
   std::copy_n(bias, num_rows, bias_.begin() + row_begin);
   has_bias_.store(true, std::memory_order_relaxed);
-}
-
-void HostQuantizedWeight::FillRandom(uint64_t seed, float bound) {
-  std::atomic<int64_t> next_panel{0};
-  const auto work = [&] {
-    QuantizedRows rows;
-    for (int64_t panel = next_panel++; panel < num_panels_; panel = next_panel++) {
-      const int64_t begin = panel * kPanelColumns;
-      const int64_t count = std::min<int64_t>(kPanelColumns, shape_.out_features - begin);
-      HashedRows(seed, bound, begin, count, shape_.in_features, format_, &rows);
-      LoadQuantizedRows(begin, rows);
-    }
-  };
-  const auto num_threads = std::min<int64_t>(num_panels_, MachineTopology().num_physical_cores);
-  std::vector<std::thread> threads;
-  for (int64_t i = 1; i < num_threads; ++i) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
 }
 
 void HostQuantizedWeight::DequantizeRow(int64_t row, float* to) const {

@@ -5,16 +5,14 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/round_up.h"
+
 namespace tandem {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20;
 // Pages become resident when they are written: the end of a mapping that no weight needs costs nothing.
 constexpr size_t kChunkBytes = size_t{64} << 20;
-
-size_t RoundUp(size_t value, size_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 // size_bytes: a multiple of huge pages. Aligned to one.
 std::shared_ptr<std::byte> Map(size_t size_bytes) {
@@ -23,7 +21,7 @@ std::shared_ptr<std::byte> Map(size_t size_bytes) {
   if (base == MAP_FAILED) return nullptr;
   auto* begin = static_cast<std::byte*>(base);
   const size_t skip =
-      RoundUp(reinterpret_cast<uintptr_t>(begin), kHugePage) - reinterpret_cast<uintptr_t>(begin);
+      RoundUp(reinterpret_cast<uintptr_t>(begin), uintptr_t{kHugePage}) - reinterpret_cast<uintptr_t>(begin);
   if (skip > 0) munmap(begin, skip);
   if (skip < kHugePage) munmap(begin + skip + size_bytes, kHugePage - skip);
   begin += skip;
@@ -34,7 +32,7 @@ std::shared_ptr<std::byte> Map(size_t size_bytes) {
 }  // namespace
 
 std::shared_ptr<std::byte> WeightArena::Allocate(size_t size_bytes) {
-  const size_t size = RoundUp(size_bytes, 64);
+  const size_t size = RoundUp(size_bytes, size_t{64});
   const std::lock_guard<std::mutex> lock(mutex_);
   if (chunk_ == nullptr || size > chunk_bytes_ - used_bytes_) {
     const size_t chunk_bytes = std::max(kChunkBytes, RoundUp(size, kHugePage));

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cute/tensor.hpp>
 
+#include "ops/cuda/fragments.cuh"
 #include "ops/cuda/linear/gate_up_order.h"
 #include "ops/cuda/linear/transpose_in_quad.cuh"
 #include "ops/cuda/row_access.h"
@@ -75,7 +76,7 @@ class GateUpEpilogue {
                 pair[c] = SiluMulOne(accumulators(cute::make_coord(c, half, block + 2 * i), m, n),
                                      accumulators(cute::make_coord(c, half, block + 2 * i + 1), m, n));
               }
-              words[i] = Pack(pair[0], pair[1]);
+              words[i] = PackPair<T>(pair[0], pair[1]);
             }
             TransposeInQuad(words, q);
             const auto place = places(cute::make_coord(0, half, block), m, n);
@@ -94,16 +95,6 @@ class GateUpEpilogue {
   }
 
  private:
-  static __device__ __forceinline__ uint32_t Pack(float low, float high) {
-    if constexpr (std::is_same_v<T, Bf16>) {
-      const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-      return *reinterpret_cast<const uint32_t*>(&pair);
-    } else {
-      const __half2 pair = __floats2half2_rn(low, high);
-      return *reinterpret_cast<const uint32_t*>(&pair);
-    }
-  }
-
   Params params_;
 };
 

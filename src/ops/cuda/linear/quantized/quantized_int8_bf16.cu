@@ -3,21 +3,7 @@
 namespace tandem {
 
 void LaunchQuantizedInt8Bf16(CudaStream& stream, const CodeLayout& layout, const QuantizedProduct& product) {
-  using T = __nv_bfloat16;
-  switch (layout.group_size) {
-    case 16:
-      return layout.has_minimum ? LaunchFormat<T, RecordFormat<8, 16, true>>(stream, product)
-                                : LaunchFormat<T, RecordFormat<8, 16, false>>(stream, product);
-    case 32:
-      return layout.has_minimum ? LaunchFormat<T, RecordFormat<8, 32, true>>(stream, product)
-                                : LaunchFormat<T, RecordFormat<8, 32, false>>(stream, product);
-    case 64:
-      return layout.has_minimum ? LaunchFormat<T, RecordFormat<8, 64, true>>(stream, product)
-                                : LaunchFormat<T, RecordFormat<8, 64, false>>(stream, product);
-    default:
-      break;
-  }
-  TANDEM_CHECK(false, "codes of 8 bits in groups of {}", layout.group_size);
+  LaunchInt8<__nv_bfloat16>(stream, layout, product);
 }
 
 }  // namespace tandem

@@ -507,4 +507,28 @@ void LaunchFormat(CudaStream& stream, const QuantizedProduct& product) {
   LaunchTiling<T, Format, Rows128>(stream, product);
 }
 
+template <typename T, int kBits, int kGroupSize>
+void LaunchGroupSize(CudaStream& stream, const CodeLayout& layout, const QuantizedProduct& product) {
+  layout.has_minimum ? LaunchFormat<T, RecordFormat<kBits, kGroupSize, true>>(stream, product)
+                     : LaunchFormat<T, RecordFormat<kBits, kGroupSize, false>>(stream, product);
+}
+
+// kGroupSizes: that MakeCodeLayout gives to codes of kBits.
+template <typename T, int kBits, int... kGroupSizes>
+void LaunchCodes(CudaStream& stream, const CodeLayout& layout, const QuantizedProduct& product) {
+  const bool launched = ((layout.group_size == kGroupSizes &&
+                          (LaunchGroupSize<T, kBits, kGroupSizes>(stream, layout, product), true)) ||
+                         ...);
+  TANDEM_CHECK(launched, "codes of {} bits in groups of {}", kBits, layout.group_size);
+}
+
+template <typename T>
+void LaunchInt4(CudaStream& stream, const CodeLayout& layout, const QuantizedProduct& product) {
+  LaunchCodes<T, 4, 16, 32, 128>(stream, layout, product);
+}
+template <typename T>
+void LaunchInt8(CudaStream& stream, const CodeLayout& layout, const QuantizedProduct& product) {
+  LaunchCodes<T, 8, 16, 32, 64>(stream, layout, product);
+}
+
 }  // namespace tandem

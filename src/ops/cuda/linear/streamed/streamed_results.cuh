@@ -2,13 +2,11 @@
 // units of this folder.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
+#include "ops/cuda/fragments.cuh"
 #include "ops/cuda/linear/gate_up_order.h"
 #include "ops/cuda/linear/streamed/streamed_arguments.h"
 #include "ops/cuda/linear/streamed/streamed_shape.cuh"
@@ -34,24 +32,6 @@ __device__ __forceinline__ uint32_t CountArrival(uint32_t* arrivals) {
   uint32_t before;
   asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;" : "=r"(before) : "l"(arrivals) : "memory");
   return before;
-}
-
-template <typename T>
-__device__ __forceinline__ uint32_t PackPair(float low, float high) {
-  if constexpr (std::is_same_v<T, Bf16>) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return *reinterpret_cast<const uint32_t*>(&pair);
-  } else {
-    const __half2 pair = __floats2half2_rn(low, high);
-    return *reinterpret_cast<const uint32_t*>(&pair);
-  }
-}
-
-// Of an 8x8 matrix of 16-bit elements, two neighbours of row lane / 4 a thread: the same of its transpose.
-__device__ __forceinline__ uint32_t TransposeBlock(uint32_t pair) {
-  uint32_t transposed;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(transposed) : "r"(pair));
-  return transposed;
 }
 
 // For a group of warps: adds the sums of the tile's other parts if all are there, else leaves these in
