@@ -94,6 +94,7 @@ TEST_F(SmolLm2LogitsTest, Bf16IsWithinTolerance) {
 // Products of bf16 rows with weights that are kept as codes are no worse than those with weights rounded to
 // bf16. On the whole: which single prompt comes out worst is chance, for either.
 TEST_F(SmolLm2LogitsTest, KeptWeightsAreAsAccurateAsWidenedOnes) {
+  if (kSanitized) GTEST_SKIP() << "the mean of three prompts is chance too";
   const std::vector<double> kept = Differences(DType::kBF16);
   const std::vector<double> widened = Differences(DType::kBF16, Quantization::kNone);
   const auto mean = [](const std::vector<double>& values) {
