@@ -1,5 +1,5 @@
 # tandem_flashinfer: the headers of FlashInfer, for the prefill attention of the cuda backend.
-# tandem_cutlass: the headers of CUTLASS that it carries, for what is written for Hopper: FA3, the fused gate-up product.
+# tandem_cutlass: the headers of CUTLASS that it carries, for what is written for Hopper: FA3, the fused gate-up product, the streamed products.
 
 set(TANDEM_FLASHINFER_DIR "${PROJECT_SOURCE_DIR}/build/deps/flashinfer-0.7.2.post1" CACHE PATH
     "Headers of FlashInfer, as scripts/fetch_flashinfer.sh unpacks them")
@@ -7,6 +7,8 @@ option(TANDEM_FLASH_ATTENTION3
        "FA3 for long prefills on compute capability 9.0 (two files of 65 s and 3.7 GB each to compile)" ON)
 option(TANDEM_FUSED_GATE_UP
        "An own product with SiLU for many rows on compute capability 9.0 (two files of 20 s each to compile)" ON)
+option(TANDEM_STREAMED_PRODUCTS
+       "Own products of 9 to 256 rows on compute capability 9.0 (two files of 40 s each to compile)" ON)
 
 set(tandem_flashinfer_version 0.7.2.post1)
 set(tandem_flashinfer_found "nothing")

@@ -212,7 +212,7 @@ def condense(content, only=()):
     if isinstance(content, list) and content and all(isinstance(record, dict) for record in content):
         return condense_records(content)
     rows = content.get("rows") if isinstance(content, dict) else None
-    # Those of compare_vllm.py have variants in place of strategies' runs.
+    # Those of compare_engines.py have variants in place of strategies' runs.
     if isinstance(rows, list) and all("runs" in row for row in rows):
         return condense_rows(content, only)
     return rounded(content)

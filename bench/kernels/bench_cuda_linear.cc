@@ -14,6 +14,8 @@
 
 #include "base/check.h"
 #include "base/log.h"
+#include "base/quantization.h"
+#include "base/weight_format.h"
 #include "device/cuda/cuda_device.h"
 #include "gate_up_bench.h"
 #include "graph_timer.h"
@@ -21,6 +23,7 @@
 #include "ops/cuda/linear/cuda_linear_weight.h"
 #include "ops/cuda/linear/linear_runner.h"
 #include "ops/cuda/linear/skinny_linear.h"
+#include "ops/cuda/linear/streamed/streamed_linear.h"
 
 namespace tandem {
 namespace {
@@ -65,6 +68,7 @@ struct Options {
   std::vector<int64_t> rows = {1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 512, 2048};
   bool only_gate_up = false;
   std::vector<int> group_columns = {4, kFusedGroupColumns, 16};
+  Quantization quantization = Quantization::kNone;
   int sm_limit = 0;
   std::string tuning_folder;
   std::string json;
@@ -84,26 +88,42 @@ class Bench {
         model_(Models().at(options.model)),
         device_(OpenDevice(options.sm_limit)),
         stream_(device_->CreateStream(StreamKind::kCompute, "bench")),
-        timer_(stream_.get()) {
+        timer_(stream_.get()),
+        runner_(device_.get()) {
+    runner_.PrepareWorkspace(AsCudaStream(*stream_));
     first_choice_ = CreateCudaOps(device_.get(), {.tuning_folder = "", .tune_linear = false});
-    tuned_ = CreateCudaOps(device_.get(), {.tuning_folder = options.tuning_folder, .tune_linear = true});
+    const std::string& folder = options.tuning_folder;
+    tuned_ = CreateCudaOps(device_.get(), {.tuning_folder = folder, .tune_linear = true});
+    tuned_cublaslt_ = CreateCudaOps(
+        device_.get(), {.tuning_folder = folder.empty() ? "" : folder + "/without-streamed-products",
+                        .tune_linear = true,
+                        .streamed_products = false});
+    if (quantized()) {
+      codes_ = CreateCudaOps(device_.get(), {.tune_linear = false, .max_code_rows = 1 << 20});
+      values_ = CreateCudaOps(
+          device_.get(), {.tuning_folder = options.tuning_folder, .tune_linear = true, .max_code_rows = 0});
+    }
   }
 
   Json Run() {
     if (options_.only_gate_up) return RunGateUp();
     for (const ProductShape& shape : model_.layer) {
-      stacks_.push_back(MakeStack(shape, model_.num_layers, DType::kBF16));
+      stacks_.push_back(MakeStack(shape, model_.num_layers, DType::kBF16, /*is_vocabulary=*/false));
     }
-    lm_head_ = MakeStack(model_.lm_head, 1, DType::kF32);
+    lm_head_ = MakeStack(model_.lm_head, 1, DType::kF32, /*is_vocabulary=*/true);
     AllocateMatrices();
     const auto tune_begin = std::chrono::steady_clock::now();
     for (Stack& stack : stacks_) Tune(stack);
     Tune(lm_head_);
     const std::chrono::duration<double> tune_time = std::chrono::steady_clock::now() - tune_begin;
 
-    Json result = {{"gpu", device_->Description()}, {"products", tuned_->Description()},
-                   {"model", options_.model},       {"tuning_s", tune_time.count()},
-                   {"layers", Json::array()},       {"lm_head", Json::array()}};
+    Json result = {{"gpu", device_->Description()},
+                   {"products", tuned_->Description()},
+                   {"model", options_.model},
+                   {"tuning_s", tune_time.count()},
+                   {"weights", quantized() ? DescribeWeightFormat(stacks_[0].weights[0]->format()) : "bf16"},
+                   {"layers", Json::array()},
+                   {"lm_head", Json::array()}};
     std::vector<const Stack*> layer;
     for (const Stack& stack : stacks_) layer.push_back(&stack);
     for (const int64_t rows : options_.rows) {
@@ -147,17 +167,32 @@ class Bench {
             {"gate_up", bench.Run()}};
   }
 
-  Stack MakeStack(const ProductShape& shape, int64_t count, DType y_dtype) {
+  bool quantized() const { return options_.quantization != Quantization::kNone; }
+
+  Stack MakeStack(const ProductShape& shape, int64_t count, DType y_dtype, bool is_vocabulary) {
     Stack stack;
     stack.shape = shape;
     stack.y_dtype = y_dtype;
     for (int64_t i = 0; i < count; ++i) {
-      auto weight = tuned_->CreateLinearWeight(shape.out_features, shape.in_features, DType::kBF16);
-      TANDEM_CHECK(weight.ok(), "{}", weight.error().message);
-      stack.weights.push_back(std::move(weight).value());
+      stack.weights.push_back(MakeWeight(shape, is_vocabulary));
       stack.weights.back()->FillRandom(static_cast<uint64_t>(i + 1), 0.03F);
     }
     return stack;
+  }
+
+  std::unique_ptr<LinearWeight> MakeWeight(const ProductShape& shape, bool is_vocabulary) {
+    if (!quantized()) {
+      auto weight = tuned_->CreateLinearWeight(shape.out_features, shape.in_features, DType::kBF16);
+      TANDEM_CHECK(weight.ok(), "{}", weight.error().message);
+      return std::move(weight).value();
+    }
+    constexpr int64_t kLargestGroup = 128;  // as most published checkpoints of 4 bits have
+    const WeightFormat format =
+        QuantizedFormat(options_.quantization, shape.in_features, is_vocabulary, kLargestGroup);
+    auto weight =
+        tuned_->CreateQuantizedWeight({shape.out_features, shape.in_features, DType::kBF16}, format);
+    TANDEM_CHECK(weight.ok(), "{}", weight.error().message);
+    return std::move(weight).value();
   }
 
   void AllocateMatrices() {
@@ -183,6 +218,8 @@ class Bench {
     std::vector<int64_t> rows = options_.rows;
     if (&stack == &lm_head_) std::erase_if(rows, [](int64_t count) { return count > 512; });
     tuned_->TuneLinear(*stream_, {weights, stack.y_dtype, rows});
+    tuned_cublaslt_->TuneLinear(*stream_, {weights, stack.y_dtype, rows});
+    if (values_ != nullptr) values_->TuneLinear(*stream_, {weights, stack.y_dtype, rows});
   }
 
   LinearArgs Args(const Stack& stack, size_t layer, int64_t rows) const {
@@ -214,7 +251,10 @@ class Bench {
     double flops = 0.0;
     for (const Stack* stack : stacks) {
       const auto elements = static_cast<double>(stack->shape.out_features * stack->shape.in_features);
-      bytes += 2.0 * elements;
+      bytes += quantized()
+                   ? static_cast<double>(QuantizedBytes(stack->weights[0]->format(),
+                                                        stack->shape.out_features, stack->shape.in_features))
+                   : 2.0 * elements;
       flops += 2.0 * elements * static_cast<double>(rows);
     }
     const double floor_us = std::max(bytes / kBytesPerUs, flops / kFlopsPerUs);
@@ -223,6 +263,13 @@ class Bench {
       const double us = TimeUs(stacks, rows, num_layers, multiply);
       entry[name] = {{"us", us}, {"share_of_floor", floor_us / us}};
     };
+    if (quantized()) {
+      // The two ways that "chosen" has.
+      add("codes", [&](const LinearArgs& args) { codes_->Linear(*stream_, args); });
+      add("values", [&](const LinearArgs& args) { values_->Linear(*stream_, args); });
+      add("chosen", [&](const LinearArgs& args) { tuned_->Linear(*stream_, args); });
+      return entry;
+    }
     add("first_choice", [&](const LinearArgs& args) { first_choice_->Linear(*stream_, args); });
     CudaStream& stream = AsCudaStream(*stream_);
     const MatrixView x = Args(*stacks[0], 0, rows).x;
@@ -232,6 +279,15 @@ class Bench {
         LaunchSkinnyLinear(stream, args.x, AsCudaLinearWeight(args.weight).view(), nullptr, args.y);
       });
     }
+    LinearAlgorithm streamed;
+    streamed.method = LinearMethod::kStreamed;
+    for (const StreamedLinear kernel : kStreamedLinears) {
+      streamed.streamed = kernel;
+      if (!runner_.CanRun(Args(*stacks[0], 0, rows), streamed)) continue;
+      add(fmt::format("streamed {}", StreamedLinearName(kernel)),
+          [&](const LinearArgs& args) { TANDEM_CHECK(runner_.Run(stream, args, streamed)); });
+    }
+    add("tuned cuBLASLt", [&](const LinearArgs& args) { tuned_cublaslt_->Linear(*stream_, args); });
     add("tuned", [&](const LinearArgs& args) { tuned_->Linear(*stream_, args); });
     return entry;
   }
@@ -242,7 +298,8 @@ class Bench {
     const auto append = [&line](const Json& from, const std::string& prefix) {
       for (const auto& [name, value] : from.items()) {
         if (value.is_object() && value.contains("us")) {
-          line += fmt::format(", {}{} {:.1f}", prefix, name, value["us"].get<double>());
+          line += fmt::format(", {}{} {:.1f} ({:.0f}%)", prefix, name, value["us"].get<double>(),
+                              value["share_of_floor"].get<double>() * 100);
         }
       }
     };
@@ -261,8 +318,12 @@ class Bench {
   std::unique_ptr<Device> device_;
   std::unique_ptr<Stream> stream_;
   GraphTimer timer_;
+  LinearRunner runner_;
   std::unique_ptr<Ops> first_choice_;
   std::unique_ptr<Ops> tuned_;
+  std::unique_ptr<Ops> tuned_cublaslt_;
+  std::unique_ptr<Ops> codes_;   // with --quantization: quantized weights always as codes,
+  std::unique_ptr<Ops> values_;  // and always dequantized
   std::vector<Stack> stacks_;
   Stack lm_head_;
   Buffer x_;
@@ -282,10 +343,14 @@ int main(int argc, char** argv) {
   app.add_option("--group-columns", options.group_columns, "With --gate-up: columns that are walked together")
       ->delimiter(',')
       ->check(CLI::Range(1, 1 << 20));
+  std::string quantization;
+  app.add_option("--quantization", quantization, "Weights of 4 or 8 bits; lm_head has 8 either way")
+      ->check(CLI::IsMember({"int4", "int8"}));
   app.add_option("--sm-limit", options.sm_limit, "SMs of the GPU that may be used; 0: all");
   app.add_option("--tuning-folder", options.tuning_folder, "Where measured choices are kept");
   app.add_option("--json", options.json, "Result file; standard output if not given");
   CLI11_PARSE(app, argc, argv);
+  if (!quantization.empty()) options.quantization = tandem::ParseQuantization(quantization).value();
   if (options.only_gate_up && app.count("--rows") == 0) options.rows = {512, 1024, 1707, 2048, 4096, 8192};
   const nlohmann::json result = tandem::Bench(options).Run();
   if (options.json.empty()) {

@@ -15,7 +15,13 @@ struct WeightShape {
   int64_t in_features = 0;
 };
 
-std::unique_ptr<LinearWeight> MakeWeight(Ops& ops, const WeightShape& shape, DType dtype) {
+std::unique_ptr<LinearWeight> MakeWeight(Ops& ops, const WeightShape& shape, DType dtype,
+                                         const WeightFormat& format) {
+  if (format.is_quantized()) {
+    auto weight = ops.CreateQuantizedWeight({shape.out_features, shape.in_features, dtype}, format).value();
+    weight->FillRandom(1, 0.05F);
+    return weight;
+  }
   auto weight = ops.CreateLinearWeight(shape.out_features, shape.in_features, dtype).value();
   constexpr int64_t kRows = 64;
   const std::vector<std::byte> rows = RandomElements(dtype, kRows * shape.in_features);
@@ -36,7 +42,7 @@ std::vector<WeightShape> SmolLmShapes() {
 
 // One pass over `shapes` with the given rows.
 void RunProducts(benchmark::State& state, const std::vector<WeightShape>& shapes, DType dtype, int64_t rows,
-                 OneDnnUse onednn) {
+                 OneDnnUse onednn, const WeightFormat& format) {
   HostBench bench(onednn);
   std::vector<std::unique_ptr<LinearWeight>> weights;
   int64_t max_in = 0;
@@ -44,7 +50,7 @@ void RunProducts(benchmark::State& state, const std::vector<WeightShape>& shapes
   double weight_bytes = 0;
   double flops = 0;
   for (const WeightShape& shape : shapes) {
-    weights.push_back(MakeWeight(bench.ops(), shape, dtype));
+    weights.push_back(MakeWeight(bench.ops(), shape, dtype, format));
     max_in = std::max(max_in, shape.in_features);
     max_out = std::max(max_out, shape.out_features);
     weight_bytes += static_cast<double>(weights.back()->size_bytes());
@@ -81,12 +87,12 @@ void RunProducts(benchmark::State& state, const std::vector<WeightShape>& shapes
   state.counters["GFLOP/s"] = flops / best_s / 1e9;
 }
 
-void BM_SmolLm(benchmark::State& state, DType dtype, OneDnnUse onednn) {
-  RunProducts(state, SmolLmShapes(), dtype, state.range(0), onednn);
+void BM_SmolLm(benchmark::State& state, DType dtype, OneDnnUse onednn, const WeightFormat& format = {}) {
+  RunProducts(state, SmolLmShapes(), dtype, state.range(0), onednn, format);
 }
 
-void BM_Product(benchmark::State& state, DType dtype, OneDnnUse onednn) {
-  RunProducts(state, {{state.range(1), state.range(2)}}, dtype, state.range(0), onednn);
+void BM_Product(benchmark::State& state, DType dtype, OneDnnUse onednn, const WeightFormat& format = {}) {
+  RunProducts(state, {{state.range(1), state.range(2)}}, dtype, state.range(0), onednn, format);
 }
 
 // Reads 256 MiB in segments as large as a layer's products; the sum of each segment's fastest time counts.
@@ -149,6 +155,19 @@ BENCHMARK_CAPTURE(BM_SmolLm, fp32_onednn, DType::kF32, OneDnnUse::kAlways)
     ->Arg(16)
     ->Arg(128)
     ->Arg(512)
+    ->UseRealTime();
+
+BENCHMARK_CAPTURE(BM_SmolLm, int4, DType::kBF16, OneDnnUse::kAuto, Int4Format(32, true))
+    ->ArgsProduct({{1, 2, 4, 8, 16, 32, 128, 512}})
+    ->UseRealTime();
+BENCHMARK_CAPTURE(BM_SmolLm, int8, DType::kBF16, OneDnnUse::kAuto, Int8Format(32, false))
+    ->ArgsProduct({{1, 2, 4, 8, 16, 32, 128, 512}})
+    ->UseRealTime();
+BENCHMARK_CAPTURE(BM_SmolLm, int4_fp32, DType::kF32, OneDnnUse::kAuto, Int4Format(32, true))
+    ->ArgsProduct({{1, 16, 128, 512}})
+    ->UseRealTime();
+BENCHMARK_CAPTURE(BM_Product, int4, DType::kBF16, OneDnnUse::kAuto, Int4Format(32, true))
+    ->ArgsProduct({{1, 16, 128, 512}, {4096}, {14336}})
     ->UseRealTime();
 
 BENCHMARK_CAPTURE(BM_Product, bf16, DType::kBF16, OneDnnUse::kNever)

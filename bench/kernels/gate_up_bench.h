@@ -32,7 +32,8 @@ class GateUpBench {
 
   // All outlive this. ops: measures algorithms.
   GateUpBench(Device* device, Stream* stream, Ops* ops, Options options)
-      : stream_(stream), ops_(ops), options_(std::move(options)), timer_(stream) {
+      : stream_(stream), ops_(ops), options_(std::move(options)), timer_(stream), runner_(device) {
+    runner_.PrepareWorkspace(AsCudaStream(*stream));
     constexpr int kNumWeights = 8;  // more than an L2 holds
     for (int i = 0; i < kNumWeights; ++i) {
       auto weight = ops->CreateGateUpWeight(options_.mlp, options_.in_features, DType::kBF16);
@@ -106,6 +107,14 @@ class GateUpBench {
         }
       }
     }
+    LinearAlgorithm streamed;
+    streamed.method = LinearMethod::kStreamed;
+    for (const StreamedLinear kernel : kStreamedLinears) {
+      streamed.streamed = kernel;
+      if (!runner_.CanRun({first.x, first.weight, first.scratch}, streamed)) continue;
+      add(fmt::format("streamed {}", StreamedLinearName(kernel)),
+          [&](const GateUpArgs& args) { TANDEM_CHECK(runner_.RunGateUp(stream, args, streamed)); });
+    }
     add("chosen", [&](const GateUpArgs& args) { ops_->GateUp(*stream_, args); });
     return entry;
   }
@@ -114,6 +123,7 @@ class GateUpBench {
   Ops* ops_;
   Options options_;
   GraphTimer timer_;
+  LinearRunner runner_;
   std::vector<std::unique_ptr<LinearWeight>> weights_;
   Buffer x_;
   Buffer scratch_;

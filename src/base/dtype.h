@@ -90,6 +90,20 @@ inline float BF16ToF32(bf16_t value) {
   return std::bit_cast<float>(static_cast<uint32_t>(value) << 16);
 }
 
+// Raw bits of a sign, four of exponent (bias 7) and three of mantissa. No infinities; +-127 are NaN.
+using fp8_e4m3_t = uint8_t;
+
+inline float E4M3ToF32(fp8_e4m3_t value) {
+  const uint32_t sign = (value & 0x80U) << 24;
+  const uint32_t magnitude = value & 0x7fU;
+  constexpr uint32_t kNan = 0x7fU;
+  if (magnitude == kNan) return std::bit_cast<float>(sign | 0x7fc00000U);
+  // A normal number's exponent and mantissa move to their places; a subnormal one's are small integers.
+  const uint32_t bits = magnitude >= 8 ? (magnitude << 20) + (120U << 23)
+                                       : std::bit_cast<uint32_t>(static_cast<float>(magnitude) * 0x1p-9F);
+  return std::bit_cast<float>(sign | bits);
+}
+
 // Raw IEEE half bits.
 using fp16_t = uint16_t;
 float F16ToF32(fp16_t value);

@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 #include <system_error>
 
 namespace tandem {
@@ -22,6 +23,21 @@ Status ReplaceFile(const std::string& path, std::string_view content) {
   std::filesystem::remove(partial, ignored);
   return MakeError(ErrorCode::kIo, "{} cannot be written{}{}", path, error ? ": " : "",
                    error ? error.message() : "");
+}
+
+Result<std::string> ReadReplacedFile(const std::string& path, uint64_t max_bytes, std::string_view what) {
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return MakeError(ErrorCode::kNotFound, "there is no {}", path);
+  const std::uintmax_t size_bytes = std::filesystem::file_size(path, error);
+  if (error) return MakeError(ErrorCode::kIo, "{} cannot be read: {}", path, error.message());
+  if (size_bytes > max_bytes) {
+    return MakeError(ErrorCode::kMalformedFile, "{}: {} bytes are too many for {}", path, size_bytes, what);
+  }
+  std::ifstream in(path);
+  std::ostringstream text;
+  text << in.rdbuf();
+  if (!in) return MakeError(ErrorCode::kIo, "{} cannot be read", path);
+  return text.str();
 }
 
 }  // namespace tandem

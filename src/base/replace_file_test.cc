@@ -38,6 +38,16 @@ TEST_F(ReplaceFileTest, WritesFoldersAndReplacesWhatIsThere) {
   EXPECT_EQ(NumFiles(), 2) << "the folder and the file";
 }
 
+TEST_F(ReplaceFileTest, ReadsWhatIsThereUpToASize) {
+  const std::string path = folder_ / "a.json";
+  EXPECT_EQ(ReadReplacedFile(path, 4, "four letters").error().code, ErrorCode::kNotFound);
+  ASSERT_TRUE(ReplaceFile(path, "four").ok());
+  EXPECT_EQ(ReadReplacedFile(path, 4, "four letters").value(), "four");
+  const Error error = ReadReplacedFile(path, 3, "three letters").error();
+  EXPECT_EQ(error.code, ErrorCode::kMalformedFile);
+  EXPECT_EQ(error.message, path + ": 4 bytes are too many for three letters");
+}
+
 TEST_F(ReplaceFileTest, SaysWhatItCannotWriteAndLeavesNothing) {
   std::filesystem::create_directories(folder_ / "taken" / "by_a_folder");
   const std::string path = folder_ / "taken";

@@ -277,6 +277,15 @@ TEST(CommandLine, ReadsGenerateAndDoctor) {
   EXPECT_TRUE(std::get<DoctorOptions>(doctor).json);
 }
 
+TEST(CommandLine, ReadsQuantization) {
+  const CommandLine parsed = Parse({"serve", "m", "--quantization", "int8"});
+  const auto* options = std::get_if<ServeOptions>(&parsed);
+  ASSERT_NE(options, nullptr);
+  EXPECT_EQ(options->engine.quantization, Quantization::kInt8);
+  EXPECT_EQ(std::get<ServeOptions>(Parse({"serve", "m"})).engine.quantization, Quantization::kAuto);
+  EXPECT_EQ(ExitCode({"serve", "m", "--quantization", "int3"}), 2);
+}
+
 TEST(CommandLine, ReadsBenchOffline) {
   const CommandLine parsed =
       Parse({"bench", "offline", "m", "--workload", "synthetic:in=5,out=6", "--num-requests", "7",

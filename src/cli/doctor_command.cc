@@ -15,6 +15,8 @@
 #include "cli/memory_bandwidth.h"
 #include "engine/backend.h"
 #include "load/checkpoint.h"
+#include "model/weight_formats.h"
+#include "ops/ops.h"
 #include "trial/choice_file.h"
 
 namespace tandem {
@@ -83,10 +85,13 @@ ordered_json MemoryReport() {
 
 // What --device cuda would say, found by asking it: no driver, a driver too old, an architecture that this
 // build has no code for.
-ordered_json CudaBackendReport() {
+Result<Backend> CreateCudaBackend() {
   EngineOptions options;
   options.device = "cuda";
-  const auto backend = CreateBackend(options);
+  return CreateBackend(options);
+}
+
+ordered_json CudaBackendReport(const Result<Backend>& backend) {
   if (!backend.ok()) return {{"ready", false}, {"reason", backend.error().message}};
   return {{"ready", true},
           {"description", backend->device->Description()},
@@ -96,20 +101,24 @@ ordered_json CudaBackendReport() {
 }
 
 // A model's weights and KV cache in a memory of free_bytes.
-ordered_json FitReport(const ModelConfig& config, int64_t num_parameters, DType dtype, int64_t free_bytes) {
+Result<ordered_json> FitReport(const Checkpoint& checkpoint, const Ops& ops, DType dtype,
+                               int64_t free_bytes) {
+  const ModelConfig& config = checkpoint.config();
   const auto dtype_bytes = static_cast<int64_t>(DTypeSize(dtype));
-  const int64_t weight_bytes = num_parameters * dtype_bytes;
+  TANDEM_ASSIGN_OR_RETURN(const WeightsEstimate weights, EstimateWeights(checkpoint, {.dtype = dtype}, ops));
+  const int64_t weight_bytes = weights.bytes;
   const int64_t kv_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * dtype_bytes;
   const int64_t room = std::max<int64_t>(free_bytes - weight_bytes, 0);
-  return {{"dtype", DTypeName(dtype)},
-          {"weight_bytes", weight_bytes},
-          {"free_bytes", free_bytes},
-          {"kv_bytes_per_token", kv_bytes},
-          {"kv_tokens_that_fit", kv_bytes > 0 ? room / kv_bytes : 0},
-          {"fits", kv_bytes > 0 && room / kv_bytes >= 1}};
+  return ordered_json{{"dtype", DTypeName(dtype)},
+                      {"weights", weights.form},
+                      {"weight_bytes", weight_bytes},
+                      {"free_bytes", free_bytes},
+                      {"kv_bytes_per_token", kv_bytes},
+                      {"kv_tokens_that_fit", kv_bytes > 0 ? room / kv_bytes : 0},
+                      {"fits", kv_bytes > 0 && room / kv_bytes >= 1}};
 }
 
-Result<ordered_json> ModelReport(const DoctorOptions& options, const ordered_json& cuda,
+Result<ordered_json> ModelReport(const DoctorOptions& options, const Result<Backend>& cuda,
                                  int64_t available_bytes, double bandwidth) {
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(options.model));
   const ModelConfig& config = checkpoint->config();
@@ -127,14 +136,17 @@ Result<ordered_json> ModelReport(const DoctorOptions& options, const ordered_jso
                          {"parameters", num_parameters},
                          {"stored_bytes", stored_bytes},
                          {"context_length", config.max_position}};
-  report.update(FitReport(config, num_parameters, dtype, available_bytes));
+  TANDEM_ASSIGN_OR_RETURN(const ordered_json fit,
+                          FitReport(*checkpoint, *CreateHostOps(), dtype, available_bytes));
+  report.update(fit);
   report["decode_tokens_per_s_bound"] =
       bandwidth / static_cast<double>(std::max<int64_t>(report["weight_bytes"].get<int64_t>(), 1));
-  if (cuda["ready"].get<bool>()) {
-    const auto cuda_dtype =
-        options.dtype.value_or(cuda["dtype"] == DTypeName(DType::kBF16) ? DType::kBF16 : DType::kF16);
-    report["cuda"] = FitReport(config, num_parameters, cuda_dtype,
-                               cuda["free_bytes"].get<int64_t>() - cuda["workspace_bytes"].get<int64_t>());
+  if (cuda.ok()) {
+    const auto free_bytes = static_cast<int64_t>(cuda->device->FreeBytes(MemoryKind::kDevice)) -
+                            static_cast<int64_t>(cuda->workspace_bytes);
+    TANDEM_ASSIGN_OR_RETURN(
+        report["cuda"],
+        FitReport(*checkpoint, *cuda->ops, options.dtype.value_or(cuda->dtypes.front()), free_bytes));
   }
   return report;
 }
@@ -142,8 +154,8 @@ Result<ordered_json> ModelReport(const DoctorOptions& options, const ordered_jso
 void AddFitLimits(const ordered_json& model, std::string_view where, std::vector<std::string>* limits) {
   if (!model["fits"].get<bool>()) {
     limits->push_back(
-        fmt::format("The model does not fit into {}: its weights need {:.2f} GiB as {}, {:.2f} GiB are free.",
-                    where, ToGiB(model["weight_bytes"].get<int64_t>()), model["dtype"].get<std::string>(),
+        fmt::format("The model does not fit into {}: its weights need {:.2f} GiB ({}), {:.2f} GiB are free.",
+                    where, ToGiB(model["weight_bytes"].get<int64_t>()), model["weights"].get<std::string>(),
                     ToGiB(model["free_bytes"].get<int64_t>())));
   }
 }
@@ -219,15 +231,15 @@ void PrintText(const ordered_json& report) {
                model["architecture"].get<std::string>(), model["parameters"].get<double>() / 1e6,
                model["context_length"].get<int64_t>());
     fmt::print(
-        "           weights {:.2f} GiB as {}, KV cache {} bytes a token: {}\n", gib(model["weight_bytes"]),
-        model["dtype"].get<std::string>(), model["kv_bytes_per_token"].get<int64_t>(),
+        "           weights {:.2f} GiB ({}), KV cache {} bytes a token: {}\n", gib(model["weight_bytes"]),
+        model["weights"].get<std::string>(), model["kv_bytes_per_token"].get<int64_t>(),
         model["fits"].get<bool>()
             ? fmt::format("fits, with room for {} KV tokens", model["kv_tokens_that_fit"].get<int64_t>())
             : std::string("does not fit"));
     if (model.contains("cuda")) {
       const ordered_json& fit = model["cuda"];
-      fmt::print("           on the GPU: weights {:.2f} GiB as {}, {}\n", gib(fit["weight_bytes"]),
-                 fit["dtype"].get<std::string>(),
+      fmt::print("           on the GPU: weights {:.2f} GiB ({}), {}\n", gib(fit["weight_bytes"]),
+                 fit["weights"].get<std::string>(),
                  fit["fits"].get<bool>() ? fmt::format("fits, with room for {} KV tokens",
                                                        fit["kv_tokens_that_fit"].get<int64_t>())
                                          : std::string("does not fit"));
@@ -246,12 +258,12 @@ Status Doctor(const DoctorOptions& options) {
   report["cpu"]["kernels"] = KernelsReport();
   report["memory"] = MemoryReport();
   report["gpu"] = GpuReport();
-  report["gpu"]["backend"] = CudaBackendReport();
+  const Result<Backend> cuda = CreateCudaBackend();
+  report["gpu"]["backend"] = CudaBackendReport(cuda);
   if (!options.model.empty()) {
-    TANDEM_ASSIGN_OR_RETURN(
-        report["model"],
-        ModelReport(options, report["gpu"]["backend"], report["memory"]["available_bytes"].get<int64_t>(),
-                    report["memory"]["read_bytes_per_s_all_threads"].get<double>()));
+    TANDEM_ASSIGN_OR_RETURN(report["model"],
+                            ModelReport(options, cuda, report["memory"]["available_bytes"].get<int64_t>(),
+                                        report["memory"]["read_bytes_per_s_all_threads"].get<double>()));
   }
   report["limits"] = Limits(report);
   if (options.json) {

@@ -97,6 +97,10 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
       ->capture_default_str();
   AddFlag(app, "dtype", &flags->dtype, "Type of weights and KV cache: auto, bf16, fp16, fp32")
       ->capture_default_str();
+  AddFlag(app, "quantization", &flags->quantization,
+          "Weights in memory: auto (as the file has them where the backend by default multiplies that), keep "
+          "(where it can), none (all in --dtype), int4, int8 (floats are quantized while loading)")
+      ->capture_default_str();
   AddFlag(app, "gpu-kv-cache", &flags->gpu_kv_cache,
           "SIZE of the gpu tier (4GiB, 26400tok; default: from memory)");
   AddFlag(app, "cpu-kv-cache", &flags->cpu_kv_cache,
@@ -164,9 +168,9 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
   app->add_flag("--cpu-trial,!--no-cpu-trial", options->cpu_trial,
                 "Tries at the first start on a machine how CPU kernels fetch memory best (some 50 ms)")
       ->envname("TANDEM_CPU_TRIAL");
-  AddFlag(
-      app, "without", &options->without,
-      "To see what it is worth, leaves out (cuda): fa3, fused-gate-up, hot-products, rider-graphs, graphs")
+  AddFlag(app, "without", &options->without,
+          "To see what it is worth, leaves out (cuda): fa3, fused-gate-up, streamed-products, hot-products, "
+          "rider-graphs, graphs")
       ->delimiter(',')
       ->allow_extra_args(false);
   AddFlag(app, "seed", &options->seed, "Seed of requests that bring none")->capture_default_str();
@@ -208,6 +212,7 @@ Result<EngineOptions> ToEngineOptions(const EngineFlags& typed) {
   if (options.served_model_name.empty())
     options.served_model_name = options.dummy.empty() ? DefaultModelName(options.model) : options.dummy;
   TANDEM_ASSIGN_OR_RETURN(options.dtype, ParseDTypeFlag(flags.dtype));
+  TANDEM_ASSIGN_OR_RETURN(options.quantization, ParseQuantization(flags.quantization));
   if (!flags.rope_scaling.empty()) {
     TANDEM_ASSIGN_OR_RETURN(options.rope_scaling, ParseRopeScaling(flags.rope_scaling));
   }

@@ -21,6 +21,7 @@ namespace tandem {
 struct EngineFlags {
   EngineOptions options;
   std::string dtype = "auto";
+  std::string quantization = "auto";
   std::string rope_scaling;
   std::vector<std::string> served_model_names;
   std::string gpu_kv_cache;

@@ -38,7 +38,7 @@ Result<CostTable> MeasureCosts(const Engine& engine) {
 nlohmann::ordered_json MakeReport(const Engine& engine, const CostMeasurements& measurements) {
   const ModelConfig& config = engine.model_config();
   const ProfileFigures figures =
-      FiguresOf(measurements, config, *engine.options().dtype, TokenBytesOf(engine));
+      FiguresOf(measurements, config, engine.layer_weight_bytes(), TokenBytesOf(engine));
   nlohmann::ordered_json machine = MachineReport();
   machine["device"] = engine.device_description();
   return {{"model", engine.options().served_model_name},
@@ -73,8 +73,8 @@ Status MeasureProfile(const ProfileCommandOptions& options) {
     engine_options.strategy = "asymmetric";
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(engine_options));
   TANDEM_ASSIGN_OR_RETURN(const CostTable table, MeasureCosts(*engine));
-  fmt::print("{}", FormatProfile(table.measurements(), engine->model_config(), *engine->options().dtype,
-                                 TokenBytesOf(*engine)));
+  fmt::print("{}", FormatProfile(table.measurements(), engine->model_config(),
+                                 engine->layer_weight_bytes(), TokenBytesOf(*engine)));
   if (options.json.empty()) return {};
   return WriteJson(MakeReport(*engine, table.measurements()), options.json);
 }

@@ -7,27 +7,19 @@
 #pragma once
 
 #include "cpu_attention/attention_softmax.h"
+#include "simd/amx_tiles.h"
 
 #if defined(__AMX_BF16__)
 
 namespace tandem {
 namespace {  // NOLINT(google-build-namespaces): compiled differently in each file that includes it
 
-constexpr int64_t kTileRows = 16;
 constexpr int64_t kTileBytes = 64;      // a row of any tile
 constexpr int64_t kTileDepth = 32;      // bf16 values of a row
 constexpr int64_t kMinTileQueries = 2;  // query heads of a kv head from which on tiles are used
 
-// Tiles: 0, 1, 5, 6 results, 2 left operand, 3, 4 right operands; 7 is not used.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-
-// Sets the rows of results and left operands. Forgets what the tiles hold.
+// Tiles: 0, 1, 5, 6 results, 2 left operand, 3, 4 right operands; 7 is not used. Sets the rows of results and
+// left operands. Forgets what the tiles hold.
 inline void ConfigureTiles(int64_t num_queries) {
   TileConfig config;
   for (int tile = 0; tile < 8; ++tile) {

@@ -54,9 +54,13 @@ std::vector<int64_t> GraphBatchSizes(int64_t max_num_seqs) {
   return sizes;
 }
 
+bool WantsQuantized(Quantization quantization) {
+  return quantization != Quantization::kAuto && quantization != Quantization::kNone;
+}
+
 // Parts for EngineOptions::without. Without graphs there are none with riders either.
-constexpr std::array<std::string_view, 5> kParts = {"fa3", "fused-gate-up", "hot-products", "rider-graphs",
-                                                    "graphs"};
+constexpr std::array<std::string_view, 6> kParts = {"fa3",          "fused-gate-up", "streamed-products",
+                                                    "hot-products", "rider-graphs",  "graphs"};
 
 Result<Backend> CreateCudaBackend(const EngineOptions& options) {
   for (const std::string& part : options.without) {
@@ -72,12 +76,15 @@ Result<Backend> CreateCudaBackend(const EngineOptions& options) {
                           CreateCudaDevice({.memory_limit_bytes = options.gpu_memory_limit_bytes,
                                             .memory_utilization = options.gpu_memory_utilization,
                                             .sm_limit = options.gpu_sm_limit}));
-  const bool same_products = has("hot-products") && has("fused-gate-up");
-  backend.ops = CreateCudaOps(backend.device.get(),
-                              {.tuning_folder = same_products ? CacheFolder(options) : FolderWithout(options),
-                               .hot_choice = has("hot-products"),
-                               .fused_gate_up = has("fused-gate-up"),
-                               .flash_attention3 = has("fa3")});
+  const bool same_products = has("hot-products") && has("fused-gate-up") && has("streamed-products");
+  backend.ops =
+      CreateCudaOps(backend.device.get(),
+                    {.tuning_folder = same_products ? CacheFolder(options) : FolderWithout(options),
+                     .keep_quantized = kKeepsQuantizedByDefault || WantsQuantized(options.quantization),
+                     .hot_choice = has("hot-products"),
+                     .fused_gate_up = has("fused-gate-up"),
+                     .streamed_products = has("streamed-products"),
+                     .flash_attention3 = has("fa3")});
   backend.dtypes = {DType::kBF16, DType::kF16, DType::kF32};
   constexpr int kFirstWithBF16 = 80;
   if (CudaTargetOf(*backend.device).compute_capability < kFirstWithBF16)

@@ -114,6 +114,7 @@ class EngineWithLoop : public Engine {
   const ChatTemplate* chat_template() const override { return model_.chat_template.get(); }
   int64_t max_model_len() const override { return options_.max_model_len; }
   std::string device_description() const override { return model_.backend.device->Description(); }
+  double layer_weight_bytes() const override { return model_.decoder->weights().LayerBytes(); }
   const CostTable* cost_table() const override { return cost_table_ ? &*cost_table_ : nullptr; }
   const LayerCosts* learned_costs() const override { return costs_.get(); }
   int64_t kv_token_bytes(Tier tier) const override {
@@ -166,7 +167,7 @@ class EngineWithLoop : public Engine {
         .format = kv_formats_.gpu, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
     const size_t reserved_bytes =
         Executor::BytesFor(*model_.decoder, executor_options_, cpu_tier ? &kv_shape : nullptr) +
-        model_.backend.workspace_bytes;
+        model_.backend.workspace_bytes + model_.backend.ops->UnallocatedBytes();
     TANDEM_RETURN_IF_ERROR(CreateCache(reserved_bytes));
     wanted_model_len_ = options_.max_model_len;
     LimitContext();
@@ -309,10 +310,12 @@ class EngineWithLoop : public Engine {
     loop_ = std::make_unique<EngineLoop>(loop_options, model_.backend.device.get(), strategy_.get(),
                                          kv_books_.get(), executor_.get(), costs_.get());
     LogInfo(
-        "{}: {} layers, {}, {} MiB of weights, gpu tier {} tokens{}, cpu tier {} tokens{}, strategy {}, {}{}",
+        "{}: {} layers, {}, {} MiB of weights ({}), gpu tier {} tokens{}, cpu tier {} tokens{}, strategy {}, "
+        "{}{}",
         options_.served_model_name, config.num_layers, DTypeName(model_.decoder->dtype()),
-        model_.decoder->weights().size_bytes >> 20, TokensOf(Tier::kGpu), KvTypeText(Tier::kGpu),
-        TokensOf(Tier::kCpu), KvTypeText(Tier::kCpu), strategy_->name(), model_.backend.device->Description(),
+        model_.decoder->weights().size_bytes >> 20, model_.decoder->weights().Describe(),
+        TokensOf(Tier::kGpu), KvTypeText(Tier::kGpu), TokensOf(Tier::kCpu), KvTypeText(Tier::kCpu),
+        strategy_->name(), model_.backend.device->Description(),
         executor_->cpu_attention() == nullptr
             ? ""
             : ", CPU attention: " + executor_->cpu_attention()->Description());

@@ -83,6 +83,8 @@ class Engine {
   // Of K and V of a token in all layers, in the tier's type.
   virtual int64_t kv_token_bytes(Tier tier) const = 0;
   virtual std::string device_description() const = 0;
+  // That a layer's linear operations read, on average.
+  virtual double layer_weight_bytes() const = 0;
   // What the scheduler knows of this machine; null if the strategy needs no costs.
   virtual const CostTable* cost_table() const = 0;
   // The same corrected by what iterations took so far, as the strategy sees it. Only while no request is

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/quantization.h"
 #include "load/model_config.h"
 
 namespace tandem {
@@ -27,6 +28,7 @@ struct EngineOptions {
   std::string device = "host";  // host | cuda
   // auto | gpu-only | asymmetric | async | apex | full-offload | symmetric | simple-offload
   std::string strategy = "auto";
+  Quantization quantization = Quantization::kAuto;
   std::optional<DType> dtype;             // absent: bf16 where the backend multiplies it natively
   std::optional<CacheSize> gpu_kv_cache;  // absent: from what the machine has
   std::optional<CacheSize> cpu_kv_cache;  // absent: from what the machine has, if the strategy uses it
@@ -59,7 +61,8 @@ struct EngineOptions {
   bool cpu_trial = true;
   // Where what was measured about the machine is kept between starts; empty: ~/.cache/tandem.
   std::string cache_folder;
-  // cuda: what is left out to see what it is worth: fa3, fused-gate-up, hot-products, rider-graphs, graphs.
+  // cuda: what is left out to see what it is worth: fa3, fused-gate-up, streamed-products, hot-products,
+  // rider-graphs, graphs.
   std::vector<std::string> without;
   bool measure_costs = false;             // for the scheduler, even if there is a profile already
   double profile_seconds = 40;            // of measuring them at most

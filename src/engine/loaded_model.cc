@@ -99,6 +99,19 @@ Status TakeOtherTextSide(const EngineOptions& options, int64_t vocab_size, Loade
   return {};
 }
 
+// NAME:int4 of --dummy says what --quantization int4 does.
+Status TakeDummyQuantization(EngineOptions* options) {
+  TANDEM_ASSIGN_OR_RETURN(const DummyName name, ParseDummyName(options->dummy));
+  if (name.quantization != Quantization::kAuto) {
+    if (options->quantization != Quantization::kAuto && options->quantization != name.quantization) {
+      return MakeParamError(ErrorCode::kInvalidArgument, "quantization", "'{}' and {} were both given",
+                            options->dummy, QuantizationName(options->quantization));
+    }
+    options->quantization = name.quantization;
+  }
+  return {};
+}
+
 // Random weights; tokens are bytes unless options name a tokenizer.
 Status LoadDummy(EngineOptions* options, LoadedModel* loaded) {
   TANDEM_ASSIGN_OR_RETURN(const ModelConfig config, DummyConfigOf(*options));
@@ -111,6 +124,7 @@ Status LoadDummy(EngineOptions* options, LoadedModel* loaded) {
   TANDEM_ASSIGN_OR_RETURN(DecoderWeights weights,
                           MakeDummyWeights(config, loaded->backend.device.get(), loaded->backend.ops.get(),
                                            {.dtype = *options->dtype,
+                                            .quantization = options->quantization,
                                             .max_model_len = options->max_model_len,
                                             .seed = options->seed,
                                             .show_progress = options->show_progress}));
@@ -128,6 +142,7 @@ Status LoadFromCheckpoint(EngineOptions* options, const Checkpoint& checkpoint, 
       DecoderWeights weights,
       LoadDecoderWeights(checkpoint, loaded->backend.device.get(), loaded->backend.ops.get(),
                          {.dtype = *options->dtype,
+                          .quantization = options->quantization,
                           .max_model_len = options->max_model_len,
                           .num_threads = NumLoaderThreads(*options),
                           .show_progress = options->show_progress}));
@@ -152,6 +167,7 @@ Result<LoadedModel> LoadModel(EngineOptions* options) {
     TANDEM_ASSIGN_OR_RETURN(checkpoint, Checkpoint::Open(options->model, options->rope_scaling));
   } else {
     TANDEM_RETURN_IF_ERROR(DummyConfigOf(*options));
+    TANDEM_RETURN_IF_ERROR(TakeDummyQuantization(options));
   }
   TANDEM_ASSIGN_OR_RETURN(loaded.backend, CreateBackend(*options));
   TANDEM_RETURN_IF_ERROR(checkpoint ? LoadFromCheckpoint(options, *checkpoint, &loaded)

@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/quantized_rows.h"
 #include "base/result.h"
+#include "base/weight_format.h"
 #include "load/model_config.h"
 #include "load/text_side.h"
 
@@ -24,6 +26,10 @@ struct TensorInfo {
   int64_t rows = 0;         // 1 for a vector
   int64_t cols = 0;
   uint64_t stored_bytes = 0;
+  WeightFormat format;  // in which ReadQuantizedRows loses nothing
+  // Not null: groups of the format are of columns that are not neighbours, and ReadQuantizedRows in a format
+  // that holds it gives column (*column_order)[i] of the weight as column i. Lives as long as the checkpoint.
+  const std::vector<int32_t>* column_order = nullptr;
 };
 
 class Checkpoint {
@@ -47,9 +53,18 @@ class Checkpoint {
 
   // Dequantizes or converts rows [row_begin, row_begin + num_rows) to dtype (kF32, kBF16 or kF16) at dst,
   // densely packed [num_rows, cols], host memory. Thread-safe: loaders call it from several threads.
-  // Errors: kNotFound; kInvalidArgument if the rows are outside the tensor.
+  // Errors: kNotFound; kInvalidArgument if the rows are outside the tensor; kMalformedFile for scales and
+  // codes of a folder's quantized weights that are no numbers or zero.
   virtual Status ReadRows(const std::string& name, int64_t row_begin, int64_t num_rows, DType dtype,
                           void* dst) const = 0;
+
+  // The same rows as codes of a quantized format: that of the tensor or one that holds it
+  // (CommonWeightFormat); values of others, floats among them, are rounded to the nearest codes
+  // (QuantizeRows).
+  // Thread-safe. Errors: as ReadRows; kInvalidArgument if the tensor's rows are no multiple of the groups;
+  // kMalformedFile if a scale is not finite, or is zero in a folder.
+  virtual Status ReadQuantizedRows(const std::string& name, int64_t row_begin, int64_t num_rows,
+                                   const WeightFormat& format, QuantizedRows* rows) const = 0;
 };
 
 }  // namespace tandem

@@ -145,6 +145,27 @@ TEST(GgufCheckpointTest, RopeFrequencyDivisors) {
               "rope_freqs");
 }
 
+TEST(GgufCheckpointTest, MixturesOfExpertsAreNamedBeforeTheirTensors) {
+  const TemporaryFolder folder;
+  GgufWriter gpt_oss(1, 2);
+  gpt_oss.StringEntry("general.architecture", "gpt-oss");
+  gpt_oss.IntEntry("gpt-oss.expert_count", 32);
+  gpt_oss.Tensor("blk.0.ffn_gate_exps.weight", {32}, 39, 0);
+  ExpectError(folder.Write("gpt-oss.gguf", gpt_oss.bytes()), ErrorCode::kUnsupported,
+              "models of the family gpt-oss ('gpt-oss') are mixtures of 32 experts, which are not served");
+  const GgufWriter mixtral = TinyLlamaGguf(
+      TinyLlamaTensors(), 1, [](GgufWriter* writer) { writer->IntEntry("llama.expert_count", 8); });
+  ExpectError(folder.Write("model.gguf", mixtral.bytes()), ErrorCode::kUnsupported, "Mixtral");
+}
+
+TEST(GgufCheckpointTest, TypesThatAreNotReadAreNamedWithTheirTensor) {
+  const TemporaryFolder folder;
+  std::vector<TinyTensor> tensors = TinyLlamaTensors();
+  tensors[3].type = static_cast<GgmlType>(23);
+  ExpectError(folder.Write("model.gguf", TinyLlamaGguf(tensors).bytes()), ErrorCode::kUnsupported,
+              "tensor 'blk.0.attn_k.weight' is stored as IQ4_XS (type code 23 at byte");
+}
+
 TEST(GgufCheckpointTest, EveryMissingOrMisshapenTensorIsNamed) {
   const TemporaryFolder folder;
   const std::vector<TinyTensor> tensors = TinyLlamaTensors();

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "load/block_fields.h"
 #include "load/quantization.h"
 
 namespace tandem {
@@ -16,26 +17,6 @@ namespace {
 
 // Values converted at a time: a multiple of every block's size; the fp32 intermediate stays in the L1 cache.
 constexpr int64_t kChunkElements = 1024;
-
-inline uint32_t FloatBits(float value) {
-  return __builtin_bit_cast(uint32_t, value);
-}
-inline float BitsFloat(uint32_t bits) {
-  return __builtin_bit_cast(float, bits);
-}
-
-inline float HalfToFloat(uint16_t half) {
-  const uint32_t sign = (half & 0x8000U) << 16;
-  const uint32_t magnitude = half & 0x7fffU;
-  const uint32_t shifted = magnitude << 13;
-  // Subnormal halves have the value mantissa * 2^-24.
-  const float subnormal = static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24F;
-  const uint32_t normal = shifted + (112U << 23);
-  const uint32_t infinite_or_nan = shifted | 0x7f800000U;
-  uint32_t bits = magnitude < 0x400U ? FloatBits(subnormal) : normal;
-  bits = magnitude >= 0x7c00U ? infinite_or_nan : bits;
-  return BitsFloat(bits | sign);
-}
 
 inline uint16_t FloatToHalf(float value) {
   const uint32_t bits = FloatBits(value);
@@ -56,20 +37,6 @@ inline uint16_t FloatToBrainFloat(float value) {
   const uint32_t rounded = (bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16;
   const uint32_t quiet_nan = (bits >> 16) | 0x40U;
   return static_cast<uint16_t>((bits & 0x7fffffffU) > 0x7f800000U ? quiet_nan : rounded);
-}
-
-inline uint16_t LoadU16(const uint8_t* src) {
-  uint16_t value = 0;
-  std::memcpy(&value, src, sizeof(value));
-  return value;
-}
-inline uint32_t LoadU32(const uint8_t* src) {
-  uint32_t value = 0;
-  std::memcpy(&value, src, sizeof(value));
-  return value;
-}
-inline float LoadHalf(const uint8_t* src) {
-  return HalfToFloat(LoadU16(src));
 }
 
 // --- One format each: num_elements values at src to fp32.
@@ -146,23 +113,6 @@ void DequantizeQ5_1(const uint8_t* __restrict src, int64_t num_elements, float* 
       dst[i + 16] = scale * static_cast<float>((quants[i] >> 4) | (fifth << 4)) + minimum;
     }
   }
-}
-
-// Eight 6-bit scales and minima in 12 bytes: of groups 0..3 in the low six bits of bytes 0..3 and 4..7; of
-// groups 4..7 in the nibbles of bytes 8..11, their top two bits in the top bits of bytes 0..3 and 4..7.
-struct GroupScales {
-  float scale[8];
-  float minimum[8];
-};
-inline GroupScales UnpackGroupScales(const uint8_t* packed, float scale, float minimum) {
-  GroupScales result;
-  for (int g = 0; g < 4; ++g) {
-    result.scale[g] = scale * static_cast<float>(packed[g] & 63);
-    result.minimum[g] = minimum * static_cast<float>(packed[g + 4] & 63);
-    result.scale[g + 4] = scale * static_cast<float>((packed[g + 8] & 15) | ((packed[g] >> 2) & 48));
-    result.minimum[g + 4] = minimum * static_cast<float>((packed[g + 8] >> 4) | ((packed[g + 4] >> 2) & 48));
-  }
-  return result;
 }
 
 // fp16 scale and minimum of the super-block, 12 bytes of group scales, 128 bytes: every 32 bytes hold

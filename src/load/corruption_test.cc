@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -9,6 +10,7 @@
 #include "load/checkpoint.h"
 #include "load/files_testing.h"
 #include "load/gguf_file.h"
+#include "load/quantized_folder_testing.h"
 #include "load/safetensors_file.h"
 
 namespace tandem {
@@ -147,6 +149,116 @@ TEST(CorruptionTest, SafetensorsHeaderLengthAndBytes) {
         for (uint64_t b = 0; b < tensor.num_bytes; ++b) EXPECT_EQ(tensor.data[b], 'd');
       }
       EXPECT_EQ(num_bytes, 32U);
+    }
+  }
+}
+
+// Reads a quantized folder's weights as codes and as floats: numbers, or errors that name the file.
+void ExpectErrorsOrNumbers(const std::string& folder, const std::string& what) {
+  SCOPED_TRACE(what);
+  ResetLargestAllocation();
+  const auto checkpoint = Checkpoint::Open(folder);
+  EXPECT_LT(LargestAllocation(), kSaneAllocation);
+  if (!checkpoint.ok()) {
+    EXPECT_THAT(checkpoint.error().message, HasSubstr(folder));
+    return;
+  }
+  for (const TensorInfo& tensor : (*checkpoint)->tensors()) {
+    if (!tensor.format.is_quantized()) continue;
+    ASSERT_LT(tensor.rows * tensor.cols, 1 << 20) << tensor.name;
+    QuantizedRows rows;
+    const Status codes = (*checkpoint)->ReadQuantizedRows(tensor.name, 0, tensor.rows, tensor.format, &rows);
+    std::vector<float> values(static_cast<size_t>(tensor.rows * tensor.cols));
+    const Status floats = (*checkpoint)->ReadRows(tensor.name, 0, tensor.rows, DType::kF32, values.data());
+    for (const Status& status : {codes, floats}) {
+      if (status.ok()) continue;
+      EXPECT_THAT(status.error().message, HasSubstr(folder + "/model.safetensors: tensor"));
+    }
+  }
+}
+
+// One of each method that has parts of its own.
+std::vector<QuantizedFolderForm> FormsToDamage() {
+  return {{.name = "awq", .kind = QuantizedFolderForm::Kind::kAwq, .group_size = 64, .is_symmetric = false},
+          {.name = "gptq", .kind = QuantizedFolderForm::Kind::kGptq, .group_size = 32, .is_act_order = true},
+          {.name = "compressed",
+           .kind = QuantizedFolderForm::Kind::kCompressedTensors,
+           .group_size = 64,
+           .is_symmetric = false},
+          {.name = "fp8", .kind = QuantizedFolderForm::Kind::kFp8, .block_size = 128, .scale_dtype = "F32"}};
+}
+
+TEST(CorruptionTest, ShapesAndTypesOfQuantizedModules) {
+  const TemporaryFolder to;
+  const std::string module = "model.layers.1.mlp.down_proj.";
+  for (const QuantizedFolderForm& form : FormsToDamage()) {
+    const QuantizedFolder original = MakeQuantizedFolder(form);
+    to.Write("config.json", original.config.dump());
+    for (size_t i = 0; i < original.tensors.size(); ++i) {
+      if (!original.tensors[i].name.starts_with(module)) continue;
+      const auto num_bytes = static_cast<int64_t>(original.tensors[i].data.size());
+      for (const auto& [dtype, bytes] :
+           {std::pair<const char*, int64_t>{"I32", 4}, {"I64", 8}, {"F16", 2}, {"F8_E4M3", 1}}) {
+        const int64_t count = num_bytes / bytes;
+        for (const std::vector<int64_t>& shape : std::vector<std::vector<int64_t>>{{count},
+                                                                                   {1, count},
+                                                                                   {count, 1},
+                                                                                   {2, count / 2},
+                                                                                   {count / 2, 2},
+                                                                                   {0, 1LL << 61},
+                                                                                   {1LL << 61, 0},
+                                                                                   {}}) {
+          QuantizedFolder folder = original;
+          FolderTensor& tensor = folder.tensors[i];
+          tensor.dtype = dtype;
+          tensor.shape = shape;
+          int64_t size = std::ranges::find(shape, 0) == shape.end() ? bytes : 0;
+          for (const int64_t dim : shape) size = size == 0 ? 0 : size * dim;
+          tensor.data.resize(static_cast<size_t>(size));
+          to.Write("model.safetensors", SafetensorsOf(folder.tensors));
+          ExpectErrorsOrNumbers(to.path(), form.name + ": " + tensor.name + " as " + dtype);
+        }
+      }
+    }
+  }
+}
+
+TEST(CorruptionTest, HeaderAndDataOfQuantizedModules) {
+  const TemporaryFolder to;
+  for (const QuantizedFolderForm& form : FormsToDamage()) {
+    const QuantizedFolder folder = MakeQuantizedFolder(form);
+    to.Write("config.json", folder.config.dump());
+    const std::string original = SafetensorsOf(folder.tensors);
+    // Some bytes of the header and of the data: strides that have no factor in common with anything.
+    uint64_t header_bytes = 0;
+    std::memcpy(&header_bytes, original.data(), sizeof(header_bytes));
+    for (size_t i = 8; i < original.size(); i += i < header_bytes ? 61 : 4999) {
+      std::string bytes = original;
+      bytes[i] = static_cast<char>(bytes[i] ^ 0xff);
+      to.Write("model.safetensors", bytes);
+      ExpectErrorsOrNumbers(to.path(), form.name + ": byte " + std::to_string(i));
+    }
+  }
+}
+
+TEST(CorruptionTest, NumbersOfAQuantizationConfig) {
+  const TemporaryFolder to;
+  for (const QuantizedFolderForm& form : FormsToDamage()) {
+    QuantizedFolder folder = MakeQuantizedFolder(form);
+    to.Write("model.safetensors", SafetensorsOf(folder.tensors));
+    const nlohmann::json flat = folder.config["quantization_config"].flatten();
+    for (const auto& [pointer, value] : flat.items()) {
+      for (const nlohmann::json& hostile :
+           {nlohmann::json(0), nlohmann::json(-1), nlohmann::json(1), nlohmann::json(8),
+            nlohmann::json(~0ULL), nlohmann::json(1LL << 62), nlohmann::json(0.5), nlohmann::json("x"),
+            nlohmann::json(nullptr)}) {
+        nlohmann::json changed = flat;
+        changed[pointer] = hostile;
+        nlohmann::json config = folder.config;
+        config["quantization_config"] = changed.unflatten();
+        to.Write("config.json", config.dump());
+        ExpectErrorsOrNumbers(to.path(), form.name + ": " + pointer + " = " + hostile.dump());
+      }
     }
   }
 }

@@ -41,6 +41,7 @@ ModelConfig Llama3(int64_t num_layers, int64_t hidden_size, int64_t intermediate
   return config;
 }
 
+// Numbers of the config.json files that these models are published with.
 std::vector<NamedConfig> MakeDummyModels() {
   ModelConfig llama_3_2_1b = Llama3(16, 2048, 8192, 32, 32.0);
   llama_3_2_1b.tie_word_embeddings = true;
@@ -58,6 +59,27 @@ std::vector<NamedConfig> MakeDummyModels() {
   qwen2_5_7b.rope_theta = 1e6;
   qwen2_5_7b.qkv_bias = true;
 
+  ModelConfig qwen2_5_14b = Llama(48, 5120, 13824, 40, 8, 152064, 131072);
+  qwen2_5_14b.family = ModelFamily::kQwen2;
+  qwen2_5_14b.architecture = "Qwen2ForCausalLM";
+  qwen2_5_14b.rope_theta = 1e6;
+  qwen2_5_14b.qkv_bias = true;
+
+  ModelConfig qwen3_32b = Llama(64, 5120, 25600, 64, 8, 151936, 40960);
+  qwen3_32b.family = ModelFamily::kQwen3;
+  qwen3_32b.architecture = "Qwen3ForCausalLM";
+  qwen3_32b.head_dim = 128;
+  qwen3_32b.rms_norm_eps = 1e-6;
+  qwen3_32b.rope_theta = 1e6;
+  qwen3_32b.qk_norm = true;
+
+  // Mistral-Small-24B-2501.
+  ModelConfig mistral_24b = Llama(40, 5120, 32768, 32, 8, 131072, 32768);
+  mistral_24b.family = ModelFamily::kMistral;
+  mistral_24b.architecture = "MistralForCausalLM";
+  mistral_24b.head_dim = 128;
+  mistral_24b.rope_theta = 1e8;
+
   ModelConfig mistral_7b = Llama(32, 4096, 14336, 32, 8, 32000, 32768);
   mistral_7b.family = ModelFamily::kMistral;
   mistral_7b.architecture = "MistralForCausalLM";
@@ -74,7 +96,10 @@ std::vector<NamedConfig> MakeDummyModels() {
           {"llama-3.1-70b-half", std::move(llama_3_1_70b_half)},
           {"llama-3.2-1b", std::move(llama_3_2_1b)},
           {"qwen2.5-7b", std::move(qwen2_5_7b)},
+          {"qwen2.5-14b", std::move(qwen2_5_14b)},
+          {"qwen3-32b", std::move(qwen3_32b)},
           {"mistral-7b-v0.1", std::move(mistral_7b)},
+          {"mistral-24b", std::move(mistral_24b)},
           {"smollm2-135m", std::move(smollm2_135m)},
           {"tiny", Llama(2, 256, 512, 4, 2, 1024, 4096)}};
 }
@@ -92,12 +117,24 @@ std::vector<std::string> DummyModelNames() {
   return names;
 }
 
-Result<ModelConfig> DummyModelConfig(std::string_view name) {
-  for (const NamedConfig& model : DummyModels()) {
-    if (model.name == name) return model.config;
+Result<DummyName> ParseDummyName(std::string_view name) {
+  const size_t colon = name.rfind(':');
+  if (colon == std::string_view::npos) return DummyName{.shape = name};
+  for (const Quantization quantization : {Quantization::kInt4, Quantization::kInt8}) {
+    if (name.substr(colon + 1) == QuantizationName(quantization))
+      return DummyName{.shape = name.substr(0, colon), .quantization = quantization};
   }
-  return MakeParamError(ErrorCode::kNotFound, "dummy", "there is no dummy model '{}'; there are {}", name,
-                        fmt::join(DummyModelNames(), ", "));
+  return MakeParamError(ErrorCode::kInvalidArgument, "dummy",
+                        "'{}': what is behind the colon is neither int4 nor int8", name);
+}
+
+Result<ModelConfig> DummyModelConfig(std::string_view name) {
+  TANDEM_ASSIGN_OR_RETURN(const DummyName parsed, ParseDummyName(name));
+  for (const NamedConfig& model : DummyModels()) {
+    if (model.name == parsed.shape) return model.config;
+  }
+  return MakeParamError(ErrorCode::kNotFound, "dummy", "there is no dummy model '{}'; there are {}",
+                        parsed.shape, fmt::join(DummyModelNames(), ", "));
 }
 
 }  // namespace tandem

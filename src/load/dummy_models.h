@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/quantization.h"
 #include "base/result.h"
 #include "load/model_config.h"
 
@@ -14,7 +15,16 @@ namespace tandem {
 // tests.
 std::vector<std::string> DummyModelNames();
 
-// Errors: kNotFound, with the names that there are; param is "dummy".
+// "llama-3.1-8b:int4" apart.
+struct DummyName {
+  std::string_view shape;  // a part of what was parsed
+  Quantization quantization = Quantization::kAuto;
+};
+// Errors: kInvalidArgument if what is behind a colon is neither int4 nor int8; param is "dummy".
+Result<DummyName> ParseDummyName(std::string_view name);
+
+// name: with or without a quantization. Errors: those of ParseDummyName; kNotFound, with the names that there
+// are; param is "dummy".
 Result<ModelConfig> DummyModelConfig(std::string_view name);
 
 }  // namespace tandem

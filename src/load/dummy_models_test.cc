@@ -21,6 +21,7 @@ TEST(DummyModels, HaveThePublishedNumberOfParameters) {
   const std::map<std::string, int64_t> published = {
       {"llama-2-7b", 6'738'415'616},      {"llama-2-13b", 13'015'864'320}, {"llama-3.1-8b", 8'030'261'248},
       {"llama-3.1-70b", 70'553'706'496},  {"llama-3.2-1b", 1'235'814'400}, {"qwen2.5-7b", 7'615'616'512},
+      {"qwen2.5-14b", 14'770'033'664},    {"qwen3-32b", 32'762'123'264},   {"mistral-24b", 23'572'403'200},
       {"mistral-7b-v0.1", 7'241'732'096}, {"smollm2-135m", 134'515'008}};
   for (const auto& [name, num_parameters] : published) {
     const auto config = DummyModelConfig(name);
@@ -68,6 +69,11 @@ TEST(DummyModels, CarryWhatTheNumberOfParametersDoesNotShow) {
   EXPECT_EQ(DummyModelConfig("llama-3.2-1b")->rope_scaling.factor, 32.0);
   EXPECT_EQ(DummyModelConfig("mistral-7b-v0.1")->sliding_window, 4096);
   EXPECT_EQ(DummyModelConfig("qwen2.5-7b")->rms_norm_eps, 1e-6);
+  EXPECT_EQ(DummyModelConfig("qwen2.5-14b")->rms_norm_eps, 1e-5);
+  EXPECT_EQ(DummyModelConfig("qwen3-32b")->head_dim, 128);
+  EXPECT_EQ(DummyModelConfig("qwen3-32b")->max_position, 40960);
+  EXPECT_EQ(DummyModelConfig("mistral-24b")->sliding_window, 0);
+  EXPECT_EQ(DummyModelConfig("mistral-24b")->rope_theta, 1e8);
   EXPECT_EQ(DummyModelConfig("tiny")->head_dim, 64);
 }
 
@@ -79,6 +85,18 @@ TEST(DummyModels, AnUnknownNameIsAnsweredWithTheKnownOnes) {
   for (const std::string& name : DummyModelNames()) {
     EXPECT_NE(config.error().message.find(name), std::string::npos) << name;
   }
+}
+
+TEST(DummyModels, NamesMaySayHowWeightsAreQuantized) {
+  const auto name = ParseDummyName("llama-3.1-8b:int4");
+  ASSERT_TRUE(name.ok());
+  EXPECT_EQ(name->shape, "llama-3.1-8b");
+  EXPECT_EQ(name->quantization, Quantization::kInt4);
+  EXPECT_EQ(ParseDummyName("tiny")->quantization, Quantization::kAuto);
+  EXPECT_EQ(DummyModelConfig("tiny:int8")->hidden_size, DummyModelConfig("tiny")->hidden_size);
+  EXPECT_EQ(ParseDummyName("tiny:int3").error().message,
+            "'tiny:int3': what is behind the colon is neither int4 nor int8");
+  EXPECT_EQ(DummyModelConfig("huge:int4").error().code, ErrorCode::kNotFound);
 }
 
 }  // namespace

@@ -17,11 +17,14 @@ std::atomic<size_t> largest_allocation{0};
 
 // Replaced for the whole program, so that tests see what a corrupted count makes the loader ask for.
 // Not inlined: the compiler would see free() of what it takes for new's own memory.
-[[gnu::noinline]] void* operator new(size_t size) {
+[[gnu::noinline]] void* operator new(size_t size, const std::nothrow_t& /*tag*/) noexcept {
   size_t seen = largest_allocation.load();
   while (size > seen && !largest_allocation.compare_exchange_weak(seen, size)) {
   }
-  void* memory = std::malloc(size == 0 ? 1 : size);
+  return std::malloc(size == 0 ? 1 : size);
+}
+[[gnu::noinline]] void* operator new(size_t size) {
+  void* memory = operator new(size, std::nothrow);
   if (memory == nullptr) throw std::bad_alloc();
   return memory;
 }

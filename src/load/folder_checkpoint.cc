@@ -1,7 +1,9 @@
 // Hugging Face folders: config.json, safetensors in one file or in shards, tokenizer files beside them.
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -11,6 +13,8 @@
 #include "load/json_fields.h"
 #include "load/mapped_checkpoint.h"
 #include "load/pooling_config.h"
+#include "load/quantization_config.h"
+#include "load/quantized_modules.h"
 #include "load/safetensors_file.h"
 #include "load/text_side.h"
 
@@ -46,7 +50,7 @@ MappedTensor ToMappedTensor(const SafetensorsTensor& stored) {
 // Opened safetensors files and their tensors, in file order.
 struct Weights {
   std::vector<std::unique_ptr<SafetensorsFile>> files;
-  std::vector<MappedTensor> tensors;
+  std::vector<SafetensorsTensor> tensors;
 };
 
 // Which tensors the index places in which shard.
@@ -82,7 +86,7 @@ Result<Weights> OpenShards(const std::string& folder, const std::string& index_p
     // A tensor that the index places elsewhere, or nowhere, does not count.
     std::set<std::string> missing = wanted;
     for (const SafetensorsTensor& tensor : file->tensors()) {
-      if (missing.erase(tensor.name) > 0) weights.tensors.push_back(ToMappedTensor(tensor));
+      if (missing.erase(tensor.name) > 0) weights.tensors.push_back(tensor);
     }
     if (!missing.empty()) {
       return MakeError(ErrorCode::kMalformedFile, "{}: shard '{}' has no tensor '{}', {} places it there",
@@ -103,7 +107,7 @@ Result<Weights> OpenWeights(const std::string& folder) {
   }
   Weights weights;
   TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<SafetensorsFile> file, SafetensorsFile::Open(single));
-  for (const SafetensorsTensor& tensor : file->tensors()) weights.tensors.push_back(ToMappedTensor(tensor));
+  weights.tensors = file->tensors();
   weights.files.push_back(std::move(file));
   return weights;
 }
@@ -142,9 +146,14 @@ Result<CheckpointContents> ReadFolderCheckpoint(const std::string& folder) {
 
   CheckpointContents contents;
   TANDEM_ASSIGN_OR_RETURN(contents.config, ParseHfConfig(config, config_path));
+  TANDEM_ASSIGN_OR_RETURN(const std::optional<QuantizationConfig> quantization,
+                          ReadQuantizationConfig(JsonFields(config, config_path)));
   TANDEM_ASSIGN_OR_RETURN(contents.text_side, ReadFolderTextSide(folder));
   TANDEM_ASSIGN_OR_RETURN(Weights weights, OpenWeights(folder));
-  contents.tensors = std::move(weights.tensors);
+  if (quantization) {
+    TANDEM_ASSIGN_OR_RETURN(contents.tensors, TakeQuantizedModules(*quantization, &weights.tensors));
+  }
+  std::ranges::transform(weights.tensors, std::back_inserter(contents.tensors), ToMappedTensor);
   TANDEM_RETURN_IF_ERROR(CompleteForEmbeddings(folder, &contents));
   contents.files =
       std::make_shared<const std::vector<std::unique_ptr<SafetensorsFile>>>(std::move(weights.files));

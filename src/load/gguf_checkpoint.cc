@@ -8,7 +8,7 @@
 namespace tandem {
 
 Result<CheckpointContents> ReadGgufCheckpoint(const std::string& path) {
-  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<GgufFile> opened, GgufFile::Open(path));
+  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<GgufFile> opened, GgufFile::Open(path, RefuseMixtures));
   const std::shared_ptr<const GgufFile> file = std::move(opened);
 
   CheckpointContents contents;

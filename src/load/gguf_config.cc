@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "load/config_limits.h"
+#include "load/mixture_families.h"
 #include "load/rope_scaling.h"
 
 namespace tandem {
@@ -107,12 +108,6 @@ Status ReadSizes(const GgufFile& file, const ArchitectureKeys& keys, ModelConfig
     return MakeError(ErrorCode::kUnsupported, "{}: keys of size {} and values of size {} are not supported",
                      file.path(), config.head_dim, value_length);
   }
-  TANDEM_ASSIGN_OR_RETURN(const int64_t num_experts, keys.IntOr("expert_count", 0, 0, kMaxPositions));
-  if (num_experts > 0) {
-    return MakeError(ErrorCode::kUnsupported, "{}: a mixture of {} experts is not supported", file.path(),
-                     num_experts);
-  }
-
   // The embedding is the vocabulary; the metadata key is younger than the format.
   const GgufTensor* embedding = file.FindTensor("token_embd.weight");
   if (embedding == nullptr) {
@@ -237,6 +232,17 @@ bool Contains(std::string_view text, std::string_view part) {
 }
 
 }  // namespace
+
+Status RefuseMixtures(const GgufFile& file) {
+  const Result<std::string_view> architecture = file.GetString("general.architecture");
+  if (!architecture.ok()) return {};
+  const std::string name(architecture->substr(0, 100));
+  const ArchitectureKeys keys(file, name);
+  TANDEM_ASSIGN_OR_RETURN(const int64_t num_experts, keys.IntOr("expert_count", 0, 0, kMaxPositions));
+  if (num_experts == 0 && MixtureFamily(name).empty()) return {};
+  // Mixtral's files say "llama".
+  return MixtureNotServed(file.path(), name == "llama" ? "mixtral" : name, num_experts);
+}
 
 Result<ModelConfig> ReadGgufConfig(const GgufFile& file) {
   const Result<std::string_view> architecture = file.GetString("general.architecture");

@@ -11,6 +11,9 @@
 
 namespace tandem {
 
+// kUnsupported, naming the family, if the metadata is that of a mixture of experts.
+Status RefuseMixtures(const GgufFile& file);
+
 // Architectures llama, qwen2 and qwen3. Errors: kMalformedFile names the key; kUnsupported.
 Result<ModelConfig> ReadGgufConfig(const GgufFile& file);
 

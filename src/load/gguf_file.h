@@ -73,9 +73,13 @@ struct GgufTensor {
 // Immutable after Open; every method may be called from any thread.
 class GgufFile {
  public:
-  // Errors: kNotFound, kIo, kMalformedFile (names the file, the field and the byte offset), kUnsupported
-  // (version 1, big-endian, a tensor type that is not in quantization.h).
-  static Result<std::unique_ptr<GgufFile>> Open(const std::string& path);
+  // Of a file whose metadata can be asked for, but no tensors.
+  using MetadataCheck = Status (*)(const GgufFile& file);
+  // check_metadata: its error comes before all that tensors can cause. Errors: its; kNotFound, kIo,
+  // kMalformedFile (names the file, the field and the byte offset), kUnsupported (version 1, big-endian, a
+  // tensor type that is not in quantization.h).
+  static Result<std::unique_ptr<GgufFile>> Open(const std::string& path,
+                                                MetadataCheck check_metadata = nullptr);
 
   const std::string& path() const { return file_.path(); }
   uint32_t version() const { return version_; }

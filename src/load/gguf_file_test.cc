@@ -150,7 +150,7 @@ TEST_F(GgufFileTest, RejectsBadTensorTables) {
   ExpectMalformed(one({8}, 0, ~0ULL - 31), "beyond");
   const auto unknown_type = Open(one({8}, 99, 0));
   EXPECT_EQ(unknown_type.error().code, ErrorCode::kUnsupported);
-  EXPECT_THAT(unknown_type.error().message, HasSubstr("type code 99 at byte"));
+  EXPECT_THAT(unknown_type.error().message, HasSubstr("is stored as an unknown type (type code 99 at byte"));
 
   ExpectMalformed(WithTensors(2,
                               [](GgufWriter& writer) {

@@ -33,16 +33,29 @@ std::string Printable(std::string_view raw) {
   return result;
 }
 
+// Of types that files have and this loader does not read, as their makers call them.
+std::string_view NameOfUnreadType(uint32_t type_code) {
+  constexpr std::pair<uint32_t, std::string_view> kNames[] = {
+      {9, "Q8_1"},     {10, "Q2_K"},  {11, "Q3_K"},   {15, "Q8_K"},  {16, "IQ2_XXS"}, {17, "IQ2_XS"},
+      {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"}, {22, "IQ2_S"},   {23, "IQ4_XS"},
+      {29, "IQ1_M"},   {34, "TQ1_0"}, {35, "TQ2_0"},  {39, "MXFP4"}};
+  for (const auto& [code, name] : kNames) {
+    if (code == type_code) return name;
+  }
+  return "an unknown type";
+}
+
 }  // namespace
 
 class GgufParser {
  public:
   explicit GgufParser(GgufFile& target) : target_(target), file_(target.file_) {}
 
-  Status Parse() {
+  Status Parse(GgufFile::MetadataCheck check_metadata) {
     TANDEM_RETURN_IF_ERROR(ReadHeader());
     TANDEM_RETURN_IF_ERROR(ReadEntries());
     TANDEM_RETURN_IF_ERROR(ReadAlignment());
+    if (check_metadata != nullptr) TANDEM_RETURN_IF_ERROR(check_metadata(target_));
     TANDEM_RETURN_IF_ERROR(ReadTensors());
     return PlaceTensors();
   }
@@ -230,9 +243,9 @@ class GgufParser {
     if (format == nullptr) {
       return MakeError(
           ErrorCode::kUnsupported,
-          "{}: {} has the type code {} at byte {}; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, "
-          "Q4_K, Q5_K and Q6_K are read",
-          file_.path(), field, type_code, type_offset);
+          "{}: {} is stored as {} (type code {} at byte {}); F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, "
+          "Q5_1, Q4_K, Q5_K and Q6_K are read",
+          file_.path(), field, NameOfUnreadType(type_code), type_code, type_offset);
     }
     tensor.format = *format;
     if (static_cast<uint64_t>(tensor.dims[0]) % format->block_elements != 0) {
@@ -290,10 +303,10 @@ class GgufParser {
   std::vector<Placement> placements_;
 };
 
-Result<std::unique_ptr<GgufFile>> GgufFile::Open(const std::string& path) {
+Result<std::unique_ptr<GgufFile>> GgufFile::Open(const std::string& path, MetadataCheck check_metadata) {
   TANDEM_ASSIGN_OR_RETURN(MappedFile file, MappedFile::Open(path));
   std::unique_ptr<GgufFile> result(new GgufFile(std::move(file)));
-  TANDEM_RETURN_IF_ERROR(GgufParser(*result).Parse());
+  TANDEM_RETURN_IF_ERROR(GgufParser(*result).Parse(check_metadata));
   return result;
 }
 

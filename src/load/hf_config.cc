@@ -9,6 +9,7 @@
 
 #include "load/config_limits.h"
 #include "load/json_fields.h"
+#include "load/mixture_families.h"
 #include "load/rope_scaling.h"
 
 namespace tandem {
@@ -33,6 +34,15 @@ bool IsWithoutHead(const Architecture& architecture, std::string_view name) {
   return name.starts_with(stem) && name.substr(stem.size()) == "Model";
 }
 
+// Of a mixture, whatever the field is called; 0 of others.
+int64_t NumExperts(const JsonFields& fields) {
+  for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"}) {
+    const Result<int64_t> count = fields.IntOr(key, 0, 0, kMaxPositions);
+    if (count.ok() && *count > 0) return *count;
+  }
+  return 0;
+}
+
 Result<const Architecture*> FindArchitecture(const JsonFields& fields, bool* has_head) {
   *has_head = true;
   std::string name;
@@ -53,6 +63,9 @@ Result<const Architecture*> FindArchitecture(const JsonFields& fields, bool* has
       if (architecture.model_type == name) return &architecture;
     }
   }
+  const int64_t num_experts = NumExperts(fields);
+  if (num_experts > 0 || !MixtureFamily(name).empty())
+    return MixtureNotServed(fields.where(), name, num_experts);
   return MakeError(ErrorCode::kUnsupported,
                    "{}: architecture '{}' is not supported; LlamaForCausalLM, MistralForCausalLM, "
                    "Qwen2ForCausalLM and Qwen3ForCausalLM are, with or without a head",
@@ -189,13 +202,6 @@ Result<ModelConfig> ParseHfConfig(const nlohmann::json& config_json, const std::
   const JsonFields fields(config_json, source);
   ModelConfig config;
   TANDEM_ASSIGN_OR_RETURN(const Architecture* architecture, FindArchitecture(fields, &config.generates));
-  if (fields.Has("quantization_config")) {
-    TANDEM_ASSIGN_OR_RETURN(const JsonFields quantization, fields.Object("quantization_config"));
-    TANDEM_ASSIGN_OR_RETURN(const std::string method, quantization.StringOr("quant_method", "unknown"));
-    return MakeError(ErrorCode::kUnsupported,
-                     "{}: quantized weights ('{}') are not supported in safetensors, only F32, F16 and BF16",
-                     source, method.substr(0, 100));
-  }
   config.family = architecture->family;
   config.architecture = architecture->name;
   TANDEM_RETURN_IF_ERROR(ReadSizes(fields, *architecture, config));

@@ -187,11 +187,22 @@ TEST(HfConfigTest, EveryFieldOfTheWrongKind) {
   for (const json& bad : {json("LlamaForCausalLM"), json::array(), json::array({1}), json(5)})
     ExpectError(With(base, "architectures", bad), ErrorCode::kMalformedFile, "architectures");
   ExpectError(BaseConfig("GPT2LMHeadModel"), ErrorCode::kUnsupported, "GPT2LMHeadModel");
-  ExpectError(With(base, "quantization_config", {{"quant_method", "awq"}}), ErrorCode::kUnsupported, "awq");
   for (const json& bad : {json("x"), json(0), json(-5), json(2.5)}) {
     ExpectError(With(BaseConfig("MistralForCausalLM"), "sliding_window", bad), ErrorCode::kMalformedFile,
                 "sliding_window");
   }
+}
+
+TEST(HfConfigTest, MixturesOfExpertsAreNamed) {
+  ExpectError(With(BaseConfig("Qwen3MoeForCausalLM"), "num_experts", 128), ErrorCode::kUnsupported,
+              "models of the family Qwen3 MoE ('Qwen3MoeForCausalLM') are mixtures of 128 experts, which are "
+              "not served");
+  ExpectError(With(BaseConfig("GptOssForCausalLM"), "num_local_experts", 32), ErrorCode::kUnsupported,
+              "gpt-oss");
+  ExpectError(BaseConfig("MixtralForCausalLM"), ErrorCode::kUnsupported, "Mixtral");
+  ExpectError(BaseConfig("DeepseekV3ForCausalLM"), ErrorCode::kUnsupported, "DeepSeek-V3");
+  ExpectError(With(BaseConfig("SomeNewForCausalLM"), "n_routed_experts", 7), ErrorCode::kUnsupported,
+              "'SomeNewForCausalLM' are mixtures of 7 experts");
 }
 
 TEST(HfConfigTest, FieldsThatContradictEachOther) {

@@ -1,8 +1,11 @@
 #include "load/mapped_checkpoint.h"
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
+#include "load/quantized_blocks.h"
 #include "load/required_tensors.h"
 
 namespace tandem {
@@ -16,13 +19,56 @@ int64_t StoredRow(int64_t row, int64_t head_rows) {
   return head * head_rows + 2 * (in_head % half) + in_head / half;
 }
 
+// A row of a matrix in blocks of a type. row: in Hugging Face's order.
+const uint8_t* RowData(const MappedTensor& tensor, int64_t row) {
+  const BlockFormat& format = GetBlockFormat(*tensor.type);
+  const int64_t row_bytes = tensor.info.cols / format.block_elements * format.block_bytes;
+  const int64_t stored =
+      tensor.num_permuted_heads == 0 ? row : StoredRow(row, tensor.info.rows / tensor.num_permuted_heads);
+  return tensor.data + stored * row_bytes;
+}
+
+WeightFormat FormatOf(const MappedTensor& tensor) {
+  if (tensor.coded) return tensor.coded->format();
+  return tensor.type ? WeightFormatOf(*tensor.type) : WeightFormat();
+}
+
+Status CheckReadable(const std::string& path, const MappedTensor& tensor) {
+  if (tensor.type || tensor.coded) return {};
+  return MakeError(ErrorCode::kUnsupported, "{}: tensor '{}' is stored as {}, which is not supported", path,
+                   tensor.info.name, tensor.info.stored_type);
+}
+
+// dst: [num_rows, cols] of dtype, the columns of the weight in their own order.
+Status ReadCodedRows(const CodedWeight& weight, int64_t row_begin, int64_t num_rows, DType dtype, void* dst) {
+  QuantizedRows rows;
+  TANDEM_RETURN_IF_ERROR(weight.Read(row_begin, num_rows, &rows));
+  std::vector<float> values(rows.codes.size());
+  DequantizeRows(rows, values.data());
+  if (const std::vector<int32_t>& order = weight.column_order(); !order.empty()) {
+    std::vector<float> row(order.size());
+    for (int64_t i = 0; i < num_rows; ++i) {
+      float* to = values.data() + i * rows.cols;
+      std::copy_n(to, row.size(), row.begin());
+      for (size_t j = 0; j < row.size(); ++j) to[order[j]] = row[j];
+    }
+  }
+  ConvertElements(GgmlType::kF32, reinterpret_cast<const uint8_t*>(values.data()),
+                  static_cast<int64_t>(values.size()), dtype, dst);
+  return {};
+}
+
 }  // namespace
 
 MappedCheckpoint::MappedCheckpoint(const std::string& path, CheckpointContents contents)
     : path_(path), contents_(std::move(contents)) {
   infos_.reserve(contents_.tensors.size());
   for (size_t i = 0; i < contents_.tensors.size(); ++i) {
-    infos_.push_back(contents_.tensors[i].info);
+    const MappedTensor& tensor = contents_.tensors[i];
+    infos_.push_back(tensor.info);
+    infos_.back().format = FormatOf(tensor);
+    if (tensor.coded && !tensor.coded->column_order().empty())
+      infos_.back().column_order = &tensor.coded->column_order();
     by_name_.emplace(contents_.tensors[i].info.name, i);
   }
 }
@@ -49,10 +95,7 @@ Status MappedCheckpoint::CheckTensors() const {
                        "{}: tensor '{}' has shape [{}, {}], the configuration wants [{}, {}]", path_,
                        wanted.name, tensor.info.rows, tensor.info.cols, wanted.rows, wanted.cols);
     }
-    if (!tensor.type.has_value()) {
-      return MakeError(ErrorCode::kUnsupported, "{}: tensor '{}' is stored as {}, which is not supported",
-                       path_, wanted.name, tensor.info.stored_type);
-    }
+    TANDEM_RETURN_IF_ERROR(CheckReadable(path_, tensor));
   }
   return {};
 }
@@ -62,35 +105,38 @@ const TensorInfo* MappedCheckpoint::Find(const std::string& name) const {
   return found == by_name_.end() ? nullptr : &infos_[found->second];
 }
 
-Status MappedCheckpoint::ReadRows(const std::string& name, int64_t row_begin, int64_t num_rows, DType dtype,
-                                  void* dst) const {
+Result<const MappedTensor*> MappedCheckpoint::FindRows(const std::string& name, int64_t row_begin,
+                                                       int64_t num_rows) const {
   const auto found = by_name_.find(name);
   if (found == by_name_.end()) return MakeError(ErrorCode::kNotFound, "{}: no tensor '{}'", path_, name);
   const MappedTensor& tensor = contents_.tensors[found->second];
   const int64_t rows = tensor.info.rows;
-  const int64_t cols = tensor.info.cols;
   if (row_begin < 0 || num_rows < 0 || row_begin > rows || num_rows > rows - row_begin) {
     return MakeError(ErrorCode::kInvalidArgument,
                      "{}: tensor '{}' has {} rows, {} from row {} were asked for", path_, name, rows,
                      num_rows, row_begin);
   }
+  TANDEM_RETURN_IF_ERROR(CheckReadable(path_, tensor));
+  return &tensor;
+}
+
+Status MappedCheckpoint::ReadRows(const std::string& name, int64_t row_begin, int64_t num_rows, DType dtype,
+                                  void* dst) const {
+  TANDEM_ASSIGN_OR_RETURN(const MappedTensor* const found, FindRows(name, row_begin, num_rows));
+  const MappedTensor& tensor = *found;
+  const int64_t cols = tensor.info.cols;
   if (!IsFloatType(dtype)) {
     return MakeError(ErrorCode::kInvalidArgument, "{}: tensor '{}' cannot be read as {}", path_, name,
                      DTypeName(dtype));
   }
-  if (!tensor.type.has_value()) {
-    return MakeError(ErrorCode::kUnsupported, "{}: tensor '{}' is stored as {}, which is not supported",
-                     path_, name, tensor.info.stored_type);
-  }
   if (num_rows == 0 || cols == 0) return {};
+  if (tensor.coded) return ReadCodedRows(*tensor.coded, row_begin, num_rows, dtype, dst);
 
-  const BlockFormat& format = GetBlockFormat(*tensor.type);
-  const int64_t row_bytes = cols / format.block_elements * format.block_bytes;
   const auto element_bytes = static_cast<int64_t>(DTypeSize(dtype));
   auto* out = static_cast<uint8_t*>(dst);
   if (tensor.num_permuted_heads == 0) {
-    ConvertElements(*tensor.type, tensor.data + row_begin * row_bytes, num_rows * cols, dtype, out);
-  } else if (rows == 1) {
+    ConvertElements(*tensor.type, RowData(tensor, row_begin), num_rows * cols, dtype, out);
+  } else if (tensor.info.rows == 1) {
     std::vector<uint8_t> stored(static_cast<size_t>(cols * element_bytes));
     ConvertElements(*tensor.type, tensor.data, cols, dtype, stored.data());
     for (int64_t i = 0; i < cols; ++i) {
@@ -100,10 +146,49 @@ Status MappedCheckpoint::ReadRows(const std::string& name, int64_t row_begin, in
     }
   } else {
     for (int64_t i = 0; i < num_rows; ++i) {
-      const int64_t from = StoredRow(row_begin + i, rows / tensor.num_permuted_heads);
-      ConvertElements(*tensor.type, tensor.data + from * row_bytes, cols, dtype,
+      ConvertElements(*tensor.type, RowData(tensor, row_begin + i), cols, dtype,
                       out + i * cols * element_bytes);
     }
+  }
+  return {};
+}
+
+Status MappedCheckpoint::ReadStoredCodes(const MappedTensor& tensor, int64_t row_begin, int64_t num_rows,
+                                         QuantizedRows* rows) const {
+  if (tensor.coded) return tensor.coded->Read(row_begin, num_rows, rows);
+  const int64_t cols = tensor.info.cols;
+  rows->Resize(WeightFormatOf(*tensor.type), num_rows, cols);
+  for (int64_t i = 0; i < num_rows; ++i) {
+    SplitBlocks(*tensor.type, RowData(tensor, row_begin + i), cols, rows->codes.data() + i * cols,
+                rows->scales.data() + i * rows->num_groups(),
+                rows->format.has_minimum ? rows->minimums.data() + i * rows->num_groups() : nullptr);
+  }
+  return {};
+}
+
+Status MappedCheckpoint::ReadQuantizedRows(const std::string& name, int64_t row_begin, int64_t num_rows,
+                                           const WeightFormat& format, QuantizedRows* rows) const {
+  TANDEM_ASSIGN_OR_RETURN(const MappedTensor* const found, FindRows(name, row_begin, num_rows));
+  const MappedTensor& tensor = *found;
+  const int64_t cols = tensor.info.cols;
+  if (format.group_size <= 0 || cols % format.group_size != 0) {
+    return MakeError(ErrorCode::kInvalidArgument,
+                     "{}: tensor '{}' has rows of {}, not a multiple of groups of {}", path_, name, cols,
+                     format.group_size);
+  }
+  const WeightFormat stored = FormatOf(tensor);
+  if (CommonWeightFormat(stored, format) == format) {
+    TANDEM_RETURN_IF_ERROR(ReadStoredCodes(tensor, row_begin, num_rows, rows));
+    if (format != stored) *rows = WidenRows(*rows, format);
+  } else {
+    std::vector<float> values(static_cast<size_t>(num_rows * cols));
+    TANDEM_RETURN_IF_ERROR(ReadRows(name, row_begin, num_rows, DType::kF32, values.data()));
+    QuantizeRows(values.data(), num_rows, cols, format, rows);
+  }
+  const auto is_finite = [](float value) { return std::isfinite(value); };
+  if (!std::ranges::all_of(rows->scales, is_finite) || !std::ranges::all_of(rows->minimums, is_finite)) {
+    return MakeError(ErrorCode::kMalformedFile, "{}: tensor '{}' has a scale that is not finite", path_,
+                     name);
   }
   return {};
 }

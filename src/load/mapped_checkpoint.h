@@ -11,14 +11,16 @@
 
 #include "base/result.h"
 #include "load/checkpoint.h"
+#include "load/coded_weight.h"
 #include "load/quantization.h"
 
 namespace tandem {
 
 struct MappedTensor {
   TensorInfo info;
-  std::optional<GgmlType> type;  // none: stored as something that is not converted
+  std::optional<GgmlType> type;  // none: coded, or stored as something that is not converted
   const uint8_t* data = nullptr;
+  std::shared_ptr<const CodedWeight> coded;  // instead of type and data
   // Not 0: the rows (of a vector: the values) of each head are stored interleaved, first and second half of
   // the head alternating. A reader gets them back in order.
   int64_t num_permuted_heads = 0;
@@ -48,10 +50,17 @@ class MappedCheckpoint final : public Checkpoint {
   const TensorInfo* Find(const std::string& name) const override;
   Status ReadRows(const std::string& name, int64_t row_begin, int64_t num_rows, DType dtype,
                   void* dst) const override;
+  Status ReadQuantizedRows(const std::string& name, int64_t row_begin, int64_t num_rows,
+                           const WeightFormat& format, QuantizedRows* rows) const override;
 
  private:
   MappedCheckpoint(const std::string& path, CheckpointContents contents);
   Status CheckTensors() const;
+  // The tensor, if it has these rows and they can be converted.
+  Result<const MappedTensor*> FindRows(const std::string& name, int64_t row_begin, int64_t num_rows) const;
+  // Rows as they are stored, in the format of the tensor.
+  Status ReadStoredCodes(const MappedTensor& tensor, int64_t row_begin, int64_t num_rows,
+                         QuantizedRows* rows) const;
 
   std::string path_;
   CheckpointContents contents_;

@@ -125,6 +125,7 @@ Status SafetensorsFile::Parse() {
     const JsonFields fields(value, where);
     SafetensorsTensor tensor;
     tensor.name = name;
+    tensor.file = path();
     TANDEM_ASSIGN_OR_RETURN(tensor.num_bytes, ReadShape(fields, tensor));
     TANDEM_ASSIGN_OR_RETURN(const Extent extent, ReadExtent(fields, data_bytes));
     if (extent.end - extent.begin != tensor.num_bytes) {

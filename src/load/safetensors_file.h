@@ -16,6 +16,7 @@ namespace tandem {
 
 struct SafetensorsTensor {
   std::string name;
+  std::string_view file;         // its path
   std::string_view dtype;        // "BF16", "I64", ... as stored
   std::optional<GgmlType> type;  // of F32, F16 and BF16; the others are listed, but not converted
   std::vector<int64_t> shape;    // row-major; empty for a scalar

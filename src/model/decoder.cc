@@ -31,7 +31,10 @@ void Decoder::Tune(Stream& stream, std::span<const int64_t> row_counts,
 }
 
 void Decoder::Embed(Stream& stream, RowBatch* rows) const {
-  ops_->Embedding(stream, {.table = weights_.embedding, .ids = rows->token_ids, .out = rows->residual});
+  ops_->Embedding(stream, {.table = weights_.embedding,
+                           .ids = rows->token_ids,
+                           .out = rows->residual,
+                           .quantized = weights_.quantized_embedding});
   rows->has_delta = false;
 }
 

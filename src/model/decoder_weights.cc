@@ -1,8 +1,11 @@
 #include "model/decoder_weights.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -12,6 +15,7 @@
 
 #include "load/load_progress.h"
 #include "model/rope_table.h"
+#include "model/weight_formats.h"
 
 namespace tandem {
 namespace {
@@ -49,18 +53,50 @@ class WeightLoader {
 
   // One weight made of the rows of several tensors, in order. Its rows are read by Run.
   Result<std::unique_ptr<LinearWeight>> PlanLinear(const std::vector<std::string>& prefixes,
-                                                   int64_t in_features, bool has_bias) {
+                                                   int64_t in_features, bool has_bias,
+                                                   bool is_gate_up = false) {
+    TANDEM_ASSIGN_OR_RETURN(const WeightFormat format, FormatOf(prefixes, false));
     TANDEM_ASSIGN_OR_RETURN(const int64_t out_features, RowsOf(prefixes));
-    return Plan(prefixes, has_bias, ops_->CreateLinearWeight(out_features, in_features, options_.dtype));
+    if (format.is_quantized()) {
+      QuantizedWeightShape shape = {out_features, in_features, options_.dtype, is_gate_up};
+      // StoredWeightFormat has found that it is one for all of them.
+      if (const auto* order = checkpoint_.Find(prefixes.front() + ".weight")->column_order; order != nullptr)
+        shape.column_order = *order;
+      TANDEM_ASSIGN_OR_RETURN(auto weight, PlanQuantized(prefixes, shape, has_bias, format));
+      return std::unique_ptr<LinearWeight>(std::move(weight));
+    }
+    return PlanFloats(prefixes, has_bias,
+                      is_gate_up ? ops_->CreateGateUpWeight(out_features / 2, in_features, options_.dtype)
+                                 : ops_->CreateLinearWeight(out_features, in_features, options_.dtype));
   }
 
-  // The same of a gate-up weight.
-  Result<std::unique_ptr<LinearWeight>> PlanGateUp(const std::string& gate_prefix,
-                                                   const std::string& up_prefix, int64_t in_features,
-                                                   bool has_bias) {
-    TANDEM_ASSIGN_OR_RETURN(const int64_t out_features, RowsOf({gate_prefix, up_prefix}));
-    return Plan({gate_prefix, up_prefix}, has_bias,
-                ops_->CreateGateUpWeight(out_features / 2, in_features, options_.dtype));
+  // The embedding, the lm_head, and what the two share.
+  Status PlanVocabulary(DecoderWeights* weights) {
+    const ModelConfig& config = checkpoint_.config();
+    const std::string embedding = "model.embed_tokens";
+    const std::string head = config.tie_word_embeddings ? embedding : "lm_head";
+    const QuantizedWeightShape shape = {config.vocab_size, config.hidden_size, options_.dtype};
+    TANDEM_ASSIGN_OR_RETURN(const WeightFormat head_format, FormatOf({head}, true));
+    if (head_format.is_quantized()) {
+      TANDEM_ASSIGN_OR_RETURN(auto quantized, PlanQuantized({head}, shape, false, head_format));
+      if (config.tie_word_embeddings) weights->quantized_embedding = quantized.get();
+      weights->lm_head = std::move(quantized);
+    } else {
+      TANDEM_ASSIGN_OR_RETURN(
+          weights->lm_head,
+          PlanFloats({head}, false,
+                     ops_->CreateLinearWeight(shape.out_features, shape.in_features, shape.dtype)));
+    }
+    if (weights->quantized_embedding != nullptr) return {};
+    TANDEM_ASSIGN_OR_RETURN(const WeightFormat format, FormatOf({embedding}, true));
+    if (format.is_quantized()) {
+      TANDEM_ASSIGN_OR_RETURN(weights->untied_embedding, PlanQuantized({embedding}, shape, false, format));
+      weights->quantized_embedding = weights->untied_embedding.get();
+      return {};
+    }
+    TANDEM_ASSIGN_OR_RETURN(weights->embedding_memory,
+                            PlanMatrix(embedding + ".weight", &weights->embedding));
+    return {};
   }
 
   Result<Buffer> PlanMatrix(const std::string& name, MatrixView* view) {
@@ -90,10 +126,11 @@ class WeightLoader {
     std::atomic<size_t> next{0};
     std::mutex error_mutex;
     std::optional<Error> first_error;
-    size_t staging_bytes = 0;
+    size_t staging_bytes = 1;
     for (const Task& task : tasks_)
       staging_bytes = std::max(staging_bytes, task.row_bytes * static_cast<size_t>(task.num_rows));
     const auto work = [&] {
+      QuantizedRows codes;
       // Pinned: a device that copies from it does so at full speed.
       auto staging = device_->Allocate(staging_bytes, MemoryKind::kPinned, "loading");
       if (!staging.ok()) {
@@ -103,15 +140,13 @@ class WeightLoader {
       }
       for (size_t i = next.fetch_add(1); i < tasks_.size(); i = next.fetch_add(1)) {
         const Task& task = tasks_[i];
-        const Status status =
-            checkpoint_.ReadRows(task.name, task.row_begin, task.num_rows, options_.dtype, staging->data());
+        const Status status = RunTask(task, staging->data(), &codes);
         if (!status.ok()) {
           const std::lock_guard lock(error_mutex);
           if (!first_error) first_error = status.error();
           next.store(tasks_.size());
           return;
         }
-        task.consume(task.row_begin, task.num_rows, staging->data());
         if (progress) progress->Add(task.stored_bytes);
       }
     };
@@ -131,10 +166,33 @@ class WeightLoader {
     std::string name;
     int64_t row_begin = 0;
     int64_t num_rows = 0;
-    size_t row_bytes = 0;
+    size_t row_bytes = 0;  // of staging; 0 for a quantized weight
     uint64_t stored_bytes = 0;
     Consume consume;
+    QuantizedLinearWeight* quantized = nullptr;  // instead of consume: gets the rows behind first_row
+    int64_t first_row = 0;
   };
+
+  Status RunTask(const Task& task, void* staging, QuantizedRows* codes) const {
+    if (task.quantized != nullptr) {
+      TANDEM_RETURN_IF_ERROR(checkpoint_.ReadQuantizedRows(task.name, task.row_begin, task.num_rows,
+                                                           task.quantized->format(), codes));
+      task.quantized->LoadQuantizedRows(task.first_row + task.row_begin, *codes);
+      return {};
+    }
+    TANDEM_RETURN_IF_ERROR(
+        checkpoint_.ReadRows(task.name, task.row_begin, task.num_rows, options_.dtype, staging));
+    task.consume(task.row_begin, task.num_rows, staging);
+    return {};
+  }
+
+  Result<WeightFormat> FormatOf(const std::vector<std::string>& prefixes, bool is_vocabulary) const {
+    std::vector<std::string> tensors;
+    tensors.reserve(prefixes.size());
+    for (const std::string& prefix : prefixes) tensors.push_back(prefix + ".weight");
+    return StoredWeightFormat(checkpoint_, tensors, is_vocabulary, {options_.quantization, options_.dtype},
+                              *ops_);
+  }
 
   Result<int64_t> RowsOf(const std::vector<std::string>& prefixes) {
     int64_t rows = 0;
@@ -148,17 +206,38 @@ class WeightLoader {
   }
 
   // created: with the rows of all prefixes.
-  Result<std::unique_ptr<LinearWeight>> Plan(const std::vector<std::string>& prefixes, bool has_bias,
-                                             Result<std::unique_ptr<LinearWeight>> created) {
+  Result<std::unique_ptr<LinearWeight>> PlanFloats(const std::vector<std::string>& prefixes, bool has_bias,
+                                                   Result<std::unique_ptr<LinearWeight>> created) {
     TANDEM_ASSIGN_OR_RETURN(auto weight, std::move(created));
+    LinearWeight* target = weight.get();
+    TANDEM_RETURN_IF_ERROR(PlanRows(prefixes, has_bias, target, [&](const std::string& tensor, int64_t row) {
+      AddTasks(tensor, [target, row](int64_t begin, int64_t count, const void* rows) {
+        target->LoadRows(row + begin, count, rows);
+      });
+    }));
+    return weight;
+  }
+
+  Result<std::unique_ptr<QuantizedLinearWeight>> PlanQuantized(const std::vector<std::string>& prefixes,
+                                                               const QuantizedWeightShape& shape,
+                                                               bool has_bias, const WeightFormat& format) {
+    TANDEM_ASSIGN_OR_RETURN(auto weight, ops_->CreateQuantizedWeight(shape, format));
+    QuantizedLinearWeight* target = weight.get();
+    TANDEM_RETURN_IF_ERROR(PlanRows(prefixes, has_bias, target, [&](const std::string& tensor, int64_t row) {
+      AddTasks(tensor, {.quantized = target, .first_row = row});
+    }));
+    return weight;
+  }
+
+  // Calls add_tasks(tensor, its first row of the weight) for every prefix, and loads the biases.
+  template <typename AddTasksOf>
+  Status PlanRows(const std::vector<std::string>& prefixes, bool has_bias, LinearWeight* weight,
+                  const AddTasksOf& add_tasks) {
     size_bytes_ += weight->size_bytes();
     int64_t row = 0;
     for (const std::string& prefix : prefixes) {
       const int64_t num_rows = checkpoint_.Find(prefix + ".weight")->rows;
-      LinearWeight* target = weight.get();
-      AddTasks(prefix + ".weight", [target, row](int64_t begin, int64_t count, const void* rows) {
-        target->LoadRows(row + begin, count, rows);
-      });
+      add_tasks(prefix + ".weight", row);
       if (has_bias) {
         std::vector<float> bias(static_cast<size_t>(num_rows));
         TANDEM_RETURN_IF_ERROR(checkpoint_.ReadRows(prefix + ".bias", 0, 1, DType::kF32, bias.data()));
@@ -166,18 +245,27 @@ class WeightLoader {
       }
       row += num_rows;
     }
-    return weight;
+    return {};
   }
 
   void AddTasks(const std::string& name, const Consume& consume) {
     const TensorInfo& info = *checkpoint_.Find(name);
-    const size_t row_bytes = static_cast<size_t>(info.cols) * DTypeSize(options_.dtype);
-    const int64_t rows_per_task = std::max<int64_t>(1, kTaskBytes / static_cast<int64_t>(row_bytes));
+    AddTasks(name,
+             {.row_bytes = static_cast<size_t>(info.cols) * DTypeSize(options_.dtype), .consume = consume});
+  }
+
+  // Of all rows of the tensor; task: what they have in common.
+  void AddTasks(const std::string& name, Task task) {
+    const TensorInfo& info = *checkpoint_.Find(name);
+    task.name = name;
+    const auto row_bytes = static_cast<int64_t>(static_cast<size_t>(info.cols) * DTypeSize(options_.dtype));
+    const int64_t rows_per_task = std::max<int64_t>(1, kTaskBytes / row_bytes);
     for (int64_t row = 0; row < info.rows; row += rows_per_task) {
-      const int64_t num_rows = std::min(rows_per_task, info.rows - row);
-      const uint64_t stored_bytes =
-          info.stored_bytes / static_cast<uint64_t>(info.rows) * static_cast<uint64_t>(num_rows);
-      tasks_.push_back({name, row, num_rows, row_bytes, stored_bytes, consume});
+      task.row_begin = row;
+      task.num_rows = std::min(rows_per_task, info.rows - row);
+      task.stored_bytes =
+          info.stored_bytes / static_cast<uint64_t>(info.rows) * static_cast<uint64_t>(task.num_rows);
+      tasks_.push_back(task);
     }
   }
 
@@ -208,8 +296,8 @@ Result<LayerWeights> PlanLayer(const ModelConfig& config, int64_t layer_index, W
       layer.output,
       loader->PlanLinear({attention + "o_proj"}, config.num_heads * config.head_dim, config.output_bias));
   TANDEM_ASSIGN_OR_RETURN(layer.mlp_norm, loader->ReadVector(prefix + "post_attention_layernorm.weight"));
-  TANDEM_ASSIGN_OR_RETURN(layer.gate_up, loader->PlanGateUp(mlp + "gate_proj", mlp + "up_proj",
-                                                            config.hidden_size, config.mlp_bias));
+  TANDEM_ASSIGN_OR_RETURN(layer.gate_up, loader->PlanLinear({mlp + "gate_proj", mlp + "up_proj"},
+                                                            config.hidden_size, config.mlp_bias, true));
   TANDEM_ASSIGN_OR_RETURN(layer.down,
                           loader->PlanLinear({mlp + "down_proj"}, config.intermediate_size, config.mlp_bias));
   return layer;
@@ -217,22 +305,49 @@ Result<LayerWeights> PlanLayer(const ModelConfig& config, int64_t layer_index, W
 
 }  // namespace
 
+double DecoderWeights::LayerBytes() const {
+  size_t bytes = 0;
+  for (const LayerWeights& layer : layers) {
+    for (const auto* weight : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down})
+      bytes += (*weight)->size_bytes();
+  }
+  return static_cast<double>(bytes) / static_cast<double>(layers.size());
+}
+
+std::string DecoderWeights::Describe() const {
+  std::vector<std::pair<std::string, size_t>> forms;
+  const auto add = [&forms](const LinearWeight& weight) {
+    const std::string name = weight.format().is_quantized() ? DescribeWeightFormat(weight.format())
+                                                            : std::string(DTypeName(weight.dtype()));
+    const auto found = std::ranges::find(forms, name, &std::pair<std::string, size_t>::first);
+    if (found == forms.end()) {
+      forms.emplace_back(name, weight.size_bytes());
+    } else {
+      found->second += weight.size_bytes();
+    }
+  };
+  for (const LayerWeights& layer : layers) {
+    for (const auto* weight : {&layer.qkv, &layer.output, &layer.gate_up, &layer.down}) add(**weight);
+  }
+  add(*lm_head);
+  std::ranges::stable_sort(forms, std::greater<>(), &std::pair<std::string, size_t>::second);
+  std::vector<std::string> names;
+  names.reserve(forms.size());
+  for (const auto& [name, bytes] : forms) names.push_back(name);
+  return fmt::format("{}", fmt::join(names, "; "));
+}
+
 Result<DecoderWeights> LoadDecoderWeights(const Checkpoint& checkpoint, Device* device, Ops* ops,
                                           const WeightLoadOptions& options) {
   const ModelConfig& config = checkpoint.config();
-  const std::string embedding_prefix = "model.embed_tokens";
   WeightLoader loader(checkpoint, device, ops, options);
   DecoderWeights weights;
-  TANDEM_ASSIGN_OR_RETURN(weights.embedding_memory,
-                          loader.PlanMatrix(embedding_prefix + ".weight", &weights.embedding));
+  TANDEM_RETURN_IF_ERROR(loader.PlanVocabulary(&weights));
   for (int64_t i = 0; i < config.num_layers; ++i) {
     TANDEM_ASSIGN_OR_RETURN(LayerWeights layer, PlanLayer(config, i, &loader));
     weights.layers.push_back(std::move(layer));
   }
   TANDEM_ASSIGN_OR_RETURN(weights.final_norm, loader.ReadVector("model.norm.weight"));
-  TANDEM_ASSIGN_OR_RETURN(weights.lm_head,
-                          loader.PlanLinear({config.tie_word_embeddings ? embedding_prefix : "lm_head"},
-                                            config.hidden_size, false));
   TANDEM_ASSIGN_OR_RETURN(weights.rope_table,
                           loader.Upload(BuildRopeTable(config, options.max_model_len), "RoPE table"));
   TANDEM_RETURN_IF_ERROR(loader.Run());

@@ -2,11 +2,12 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/matrix_view.h"
+#include "base/quantization.h"
 #include "base/result.h"
 #include "device/device.h"
 #include "load/checkpoint.h"
@@ -27,16 +28,26 @@ struct LayerWeights {
 
 struct DecoderWeights {
   Buffer embedding_memory;
-  MatrixView embedding;  // [vocab, hidden] dtype
+  MatrixView embedding;  // [vocab, hidden] dtype; empty where the embedding is quantized
+  // The quantized embedding: untied_embedding, or lm_head if the model ties them.
+  const QuantizedLinearWeight* quantized_embedding = nullptr;
+  std::unique_ptr<QuantizedLinearWeight> untied_embedding;
   std::vector<LayerWeights> layers;
   Buffer final_norm;                      // [hidden] fp32
-  std::unique_ptr<LinearWeight> lm_head;  // a packed copy of the embedding if the model ties them
+  std::unique_ptr<LinearWeight> lm_head;  // of floats: a packed copy of the embedding if the model ties them
   Buffer rope_table;                      // [max_model_len, head_dim] fp32
   size_t size_bytes = 0;
+
+  // How the layers' weights and the lm_head are stored: "bf16", or "int4, groups of 32 with minimum; int8,
+  // ...", the most bytes first.
+  std::string Describe() const;
+  // Of the linear operations of a layer, on average.
+  double LayerBytes() const;
 };
 
 struct WeightLoadOptions {
   DType dtype = DType::kF32;
+  Quantization quantization = Quantization::kAuto;
   int64_t max_model_len = 0;
   int num_threads = 1;
   bool show_progress = true;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/fnv1a.h"
+#include "base/param_error.h"
 #include "load/load_progress.h"
 #include "model/rope_table.h"
 
@@ -25,38 +26,79 @@ uint64_t TensorSeed(uint64_t seed, std::string_view name) {
   return Fnv1a(name, seed);
 }
 
-// All weights of the shape, embedding included, as they lie in memory.
-uint64_t MatrixBytes(const ModelConfig& config, DType dtype) {
+// Groups as most published checkpoints of 4 bits have them.
+constexpr int64_t kDummyGroup = 128;
+
+// All weights of the shape, embedding included.
+uint64_t NumElements(const ModelConfig& config) {
   const int64_t q_size = config.q_width();
   const int64_t kv_size = config.kv_width();
   const int64_t layer = config.hidden_size * (2 * q_size + 2 * kv_size + 3 * config.intermediate_size);
   const int64_t elements = config.num_layers * layer + 2 * config.vocab_size * config.hidden_size;
-  return static_cast<uint64_t>(elements) * DTypeSize(dtype);
+  return static_cast<uint64_t>(elements);
 }
 
 class WeightMaker {
  public:
-  WeightMaker(Device* device, Ops* ops, const DummyWeightOptions& options, uint64_t total_bytes)
+  WeightMaker(Device* device, Ops* ops, const DummyWeightOptions& options, uint64_t total_elements)
       : device_(device),
         ops_(ops),
         options_(options),
         stream_(device->CreateStream(StreamKind::kCompute, "weights")) {
-    if (options.show_progress) progress_.emplace("making random weights", total_bytes);
+    if (options.show_progress)
+      progress_.emplace("making random weights", total_elements * DTypeSize(options.dtype));
   }
 
   // seed_name: tensors of one name and shape hold the same values.
   Result<std::unique_ptr<LinearWeight>> MakeLinear(std::string_view seed_name, int64_t out_features,
                                                    int64_t in_features, bool has_bias) {
+    if (is_quantized()) return MakeCodes(seed_name, {out_features, in_features, options_.dtype}, has_bias);
     return Fill(seed_name, has_bias, ops_->CreateLinearWeight(out_features, in_features, options_.dtype));
   }
 
   Result<std::unique_ptr<LinearWeight>> MakeGateUp(std::string_view seed_name, int64_t mlp,
                                                    int64_t in_features, bool has_bias) {
+    if (is_quantized()) return MakeCodes(seed_name, {2 * mlp, in_features, options_.dtype, true}, has_bias);
     return Fill(seed_name, has_bias, ops_->CreateGateUpWeight(mlp, in_features, options_.dtype));
   }
 
-  Result<std::unique_ptr<LinearWeight>> Fill(std::string_view seed_name, bool has_bias,
-                                             Result<std::unique_ptr<LinearWeight>> created) {
+  // Embedding and lm_head.
+  Status MakeVocabulary(const ModelConfig& config, DecoderWeights* weights) {
+    const std::string_view head_name = config.tie_word_embeddings ? "embedding" : "lm_head";
+    if (!is_quantized()) {
+      TANDEM_ASSIGN_OR_RETURN(weights->embedding_memory, MakeMatrix("embedding", config.vocab_size,
+                                                                    config.hidden_size, &weights->embedding));
+      TANDEM_ASSIGN_OR_RETURN(weights->lm_head,
+                              MakeLinear(head_name, config.vocab_size, config.hidden_size, false));
+      return {};
+    }
+    const QuantizedWeightShape shape = {config.vocab_size, config.hidden_size, options_.dtype};
+    TANDEM_ASSIGN_OR_RETURN(auto head, MakeQuantized(head_name, shape, false, true));
+    weights->quantized_embedding = head.get();
+    weights->lm_head = std::move(head);
+    if (config.tie_word_embeddings) return {};
+    TANDEM_ASSIGN_OR_RETURN(weights->untied_embedding, MakeQuantized("embedding", shape, false, true));
+    weights->quantized_embedding = weights->untied_embedding.get();
+    return {};
+  }
+
+  Result<std::unique_ptr<QuantizedLinearWeight>> MakeQuantized(std::string_view seed_name,
+                                                               const QuantizedWeightShape& shape,
+                                                               bool has_bias, bool is_vocabulary) {
+    const WeightFormat format =
+        QuantizedFormat(options_.quantization, shape.in_features, is_vocabulary, kDummyGroup);
+    if (!format.is_quantized() || !ops_->KeepsQuantized(format, shape.in_features, options_.dtype)) {
+      return MakeParamError(ErrorCode::kUnsupported, "quantization",
+                            "the {} backend does not multiply {} weights with rows of {} at {}",
+                            device_->backend(), QuantizationName(options_.quantization), shape.in_features,
+                            DTypeName(options_.dtype));
+    }
+    return Fill(seed_name, has_bias, ops_->CreateQuantizedWeight(shape, format));
+  }
+
+  template <typename Weight>
+  Result<std::unique_ptr<Weight>> Fill(std::string_view seed_name, bool has_bias,
+                                       Result<std::unique_ptr<Weight>> created) {
     TANDEM_ASSIGN_OR_RETURN(auto weight, std::move(created));
     weight->FillRandom(TensorSeed(options_.seed, seed_name), kWeightBound);
     if (has_bias) {
@@ -95,6 +137,12 @@ class WeightMaker {
   size_t size_bytes() const { return size_bytes_; }
 
  private:
+  Result<std::unique_ptr<LinearWeight>> MakeCodes(std::string_view seed_name,
+                                                  const QuantizedWeightShape& shape, bool has_bias) {
+    TANDEM_ASSIGN_OR_RETURN(auto weight, MakeQuantized(seed_name, shape, has_bias, false));
+    return std::unique_ptr<LinearWeight>(std::move(weight));
+  }
+  bool is_quantized() const { return QuantizesFloats(options_.quantization); }
   void Report(int64_t rows, int64_t cols) {
     if (progress_) progress_->Add(static_cast<uint64_t>(rows * cols) * DTypeSize(options_.dtype));
   }
@@ -136,18 +184,14 @@ Result<LayerWeights> MakeLayer(const ModelConfig& config, int64_t layer_index, W
 
 Result<DecoderWeights> MakeDummyWeights(const ModelConfig& config, Device* device, Ops* ops,
                                         const DummyWeightOptions& options) {
-  WeightMaker maker(device, ops, options, MatrixBytes(config, options.dtype));
+  WeightMaker maker(device, ops, options, NumElements(config));
   DecoderWeights weights;
-  TANDEM_ASSIGN_OR_RETURN(weights.embedding_memory, maker.MakeMatrix("embedding", config.vocab_size,
-                                                                     config.hidden_size, &weights.embedding));
+  TANDEM_RETURN_IF_ERROR(maker.MakeVocabulary(config, &weights));
   for (int64_t i = 0; i < config.num_layers; ++i) {
     TANDEM_ASSIGN_OR_RETURN(LayerWeights layer, MakeLayer(config, i, &maker));
     weights.layers.push_back(std::move(layer));
   }
   TANDEM_ASSIGN_OR_RETURN(weights.final_norm, maker.MakeNorm(config.hidden_size, "final norm"));
-  TANDEM_ASSIGN_OR_RETURN(weights.lm_head,
-                          maker.MakeLinear(config.tie_word_embeddings ? "embedding" : "lm_head",
-                                           config.vocab_size, config.hidden_size, false));
   TANDEM_ASSIGN_OR_RETURN(weights.rope_table,
                           maker.Upload(BuildRopeTable(config, options.max_model_len), "RoPE table"));
   weights.size_bytes = maker.size_bytes();

@@ -9,6 +9,7 @@
 
 #include "device/host/host_device.h"
 #include "load/dummy_models.h"
+#include "model/weight_product_testing.h"
 #include "ops/ops.h"
 
 namespace tandem {
@@ -24,16 +25,8 @@ class DummyWeightsTest : public testing::Test {
     return std::move(weights).value();
   }
 
-  // weight x, for a fixed x.
   std::vector<float> Product(const LinearWeight& weight) {
-    std::vector<float> x(static_cast<size_t>(weight.in_features()));
-    for (size_t i = 0; i < x.size(); ++i) x[i] = std::cos(static_cast<float>(i));
-    std::vector<float> y(static_cast<size_t>(weight.out_features()));
-    ops_->Linear(*stream_, {.x = MatrixView::Dense(x.data(), DType::kF32, 1, weight.in_features()),
-                            .weight = &weight,
-                            .y = MatrixView::Dense(y.data(), DType::kF32, 1, weight.out_features())});
-    stream_->Synchronize();
-    return y;
+    return WeightProduct(ops_.get(), stream_.get(), weight);
   }
 
   const std::unique_ptr<Device> device_ = CreateHostDevice({.num_compute_threads = 2});
@@ -112,6 +105,41 @@ TEST_F(DummyWeightsTest, BiasesChangeNothing) {
   const std::vector<float> without = Product(*Make(config, 1).layers[0].qkv);
   config.qkv_bias = true;
   EXPECT_EQ(Product(*Make(config, 1).layers[0].qkv), without);
+}
+
+TEST_F(DummyWeightsTest, MayBeCodes) {
+  for (const bool tied : {true, false}) {
+    ModelConfig config = tiny_;
+    config.tie_word_embeddings = tied;
+    const auto make = [&](Quantization quantization) {
+      return MakeDummyWeights(
+          config, device_.get(), ops_.get(),
+          {.quantization = quantization, .max_model_len = 64, .seed = 1, .show_progress = false});
+    };
+    const auto four = make(Quantization::kInt4);
+    ASSERT_TRUE(four.ok()) << four.error().message;
+    EXPECT_EQ(four->layers[1].down->format(), Int4Format(128, true));
+    EXPECT_EQ(four->lm_head->format(), Int8Format(128, false));
+    EXPECT_EQ(four->quantized_embedding == four->lm_head.get(), tied);
+    EXPECT_EQ(Product(*four->layers[0].qkv), Product(*make(Quantization::kInt4)->layers[0].qkv));
+    EXPECT_NE(Product(*four->layers[0].qkv), Product(*four->layers[1].qkv));
+    const auto eight = make(Quantization::kInt8);
+    ASSERT_TRUE(eight.ok()) << eight.error().message;
+    EXPECT_EQ(eight->Describe(), "int8, groups of 128");
+    EXPECT_LT(four->size_bytes, eight->size_bytes);
+  }
+}
+
+TEST_F(DummyWeightsTest, SayWhatTheBackendDoesNotMultiply) {
+  ModelConfig config = tiny_;
+  config.intermediate_size = 520;
+  const auto weights =
+      MakeDummyWeights(config, device_.get(), ops_.get(),
+                       {.quantization = Quantization::kInt4, .max_model_len = 64, .show_progress = false});
+  ASSERT_FALSE(weights.ok());
+  EXPECT_EQ(weights.error().param, "quantization");
+  EXPECT_EQ(weights.error().message,
+            "the host backend does not multiply int4 weights with rows of 520 at fp32");
 }
 
 }  // namespace

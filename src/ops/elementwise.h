@@ -6,15 +6,19 @@
 
 #include "base/kv_layout.h"
 #include "base/matrix_view.h"
+#include "ops/linear.h"
 
 namespace tandem {
 
 // out[i, :] = table[ids[i], :]. table: [vocab, hidden] dense, fp32 or bf16; out: fp32 or the table's dtype.
-// ids: [out.rows] int32, device memory; CHECKed against the vocabulary on the host backend.
+// Instead of a table a backend that keeps quantized weights takes one, [vocab, hidden], whose values are
+// rounded to its dtype; out is fp32 then. ids: [out.rows] int32, device memory; CHECKed against the
+// vocabulary on the host backend.
 struct EmbeddingArgs {
   MatrixView table;
   const int32_t* ids = nullptr;
   MatrixView out;
+  const QuantizedLinearWeight* quantized = nullptr;
 };
 
 // residual += delta (where delta.data is set); out = residual / rms(residual) * weight.

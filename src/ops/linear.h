@@ -7,7 +7,9 @@
 
 #include "base/dtype.h"
 #include "base/matrix_view.h"
+#include "base/quantized_rows.h"
 #include "base/result.h"
+#include "base/weight_format.h"
 
 namespace tandem {
 
@@ -18,7 +20,10 @@ class LinearWeight {
   virtual ~LinearWeight() = default;
   virtual int64_t out_features() const = 0;
   virtual int64_t in_features() const = 0;
+  // Of x, and of the weight unless its format is quantized.
   virtual DType dtype() const = 0;
+  virtual WeightFormat format() const { return {}; }
+  // Of memory, bias left out.
   virtual size_t size_bytes() const = 0;
   // Rows [row_begin, row_begin + num_rows) of the weight, host memory, dense [num_rows, in_features] in
   // dtype(). Thread-safe for disjoint rows. In a gate-up weight (Ops::CreateGateUpWeight) the rows of gate
@@ -26,8 +31,33 @@ class LinearWeight {
   virtual void LoadRows(int64_t row_begin, int64_t num_rows, const void* rows) = 0;
   // fp32 bias values of the same rows. A weight without a call has no bias.
   virtual void LoadBias(int64_t row_begin, int64_t num_rows, const float* bias) = 0;
-  // All rows = HashedUniform(seed, index, bound), rounded: weights without a checkpoint. Blocks.
+  // All rows = HashedUniform(seed, index, bound), rounded (of a quantized weight: HashedRows): weights
+  // without a checkpoint. Blocks.
   virtual void FillRandom(uint64_t seed, float bound) = 0;
+};
+
+// What a weight is made for.
+struct QuantizedWeightShape {
+  int64_t out_features = 0;
+  int64_t in_features = 0;
+  DType dtype = DType::kF32;  // of x
+  bool is_gate_up = false;    // of GateUp: gate rows [0, out_features / 2), up rows behind them
+  // Of a quantized weight: its column i is multiplied with column column_order[i] of x. Empty: with column i.
+  // Host memory, copied.
+  std::span<const int32_t> column_order;
+};
+
+// A weight that is kept as codes. Loaded by LoadRows, its rows are rounded to the nearest codes
+// (QuantizeRows).
+//
+// Products are those of the dequantized weights. At fp32 they are exact but for the order of sums, which is
+// one for all numbers of rows; at bf16 the weights are rounded to bf16 or not at all, and few rows may take
+// another path than many, on every processor.
+class QuantizedLinearWeight : public LinearWeight {
+ public:
+  // Rows [row_begin, row_begin + rows.num_rows) in format(). Scales and minimums are rounded to fp16 times a
+  // power of two that suits the row: what an fp16 can hold stays exact. Thread-safe for disjoint rows.
+  virtual void LoadQuantizedRows(int64_t row_begin, const QuantizedRows& rows) = 0;
 };
 
 // y[rows, out] = x[rows, in] W^T + bias. x: the weight's dtype. y: fp32 or the weight's dtype.

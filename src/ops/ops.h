@@ -1,6 +1,7 @@
 // All operations of one backend. An op checks its arguments, then enqueues its work on a stream.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -31,6 +32,23 @@ class Ops {
   // SiluMul of the same backend knows.
   virtual Result<std::unique_ptr<LinearWeight>> CreateGateUpWeight(int64_t mlp, int64_t in_features,
                                                                    DType dtype) = 0;
+  // Whether weights of a quantized format are multiplied as they are stored, at this dtype of x. Others have
+  // to be widened while they are loaded.
+  virtual bool KeepsQuantized(const WeightFormat& /*format*/, int64_t /*in_features*/,
+                              DType /*dtype*/) const {
+    return false;
+  }
+  // Whether quantized weights may have a QuantizedWeightShape::column_order.
+  virtual bool ReordersColumns() const { return false; }
+  // Errors: kUnsupported unless KeepsQuantized; kResourceExhausted.
+  virtual Result<std::unique_ptr<QuantizedLinearWeight>> CreateQuantizedWeight(
+      const QuantizedWeightShape& shape, const WeightFormat& format) {
+    return MakeError(ErrorCode::kUnsupported, "this backend does not multiply a weight [{}, {}] of {}",
+                     shape.out_features, shape.in_features, DescribeWeightFormat(format));
+  }
+  // Device memory that the ops will take, beyond what a backend always takes, when the weights made so far
+  // are first multiplied.
+  virtual size_t UnallocatedBytes() const { return 0; }
   // A plan with room for any batch within the capacity. Errors: kResourceExhausted.
   virtual Result<std::unique_ptr<AttentionPlan>> CreateAttentionPlan(const AttentionCapacity& capacity) = 0;
   // Makes plan that of batch, for everything enqueued on stream from now on, replays of graphs captured with

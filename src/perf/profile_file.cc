@@ -2,10 +2,7 @@
 
 #include <cctype>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
-#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -20,7 +17,7 @@ using Json = nlohmann::ordered_json;
 // Of the format, and of the kernels: another one also where what was measured takes another time now.
 constexpr int kVersion = 3;
 // A profile has some ten thousand bytes; nothing that claims to be one is read beyond this.
-constexpr std::uintmax_t kMaxFileBytes = 4 << 20;
+constexpr uint64_t kMaxFileBytes = 4 << 20;
 
 constexpr int64_t kMaxExtrapolation = 2;
 
@@ -148,6 +145,7 @@ Json ToJson(const ProfileKey& key) {
           {"vocab_size", key.vocab_size},
           {"sliding_window", key.sliding_window},
           {"dtype", key.dtype},
+          {"weights", key.weights},
           {"gpu_kv", key.gpu_kv},
           {"cpu_kv", key.cpu_kv},
           {"device", key.device},
@@ -195,18 +193,8 @@ Status WriteProfile(const std::string& path, const ProfileKey& key, const Profil
 }
 
 Result<CostTable> ReadProfile(const std::string& path, const ProfileKey& key, const ProfileCoverage& wanted) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return MakeError(ErrorCode::kNotFound, "there is no {}", path);
-  const std::uintmax_t size_bytes = std::filesystem::file_size(path, error);
-  if (error) return MakeError(ErrorCode::kIo, "{} cannot be read: {}", path, error.message());
-  if (size_bytes > kMaxFileBytes) {
-    return MakeError(ErrorCode::kMalformedFile, "{}: {} bytes are too many for a profile", path, size_bytes);
-  }
-  std::ifstream in(path);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) return MakeError(ErrorCode::kIo, "{} cannot be read", path);
-  return Parse(text.str(), path, key, wanted);
+  TANDEM_ASSIGN_OR_RETURN(const std::string text, ReadReplacedFile(path, kMaxFileBytes, "a profile"));
+  return Parse(text, path, key, wanted);
 }
 
 }  // namespace tandem

@@ -22,6 +22,7 @@ struct ProfileKey {
   int64_t vocab_size = 0;
   int64_t sliding_window = 0;
   std::string dtype;
+  std::string weights;       // how they are stored: DecoderWeights::Describe
   std::string gpu_kv;        // KvFormatName of the gpu tier
   std::string cpu_kv;        // of the cpu tier; empty: there is none
   std::string device;        // Device::Description

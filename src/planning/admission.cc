@@ -32,6 +32,14 @@ double GpuRampIterations(const PlanningInput& input, const Room& room, const Pre
                     tuning.most_gpu_ramp_iterations);
 }
 
+// Dealing out spares a full tier iterations that only read weights. Where the gpu tier has room and serves
+// all, there is nothing to be had for it: whoever waits for a first token waits for nothing.
+bool RoomIsAmple(const PlanningInput& input, const Room& room) {
+  const TierBooks& books = room.books;
+  const auto ample = input.tuning.ample_room * static_cast<double>(books.total_blocks(Tier::kGpu));
+  return static_cast<double>(books.spare_blocks(Tier::kGpu)) >= ample && books.num_sequences(Tier::kCpu) == 0;
+}
+
 // Each request more than the target makes prompt tokens worth less and decoded ones worth more: at r prompt
 // tokens for a decoded one both together stay what they are.
 void WeighTokens(const PlanningInput& input, const Target& target, const Room& room, Admission* admission) {
@@ -53,12 +61,11 @@ void WeighTokens(const PlanningInput& input, const Target& target, const Room& r
   const double ramp_tokens =
       std::min(std::max(0.0, below_target) * prompts.mean_prompt() / ramp_iterations,
                std::max(tuning.least_ramp_tokens, tuning.most_ramp_share * r * num_decodes));
-  // r tokens for each prompt with room would fill the gpu tier in the time that an output takes.
   admission->wanted_prefill_tokens =
-      r * (num_decodes * scarcity + tuning.fillings_per_output * prompts.num_behind()) + ramp_tokens +
+      r * num_decodes * scarcity + ramp_tokens +
       prompts.num_gpu_prompts() * prompts.mean_prompt() / GpuRampIterations(input, room, prompts);
-  // Nothing to deal it out over.
-  if (num_decodes == 0) admission->wanted_prefill_tokens = static_cast<double>(prompts.num_tokens());
+  if (num_decodes == 0 || RoomIsAmple(input, room))
+    admission->wanted_prefill_tokens = static_cast<double>(prompts.num_tokens());
 }
 
 }  // namespace

@@ -115,10 +115,30 @@ TEST(AdmissionTest, AsMuchPrefillIsWantedAsTheDecodesUseUpAndTheTiersLack) {
   // A prompt of 40 tokens for the gpu tier, which holds 25 of them: over 10 * 5 iterations.
   machine.state.waiting = {{.id = 90, .num_tokens = 40}};
   machine.capacity.total = {100, 100};
+  machine.Decode(Tier::kGpu, 600);
   target.point.cpu_rows = 0;
-  EXPECT_DOUBLE_EQ(wanted(target), 2 * 20 + 40 / 50.0);
+  EXPECT_DOUBLE_EQ(wanted(target), 2 * 21 + 40 / 50.0);
   machine.state.prompt_tokens_per_output = 16;  // prompts keep the GPU busy
-  EXPECT_DOUBLE_EQ(wanted(target), 16 * 20 + 40 / 10.0);
+  EXPECT_DOUBLE_EQ(wanted(target), 16 * 21 + 40 / 10.0);
+}
+
+TEST(AdmissionTest, WithRoomForMorePromptsAreNotDealtOut) {
+  SmallMachine machine;
+  machine.state.prompt_tokens_per_output = 2;
+  machine.Decode(Tier::kGpu, 10, 10);
+  machine.Wait(100);
+  Target target = kOfFour;
+  target.point.cpu_rows = 0;
+  const auto wanted = [&](int64_t gpu_blocks) {
+    machine.capacity.total = {gpu_blocks, 100};
+    return Stages(machine, target).admission.wanted_prefill_tokens;
+  };
+  // 20 blocks are taken.
+  EXPECT_DOUBLE_EQ(wanted(27), 100);
+  EXPECT_LT(wanted(26), 30);
+  // What the CPU does hides behind prompts that are dealt out.
+  machine.Decode(Tier::kCpu, 10);
+  EXPECT_LT(wanted(27), 30);
 }
 
 TEST(AdmissionTest, WithoutDecodesAllIsWantedAtOnce) {

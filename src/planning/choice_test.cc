@@ -107,6 +107,7 @@ TEST_F(ChoiceTest, OfEqualsTheOneWithMorePrefill) {
 // 420 us. Of them 10 are used up by the decodes, 8.3 come with the prompt: with the rest at half its worth
 // those come first.
 TEST_F(ChoiceTest, BetweenBudgetsPrefillCountsAsItIsWanted) {
+  machine.tuning.ample_room = 1;  // all prompts are dealt out
   machine.Decode(Tier::kGpu, 10, 10);
   machine.Wait(190);
   machine.costs.linear_us = 10;

@@ -69,11 +69,7 @@ void PrefillQueue::AddBegun(const ScheduleState& state, const TierBooks& books) 
 
 void PrefillQueue::AddWaiting(const ScheduleState& state, const AdmissionRules& rules, TierBooks* books) {
   for (const ScheduledSequence& waiting : state.waiting) {
-    if (books->num_sequences() >= state.limits.max_num_seqs) return;
-    if (rows_left_ <= 0) {
-      if (rules.to_gpu && !rules.cpu_first) CountBehind(state, waiting, *books);
-      return;
-    }
+    if (rows_left_ <= 0 || books->num_sequences() >= state.limits.max_num_seqs) return;
     const int64_t num_blocks = books->BlocksFor(waiting.num_tokens);
     const bool only_cpu = num_blocks > books->total_blocks(Tier::kGpu);
     const bool cpu_possible = CanEverLiveInCpuTier(state, *books, waiting.num_tokens);
@@ -93,15 +89,6 @@ void PrefillQueue::AddWaiting(const ScheduleState& state, const AdmissionRules& 
     if (!Add(prompt, state, books->block_size())) return;
     books->Admit(tier, num_blocks);
   }
-}
-
-void PrefillQueue::CountBehind(const ScheduleState& state, const ScheduledSequence& next,
-                               const TierBooks& books) {
-  const size_t num_admitted = items_.size() - num_begun_;
-  const int64_t num_blocks = std::max<int64_t>(1, books.BlocksFor(next.num_tokens));
-  const int64_t have_room = std::max<int64_t>(0, GpuBlocksForPrompts(state, books)) / num_blocks;
-  num_behind_ = std::min({have_room, state.limits.max_num_seqs - books.num_sequences(),
-                          static_cast<int64_t>(state.waiting.size() - num_admitted)});
 }
 
 void PrefillQueue::Sum(const LayerCosts& costs) {

@@ -44,9 +44,6 @@ class PrefillQueue {
   // Tokens up to the last chunk that stays in the gpu tier: a smaller budget also cuts those.
   int64_t num_tokens_to_last_gpu_chunk() const { return tokens_to_last_gpu_chunk_; }
   double num_gpu_prompts() const { return static_cast<double>(num_gpu_prompts_); }
-  // That only the rows of the iteration keep out of the gpu tier: as many as have room if all are as long as
-  // the next.
-  double num_behind() const { return static_cast<double>(num_behind_); }
   double mean_prompt() const;
 
   // The chunks of the first num_tokens tokens.
@@ -67,8 +64,6 @@ class PrefillQueue {
 
   void AddBegun(const ScheduleState& state, const TierBooks& books);
   void AddWaiting(const ScheduleState& state, const AdmissionRules& rules, TierBooks* books);
-  // next: the first that no row is left for.
-  void CountBehind(const ScheduleState& state, const ScheduledSequence& next, const TierBooks& books);
   // False if a limit leaves it no token.
   bool Add(const Item& prompt, const ScheduleState& state, int64_t block_size);
   // Tokens that may be appended to `start` in the cpu tier.
@@ -88,7 +83,6 @@ class PrefillQueue {
   std::vector<double> attention_sums_{0.0};
   int64_t tokens_to_last_gpu_chunk_ = 0;
   int64_t num_gpu_prompts_ = 0;
-  int64_t num_behind_ = 0;
 };
 
 }  // namespace tandem

@@ -50,22 +50,6 @@ TEST_F(PrefillQueueTest, ThoseBegunGoFirstAndABudgetTakesAPrefix) {
   EXPECT_THAT(IdsOf(cut.Chunks(25)), ElementsAre(3, 1));
 }
 
-TEST_F(PrefillQueueTest, WhomOnlyTheRowsKeepOutIsCounted) {
-  for (int i = 0; i < 4; ++i) machine.Wait(95);
-  EXPECT_EQ(Queue(1000).num_behind(), 0);
-  // One begins, as far as there are rows; the others have room.
-  EXPECT_EQ(Queue(20).num_behind(), 3);
-  machine.state.limits.max_num_seqs = 3;
-  EXPECT_EQ(Queue(20).num_behind(), 2);
-  machine.state.limits.max_num_seqs = 100;
-  for (int i = 0; i < 40; ++i) machine.Wait(95);
-  // 90 blocks are left, 10 for each, and some are kept for outputs to grow.
-  EXPECT_GE(Queue(20).num_behind(), 6);
-  EXPECT_LE(Queue(20).num_behind(), 9);
-  rules.cpu_first = true;
-  EXPECT_EQ(Queue(20).num_behind(), 0);
-}
-
 TEST_F(PrefillQueueTest, BlocksAreTakenForWholePrompts) {
   machine.Wait(95);
   TierBooks books = machine.books();

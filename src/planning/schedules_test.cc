@@ -27,6 +27,7 @@ class SchedulesTest : public ::testing::Test {
  protected:
   SchedulesTest() {
     machine.capacity.total = {10, 300};
+    machine.tuning.ample_room = 1;  // all prompts are dealt out
     machine.Decode(Tier::kGpu, 10, 10);
   }
   std::vector<int64_t> Budgets() const { return PrefillBudgets(Stages(machine, target).findings()); }

@@ -12,18 +12,9 @@ namespace tandem {
 namespace {
 
 // Of one layer.
-struct LayerSize {
-  double num_weights = 0;
-  double weight_bytes = 0;
-};
-
-LayerSize SizeOf(const ModelConfig& config, DType dtype) {
-  const int64_t q_width = config.q_width();
-  const int64_t kv_width = config.kv_width();
-  const auto num_weights =
-      static_cast<double>(config.hidden_size * (2 * q_width + 2 * kv_width + 3 * config.intermediate_size));
-  const auto bytes = static_cast<double>(DTypeSize(dtype));
-  return {.num_weights = num_weights, .weight_bytes = num_weights * bytes};
+double NumWeights(const ModelConfig& config) {
+  return static_cast<double>(config.hidden_size *
+                             (2 * config.q_width() + 2 * config.kv_width() + 3 * config.intermediate_size));
 }
 
 // Bytes in microseconds as GB/s.
@@ -74,17 +65,16 @@ void AppendLines(std::string_view title, std::string_view rows_unit, std::string
 
 }  // namespace
 
-ProfileFigures FiguresOf(const CostMeasurements& measurements, const ModelConfig& config, DType dtype,
-                         const KvTokenBytes& kv) {
-  const LayerSize size = SizeOf(config, dtype);
+ProfileFigures FiguresOf(const CostMeasurements& measurements, const ModelConfig& config,
+                         double layer_weight_bytes, const KvTokenBytes& kv) {
   ProfileFigures figures;
   for (const CostPoint& point : measurements.linear) {
     if (point.us <= 0) continue;
-    const double flop = 2 * size.num_weights * static_cast<double>(point.count);
+    const double flop = 2 * NumWeights(config) * static_cast<double>(point.count);
     figures.linear_tflop_per_s = std::max(figures.linear_tflop_per_s, flop / point.us / 1e6);
     if (point.count != 1) continue;
     figures.linear_one_row_us = point.us;
-    figures.weights_gb_per_s = GbPerS(size.weight_bytes, point.us);
+    figures.weights_gb_per_s = GbPerS(layer_weight_bytes, point.us);
   }
   figures.gpu_attention_gb_per_s = BestGbPerS(measurements.gpu_decode_attention, kv.gpu);
   figures.cpu_attention_gb_per_s = BestGbPerS(measurements.cpu_attention, kv.cpu);
@@ -92,8 +82,8 @@ ProfileFigures FiguresOf(const CostMeasurements& measurements, const ModelConfig
   return figures;
 }
 
-std::string FormatProfile(const CostMeasurements& measurements, const ModelConfig& config, DType dtype,
-                          const KvTokenBytes& kv) {
+std::string FormatProfile(const CostMeasurements& measurements, const ModelConfig& config,
+                          double layer_weight_bytes, const KvTokenBytes& kv) {
   std::string text;
   AppendCurve("linear operations, one layer", "tokens", measurements.linear, &text);
   AppendLines("gpu decode attention, one layer", "rows", "context", measurements.gpu_decode_attention, true,
@@ -105,7 +95,7 @@ std::string FormatProfile(const CostMeasurements& measurements, const ModelConfi
   AppendCurve("swap between the tiers, one layer", "tokens", measurements.swap, &text);
   AppendCurve("outside the layers", "sampled", measurements.outside_layers, &text);
 
-  const ProfileFigures figures = FiguresOf(measurements, config, dtype, kv);
+  const ProfileFigures figures = FiguresOf(measurements, config, layer_weight_bytes, kv);
   const auto out = std::back_inserter(text);
   fmt::format_to(
       out, "linear operations: one row {:.1f} us a layer ({:.0f} GB/s of weights), at most {:.2f} TFLOP/s\n",

@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "base/dtype.h"
 #include "load/model_config.h"
 #include "perf/cost_table.h"
 
@@ -25,11 +24,12 @@ struct KvTokenBytes {
   double cpu = 0;
 };
 
-ProfileFigures FiguresOf(const CostMeasurements& measurements, const ModelConfig& config, DType dtype,
-                         const KvTokenBytes& kv);
+// layer_weight_bytes: that a layer's linear operations read.
+ProfileFigures FiguresOf(const CostMeasurements& measurements, const ModelConfig& config,
+                         double layer_weight_bytes, const KvTokenBytes& kv);
 
 // Lines that end in '\n': the tables, then the figures.
-std::string FormatProfile(const CostMeasurements& measurements, const ModelConfig& config, DType dtype,
-                          const KvTokenBytes& kv);
+std::string FormatProfile(const CostMeasurements& measurements, const ModelConfig& config,
+                          double layer_weight_bytes, const KvTokenBytes& kv);
 
 }  // namespace tandem

@@ -66,6 +66,7 @@ ProfileKey MakeProfileKey(const ProfileParts& parts, int64_t sm_limit) {
   key.vocab_size = config.vocab_size;
   key.sliding_window = config.sliding_window;
   key.dtype = DTypeName(parts.decoder->dtype());
+  key.weights = parts.decoder->weights().Describe();
   key.gpu_kv = KvFormatName(parts.memory->layout(Tier::kGpu).shape.format);
   key.device = DeviceName(*parts.device);
   key.gpu_sm_limit = sm_limit;

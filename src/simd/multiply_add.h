@@ -52,5 +52,18 @@ TANDEM_SIMD_INLINE void Step(Accumulators<kRows, kVectors>& acc, const uint16_t*
   StepPair(acc, pairs, w);
 }
 
+// sum + bias, the first num_valid of them, to a row of a product. bias: or nullptr.
+template <typename Y>
+TANDEM_SIMD_INLINE void FinishOutputs(F32V sum, const float* bias, Y* y, int64_t num_valid) {
+  if (bias != nullptr) sum = Add(sum, Load(bias));
+  if (num_valid >= kLanes) {
+    StoreRow(y, sum);
+    return;
+  }
+  float values[kLanes];
+  Store(values, sum);
+  for (int64_t i = 0; i < num_valid; ++i) StoreScalar(y + i, values[i]);
+}
+
 }  // namespace
 }  // namespace tandem

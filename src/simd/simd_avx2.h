@@ -109,6 +109,12 @@ TANDEM_SIMD_INLINE PairV SetPair(uint32_t pair) {
 TANDEM_SIMD_INLINE PairV AndPairs(PairV a, PairV b) {
   return _mm256_and_si256(a, b);
 }
+TANDEM_SIMD_INLINE PairV ShiftRight(PairV a, unsigned count) {
+  return _mm256_srli_epi32(a, static_cast<int>(count));
+}
+TANDEM_SIMD_INLINE F32V FromInts(PairV a) {
+  return _mm256_cvtepi32_ps(a);
+}
 #if defined(__AVX512BF16__)
 TANDEM_SIMD_INLINE F32V DotPairs(F32V acc, PairV a, PairV b) {
   return _mm256_dpbf16_ps(acc, (__m256bh)a, (__m256bh)b);  // NOLINT(google-readability-casting)

@@ -107,6 +107,14 @@ TANDEM_SIMD_INLINE PairV SetPair(uint32_t pair) {
 TANDEM_SIMD_INLINE PairV AndPairs(PairV a, PairV b) {
   return _mm512_and_si512(a, b);
 }
+// Of every lane as an unsigned number.
+TANDEM_SIMD_INLINE PairV ShiftRight(PairV a, unsigned count) {
+  return _mm512_srli_epi32(a, count);
+}
+// Lanes as signed numbers.
+TANDEM_SIMD_INLINE F32V FromInts(PairV a) {
+  return _mm512_cvtepi32_ps(a);
+}
 #if defined(__AVX512BF16__)
 TANDEM_SIMD_INLINE F32V DotPairs(F32V acc, PairV a, PairV b) {
   return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b);  // NOLINT(google-readability-casting)

@@ -144,6 +144,12 @@ TANDEM_SIMD_INLINE PairV SetPair(uint32_t pair) {
 TANDEM_SIMD_INLINE PairV AndPairs(PairV a, PairV b) {
   return a & b;
 }
+TANDEM_SIMD_INLINE PairV ShiftRight(PairV a, unsigned count) {
+  return a >> count;
+}
+TANDEM_SIMD_INLINE F32V FromInts(PairV a) {
+  return __builtin_convertvector((I32V)a, F32V);  // NOLINT(google-readability-casting)
+}
 TANDEM_SIMD_INLINE F32V LowHalves(PairV a) {
   return (F32V)(a << 16);
 }  // NOLINT

@@ -4,10 +4,7 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
-#include <system_error>
 
 #include "base/cpu_features.h"
 #include "base/fnv1a.h"
@@ -22,7 +19,7 @@ using Json = nlohmann::ordered_json;
 // Of the format, the kernels that were tried and what they could choose from.
 constexpr int kVersion = 1;
 // Some hundred bytes a use.
-constexpr std::uintmax_t kMaxFileBytes = 1 << 20;
+constexpr uint64_t kMaxFileBytes = 1 << 20;
 constexpr int64_t kMaxDistanceBytes = 1 << 20;
 
 Json ToJson(const TrialMachine& machine) {
@@ -145,6 +142,10 @@ auto FirstChoice(const Pairs& pairs, const Matches& matches) -> decltype(&pairs.
   return found == pairs.end() ? nullptr : &found->second;
 }
 
+std::string Threads(int count) {
+  return fmt::format("{} {}", count, count == 1 ? "thread" : "threads");
+}
+
 std::string Times(double speedup) {
   return speedup == 1 ? std::string("the default") : fmt::format("{:.2f} times the default", speedup);
 }
@@ -188,31 +189,21 @@ Status WriteChoices(const std::string& path, const TrialMachine& machine, const 
 }
 
 Result<KeptChoices> ReadChoices(const std::string& path, const TrialMachine& machine) {
-  std::error_code error;
-  if (!std::filesystem::exists(path, error)) return MakeError(ErrorCode::kNotFound, "there is no {}", path);
-  const std::uintmax_t size_bytes = std::filesystem::file_size(path, error);
-  if (error) return MakeError(ErrorCode::kIo, "{} cannot be read: {}", path, error.message());
-  if (size_bytes > kMaxFileBytes) {
-    return MakeError(ErrorCode::kMalformedFile, "{}: {} bytes are too many for choices of CPU kernels", path,
-                     size_bytes);
-  }
-  std::ifstream in(path);
-  std::ostringstream text;
-  text << in.rdbuf();
-  if (!in) return MakeError(ErrorCode::kIo, "{} cannot be read", path);
-  return Parse(text.str(), path, machine);
+  TANDEM_ASSIGN_OR_RETURN(const std::string text,
+                          ReadReplacedFile(path, kMaxFileBytes, "choices of CPU kernels"));
+  return Parse(text, path, machine);
 }
 
 std::string Describe(const AttentionUse& use, const AttentionChoice& choice) {
-  return fmt::format("attention {}, {} query heads a kv head of {}, {} threads{}: {}, fetches to {}, {}",
-                     DTypeName(use.kv_dtype), use.group_size, use.head_dim, use.num_threads,
+  return fmt::format("attention {}, {} query heads a kv head of {}, {}{}: {}, fetches to {}, {}",
+                     DTypeName(use.kv_dtype), use.group_size, use.head_dim, Threads(use.num_threads),
                      use.any_isa ? ", cpu tier" : "", CpuIsaName(choice.isa), DescribeFetch(choice.fetch),
                      Times(choice.speedup));
 }
 
 std::string Describe(const ProductUse& use, const ProductChoice& choice) {
-  return fmt::format("products of few rows {}, {} threads: fetches to {}, {}", DTypeName(use.dtype),
-                     use.num_threads, DescribeFetch(choice.fetch), Times(choice.speedup));
+  return fmt::format("products of few rows {}, {}: fetches to {}, {}", DTypeName(use.dtype),
+                     Threads(use.num_threads), DescribeFetch(choice.fetch), Times(choice.speedup));
 }
 
 }  // namespace tandem

@@ -42,7 +42,6 @@ Result<ProductChoice> TryProducts(const ProductUse& use, CpuAttention* workers, 
   const std::vector<float> x(kInFeatures, 0.5F);  // as bf16 it is finite as well
   std::vector<std::vector<float>> y(static_cast<size_t>(workers->num_threads()),
                                     std::vector<float>(static_cast<size_t>(out_features)));
-  constexpr int64_t kUnitsPerPanel = kPanelColumns / kColumnsPerUnit;
   std::vector<int64_t> panels(static_cast<size_t>(num_panels));
   std::iota(panels.begin(), panels.end(), 0);
   std::shuffle(panels.begin(), panels.end(), std::minstd_rand(7));

@@ -99,6 +99,58 @@ TEST_F(CudaConformanceTest, LogitsOfTheRealModel) {
   EXPECT_LT(sum / kPrompts, 3e-2);
 }
 
+// Weights that are kept as the file has them, against the same weights widened: no worse on the whole. In
+// chunks of which each takes another kernel.
+TEST_F(CudaConformanceTest, KeptWeightsOfTheRealModelAreAsAccurateAsWidenedOnes) {
+  const char* path = std::getenv("TANDEM_TEST_MODEL");
+  if (path == nullptr) GTEST_SKIP() << "TANDEM_TEST_MODEL is not set";
+  DecoderHarness reference(path, {.dtype = DType::kF32});
+  DecoderHarness kept(path, {.device = "cuda", .dtype = DType::kBF16, .quantization = Quantization::kKeep});
+  DecoderHarness widened(path,
+                         {.device = "cuda", .dtype = DType::kBF16, .quantization = Quantization::kNone});
+  EXPECT_EQ(kept.weights().Describe(), reference.weights().Describe());
+  EXPECT_NE(kept.weights().quantized_embedding, nullptr);
+  EXPECT_EQ(widened.weights().Describe(), "bf16");
+  EXPECT_LT(3 * kept.weights().size_bytes, widened.weights().size_bytes);
+  for (const int64_t chunk : {512, 100, 50, 20, 12, 1}) {
+    double kept_sum = 0;
+    double kept_worst = 0;
+    double widened_sum = 0;
+    constexpr int kPrompts = 16;
+    for (int i = 0; i < kPrompts; ++i) {
+      const std::vector<int32_t> prompt =
+          RandomPrompt(static_cast<size_t>(chunk == 1 ? 8 + i : 8 + 20 * i), i, kept.config().vocab_size);
+      const std::vector<float> expected = reference.LastLogits(prompt, 512);
+      const double difference = RelativeDifference(kept.LastLogits(prompt, chunk), expected);
+      kept_sum += difference;
+      kept_worst = std::max(kept_worst, difference);
+      widened_sum += RelativeDifference(widened.LastLogits(prompt, chunk), expected);
+    }
+    std::printf("bf16 logits against fp32, chunks of %d: kept mean %.2e, worst %.2e; widened mean %.2e\n",
+                static_cast<int>(chunk), kept_sum / kPrompts, kept_worst, widened_sum / kPrompts);
+    EXPECT_LT(kept_worst, 8e-2) << "chunks of " << chunk;
+    EXPECT_LT(kept_sum, 1.1 * widened_sum) << "chunks of " << chunk;
+  }
+}
+
+// Biases, norms and shapes of families, with weights of floats quantized while loading: against the host,
+// whose codes are the same.
+TEST_F(CudaConformanceTest, QuantizedFamiliesGiveTheLogitsOfTheHost) {
+  for (const char* family : {"llama3", "qwen2", "qwen3", "mistral"}) {
+    const std::string path = FixturePath(std::string("families/") + family);
+    for (const Quantization quantization : {Quantization::kInt4, Quantization::kInt8}) {
+      DecoderHarness host(path, {.dtype = DType::kBF16, .quantization = quantization});
+      DecoderHarness cuda(path, {.device = "cuda", .dtype = DType::kBF16, .quantization = quantization});
+      EXPECT_EQ(cuda.weights().Describe(), host.weights().Describe());
+      for (const size_t length : {1, 7, 40, 100}) {
+        const std::vector<int32_t> prompt = RandomPrompt(length, 3, host.config().vocab_size);
+        EXPECT_LT(RelativeDifference(cuda.LastLogits(prompt, 512), host.LastLogits(prompt, 512)), 5e-2)
+            << family << " " << QuantizationName(quantization) << ", " << length << " tokens";
+      }
+    }
+  }
+}
+
 // Greedy tokens of sequences that decode together.
 std::vector<std::vector<int32_t>> Decode(DecoderHarness* harness, int num_sequences, size_t num_tokens) {
   for (int i = 0; i < num_sequences; ++i) {
@@ -138,11 +190,15 @@ TEST_F(CudaConformanceTest, GraphsAndSlicesGiveTheTokensOfTheHost) {
 }
 
 TEST_F(CudaConformanceTest, GraphsGiveTheTokensOfEagerLaunches) {
+  const std::string path = FixturePath("families/llama3");
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
-    const std::string path = FixturePath("families/llama3");
-    DecoderHarness eager(path, {.device = "cuda", .dtype = dtype});
-    DecoderHarness graphs(path, {.device = "cuda", .dtype = dtype, .graph_batch_sizes = {8}});
-    EXPECT_EQ(Decode(&graphs, 8, 24), Decode(&eager, 8, 24)) << DTypeName(dtype);
+    for (const Quantization quantization : {Quantization::kNone, Quantization::kInt4}) {
+      DecoderHarness eager(path, {.device = "cuda", .dtype = dtype, .quantization = quantization});
+      DecoderHarness graphs(
+          path, {.device = "cuda", .dtype = dtype, .quantization = quantization, .graph_batch_sizes = {8}});
+      EXPECT_EQ(Decode(&graphs, 8, 24), Decode(&eager, 8, 24))
+          << DTypeName(dtype) << ", quantization " << QuantizationName(quantization);
+    }
   }
 }
 

@@ -44,6 +44,7 @@ DecoderHarness::DecoderHarness(const std::string& model_path, const Options& opt
   engine_options.device = options.device;
   engine_options.cpu_threads = options.num_threads;
   engine_options.gpu_sm_limit = options.sm_limit;
+  engine_options.quantization = options.quantization;
   backend_ = CreateBackend(engine_options).value();
   Device* device = backend_.device.get();
   Ops* ops = backend_.ops.get();
@@ -58,6 +59,7 @@ DecoderHarness::DecoderHarness(const std::string& model_path, const Options& opt
                 .value()
           : LoadDecoderWeights(*checkpoint, device, ops,
                                {.dtype = options.dtype,
+                                .quantization = options.quantization,
                                 .max_model_len = options.max_model_len,
                                 .num_threads = options.num_threads,
                                 .show_progress = false})

@@ -27,6 +27,7 @@ class DecoderHarness {
     std::string device = "host";
     int sm_limit = 0;  // of a cuda device
     DType dtype = DType::kF32;
+    Quantization quantization = Quantization::kAuto;
     int64_t max_model_len = 512;
     int64_t max_rows = 512;
     int64_t gpu_blocks = 64;
@@ -51,6 +52,8 @@ class DecoderHarness {
   KvBooks& books() { return *books_; }
   Executor& executor() { return *executor_; }
   Device& device() { return *backend_.device; }
+
+  const DecoderWeights& weights() const { return decoder_->weights(); }
 
   // Logits of the last position, computed in chunks of chunk_size rows; straight through the decoder.
   std::vector<float> LastLogits(const std::vector<int32_t>& prompt, int64_t chunk_size);

@@ -47,6 +47,23 @@ TEST_P(FamilyTest, LogitsEqualTransformers) {
   EXPECT_LT(RelativeDifference(bf16.LastLogits(prompt, 512), expected), 2e-2);
 }
 
+// Floats quantized while they are loaded (the MLP's rows of 48 in groups of 16): near the floats' logits, and
+// those of 8 bits nearer. Files that are quantized already are left as they are.
+TEST_P(FamilyTest, QuantizedFloatsAreNearThem) {
+  const nlohmann::json oracle = Oracle();
+  const auto prompt = oracle.at("prompt_token_ids").get<std::vector<int32_t>>();
+  const auto expected = oracle.at("last_logits").get<std::vector<float>>();
+  DecoderHarness eight(ModelPath(), {.quantization = Quantization::kInt8});
+  DecoderHarness four(ModelPath(), {.quantization = Quantization::kInt4});
+  const double of_eight = RelativeDifference(eight.LastLogits(prompt, 512), expected);
+  const double of_four = RelativeDifference(four.LastLogits(prompt, 512), expected);
+  EXPECT_LT(of_eight, 0.1);
+  EXPECT_LT(of_four, 0.6);
+  if (eight.weights().Describe() == four.weights().Describe()) return;
+  EXPECT_LT(of_eight, of_four / 3);
+  EXPECT_EQ(four.LastLogits(prompt, 512), four.LastLogits(prompt, 5));
+}
+
 TEST_P(FamilyTest, GreedyTokensEqualTransformers) {
   const nlohmann::json oracle = Oracle();
   const auto expected = oracle.at("greedy_token_ids").get<std::vector<int32_t>>();

@@ -1,9 +1,12 @@
 // The real model against transformers on the same GGUF file (tests/fixtures/model/make_model_fixtures.py).
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <future>
 #include <numeric>
 #include <string>
@@ -37,10 +40,10 @@ class SmolLm2Test : public ::testing::Test {
 // How far the last position's logits of every prompt are from transformers at fp32.
 class SmolLm2LogitsTest : public SmolLm2Test {
  protected:
-  std::vector<double> Differences(DType dtype) {
+  std::vector<double> Differences(DType dtype, Quantization quantization = Quantization::kAuto) {
     const nlohmann::json logits = ReadJson(FixturePath("model/smollm2_logits.json"));
     const auto subset = logits.at("subset_indices").get<std::vector<size_t>>();
-    DecoderHarness harness(path_, {.dtype = dtype});
+    DecoderHarness harness(path_, {.dtype = dtype, .quantization = quantization});
     std::vector<double> differences;
     for (size_t i = 0; i < num_prompts_; ++i) {
       const nlohmann::json& entry = logits.at("last_position").at(i);
@@ -63,8 +66,9 @@ class SmolLm2LogitsTest : public SmolLm2Test {
     const double sum = std::accumulate(differences.begin(), differences.end(), 0.0);
     const auto num_over =
         std::count_if(differences.begin(), differences.end(), [](double d) { return d > 2e-2; });
-    std::printf("last logits at %s: mean relative difference %.2e, worst %.2e, %d above 2e-2\n",
-                std::string(DTypeName(dtype)).c_str(), sum / static_cast<double>(differences.size()),
+    std::printf("last logits at %s, weights %s: mean relative difference %.2e, worst %.2e, %d above 2e-2\n",
+                std::string(DTypeName(dtype)).c_str(), harness.weights().Describe().c_str(),
+                sum / static_cast<double>(differences.size()),
                 *std::max_element(differences.begin(), differences.end()), static_cast<int>(num_over));
     return differences;
   }
@@ -85,6 +89,36 @@ TEST_F(SmolLm2LogitsTest, Bf16IsWithinTolerance) {
       std::count_if(differences.begin(), differences.end(), [](double d) { return d < 2e-2; });
   EXPECT_GE(static_cast<double>(num_within), 0.8 * count);
   EXPECT_LT(*std::max_element(differences.begin(), differences.end()), 5e-2);
+}
+
+// Products of bf16 rows with weights that are kept as codes are no worse than those with weights rounded to
+// bf16. On the whole: which single prompt comes out worst is chance, for either.
+TEST_F(SmolLm2LogitsTest, KeptWeightsAreAsAccurateAsWidenedOnes) {
+  if (kSanitized) GTEST_SKIP() << "the mean of three prompts is chance too";
+  const std::vector<double> kept = Differences(DType::kBF16);
+  const std::vector<double> widened = Differences(DType::kBF16, Quantization::kNone);
+  const auto mean = [](const std::vector<double>& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  };
+  const auto median = [](std::vector<double> values) {
+    std::ranges::nth_element(values, values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2));
+    return values[values.size() / 2];
+  };
+  EXPECT_LT(mean(kept), 1.1 * mean(widened));
+  EXPECT_LT(median(kept), 1.1 * median(widened));
+}
+
+// The codes and scales of the file and nothing beside: the tied embedding is there once.
+TEST_F(SmolLm2LogitsTest, WeightsTakeTheBytesOfTheFile) {
+  const DecoderHarness kept(path_, {.dtype = DType::kBF16});
+  const auto file_bytes = static_cast<double>(std::filesystem::file_size(path_));
+  EXPECT_LT(static_cast<double>(kept.weights().size_bytes), 1.05 * file_bytes);
+  EXPECT_EQ(kept.weights().Describe(), "int4, groups of 32 with minimum; int8, groups of 32");
+  EXPECT_EQ(kept.weights().embedding.data, nullptr);
+  EXPECT_EQ(kept.weights().quantized_embedding, kept.weights().lm_head.get());
+  const DecoderHarness widened(path_, {.dtype = DType::kBF16, .quantization = Quantization::kNone});
+  EXPECT_EQ(widened.weights().Describe(), "bf16");
+  EXPECT_GT(widened.weights().size_bytes, 3 * kept.weights().size_bytes);
 }
 
 // All prompts at once through the whole engine, so that the batch is mixed, chunked and continuous.
@@ -166,6 +200,32 @@ TEST_F(SmolLm2Test, PromptLogprobsEqualTransformers) {
       EXPECT_GE(logprobs[i].top_logprobs[0].logprob, logprobs[i].logprob);
     }
   }
+}
+
+// The whole process but for its program: at most 1.15 of the file, the KV cache and 150 MiB. Widened weights
+// alone would be more.
+TEST_F(SmolLm2Test, AnEngineTakesLittleMoreMemoryThanTheFile) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers take memory of their own";
+  const auto resident_bytes = [] {
+    std::ifstream statm("/proc/self/statm");
+    int64_t total = 0;
+    int64_t resident = 0;
+    statm >> total >> resident;
+    return static_cast<double>(resident * sysconf(_SC_PAGESIZE));
+  };
+  const double before = resident_bytes();
+  EngineOptions options;
+  options.model = path_;
+  options.dtype = DType::kBF16;
+  constexpr int64_t kTokens = 1024;
+  options.gpu_kv_cache = CacheSize{.unit = CacheSize::Unit::kTokens, .amount = kTokens};
+  options.show_progress = false;
+  const auto engine = Engine::Create(options);
+  ASSERT_TRUE(engine.ok()) << engine.error().message;
+  const ModelConfig& config = (*engine)->model_config();
+  const auto kv_bytes = static_cast<double>(kTokens * config.num_layers * 2 * config.kv_width() * 2);
+  const auto file_bytes = static_cast<double>(std::filesystem::file_size(path_));
+  EXPECT_LT(resident_bytes() - before, 1.15 * file_bytes + kv_bytes + 150.0 * (1 << 20));
 }
 
 }  // namespace

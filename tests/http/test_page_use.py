@@ -60,6 +60,7 @@ def test_everything_works_without_a_mouse(server, open_chat):
     expect(chat.page.locator("#tiers")).to_be_visible()
     tab_to(chat, "#show-chat", "Shift+Tab")
     keyboard.press("Enter")
+    expect(chat.page.locator("#chat")).to_be_visible()
     keyboard.press("/")
     expect(chat.page.locator("#message")).to_be_focused()
 

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/dtype.h"
 #include "base/round_up.h"
+#include "ops/cuda/fragments.cuh"
 #include "ops/cuda/row_alignment.h"
 
 namespace tandem {
@@ -94,12 +95,8 @@ struct Run {
     for (int i = 0; i < kWords; ++i) {
       if constexpr (std::is_same_v<T, float>) {
         words[i] = __float_as_uint(values[i]);
-      } else if constexpr (std::is_same_v<T, Bf16>) {
-        const __nv_bfloat162 pair = __floats2bfloat162_rn(values[2 * i], values[2 * i + 1]);
-        words[i] = *reinterpret_cast<const uint32_t*>(&pair);
       } else {
-        const __half2 pair = __floats2half2_rn(values[2 * i], values[2 * i + 1]);
-        words[i] = *reinterpret_cast<const uint32_t*>(&pair);
+        words[i] = PackPair<T>(values[2 * i], values[2 * i + 1]);
       }
     }
   }

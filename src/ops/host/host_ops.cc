@@ -11,6 +11,7 @@ namespace tandem {
 HostOps::HostOps(const HostOpsOptions& options)
     : options_(options),
       linear_(LinearKernelsFor(options.isa)),
+      quantized_(QuantizedKernelsFor(options.isa)),
       attention_(AttentionKernelsFor(options.isa)),
       row_(RowKernelsFor(options.isa)) {}
 

@@ -7,11 +7,15 @@
 
 #include "cpu_attention/attention_kernels.h"
 #include "ops/host/linear/linear_kernels.h"
+#include "ops/host/linear/quantized_kernels.h"
+#include "ops/host/linear/weight_arena.h"
 #include "ops/host/rows/row_kernels.h"
 #include "ops/ops.h"
 #include "simd/cpu_isa.h"
 
 namespace tandem {
+
+class HostQuantizedWeight;
 
 enum class OneDnnUse {
   kAuto,    // bf16 with many rows on processors with AMX, where the own kernels have no match
@@ -40,6 +44,10 @@ class HostOps : public Ops {
                                                            DType dtype) override {
     return CreateLinearWeight(2 * mlp, in_features, dtype);
   }
+  bool KeepsQuantized(const WeightFormat& format, int64_t in_features, DType dtype) const override;
+  bool ReordersColumns() const override { return true; }
+  Result<std::unique_ptr<QuantizedLinearWeight>> CreateQuantizedWeight(const QuantizedWeightShape& shape,
+                                                                       const WeightFormat& format) override;
   Result<std::unique_ptr<AttentionPlan>> CreateAttentionPlan(const AttentionCapacity& capacity) override;
   void PlanAttention(Stream& stream, const AttentionBatch& batch, AttentionPlan* plan) override;
   // Nothing to find out: the kernels' shapes do not depend on the number of rows.
@@ -73,9 +81,12 @@ class HostOps : public Ops {
 
  private:
   bool UseOneDnn(DType dtype, int64_t num_rows) const;
+  void LinearQuantized(Stream& stream, const LinearArgs& args, const HostQuantizedWeight& weight);
 
   HostOpsOptions options_;
+  WeightArena weight_arena_;
   const LinearKernels& linear_;
+  const QuantizedKernels& quantized_;
   const AttentionKernels& attention_;
   const RowKernels& row_;
 };

@@ -1,5 +1,6 @@
 // From instruction set to kernels.
 #include "ops/host/linear/linear_kernels.h"
+#include "ops/host/linear/quantized_kernels.h"
 #include "ops/host/rows/row_kernels.h"
 
 namespace tandem {
@@ -12,6 +13,17 @@ const LinearKernels& LinearKernelsFor(CpuIsa isa) {
 #endif
   static_cast<void>(isa);
   return LinearKernelsPortable();
+}
+
+const QuantizedKernels& QuantizedKernelsFor(CpuIsa isa) {
+#if defined(__x86_64__)
+  if (isa == CpuIsa::kAmx) return QuantizedKernelsAmx();
+  if (isa >= CpuIsa::kAvx512Bf16) return QuantizedKernelsAvx512Bf16();
+  if (isa == CpuIsa::kAvx512) return QuantizedKernelsAvx512();
+  if (isa == CpuIsa::kAvx2) return QuantizedKernelsAvx2();
+#endif
+  static_cast<void>(isa);
+  return QuantizedKernelsPortable();
 }
 
 const RowKernels& RowKernelsFor(CpuIsa isa) {

@@ -44,8 +44,8 @@ template <typename T>
 __device__ __forceinline__ void StoreOutput(T* destination, const float4& value, float sum) {
   const float scale = 1.0F / sum;
   uint2 packed;
-  packed.x = Pack<T>(value.x * scale, value.y * scale);
-  packed.y = Pack<T>(value.z * scale, value.w * scale);
+  packed.x = PackPair<T>(value.x * scale, value.y * scale);
+  packed.y = PackPair<T>(value.z * scale, value.w * scale);
   *reinterpret_cast<uint2*>(destination) = packed;
 }
 

@@ -7,24 +7,13 @@
 
 #include <cstdint>
 
+#include "ops/cuda/fragments.cuh"
+
 namespace tandem {
 namespace decode {
 
 constexpr unsigned kAllLanes = 0xffffffffU;
 constexpr float kMinusInfinity = -__builtin_huge_valf();
-
-template <typename T>
-__device__ __forceinline__ uint32_t Pack(float low, float high);
-template <>
-__device__ __forceinline__ uint32_t Pack<__half>(float low, float high) {
-  const __half2 pair = __floats2half2_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-template <>
-__device__ __forceinline__ uint32_t Pack<__nv_bfloat16>(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
 
 // 16 bytes, past L1.
 __device__ __forceinline__ void CopyAsync16(uint32_t destination, const void* source) {
@@ -60,13 +49,6 @@ __device__ __forceinline__ void LoadMatricesTransposed(uint32_t address, uint32_
                : "=r"(a[0]), "=r"(a[1]), "=r"(a[2]), "=r"(a[3])
                : "r"(address)
                : "memory");
-}
-
-// An 8x8 matrix of 16-bit values that is spread over the warp as an accumulator, transposed.
-__device__ __forceinline__ uint32_t Transpose(uint32_t value) {
-  uint32_t result;
-  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(value));
-  return result;
 }
 
 template <typename T>

@@ -123,8 +123,8 @@ struct WarpState {
           s[half][i] = Exp2(s[half][i] - max[h][i % 2]);
           sum[h][i % 2] += s[half][i];
         }
-        p[h][half][0] = Transpose(Pack<T>(s[half][0], s[half][1]));
-        p[h][half][1] = Transpose(Pack<T>(s[half][2], s[half][3]));
+        p[h][half][0] = TransposeBlock(PackPair<T>(s[half][0], s[half][1]));
+        p[h][half][1] = TransposeBlock(PackPair<T>(s[half][2], s[half][3]));
       }
     }
   }
@@ -168,7 +168,7 @@ struct WarpState {
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
           const uint32_t values =
-              Transpose(Pack<T>(o[h][m][half * 2] * scale[0], o[h][m][half * 2 + 1] * scale[1]));
+              TransposeBlock(PackPair<T>(o[h][m][half * 2] * scale[0], o[h][m][half * 2 + 1] * scale[1]));
           if (head < group) *reinterpret_cast<uint32_t*>(row + m * 16 + half * 8) = values;
         }
       }

@@ -12,6 +12,7 @@
 #include "ops/cuda/linear/cuda_linear_weight.h"
 #include "ops/cuda/linear/linear_tuner.h"
 #include "ops/cuda/linear/skinny_linear.h"
+#include "ops/cuda/rows/silu_mul.h"
 
 namespace tandem {
 namespace {
@@ -31,7 +32,8 @@ int64_t AlignmentOf(const LinearArgs& args) {
   return static_cast<int64_t>(bits & (~bits + 1));
 }
 
-void CheckArgs(const LinearArgs& args, const CudaLinearWeight& weight) {
+void CheckArgs(const LinearArgs& args) {
+  const LinearWeight& weight = *args.weight;
   TANDEM_CHECK(args.x.cols == weight.in_features() && args.y.cols == weight.out_features() &&
                    args.x.rows == args.y.rows && args.x.row_stride >= args.x.cols &&
                    args.y.row_stride >= args.y.cols,
@@ -42,6 +44,20 @@ void CheckArgs(const LinearArgs& args, const CudaLinearWeight& weight) {
       args.x.dtype == weight.dtype() && (args.y.dtype == DType::kF32 || args.y.dtype == weight.dtype()),
       "linear: x {}, weight {}, y {}", DTypeName(args.x.dtype), DTypeName(weight.dtype()),
       DTypeName(args.y.dtype));
+}
+
+void CheckGateUpArgs(const GateUpArgs& args, bool is_gate_up) {
+  const LinearWeight& weight = *args.weight;
+  CheckArgs({.x = args.x, .weight = args.weight, .y = args.scratch});
+  TANDEM_CHECK(is_gate_up && args.y.rows == args.x.rows && 2 * args.y.cols == weight.out_features() &&
+                   args.y.dtype == weight.dtype(),
+               "gate_up: weight [{}, {}] {}, gate-up {}, y {} [{}, {}]", weight.out_features(),
+               weight.in_features(), DTypeName(weight.dtype()), is_gate_up, DTypeName(args.y.dtype),
+               args.y.rows, args.y.cols);
+}
+
+const CudaQuantizedWeight* AsQuantized(const LinearWeight* weight) {
+  return dynamic_cast<const CudaQuantizedWeight*>(weight);
 }
 
 // The same product of another number of rows: for questions, not to be run.
@@ -58,6 +74,7 @@ CublasLinear::CublasLinear(Device* device, const CudaOpsOptions& options)
       options_(options),
       runner_(device),
       file_(device, options.tune_linear ? options.tuning_folder : ""),
+      quantized_(device, &runner_, options.max_code_rows),
       upload_(std::make_shared<WeightUpload>(device)) {
   for (auto& [shape, measured] : file_.Load()) choices_[shape].measured = std::move(measured);
 }
@@ -112,7 +129,7 @@ LinearAlgorithm CublasLinear::Resolve(const LinearArgs& args, int64_t alignment,
 }
 
 LinearAlgorithm CublasLinear::Choose(const LinearArgs& args) {
-  const LinearShape shape = ShapeOf(AsCudaLinearWeight(args.weight), args.y.dtype);
+  const ProductKind shape = ShapeOf(AsCudaLinearWeight(args.weight), args.y.dtype);
   const int64_t alignment = AlignmentOf(args);
   const std::lock_guard lock(mutex_);
   Choices& choices = choices_[shape];
@@ -121,20 +138,53 @@ LinearAlgorithm CublasLinear::Choose(const LinearArgs& args) {
   return found->second;
 }
 
-void CublasLinear::Run(CudaStream& stream, const LinearArgs& args) {
-  CheckArgs(args, AsCudaLinearWeight(args.weight));
-  if (args.x.rows == 0) return;
+Result<std::unique_ptr<QuantizedLinearWeight>> CublasLinear::CreateQuantizedWeight(
+    const QuantizedWeightShape& shape, const WeightFormat& format) {
+  return quantized_.CreateWeight(upload_, shape, format);
+}
+
+size_t CublasLinear::UnallocatedBytes() const {
+  return quantized_.StreamBytes();
+}
+
+void CublasLinear::Prepare(CudaStream& stream, const CudaQuantizedWeight* quantized) {
   // Whoever multiplies has loaded the weights.
-  if (runner_.PrepareWorkspace(stream)) upload_->ReleaseStaging();
+  if (runner_.PrepareWorkspace(stream)) {
+    upload_->ReleaseStaging();
+    quantized_.ReleaseStaging();
+  }
+  if (quantized != nullptr) quantized_.Prepare(stream, *quantized);
+}
+
+void CublasLinear::Run(CudaStream& stream, const LinearArgs& args) {
+  CheckArgs(args);
+  if (args.x.rows == 0) return;
+  const CudaQuantizedWeight* quantized = AsQuantized(args.weight);
+  Prepare(stream, quantized);
+  if (quantized != nullptr) return RunQuantized(stream, args, *quantized);
+  RunDense(stream, args);
+}
+
+void CublasLinear::RunDense(CudaStream& stream, const LinearArgs& args) {
   TANDEM_CHECK(runner_.Run(stream, args, Choose(args)), "linear: x {} [{}, {}] stride {}, y {} [{}, {}]",
                DTypeName(args.x.dtype), args.x.rows, args.x.cols, args.x.row_stride, DTypeName(args.y.dtype),
                args.y.rows, args.y.cols);
 }
 
+void CublasLinear::RunQuantized(CudaStream& stream, const LinearArgs& args,
+                                const CudaQuantizedWeight& weight) {
+  if (quantized_.UsesCodes(args.x, weight)) return quantized_.RunCodes(stream, args.x, weight, args.y);
+  const int64_t step = QuantizedProducts::SlabOutputs(weight);
+  for (int64_t first = 0; first < weight.out_features(); first += step) {
+    const CudaLinearWeight slab = quantized_.Slab(stream, weight, first);
+    RunDense(stream, {.x = args.x, .weight = &slab, .y = args.y.Columns(first, slab.out_features())});
+  }
+}
+
 FusedGateUp CublasLinear::ChooseFused(const GateUpArgs& args) {
   if (!options_.fused_gate_up || args.x.rows < kMinFusedRows || !runner_.CanFuse(args))
     return FusedGateUp::kNone;
-  const LinearShape shape = ShapeOf(AsCudaLinearWeight(args.weight), args.scratch.dtype);
+  const ProductKind shape = ShapeOf(AsCudaLinearWeight(args.weight), args.scratch.dtype);
   const std::lock_guard lock(mutex_);
   const std::map<int64_t, LinearAlgorithm>& measured = choices_[shape].measured;
   if (measured.empty()) return FusedGateUp::kNone;
@@ -143,34 +193,84 @@ FusedGateUp CublasLinear::ChooseFused(const GateUpArgs& args) {
 }
 
 void CublasLinear::RunGateUp(CudaStream& stream, const GateUpArgs& args) {
-  const CudaLinearWeight& weight = AsCudaLinearWeight(args.weight);
-  const LinearArgs product = {.x = args.x, .weight = args.weight, .y = args.scratch};
-  CheckArgs(product, weight);
-  TANDEM_CHECK(weight.is_gate_up() && args.y.rows == args.x.rows &&
-                   2 * args.y.cols == weight.out_features() && args.y.dtype == weight.dtype(),
-               "gate_up: weight [{}, {}] {}, gate-up {}, y {} [{}, {}]", weight.out_features(),
-               weight.in_features(), DTypeName(weight.dtype()), weight.is_gate_up(), DTypeName(args.y.dtype),
-               args.y.rows, args.y.cols);
+  const CudaQuantizedWeight* quantized = AsQuantized(args.weight);
+  CheckGateUpArgs(
+      args, quantized != nullptr ? quantized->is_gate_up() : AsCudaLinearWeight(args.weight).is_gate_up());
   if (args.x.rows == 0) return;
-  if (runner_.PrepareWorkspace(stream)) upload_->ReleaseStaging();
+  Prepare(stream, quantized);
+  if (quantized != nullptr) return RunGateUpQuantized(stream, args, *quantized);
+  RunGateUpDense(stream, args);
+}
+
+void CublasLinear::RunGateUpDense(CudaStream& stream, const GateUpArgs& args) {
   const FusedGateUp fused = ChooseFused(args);
   LinearAlgorithm algorithm;
-  if (fused == FusedGateUp::kNone) algorithm = Choose(product);
+  if (fused == FusedGateUp::kNone) {
+    algorithm = Choose({.x = args.x, .weight = args.weight, .y = args.scratch});
+  }
   algorithm.fused = fused;
   TANDEM_CHECK(runner_.RunGateUp(stream, args, algorithm), "gate_up: x {} [{}, {}] stride {}, y [{}, {}]",
                DTypeName(args.x.dtype), args.x.rows, args.x.cols, args.x.row_stride, args.y.rows,
                args.y.cols);
 }
 
+void CublasLinear::RunGateUpQuantized(CudaStream& stream, const GateUpArgs& args,
+                                      const CudaQuantizedWeight& weight) {
+  const bool is_one_slab = QuantizedProducts::SlabOutputs(weight) == weight.out_features();
+  if (!is_one_slab || quantized_.UsesCodes(args.x, weight)) {
+    RunQuantized(stream, {.x = args.x, .weight = args.weight, .y = args.scratch}, weight);
+    return LaunchSiluMul(stream, {.gate_up = args.scratch, .out = args.y});
+  }
+  const CudaLinearWeight values = quantized_.Slab(stream, weight, 0);
+  GateUpArgs dense = args;
+  dense.weight = &values;
+  RunGateUpDense(stream, dense);
+}
+
 void CublasLinear::Tune(CudaStream& stream, const LinearTuning& tuning) {
   TANDEM_CHECK(!tuning.weights.empty(), "tune linear: no weight");
-  const LinearShape shape = ShapeOf(AsCudaLinearWeight(tuning.weights[0]), tuning.y_dtype);
+  // Layers of a mixed model may have either.
+  std::vector<const LinearWeight*> dense;
+  const CudaQuantizedWeight* quantized = nullptr;
+  for (const LinearWeight* weight : tuning.weights) {
+    const CudaQuantizedWeight* codes = AsQuantized(weight);
+    if (codes == nullptr) {
+      dense.push_back(weight);
+    } else if (quantized == nullptr) {
+      quantized = codes;
+    }
+  }
+  Prepare(stream, quantized);
+  if (!dense.empty()) {
+    TuneDense(stream, {.weights = dense, .y_dtype = tuning.y_dtype, .row_counts = tuning.row_counts});
+  }
+  if (quantized != nullptr) TuneQuantized(stream, tuning, *quantized);
+}
+
+// Formats may differ too, but the values have one shape. Those of one weight are measured: a product finds
+// them as fresh in the L2 as it will when they have just been dequantized.
+void CublasLinear::TuneQuantized(CudaStream& stream, const LinearTuning& tuning,
+                                 const CudaQuantizedWeight& weight) {
+  std::vector<int64_t> row_counts(tuning.row_counts.begin(), tuning.row_counts.end());
+  std::erase_if(row_counts, [this](int64_t rows) { return rows <= quantized_.max_code_rows(); });
+  if (row_counts.empty()) return;
+  const int64_t step = QuantizedProducts::SlabOutputs(weight);
+  int64_t measured_outputs = 0;
+  for (int64_t first = 0; first < weight.out_features(); first += step) {
+    const CudaLinearWeight slab = quantized_.Slab(stream, weight, first);
+    if (std::exchange(measured_outputs, slab.out_features()) == slab.out_features()) continue;
+    const LinearWeight* slabs[] = {&slab};
+    TuneDense(stream, {.weights = slabs, .y_dtype = tuning.y_dtype, .row_counts = row_counts});
+  }
+}
+
+void CublasLinear::TuneDense(CudaStream& stream, const LinearTuning& tuning) {
+  const ProductKind shape = ShapeOf(AsCudaLinearWeight(tuning.weights[0]), tuning.y_dtype);
   for (const LinearWeight* weight : tuning.weights) {
     TANDEM_CHECK(ShapeOf(AsCudaLinearWeight(weight), tuning.y_dtype) == shape,
                  "tune linear: a weight [{}, {}] among weights [{}, {}]", weight->out_features(),
                  weight->in_features(), shape.out_features, shape.in_features);
   }
-  if (runner_.PrepareWorkspace(stream)) upload_->ReleaseStaging();
   if (!options_.tune_linear || shape.dtype == DType::kF32) return;
   std::set<int64_t> wanted(tuning.row_counts.begin(), tuning.row_counts.end());
   wanted.erase(wanted.begin(), wanted.upper_bound(0));
@@ -209,10 +309,15 @@ std::string CublasLinear::Description() const {
   const size_t version = cublasLtGetVersion();
   std::string text =
       fmt::format("products: cuBLASLt {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
+  if (options_.keep_quantized)
+    text += fmt::format(", of quantized weights own kernel up to {} rows", options_.max_code_rows);
   if (!options_.tune_linear) return text;
   text += fmt::format(" with measured algorithms, own kernel up to {} rows", kMaxSkinnyRows);
   if (HasFusedGateUp() && runner_.target().compute_capability == 90) {
     text += fmt::format(", and with SiLU from {} on where it is faster", kMinFusedRows);
+  }
+  if (HasStreamedLinear() && options_.streamed_products && runner_.target().compute_capability == 90) {
+    text += fmt::format(", streamed up to {} where that is faster", kMaxStreamedRows);
   }
   return text;
 }
@@ -225,6 +330,19 @@ RowTiles CudaOps::ProductTiles() const {
                     {.up_to_rows = 256, .tile_rows = 16},
                     {.up_to_rows = 384, .tile_rows = 64}},
           .last_tile_rows = 128};
+}
+
+bool CudaOps::KeepsQuantized(const WeightFormat& format, int64_t in_features, DType dtype) const {
+  return options_.keep_quantized && CudaQuantizedWeight::Keeps(*device_, format, in_features, dtype);
+}
+
+Result<std::unique_ptr<QuantizedLinearWeight>> CudaOps::CreateQuantizedWeight(
+    const QuantizedWeightShape& shape, const WeightFormat& format) {
+  return linear_->CreateQuantizedWeight(shape, format);
+}
+
+size_t CudaOps::UnallocatedBytes() const {
+  return linear_->UnallocatedBytes();
 }
 
 Result<std::unique_ptr<LinearWeight>> CudaOps::CreateLinearWeight(int64_t out_features, int64_t in_features,

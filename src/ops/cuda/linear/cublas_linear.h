@@ -1,5 +1,6 @@
 // Linear operations of the cuda backend: an own kernel for few rows, cuBLASLt with measured algorithms for
-// more, and an own kernel for a gate-up product of many where that is faster.
+// more, and own kernels for some hundred and for a gate-up product of many where they are faster. Quantized
+// weights: an own kernel for up to some hundred rows, their values and the above for more.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include "ops/cuda/linear/linear_algorithm.h"
 #include "ops/cuda/linear/linear_runner.h"
 #include "ops/cuda/linear/linear_tuning_file.h"
+#include "ops/cuda/linear/quantized/quantized_products.h"
 #include "ops/cuda/linear/weight_upload.h"
 
 namespace tandem {
@@ -26,11 +28,17 @@ class CublasLinear {
   Result<std::unique_ptr<LinearWeight>> CreateWeight(int64_t out_features, int64_t in_features, DType dtype);
   // Ops::CreateGateUpWeight.
   Result<std::unique_ptr<LinearWeight>> CreateGateUpWeight(int64_t mlp, int64_t in_features, DType dtype);
+  // Ops::CreateQuantizedWeight.
+  Result<std::unique_ptr<QuantizedLinearWeight>> CreateQuantizedWeight(const QuantizedWeightShape& shape,
+                                                                       const WeightFormat& format);
+  // Ops::UnallocatedBytes.
+  size_t UnallocatedBytes() const;
   // Ops::Linear. The first call on a stream must not be one that is captured.
   void Run(CudaStream& stream, const LinearArgs& args);
   // Ops::GateUp. The same holds.
   void RunGateUp(CudaStream& stream, const GateUpArgs& args);
-  // Ops::TuneLinear. Measures the row counts that no earlier start has measured; 16-bit weights only.
+  // Ops::TuneLinear. Measures the row counts that no earlier start has measured; 16-bit weights only. Of
+  // quantized weights those row counts that need their values.
   void Tune(CudaStream& stream, const LinearTuning& tuning);
   std::string Description() const;
 
@@ -41,6 +49,17 @@ class CublasLinear {
     std::unordered_map<int64_t, LinearAlgorithm> first;
     std::unordered_map<int64_t, LinearAlgorithm> resolved;
   };
+
+  // Takes what the stream needs, and gives back what loading needed. quantized: null for a weight of floats.
+  void Prepare(CudaStream& stream, const CudaQuantizedWeight* quantized);
+  // With weights of floats.
+  void RunDense(CudaStream& stream, const LinearArgs& args);
+  void RunGateUpDense(CudaStream& stream, const GateUpArgs& args);
+  void TuneDense(CudaStream& stream, const LinearTuning& tuning);
+
+  void RunQuantized(CudaStream& stream, const LinearArgs& args, const CudaQuantizedWeight& weight);
+  void RunGateUpQuantized(CudaStream& stream, const GateUpArgs& args, const CudaQuantizedWeight& weight);
+  void TuneQuantized(CudaStream& stream, const LinearTuning& tuning, const CudaQuantizedWeight& weight);
 
   // Whether the product has so few rows that its algorithm is not measured.
   bool UsesSkinny(const LinearArgs& args) const;
@@ -53,9 +72,10 @@ class CublasLinear {
   CudaOpsOptions options_;
   LinearRunner runner_;
   LinearTuningFile file_;
+  QuantizedProducts quantized_;
   std::shared_ptr<WeightUpload> upload_;
   std::mutex mutex_;
-  std::map<LinearShape, Choices> choices_;
+  std::map<ProductKind, Choices> choices_;
 };
 
 }  // namespace tandem

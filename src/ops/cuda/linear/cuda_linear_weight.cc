@@ -27,9 +27,16 @@ CudaLinearWeight::CudaLinearWeight(Device* device, std::shared_ptr<WeightUpload>
       in_features_(in_features),
       dtype_(dtype) {
   if (is_gate_up) order_.emplace(out_features / 2);
-  const auto outputs = static_cast<size_t>(out_features);
-  bias_f32_offset_ = Aligned(outputs * static_cast<size_t>(in_features) * DTypeSize(dtype));
-  bias_rounded_offset_ = bias_f32_offset_ + (dtype == DType::kF32 ? 0 : Aligned(outputs * sizeof(float)));
+}
+
+CudaLinearWeight::CudaLinearWeight(const MatrixView& values, const float* bias, const void* rounded_bias,
+                                   bool is_gate_up)
+    : CudaLinearWeight(nullptr, nullptr, values.rows, values.cols, values.dtype, is_gate_up) {
+  values_ = values.data;
+  // Nothing is written through these: a weight without an upload is not loaded.
+  bias_ = reinterpret_cast<std::byte*>(const_cast<float*>(bias));
+  rounded_bias_ = static_cast<std::byte*>(const_cast<void*>(rounded_bias));
+  has_bias_ = bias != nullptr;
 }
 
 Result<std::unique_ptr<LinearWeight>> CudaLinearWeight::Create(Device* device,
@@ -46,28 +53,33 @@ Result<std::unique_ptr<LinearWeight>> CudaLinearWeight::Create(Device* device,
   }
   std::unique_ptr<CudaLinearWeight> weight(
       new CudaLinearWeight(device, std::move(upload), out_features, in_features, dtype, is_gate_up));
-  TANDEM_ASSIGN_OR_RETURN(
-      weight->memory_,
-      device->Allocate(weight->bias_rounded_offset_ + static_cast<size_t>(out_features) * DTypeSize(dtype),
-                       MemoryKind::kDevice, fmt::format("a weight [{}, {}]", out_features, in_features)));
+  const auto outputs = static_cast<size_t>(out_features);
+  const size_t bias_offset = Aligned(outputs * static_cast<size_t>(in_features) * DTypeSize(dtype));
+  const size_t rounded_offset = bias_offset + (dtype == DType::kF32 ? 0 : Aligned(outputs * sizeof(float)));
+  TANDEM_ASSIGN_OR_RETURN(weight->memory_,
+                          device->Allocate(rounded_offset + outputs * DTypeSize(dtype), MemoryKind::kDevice,
+                                           fmt::format("a weight [{}, {}]", out_features, in_features)));
+  weight->values_ = weight->memory_.data();
+  weight->bias_ = weight->memory_.as<std::byte>() + bias_offset;
+  weight->rounded_bias_ = weight->memory_.as<std::byte>() + rounded_offset;
   return std::unique_ptr<LinearWeight>(std::move(weight));
 }
 
 const void* CudaLinearWeight::bias(DType dtype) const {
   TANDEM_CHECK(dtype == DType::kF32 || dtype == dtype_, "bias in {} of a {} weight", DTypeName(dtype),
                DTypeName(dtype_));
-  return memory_.as<std::byte>() + (dtype == DType::kF32 ? bias_f32_offset_ : bias_rounded_offset_);
+  return dtype == DType::kF32 ? bias_ : rounded_bias_;
 }
 
 void CudaLinearWeight::LoadRows(int64_t row_begin, int64_t num_rows, const void* rows) {
   TANDEM_CHECK(row_begin >= 0 && num_rows >= 0 && row_begin + num_rows <= out_features_,
                "rows [{}, {}) of a weight with {}", row_begin, row_begin + num_rows, out_features_);
-  Upload(0, static_cast<size_t>(in_features_) * DTypeSize(dtype_), row_begin, num_rows, rows);
+  Upload(values_, static_cast<size_t>(in_features_) * DTypeSize(dtype_), row_begin, num_rows, rows);
 }
 
-void CudaLinearWeight::Upload(size_t offset, size_t value_bytes, int64_t row_begin, int64_t num_rows,
+void CudaLinearWeight::Upload(void* all, size_t value_bytes, int64_t row_begin, int64_t num_rows,
                               const void* values) {
-  std::byte* base = memory_.as<std::byte>() + offset;
+  auto* base = static_cast<std::byte*>(all);
   const auto* from = static_cast<const std::byte*>(values);
   if (!order_) {
     upload_->Copy(base + static_cast<size_t>(row_begin) * value_bytes, from,
@@ -98,13 +110,13 @@ void CudaLinearWeight::LoadBias(int64_t row_begin, int64_t num_rows, const float
   TANDEM_CHECK(row_begin >= 0 && num_rows >= 0 && row_begin + num_rows <= out_features_,
                "bias [{}, {}) of a weight with {} rows", row_begin, row_begin + num_rows, out_features_);
   const auto count = static_cast<size_t>(num_rows);
-  Upload(bias_f32_offset_, sizeof(float), row_begin, num_rows, bias);
+  Upload(bias_, sizeof(float), row_begin, num_rows, bias);
   if (dtype_ != DType::kF32) {
     std::vector<uint16_t> rounded(count);
     for (size_t i = 0; i < count; ++i) {
       rounded[i] = dtype_ == DType::kBF16 ? F32ToBF16(bias[i]) : F32ToF16(bias[i]);
     }
-    Upload(bias_rounded_offset_, sizeof(uint16_t), row_begin, num_rows, rounded.data());
+    Upload(rounded_bias_, sizeof(uint16_t), row_begin, num_rows, rounded.data());
   }
   has_bias_.store(true, std::memory_order_relaxed);
 }

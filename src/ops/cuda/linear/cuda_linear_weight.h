@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -22,6 +23,10 @@ class CudaLinearWeight : public LinearWeight {
                                                       int64_t out_features, int64_t in_features, DType dtype,
                                                       bool is_gate_up = false);
 
+  // Values and biases that lie in memory of others. values: dense; bias: fp32, or null for none;
+  // rounded_bias: in the type of the values.
+  CudaLinearWeight(const MatrixView& values, const float* bias, const void* rounded_bias, bool is_gate_up);
+
   int64_t out_features() const override { return out_features_; }
   int64_t in_features() const override { return in_features_; }
   DType dtype() const override { return dtype_; }
@@ -31,7 +36,7 @@ class CudaLinearWeight : public LinearWeight {
   void FillRandom(uint64_t seed, float bound) override;
 
   bool is_gate_up() const { return order_.has_value(); }
-  MatrixView view() const { return MatrixView::Dense(memory_.data(), dtype_, out_features_, in_features_); }
+  MatrixView view() const { return MatrixView::Dense(values_, dtype_, out_features_, in_features_); }
   bool has_bias() const { return has_bias_.load(std::memory_order_relaxed); }
   // [out] in GPU memory; zeros where no bias was loaded. dtype: fp32 or dtype().
   const void* bias(DType dtype) const;
@@ -41,8 +46,8 @@ class CudaLinearWeight : public LinearWeight {
                    int64_t in_features, DType dtype, bool is_gate_up);
 
   // Copies values of rows [row_begin, row_begin + num_rows), value_bytes each, to where they belong in the
-  // values of all rows at memory_ + offset.
-  void Upload(size_t offset, size_t value_bytes, int64_t row_begin, int64_t num_rows, const void* values);
+  // values of all rows.
+  void Upload(void* all, size_t value_bytes, int64_t row_begin, int64_t num_rows, const void* values);
 
   Device* device_;
   std::shared_ptr<WeightUpload> upload_;
@@ -50,9 +55,10 @@ class CudaLinearWeight : public LinearWeight {
   int64_t in_features_;
   DType dtype_;
   std::optional<GateUpOrder> order_;
-  size_t bias_f32_offset_ = 0;
-  size_t bias_rounded_offset_ = 0;
-  Buffer memory_;  // the weight, the bias in fp32, the bias in dtype_
+  Buffer memory_;  // the weight, the bias in fp32, the bias in dtype_; empty: they lie elsewhere
+  void* values_ = nullptr;
+  std::byte* bias_ = nullptr;
+  std::byte* rounded_bias_ = nullptr;  // that in fp32 if dtype_ is
   std::atomic<bool> has_bias_ = false;
 };
 

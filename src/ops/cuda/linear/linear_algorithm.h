@@ -8,11 +8,12 @@
 
 #include "base/dtype.h"
 #include "ops/cuda/linear/fused/fused_gate_up.h"
+#include "ops/cuda/linear/streamed/streamed_linear.h"
 
 namespace tandem {
 
 // Products that differ in their number of rows only.
-struct LinearShape {
+struct ProductKind {
   int64_t out_features = 0;
   int64_t in_features = 0;
   DType dtype = DType::kBF16;
@@ -20,8 +21,8 @@ struct LinearShape {
   bool has_bias = false;
   bool is_gate_up = false;  // of Ops::GateUp
 
-  bool operator==(const LinearShape&) const = default;
-  bool operator<(const LinearShape& other) const {
+  bool operator==(const ProductKind&) const = default;
+  bool operator<(const ProductKind& other) const {
     return std::tie(out_features, in_features, dtype, y_dtype, has_bias, is_gate_up) <
            std::tie(other.out_features, other.in_features, other.dtype, other.y_dtype, other.has_bias,
                     other.is_gate_up);
@@ -33,7 +34,8 @@ enum class LinearMethod : uint8_t {
   kCublasLt,
   // y = x W^T with y in row-major order: other kernels are on offer for it. No bias.
   kCublasLtRowMajor,
-  kSkinny,  // ops/cuda/linear/skinny_linear.h
+  kSkinny,    // ops/cuda/linear/skinny_linear.h
+  kStreamed,  // ops/cuda/linear/streamed/streamed_linear.h
 };
 
 struct LinearAlgorithm {
@@ -41,6 +43,7 @@ struct LinearAlgorithm {
   // The bias is added by a kernel of its own: cuBLASLt has no algorithm that does both.
   bool separate_bias = false;
   cublasLtMatmulAlgo_t lt = {};
+  StreamedLinear streamed = StreamedLinear::kNone;  // not kNone: method is kStreamed
   float measured_us = 0.0F;
   // Of a gate-up weight: what GateUp runs instead of this algorithm and SiluMul.
   FusedGateUp fused = FusedGateUp::kNone;

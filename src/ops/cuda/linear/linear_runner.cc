@@ -11,6 +11,14 @@
 #include "ops/cuda/rows/silu_mul.h"
 
 namespace tandem {
+namespace {
+
+// GPU memory; null: none.
+const float* F32BiasOf(const CudaLinearWeight& weight) {
+  return weight.has_bias() ? static_cast<const float*>(weight.bias(DType::kF32)) : nullptr;
+}
+
+}  // namespace
 
 const CudaLinearWeight& AsCudaLinearWeight(const LinearWeight* weight) {
   const auto* cuda_weight = dynamic_cast<const CudaLinearWeight*>(weight);
@@ -18,7 +26,7 @@ const CudaLinearWeight& AsCudaLinearWeight(const LinearWeight* weight) {
   return *cuda_weight;
 }
 
-LinearShape ShapeOf(const CudaLinearWeight& weight, DType y_dtype) {
+ProductKind ShapeOf(const CudaLinearWeight& weight, DType y_dtype) {
   return {weight.out_features(), weight.in_features(), weight.dtype(), y_dtype,
           weight.has_bias(),     weight.is_gate_up()};
 }
@@ -58,39 +66,61 @@ std::optional<LinearAlgorithm> LinearRunner::FirstChoice(const LinearArgs& args)
 bool LinearRunner::CanRun(const LinearArgs& args, const LinearAlgorithm& algorithm) const {
   const CudaLinearWeight& weight = AsCudaLinearWeight(args.weight);
   if (algorithm.method == LinearMethod::kSkinny) return SkinnyLinearSupports(target_, args.x, weight.view());
+  if (algorithm.method == LinearMethod::kStreamed) {
+    return StreamedLinearSupports(target_, algorithm.streamed, args.x, weight.view(), args.y) &&
+           StreamedPartialSumBytes(target_, algorithm.streamed) <= kLinearWorkspaceBytes;
+  }
   if (algorithm.method == LinearMethod::kCublasLtRowMajor && weight.has_bias()) return false;
   return Product(algorithm.method, args, algorithm.separate_bias).CanRun(algorithm.lt);
 }
 
 bool LinearRunner::PrepareWorkspace(CudaStream& stream) {
   const std::lock_guard lock(mutex_);
-  Buffer& workspace = workspaces_[stream.handle()];
-  if (workspace.data() != nullptr) return false;
+  Workspace& workspace = workspaces_[stream.handle()];
+  if (workspace.memory.data() != nullptr) return false;
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   TANDEM_CUDA_CHECK(cudaStreamIsCapturing(stream.handle(), &capture));
   TANDEM_CHECK(capture == cudaStreamCaptureStatusNone,
                "linear: stream {} is being captured before its first product", stream.name());
-  auto buffer =
-      device_->Allocate(kLinearWorkspaceBytes, MemoryKind::kDevice, "workspace of linear operations");
-  TANDEM_CHECK(buffer.ok(), "{}", buffer.error().message);
-  workspace = std::move(buffer).value();
+  const auto allocate = [&](size_t bytes) {
+    auto buffer = device_->Allocate(bytes, MemoryKind::kDevice, "workspace of linear operations");
+    TANDEM_CHECK(buffer.ok(), "{}", buffer.error().message);
+    return std::move(buffer).value();
+  };
+  // Not of the same piece: cuBLASLt writes what it likes, and arrivals stay.
+  constexpr size_t kArrivalBytes = kMaxStreamedArrivals * sizeof(uint32_t);
+  workspace.arrivals = allocate(kArrivalBytes);
+  workspace.memory = allocate(kLinearWorkspaceBytes);
+  TANDEM_CUDA_CHECK(cudaMemsetAsync(workspace.arrivals.data(), 0, kArrivalBytes, stream.handle()));
   return true;
+}
+
+LinearRunner::Workspace& LinearRunner::WorkspaceOf(const CudaStream& stream) {
+  const std::lock_guard lock(mutex_);
+  Workspace& workspace = workspaces_[stream.handle()];
+  TANDEM_CHECK(workspace.memory.data() != nullptr, "linear: stream {} has no workspace", stream.name());
+  return workspace;
+}
+
+StreamedWorkspace LinearRunner::StreamedWorkspaceOf(const CudaStream& stream) {
+  const Workspace& workspace = WorkspaceOf(stream);
+  return {.partial_sums = workspace.memory.data(), .arrivals = workspace.arrivals.as<uint32_t>()};
 }
 
 bool LinearRunner::Run(CudaStream& stream, const LinearArgs& args, const LinearAlgorithm& algorithm) {
   const CudaLinearWeight& weight = AsCudaLinearWeight(args.weight);
-  const auto* bias = weight.has_bias() ? static_cast<const float*>(weight.bias(DType::kF32)) : nullptr;
+  const float* bias = F32BiasOf(weight);
   if (algorithm.method == LinearMethod::kSkinny) {
     LaunchSkinnyLinear(stream, args.x, weight.view(), bias, args.y);
     return true;
   }
-  void* workspace = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    workspace = workspaces_[stream.handle()].data();
+  if (algorithm.method == LinearMethod::kStreamed) {
+    LaunchStreamedLinear(stream, algorithm.streamed, args.x, weight.view(), bias, args.y,
+                         StreamedWorkspaceOf(stream));
+    return true;
   }
-  TANDEM_CHECK(workspace != nullptr, "linear: stream {} has no workspace", stream.name());
   const CublasLtProduct product = Product(algorithm.method, args, algorithm.separate_bias);
+  void* workspace = WorkspaceOf(stream).memory.data();
   if (product.Run(stream.handle(), algorithm.lt, workspace) != CUBLAS_STATUS_SUCCESS) return false;
   if (bias != nullptr && algorithm.separate_bias) LaunchAddBias(stream, args.y, bias);
   return true;
@@ -105,6 +135,13 @@ bool LinearRunner::CanFuse(const GateUpArgs& args) const {
 bool LinearRunner::RunGateUp(CudaStream& stream, const GateUpArgs& args, const LinearAlgorithm& algorithm) {
   if (algorithm.fused != FusedGateUp::kNone) {
     LaunchFusedGateUp(stream, algorithm.fused, args.x, AsCudaLinearWeight(args.weight).view(), args.y);
+    return true;
+  }
+  const CudaLinearWeight& weight = AsCudaLinearWeight(args.weight);
+  if (algorithm.method == LinearMethod::kStreamed && weight.is_gate_up() &&
+      StreamedGateUpSupports(target_, algorithm.streamed, args.x, weight.view(), args.y)) {
+    LaunchStreamedGateUp(stream, algorithm.streamed, args.x, weight.view(), F32BiasOf(weight), args.y,
+                         StreamedWorkspaceOf(stream));
     return true;
   }
   if (!Run(stream, {.x = args.x, .weight = args.weight, .y = args.scratch}, algorithm)) return false;

@@ -19,9 +19,10 @@ namespace tandem {
 // CHECKs that weight is of the cuda backend.
 const CudaLinearWeight& AsCudaLinearWeight(const LinearWeight* weight);
 
-LinearShape ShapeOf(const CudaLinearWeight& weight, DType y_dtype);
+ProductKind ShapeOf(const CudaLinearWeight& weight, DType y_dtype);
 
-// The handle of cuBLASLt, and a workspace for each stream. Any thread, one at a time a stream.
+// The handle of cuBLASLt, and memory for each stream that products work in. Any thread, one at a time a
+// stream.
 class LinearRunner {
  public:
   explicit LinearRunner(Device* device);
@@ -39,12 +40,15 @@ class LinearRunner {
   // Takes the stream's workspace if it has none yet. Allocates: not while the stream is being captured. True
   // if it had none.
   bool PrepareWorkspace(CudaStream& stream);
+  // Of the stream's workspace, kLinearWorkspaceBytes. CHECKs that it has one.
+  void* WorkspaceMemory(const CudaStream& stream) { return WorkspaceOf(stream).memory.data(); }
   // False if cuBLASLt refuses; nothing is enqueued then.
   bool Run(CudaStream& stream, const LinearArgs& args, const LinearAlgorithm& algorithm);
 
   // Whether RunGateUp can run a fused product.
   bool CanFuse(const GateUpArgs& args) const;
-  // algorithm.fused, or if that is none the product and SiluMul. False as in Run.
+  // algorithm.fused, or if that is none the product and SiluMul, which a streamed product does itself if it
+  // can. False as in Run.
   bool RunGateUp(CudaStream& stream, const GateUpArgs& args, const LinearAlgorithm& algorithm);
 
  private:
@@ -53,7 +57,15 @@ class LinearRunner {
   int sm_limit_ = 0;  // 0: the whole GPU
   cublasLtHandle_t handle_ = nullptr;
   std::mutex mutex_;
-  std::unordered_map<cudaStream_t, Buffer> workspaces_;
+  struct Workspace {
+    Buffer memory;  // kLinearWorkspaceBytes
+    Buffer arrivals;
+  };
+  // Of a stream that has one.
+  Workspace& WorkspaceOf(const CudaStream& stream);
+  StreamedWorkspace StreamedWorkspaceOf(const CudaStream& stream);
+
+  std::unordered_map<cudaStream_t, Workspace> workspaces_;
 };
 
 }  // namespace tandem

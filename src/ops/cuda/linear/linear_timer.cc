@@ -40,31 +40,27 @@ LinearTimer::~LinearTimer() {
   }
 }
 
-bool LinearTimer::AllocateMatrices(int64_t max_rows) {
+Status LinearTimer::AllocateMatrices(int64_t max_rows) {
+  x_ = {};
+  y_ = {};
+  flush_ = {};
+  mlp_ = {};
   const auto rows = static_cast<size_t>(max_rows);
   const auto l2_bytes = static_cast<size_t>(runner_->target().l2_bytes);
-  const auto take = [&](size_t bytes, Buffer* buffer) {
-    auto memory = device_->Allocate(bytes, MemoryKind::kDevice, "measuring linear operations");
-    if (!memory.ok()) {
-      LogWarn("products with weights [{}, {}] are not measured: {}", shape_.out_features, shape_.in_features,
-              memory.error().message);
-      return false;
-    }
-    *buffer = std::move(memory).value();
-    return true;
+  const auto take = [&](size_t bytes) {
+    return device_->Allocate(bytes, MemoryKind::kDevice, "measuring linear operations");
   };
-  if (!take(rows * static_cast<size_t>(shape_.in_features) * DTypeSize(shape_.dtype), &x_) ||
-      !take(rows * static_cast<size_t>(shape_.out_features) * DTypeSize(shape_.y_dtype), &y_) ||
-      !take(2 * l2_bytes / 256 * 256 + 256, &flush_)) {
-    return false;
-  }
-  if (shape_.is_gate_up &&
-      !take(rows * static_cast<size_t>(shape_.out_features / 2) * DTypeSize(shape_.dtype), &mlp_)) {
-    return false;
+  TANDEM_ASSIGN_OR_RETURN(x_, take(rows * static_cast<size_t>(shape_.in_features) * DTypeSize(shape_.dtype)));
+  TANDEM_ASSIGN_OR_RETURN(y_,
+                          take(rows * static_cast<size_t>(shape_.out_features) * DTypeSize(shape_.y_dtype)));
+  TANDEM_ASSIGN_OR_RETURN(flush_, take(2 * l2_bytes / 256 * 256 + 256));
+  if (shape_.is_gate_up) {
+    TANDEM_ASSIGN_OR_RETURN(
+        mlp_, take(rows * static_cast<size_t>(shape_.out_features / 2) * DTypeSize(shape_.dtype)));
   }
   constexpr uint64_t kSeed = 1;
   LaunchFillRandom(*stream_, Args(max_rows, 0).x, kSeed, 1.0F);
-  return true;
+  return {};
 }
 
 LinearArgs LinearTimer::Args(int64_t rows, size_t weight) const {

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/result.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/device.h"
 #include "ops/cuda/linear/linear_algorithm.h"
@@ -31,9 +32,9 @@ class LinearTimer {
   LinearTimer(const LinearTimer&) = delete;
   LinearTimer& operator=(const LinearTimer&) = delete;
 
-  const LinearShape& shape() const { return shape_; }
-  // Before anything else. False, with a warning: there is not enough memory.
-  bool AllocateMatrices(int64_t max_rows);
+  const ProductKind& shape() const { return shape_; }
+  // Before anything else, in place of an earlier call's. Errors: kResourceExhausted.
+  Status AllocateMatrices(int64_t max_rows);
   LinearArgs Args(int64_t rows, size_t weight) const;
   // The shape is that of gate-up weights.
   GateUpArgs ArgsOfGateUp(int64_t rows, size_t weight) const;
@@ -78,7 +79,7 @@ class LinearTimer {
   LinearRunner* runner_;
   CudaStream* stream_;
   LinearTuning tuning_;
-  LinearShape shape_;
+  ProductKind shape_;
   Buffer x_;
   Buffer y_;
   Buffer mlp_;  // of gate-up weights

@@ -40,7 +40,7 @@ bool IsPowerOfTwo(int64_t value) {
 }
 
 bool SameAlgorithm(const LinearAlgorithm& a, const LinearAlgorithm& b) {
-  return a.method == b.method && a.separate_bias == b.separate_bias &&
+  return a.method == b.method && a.separate_bias == b.separate_bias && a.streamed == b.streamed &&
          std::memcmp(&a.lt, &b.lt, sizeof(a.lt)) == 0;
 }
 
@@ -94,13 +94,21 @@ void LinearTuner::SortByTime(std::vector<Candidate>* candidates, size_t count) {
 
 std::map<int64_t, LinearAlgorithm> LinearTuner::Measure(const std::vector<int64_t>& row_counts) {
   const Clock::time_point begin = Clock::now();
-  const LinearShape& shape = timer_.shape();
+  const ProductKind& shape = timer_.shape();
   const size_t bytes_a_row = static_cast<size_t>(shape.out_features) * DTypeSize(shape.y_dtype);
   std::vector<int64_t> counts;
   for (const int64_t rows : row_counts) {
     if (static_cast<size_t>(rows) * bytes_a_row <= kMaxResultBytes) counts.push_back(rows);
   }
-  if (counts.empty() || !timer_.AllocateMatrices(counts.back())) return {};
+  // Where little memory is left, at least the products of fewer rows.
+  while (!counts.empty()) {
+    const Status allocated = timer_.AllocateMatrices(counts.back());
+    if (allocated.ok()) break;
+    LogWarn("products with weights [{}, {}] of {} rows are not measured: {}", shape.out_features,
+            shape.in_features, counts.back(), allocated.error().message);
+    counts.pop_back();
+  }
+  if (counts.empty()) return {};
 
   // The widely searched first: they give the others their hints.
   const auto is_wide = [&](int64_t rows) { return IsPowerOfTwo(rows) || rows == counts.front(); };
@@ -170,14 +178,15 @@ std::vector<LinearTuner::Candidate> LinearTuner::Search(int64_t rows,
   candidates_.clear();
   deadline_ = deadline;
   for (const LinearAlgorithm& hint : hints) Try(rows, hint);
+  TryStreamed(rows);
   TryHeuristics(rows, wide ? kMany : kFew);
   if (wide && rows <= kMaxRowsOfSplits) {
-    for (const LinearAlgorithm& base : Best(2)) TrySplitsAndClusters(rows, base);
+    for (const LinearAlgorithm& base : BestOfCublasLt(2)) TrySplitsAndClusters(rows, base);
   }
   if (wide) {
-    for (const LinearAlgorithm& base : Best(1)) TryTilesAndStages(rows, base);
+    for (const LinearAlgorithm& base : BestOfCublasLt(1)) TryTilesAndStages(rows, base);
     if (rows <= kMaxRowsOfSplits) {
-      for (const LinearAlgorithm& base : Best(1)) TrySplitsAndClusters(rows, base);
+      for (const LinearAlgorithm& base : BestOfCublasLt(1)) TrySplitsAndClusters(rows, base);
     }
   }
   SortByTime(&candidates_, candidates_.size());
@@ -202,6 +211,19 @@ void LinearTuner::TryHeuristics(int64_t rows, size_t max_count) {
         Try(rows, algorithm);
       }
     }
+  }
+}
+
+void LinearTuner::TryStreamed(int64_t rows) {
+  if (!options_.streamed_products || rows > kMaxStreamedRows) return;
+  // Those for more rows compute the more for nothing.
+  constexpr int64_t kMaxSpareRows = 128;
+  for (const StreamedLinear kernel : kStreamedLinears) {
+    if (MaxRowsOf(kernel) - rows >= kMaxSpareRows) continue;
+    LinearAlgorithm algorithm;
+    algorithm.method = LinearMethod::kStreamed;
+    algorithm.streamed = kernel;
+    Try(rows, algorithm);
   }
 }
 
@@ -257,8 +279,11 @@ void LinearTuner::Try(int64_t rows, const LinearAlgorithm& algorithm) {
   candidates_.push_back({algorithm, us});
 }
 
-std::vector<LinearAlgorithm> LinearTuner::Best(size_t max_count) const {
+std::vector<LinearAlgorithm> LinearTuner::BestOfCublasLt(size_t max_count) const {
   std::vector<Candidate> sorted = candidates_;
+  std::erase_if(sorted, [](const Candidate& candidate) {
+    return candidate.algorithm.method == LinearMethod::kStreamed;
+  });
   SortByTime(&sorted, sorted.size());
   std::vector<LinearAlgorithm> best;
   for (size_t i = 0; i < std::min(sorted.size(), max_count); ++i) best.push_back(sorted[i].algorithm);

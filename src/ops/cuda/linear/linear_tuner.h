@@ -1,5 +1,5 @@
-// Finds cuBLASLt's fastest algorithm for a product by measurement, and whether a fused gate-up product is
-// faster.
+// Finds the fastest algorithm for a product by measurement, of cuBLASLt's and of the streamed product's, and
+// whether a fused gate-up product is faster.
 #pragma once
 
 #include <chrono>
@@ -22,7 +22,7 @@ namespace tandem {
 class LinearTuner {
  public:
   // All outlive this. stream has a workspace; tuning.weights: 16-bit. options: whether the choice for many
-  // rows is made on a hot GPU, and whether fused products take part.
+  // rows is made on a hot GPU, and whether fused and streamed products take part.
   LinearTuner(Device* device, LinearRunner* runner, CudaStream* stream, const LinearTuning& tuning,
               const CudaOpsOptions& options);
 
@@ -41,12 +41,13 @@ class LinearTuner {
   std::vector<Candidate> Search(int64_t rows, const std::vector<LinearAlgorithm>& hints, bool wide,
                                 Clock::time_point deadline);
   void TryHeuristics(int64_t rows, size_t max_count);
+  void TryStreamed(int64_t rows);
   void TrySplitsAndClusters(int64_t rows, const LinearAlgorithm& base);
   void TryTilesAndStages(int64_t rows, const LinearAlgorithm& base);
   // Measures algorithm and adds it to candidates_, unless it was there, cannot run or time is up.
   void Try(int64_t rows, const LinearAlgorithm& algorithm);
-  // The measured algorithms, the fastest first.
-  std::vector<LinearAlgorithm> Best(size_t max_count) const;
+  // Those that are measured, the fastest first.
+  std::vector<LinearAlgorithm> BestOfCublasLt(size_t max_count) const;
   static void Take(int64_t rows, const Candidate& candidate, std::map<int64_t, LinearAlgorithm>* best);
   // Measures the first of the candidates again, as they will run: few rows in one replay, many for long.
   void TimeFinalists(int64_t rows, size_t num_finalists, std::vector<Candidate>* candidates);

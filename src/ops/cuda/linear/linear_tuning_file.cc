@@ -20,11 +20,12 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kFormat = 4;
+constexpr int kFormat = 5;
 constexpr size_t kAlgorithmBytes = sizeof(cublasLtMatmulAlgo_t);
 
 constexpr std::string_view kCublasLtName = "cublaslt";
 constexpr std::string_view kRowMajorName = "cublaslt-row-major";
+constexpr std::string_view kStreamedName = "streamed";
 
 std::string ToHex(const cublasLtMatmulAlgo_t& algorithm) {
   const auto bytes = std::bit_cast<std::array<uint8_t, kAlgorithmBytes>>(algorithm);
@@ -52,17 +53,33 @@ Result<DType> DTypeOf(const std::string& name) {
   return MakeError(ErrorCode::kMalformedFile, "there is no dtype {}", name);
 }
 
-Result<LinearAlgorithm> AlgorithmOf(const Json& entry, bool is_gate_up) {
-  LinearAlgorithm algorithm;
-  algorithm.measured_us = entry.at("us").get<float>();
+// Sets what the method of an entry needs.
+Status ReadMethod(const Json& entry, LinearAlgorithm* algorithm) {
   const auto method = entry.at("method").get<std::string>();
+  if (method == kStreamedName) {
+    algorithm->method = LinearMethod::kStreamed;
+    const auto name = entry.at("kernel").get<std::string>();
+    const std::optional<StreamedLinear> kernel = StreamedLinearFromName(name);
+    if (!kernel || *kernel == StreamedLinear::kNone) {
+      return MakeError(ErrorCode::kMalformedFile, "there is no streamed product {}", name);
+    }
+    algorithm->streamed = *kernel;
+    return {};
+  }
   if (method == kRowMajorName) {
-    algorithm.method = LinearMethod::kCublasLtRowMajor;
+    algorithm->method = LinearMethod::kCublasLtRowMajor;
   } else if (method != kCublasLtName) {
     return MakeError(ErrorCode::kMalformedFile, "there is no method {}", method);
   }
-  algorithm.separate_bias = entry.at("separate_bias").get<bool>();
-  TANDEM_ASSIGN_OR_RETURN(algorithm.lt, FromHex(entry.at("algorithm").get<std::string>()));
+  algorithm->separate_bias = entry.at("separate_bias").get<bool>();
+  TANDEM_ASSIGN_OR_RETURN(algorithm->lt, FromHex(entry.at("algorithm").get<std::string>()));
+  return {};
+}
+
+Result<LinearAlgorithm> AlgorithmOf(const Json& entry, bool is_gate_up) {
+  LinearAlgorithm algorithm;
+  algorithm.measured_us = entry.at("us").get<float>();
+  TANDEM_RETURN_IF_ERROR(ReadMethod(entry, &algorithm));
   if (!is_gate_up) return algorithm;
   const auto fused_name = entry.at("fused").get<std::string>();
   const std::optional<FusedGateUp> fused = FusedGateUpFromName(fused_name);
@@ -74,12 +91,16 @@ Result<LinearAlgorithm> AlgorithmOf(const Json& entry, bool is_gate_up) {
 
 Json ToJson(int64_t rows, const LinearAlgorithm& algorithm, bool is_gate_up) {
   TANDEM_CHECK(algorithm.method != LinearMethod::kSkinny, "tuning file: {} rows are not measured", rows);
-  const bool row_major = algorithm.method == LinearMethod::kCublasLtRowMajor;
-  Json entry = {{"rows", rows},
-                {"method", row_major ? kRowMajorName : kCublasLtName},
-                {"separate_bias", algorithm.separate_bias},
-                {"algorithm", ToHex(algorithm.lt)},
-                {"us", algorithm.measured_us}};
+  Json entry = {{"rows", rows}, {"us", algorithm.measured_us}};
+  if (algorithm.method == LinearMethod::kStreamed) {
+    entry["method"] = kStreamedName;
+    entry["kernel"] = StreamedLinearName(algorithm.streamed);
+  } else {
+    const bool row_major = algorithm.method == LinearMethod::kCublasLtRowMajor;
+    entry["method"] = row_major ? kRowMajorName : kCublasLtName;
+    entry["separate_bias"] = algorithm.separate_bias;
+    entry["algorithm"] = ToHex(algorithm.lt);
+  }
   if (is_gate_up) {
     entry["fused"] = FusedGateUpName(algorithm.fused);
     entry["fused_us"] = algorithm.fused_us;
@@ -92,12 +113,13 @@ Result<LinearTuningFile::Content> Parse(std::istream& in, const std::string& gpu
   const Json root = Json::parse(in);
   if (root.at("format").get<int>() != kFormat || root.at("gpu").get<std::string>() != gpu ||
       root.at("cublaslt").get<size_t>() != cublasLtGetVersion() ||
-      root.at("has_fused_gate_up").get<bool>() != HasFusedGateUp()) {
+      root.at("has_fused_gate_up").get<bool>() != HasFusedGateUp() ||
+      root.at("has_streamed").get<bool>() != HasStreamedLinear()) {
     return MakeError(ErrorCode::kMalformedFile, "it belongs to another GPU, version or build");
   }
   LinearTuningFile::Content content;
   for (const Json& of_shape : root.at("shapes")) {
-    LinearShape shape;
+    ProductKind shape;
     shape.out_features = of_shape.at("out").get<int64_t>();
     shape.in_features = of_shape.at("in").get<int64_t>();
     shape.has_bias = of_shape.at("bias").get<bool>();
@@ -144,6 +166,7 @@ void LinearTuningFile::Save(const Content& content) const {
                {"gpu", gpu_},
                {"cublaslt", cublasLtGetVersion()},
                {"has_fused_gate_up", HasFusedGateUp()},
+               {"has_streamed", HasStreamedLinear()},
                {"shapes", Json::array()}};
   for (const auto& [shape, algorithms] : content) {
     Json of_shape = {

@@ -63,10 +63,16 @@ TEST_F(CudaLinearTuningTest, KeepsResultsAndItsFile) {
   foreign["gpu"] = "another";
   nlohmann::json bad_algorithm = content;
   for (nlohmann::json& entry : bad_algorithm["shapes"][0]["rows"]) {
+    entry["method"] = "cublaslt";
+    entry["separate_bias"] = false;
     entry["algorithm"] = "0123";
   }
-  for (const std::string& text : {std::string(), std::string("not json"), good.substr(0, good.size() / 2),
-                                  foreign.dump(), bad_algorithm.dump(), std::string("[1, 2]")}) {
+  nlohmann::json bad_kernel = content;
+  bad_kernel["shapes"][0]["rows"][0]["method"] = "streamed";
+  bad_kernel["shapes"][0]["rows"][0]["kernel"] = "another";
+  for (const std::string& text :
+       {std::string(), std::string("not json"), good.substr(0, good.size() / 2), foreign.dump(),
+        bad_algorithm.dump(), bad_kernel.dump(), std::string("[1, 2]")}) {
     std::ofstream(file, std::ios::trunc) << text;
     const std::unique_ptr<Ops> ops = CreateCudaOps(&device(), options);
     const std::vector<int64_t> one = {20};

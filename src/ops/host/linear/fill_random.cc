@@ -1,4 +1,4 @@
-// Random weights: HostOps::FillRandom and HostLinearWeight::FillRandom.
+// Random weights: FillRandom of the ops and of both kinds of weights.
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
@@ -7,10 +7,12 @@
 
 #include "base/check.h"
 #include "base/hashed_uniform.h"
+#include "base/quantized_rows.h"
 #include "base/topology.h"
 #include "device/host/host_device.h"
 #include "ops/host/host_ops.h"
 #include "ops/host/linear/linear_weight.h"
+#include "ops/host/linear/quantized_weight.h"
 #include "ops/host/row_tasks.h"
 
 namespace tandem {
@@ -29,6 +31,26 @@ void FillRow(DType dtype, int64_t row, int64_t num_columns, uint64_t seed, float
   }
 }
 
+// Calls make(first column, number of columns, memory of the thread) for every panel, on all cores: a panel at
+// a time, so that threads write to different cache lines.
+template <typename Memory, typename Make>
+void ForEachPanel(int64_t out_features, const Make& make) {
+  const int64_t num_panels = (out_features + kPanelColumns - 1) / kPanelColumns;
+  std::atomic<int64_t> next_panel{0};
+  const auto work = [&] {
+    Memory memory;
+    for (int64_t panel = next_panel++; panel < num_panels; panel = next_panel++) {
+      const int64_t begin = panel * kPanelColumns;
+      make(begin, std::min<int64_t>(kPanelColumns, out_features - begin), &memory);
+    }
+  };
+  const auto num_threads = std::min<int64_t>(num_panels, MachineTopology().num_physical_cores);
+  std::vector<std::thread> threads;
+  for (int64_t i = 1; i < num_threads; ++i) threads.emplace_back(work);
+  work();
+  for (std::thread& thread : threads) thread.join();
+}
+
 }  // namespace
 
 void HostOps::FillRandom(Stream& stream, const MatrixView& matrix, uint64_t seed, float bound) {
@@ -44,26 +66,23 @@ void HostOps::FillRandom(Stream& stream, const MatrixView& matrix, uint64_t seed
 }
 
 void HostLinearWeight::FillRandom(uint64_t seed, float bound) {
-  // A panel at a time: threads then write to different cache lines.
-  std::atomic<int64_t> next_panel{0};
-  const auto work = [&] {
-    const size_t row_bytes = static_cast<size_t>(in_features_) * DTypeSize(dtype_);
-    std::vector<std::byte> rows(row_bytes * kPanelColumns);
-    for (int64_t panel = next_panel++; panel < num_panels_; panel = next_panel++) {
-      const int64_t begin = panel * kPanelColumns;
-      const int64_t count = std::min<int64_t>(kPanelColumns, out_features_ - begin);
-      for (int64_t i = 0; i < count; ++i) {
-        FillRow(dtype_, begin + i, in_features_, seed, bound,
-                rows.data() + static_cast<size_t>(i) * row_bytes);
-      }
-      LoadRows(begin, count, rows.data());
-    }
-  };
-  const auto num_threads = std::min<int64_t>(num_panels_, MachineTopology().num_physical_cores);
-  std::vector<std::thread> threads;
-  for (int64_t i = 1; i < num_threads; ++i) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
+  const size_t row_bytes = static_cast<size_t>(in_features_) * DTypeSize(dtype_);
+  ForEachPanel<std::vector<std::byte>>(out_features_,
+                                       [&](int64_t begin, int64_t count, std::vector<std::byte>* rows) {
+                                         rows->resize(row_bytes * kPanelColumns);
+                                         for (int64_t i = 0; i < count; ++i) {
+                                           FillRow(dtype_, begin + i, in_features_, seed, bound,
+                                                   rows->data() + static_cast<size_t>(i) * row_bytes);
+                                         }
+                                         LoadRows(begin, count, rows->data());
+                                       });
+}
+
+void HostQuantizedWeight::FillRandom(uint64_t seed, float bound) {
+  ForEachPanel<QuantizedRows>(out_features(), [&](int64_t begin, int64_t count, QuantizedRows* rows) {
+    HashedRows(seed, bound, begin, count, in_features(), format_, rows);
+    LoadQuantizedRows(begin, *rows);
+  });
 }
 
 }  // namespace tandem

@@ -54,8 +54,9 @@ TEST_P(FillRandomTest, FillsAMatrix) {
 TEST_P(FillRandomTest, FillsAWeightWithTheValuesOfAMatrix) {
   for (const auto& [out_features, in_features] : {std::pair{1, 1}, {63, 33}, {200, 96}, {321, 130}}) {
     OpTestBench bench;
-    auto filled = HostLinearWeight::Create(out_features, in_features, GetParam());
-    auto loaded = HostLinearWeight::Create(out_features, in_features, GetParam());
+    WeightArena arena;
+    auto filled = HostLinearWeight::Create(out_features, in_features, GetParam(), &arena);
+    auto loaded = HostLinearWeight::Create(out_features, in_features, GetParam(), &arena);
     ASSERT_TRUE(filled.ok() && loaded.ok());
     TestMatrix matrix(GetParam(), out_features, in_features);
     bench.ops().FillRandom(bench.stream(), matrix.view(), kSeed, kBound);

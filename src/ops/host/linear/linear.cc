@@ -5,52 +5,15 @@
 #include "device/host/host_device.h"
 #include "ops/host/host_ops.h"
 #include "ops/host/linear/linear_onednn.h"
+#include "ops/host/linear/linear_split.h"
 #include "ops/host/linear/linear_weight.h"
+#include "ops/host/linear/quantized_weight.h"
 
 namespace tandem {
 namespace {
 
-// How a product is divided: row chunks x column ranges. Results do not depend on it.
-struct LinearSplit {
-  int64_t chunk_rows = 0;
-  int64_t num_chunks = 0;
-  int64_t num_ranges = 0;
-  int64_t units_a_step = 1;  // range borders lie at multiples of this many units
-};
-
-LinearSplit SplitProduct(int64_t rows, int64_t num_units, int64_t weight_bytes, int num_threads,
-                         int64_t group_rows) {
-  constexpr int64_t kUnitsPerPanel = kPanelColumns / kColumnsPerUnit;
-  constexpr int64_t kUsualChunkRows = 96;
-  LinearSplit split;
-  if (rows <= kMaxTileRows) {
-    split.chunk_rows = rows;
-    split.num_chunks = 1;
-  } else {
-    const int64_t chunks = (rows + kUsualChunkRows - 1) / kUsualChunkRows;
-    split.chunk_rows = ((rows + chunks - 1) / chunks + group_rows - 1) / group_rows * group_rows;
-    split.num_chunks = (rows + split.chunk_rows - 1) / split.chunk_rows;
-  }
-  if (num_threads == 1) {
-    split.num_ranges = 1;
-    return split;
-  }
-  // Few rows: reading the weights takes the time, and handing out a task costs as much as reading some KiB.
-  // Many rows: several tasks a thread, so that a thread that was held up does not hold up all.
-  constexpr int64_t kTaskBytes = 96 << 10;
-  const int64_t wanted =
-      rows >= 32 ? (4 * num_threads + split.num_chunks - 1) / split.num_chunks
-                 : std::clamp<int64_t>(weight_bytes / kTaskBytes / num_threads, 1, 8) * num_threads;
-  split.num_ranges = std::clamp<int64_t>(wanted, 1, num_units);
-  // Whole panels where that costs no balance.
-  if (num_units >= 4 * kUnitsPerPanel * split.num_ranges ||
-      num_units / kUnitsPerPanel % split.num_ranges == 0) {
-    split.units_a_step = kUnitsPerPanel;
-  }
-  return split;
-}
-
-void CheckLinear(const LinearArgs& args, const HostLinearWeight& weight) {
+void CheckLinear(const LinearArgs& args) {
+  const LinearWeight& weight = *args.weight;
   TANDEM_CHECK(args.x.cols == weight.in_features() && args.y.cols == weight.out_features() &&
                    args.x.rows == args.y.rows,
                "linear: x [{}, {}], weight [{}, {}], y [{}, {}]", args.x.rows, args.x.cols,
@@ -61,50 +24,25 @@ void CheckLinear(const LinearArgs& args, const HostLinearWeight& weight) {
       DTypeName(args.y.dtype));
 }
 
-LinearTile MakeTile(const LinearArgs& args, const HostLinearWeight& weight, int64_t row, int64_t num_rows,
-                    int64_t first_unit, int64_t end_unit, const ProductFetch& fetch) {
-  LinearTile tile;
+LinearTile MakeTile(const LinearArgs& args, const HostLinearWeight& weight, const LinearRange& range,
+                    const ProductFetch& fetch) {
+  auto tile = TileOf<LinearTile>(args, weight, range);
   tile.fetch = fetch;
-  tile.num_rows = num_rows;
-  tile.x = args.x.RowData(row);
-  tile.x_stride = args.x.row_stride;
-  tile.panels = weight.panels();
   tile.panel_stride = weight.panel_stride();
   tile.in_features = weight.in_features();
-  tile.first_unit = first_unit;
-  tile.end_unit = end_unit;
-  tile.bias = weight.bias();
-  tile.y = args.y.RowData(row);
-  tile.y_stride = args.y.row_stride;
-  tile.out_features = weight.out_features();
   return tile;
-}
-
-auto KernelFor(const LinearArgs& args, const LinearKernels& kernels) {
-  if (args.x.dtype == DType::kF32) return kernels.f32;
-  return args.y.dtype == DType::kF32 ? kernels.bf16_to_f32 : kernels.bf16_to_bf16;
 }
 
 void RunWithOwnKernel(ComputePool& pool, const LinearArgs& args, const HostLinearWeight& weight,
                       const LinearKernels& kernels, const ProductFetch& fetch) {
   auto* kernel = KernelFor(args, kernels);
-  const int64_t num_units = (weight.out_features() + kColumnsPerUnit - 1) / kColumnsPerUnit;
-  const LinearSplit split = SplitProduct(args.x.rows, num_units, static_cast<int64_t>(weight.size_bytes()),
-                                         pool.num_threads(), kernels.max_group_rows);
-  const int64_t num_steps = (num_units + split.units_a_step - 1) / split.units_a_step;
-  pool.ParallelFor(split.num_chunks * split.num_ranges, [&](int64_t task) {
-    const int64_t row = task % split.num_chunks * split.chunk_rows;
-    const int64_t range = task / split.num_chunks;
-    kernel(MakeTile(args, weight, row, std::min(split.chunk_rows, args.x.rows - row),
-                    range * num_steps / split.num_ranges * split.units_a_step,
-                    std::min(num_units, (range + 1) * num_steps / split.num_ranges * split.units_a_step),
-                    fetch));
-  });
+  ForEachLinearRange(pool, args.x.rows, weight.out_features(), static_cast<int64_t>(weight.size_bytes()),
+                     kernels.max_group_rows,
+                     [&](const LinearRange& range) { kernel(MakeTile(args, weight, range, fetch)); });
 }
 
 void RunWithOneDnn(ComputePool& pool, const LinearArgs& args, const HostLinearWeight& weight,
                    const LinearKernels& kernels) {
-  constexpr int64_t kUnitsPerPanel = kPanelColumns / kColumnsPerUnit;
   constexpr int64_t kRowsATask = 256;  // what a thread copies of y stays in its cache
   const int64_t num_chunks = (args.x.rows + kRowsATask - 1) / kRowsATask;
   const int64_t num_ranges = std::clamp<int64_t>(4 * pool.num_threads() / num_chunks, 1, weight.num_panels());
@@ -130,8 +68,12 @@ void RunWithOneDnn(ComputePool& pool, const LinearArgs& args, const HostLinearWe
     if (RunOneDnnProduct(product)) return;
     const int64_t end_unit = panel * kUnitsPerPanel + (product.cols + kColumnsPerUnit - 1) / kColumnsPerUnit;
     for (int64_t done = 0; done < product.rows; done += kMaxTileRows) {
-      KernelFor(args, kernels)(MakeTile(args, weight, row + done, std::min(kMaxTileRows, product.rows - done),
-                                        panel * kUnitsPerPanel, end_unit, {}));
+      KernelFor(args, kernels)(MakeTile(args, weight,
+                                        {.row = row + done,
+                                         .num_rows = std::min(kMaxTileRows, product.rows - done),
+                                         .first_unit = panel * kUnitsPerPanel,
+                                         .end_unit = end_unit},
+                                        {}));
     }
   });
 }
@@ -140,7 +82,7 @@ void RunWithOneDnn(ComputePool& pool, const LinearArgs& args, const HostLinearWe
 
 Result<std::unique_ptr<LinearWeight>> HostOps::CreateLinearWeight(int64_t out_features, int64_t in_features,
                                                                   DType dtype) {
-  return HostLinearWeight::Create(out_features, in_features, dtype);
+  return HostLinearWeight::Create(out_features, in_features, dtype, &weight_arena_);
 }
 
 bool HostOps::UseOneDnn(DType dtype, int64_t num_rows) const {
@@ -159,10 +101,12 @@ bool HostOps::UseOneDnn(DType dtype, int64_t num_rows) const {
 }
 
 void HostOps::Linear(Stream& stream, const LinearArgs& args) {
+  CheckLinear(args);
+  if (args.x.rows == 0) return;
+  if (const auto* quantized = dynamic_cast<const HostQuantizedWeight*>(args.weight))
+    return LinearQuantized(stream, args, *quantized);
   const auto* weight = dynamic_cast<const HostLinearWeight*>(args.weight);
   TANDEM_CHECK(weight != nullptr, "linear: not a weight of the host backend");
-  CheckLinear(args, *weight);
-  if (args.x.rows == 0) return;
   const bool use_onednn = UseOneDnn(weight->dtype(), args.x.rows);
   AsHostStream(stream).Enqueue(
       [args, weight, use_onednn, &kernels = linear_, fetch = options_.product_fetch](ComputePool& pool) {

@@ -14,6 +14,7 @@ namespace tandem {
 
 constexpr int64_t kPanelColumns = 64;
 constexpr int64_t kColumnsPerUnit = 32;  // what a task's column range is counted in
+constexpr int64_t kUnitsPerPanel = kPanelColumns / kColumnsPerUnit;
 constexpr int64_t kMaxTileRows = 128;
 
 // How a product of few rows, whose weights are read once, fetches them. No result depends on it.

@@ -73,18 +73,6 @@ TANDEM_SIMD_INLINE void MultiplyAdd(Accumulators<kRows, kVectors>& acc, const T*
   }
 }
 
-template <typename Y>
-TANDEM_SIMD_INLINE void Finish(F32V sum, const float* bias, Y* y, int64_t num_valid) {
-  if (bias != nullptr) sum = Add(sum, Load(bias));
-  if (num_valid >= kLanes) {
-    StoreRow(y, sum);
-    return;
-  }
-  float values[kLanes];
-  Store(values, sum);
-  for (int64_t i = 0; i < num_valid; ++i) StoreScalar(y + i, values[i]);
-}
-
 struct DepthRange {
   int64_t begin = 0;
   int64_t end = 0;
@@ -173,9 +161,9 @@ void FinishRows(const LinearTile& tile, int64_t row, int64_t num_rows, const Pan
   for (int64_t r = row; r < row + num_rows; ++r) {
     for (int64_t column = block.first_column; column < block.end_column; column += kLanes) {
       const int64_t y_column = panel_column + column;
-      Finish(Load(partial + r * kPanelColumns + column),
-             tile.bias == nullptr ? nullptr : tile.bias + y_column,
-             static_cast<Y*>(tile.y) + r * tile.y_stride + y_column, tile.out_features - y_column);
+      FinishOutputs(Load(partial + r * kPanelColumns + column),
+                    tile.bias == nullptr ? nullptr : tile.bias + y_column,
+                    static_cast<Y*>(tile.y) + r * tile.y_stride + y_column, tile.out_features - y_column);
     }
   }
 }
@@ -185,7 +173,6 @@ void RunLinearTile(const LinearTile& tile) {
   alignas(64) float partial[kMaxTileRows * kPanelColumns];
   const int64_t num_groups = (tile.num_rows + kGroupRows - 1) / kGroupRows;
   const int64_t depth_block = num_groups == 1 ? tile.in_features : kDepthBlock<T>;
-  constexpr int64_t kUnitsPerPanel = kPanelColumns / kColumnsPerUnit;
   for (int64_t unit = tile.first_unit; unit < tile.end_unit;) {
     PanelBlock block;
     block.panel = unit / kUnitsPerPanel;

@@ -182,7 +182,8 @@ TEST(LinearOneDnnTest, MatchesReference) {
 TEST(LinearOneDnnTest, HasAFastImplementation) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     if (BestCpuIsa() < CpuIsa::kAvx512Bf16) continue;
-    const auto weight = HostLinearWeight::Create(192, 128, dtype).value();
+    WeightArena arena;
+    const auto weight = HostLinearWeight::Create(192, 128, dtype, &arena).value();
     TestMatrix x(dtype, 40, 128, 5);
     std::mt19937 random(5);
     x.Fill(random);

@@ -1,7 +1,5 @@
 #include "ops/host/linear/linear_weight.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cstring>
 
@@ -29,40 +27,19 @@ HostLinearWeight::HostLinearWeight(int64_t out_features, int64_t in_features, DT
       bias_(static_cast<size_t>(num_panels_ * kPanelColumns)) {}
 
 Result<std::unique_ptr<LinearWeight>> HostLinearWeight::Create(int64_t out_features, int64_t in_features,
-                                                               DType dtype) {
+                                                               DType dtype, WeightArena* arena) {
   TANDEM_CHECK(out_features > 0 && in_features > 0, "weight [{}, {}]", out_features, in_features);
   if (dtype != DType::kF32 && dtype != DType::kBF16) {
     return MakeError(ErrorCode::kUnsupported, "the host backend multiplies fp32 and bf16 weights, not {}",
                      DTypeName(dtype));
   }
   std::unique_ptr<HostLinearWeight> weight(new HostLinearWeight(out_features, in_features, dtype));
-  // Huge pages: a decode reads every weight once, and with 4 KiB pages half of its misses are the TLB's.
-  constexpr size_t kHugePage = size_t{2} << 20;
-  const bool huge = weight->size_bytes_ >= kHugePage / 2;
-  const size_t alignment = huge ? kHugePage : size_t{4096};
-  const size_t bytes = (weight->size_bytes_ + alignment - 1) / alignment * alignment;
-  const size_t reserved = huge ? bytes + kHugePage : bytes;
-  void* base = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (base == MAP_FAILED) {
+  weight->panels_ = arena->Allocate(weight->size_bytes_);
+  if (weight->panels_ == nullptr) {
     return MakeError(ErrorCode::kResourceExhausted, "no memory for a weight of {} bytes [{}, {}]",
                      weight->size_bytes_, out_features, in_features);
   }
-  auto* begin = static_cast<std::byte*>(base);
-  if (huge) {
-    const size_t misalignment = reinterpret_cast<uintptr_t>(begin) % kHugePage;
-    const size_t skip = misalignment == 0 ? 0 : kHugePage - misalignment;
-    if (skip > 0) munmap(begin, skip);
-    if (skip < kHugePage) munmap(begin + skip + bytes, kHugePage - skip);
-    begin += skip;
-    madvise(begin, bytes, MADV_HUGEPAGE);  // only a hint: any answer will do
-  }
-  weight->panels_ = begin;
-  weight->mapped_bytes_ = bytes;
   return std::unique_ptr<LinearWeight>(std::move(weight));
-}
-
-HostLinearWeight::~HostLinearWeight() {
-  if (panels_ != nullptr) munmap(panels_, mapped_bytes_);
 }
 
 void HostLinearWeight::LoadRows(int64_t row_begin, int64_t num_rows, const void* rows) {
@@ -73,11 +50,11 @@ void HostLinearWeight::LoadRows(int64_t row_begin, int64_t num_rows, const void*
     const int64_t column = (row_begin + i) % kPanelColumns;
     if (dtype_ == DType::kF32) {
       const float* from = static_cast<const float*>(rows) + i * in_features_;
-      float* to = static_cast<float*>(panels_) + panel * panel_stride_ + column;
+      float* to = reinterpret_cast<float*>(panels_.get()) + panel * panel_stride_ + column;
       for (int64_t k = 0; k < in_features_; ++k) to[k * kPanelColumns] = from[k];
     } else {
       const uint16_t* from = static_cast<const uint16_t*>(rows) + i * in_features_;
-      uint16_t* to = static_cast<uint16_t*>(panels_) + panel * panel_stride_ + column * 2;
+      uint16_t* to = reinterpret_cast<uint16_t*>(panels_.get()) + panel * panel_stride_ + column * 2;
       int64_t k = 0;
       for (; k + 2 <= in_features_; k += 2) std::memcpy(to + k * kPanelColumns, from + k, 4);
       if (k < in_features_) to[k * kPanelColumns] = from[k];

@@ -9,16 +9,16 @@
 #include <vector>
 
 #include "base/result.h"
+#include "ops/host/linear/weight_arena.h"
 #include "ops/linear.h"
 
 namespace tandem {
 
 class HostLinearWeight : public LinearWeight {
  public:
-  static Result<std::unique_ptr<LinearWeight>> Create(int64_t out_features, int64_t in_features, DType dtype);
-  ~HostLinearWeight() override;
-  HostLinearWeight(const HostLinearWeight&) = delete;
-  HostLinearWeight& operator=(const HostLinearWeight&) = delete;
+  // Errors: kUnsupported for other types; kResourceExhausted.
+  static Result<std::unique_ptr<LinearWeight>> Create(int64_t out_features, int64_t in_features, DType dtype,
+                                                      WeightArena* arena);
 
   int64_t out_features() const override { return out_features_; }
   int64_t in_features() const override { return in_features_; }
@@ -28,7 +28,7 @@ class HostLinearWeight : public LinearWeight {
   void LoadBias(int64_t row_begin, int64_t num_rows, const float* bias) override;
   void FillRandom(uint64_t seed, float bound) override;
 
-  const void* panels() const { return panels_; }
+  const void* panels() const { return panels_.get(); }
   // Elements from one panel of 64 output columns to the next.
   int64_t panel_stride() const { return panel_stride_; }
   int64_t num_panels() const { return num_panels_; }
@@ -44,8 +44,7 @@ class HostLinearWeight : public LinearWeight {
   int64_t num_panels_;
   int64_t panel_stride_;
   size_t size_bytes_;
-  size_t mapped_bytes_ = 0;
-  void* panels_ = nullptr;
+  std::shared_ptr<std::byte> panels_;
   std::vector<float> bias_;
   std::atomic<bool> has_bias_{false};
 };

@@ -6,27 +6,13 @@
 #include <cstdint>
 #include <cute/tensor.hpp>
 
+#include "ops/cuda/fragments.cuh"
 #include "ops/cuda/linear/gate_up_order.h"
+#include "ops/cuda/linear/transpose_in_quad.cuh"
 #include "ops/cuda/row_access.h"
 #include "ops/cuda/rows/silu.h"
 
 namespace tandem {
-
-// A 4x4 transposition among the four threads of a quad: afterwards words[i] of thread q is what thread i had
-// as words[q]. All threads of the warp.
-__device__ __forceinline__ void TransposeInQuad(uint32_t (&words)[4], int q) {
-#pragma unroll
-  for (int bit = 1; bit <= 2; bit *= 2) {
-    const bool high = (q & bit) != 0;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if ((i & bit) != 0) continue;
-      const uint32_t received = __shfl_xor_sync(0xffffffffU, high ? words[i] : words[i + bit], bit);
-      words[i] = high ? received : words[i];
-      words[i + bit] = high ? words[i + bit] : received;
-    }
-  }
-}
 
 // For CUTLASS's Sm90TmaWarpSpecializedAdapter. T: Bf16 or Fp16. Uses no shared memory.
 template <typename T>
@@ -90,7 +76,7 @@ class GateUpEpilogue {
                 pair[c] = SiluMulOne(accumulators(cute::make_coord(c, half, block + 2 * i), m, n),
                                      accumulators(cute::make_coord(c, half, block + 2 * i + 1), m, n));
               }
-              words[i] = Pack(pair[0], pair[1]);
+              words[i] = PackPair<T>(pair[0], pair[1]);
             }
             TransposeInQuad(words, q);
             const auto place = places(cute::make_coord(0, half, block), m, n);
@@ -109,16 +95,6 @@ class GateUpEpilogue {
   }
 
  private:
-  static __device__ __forceinline__ uint32_t Pack(float low, float high) {
-    if constexpr (std::is_same_v<T, Bf16>) {
-      const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-      return *reinterpret_cast<const uint32_t*>(&pair);
-    } else {
-      const __half2 pair = __floats2half2_rn(low, high);
-      return *reinterpret_cast<const uint32_t*>(&pair);
-    }
-  }
-
   Params params_;
 };
 

@@ -1,0 +1,46 @@
+// Rows of a quantized weight in the form that every reader hands over and every backend packs from.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/weight_format.h"
+
+namespace tandem {
+
+// num_rows x cols values, a multiple of format.group_size in a row. Host memory, dense, row-major.
+struct QuantizedRows {
+  WeightFormat format;
+  int64_t num_rows = 0;
+  int64_t cols = 0;
+  std::vector<uint8_t> codes;   // [num_rows, cols], each below 2^bits
+  std::vector<float> scales;    // [num_rows, groups]
+  std::vector<float> minimums;  // [num_rows, groups] with format.has_minimum, else empty
+
+  int64_t num_groups() const { return cols / format.group_size; }
+  // Takes the shape, with memory of any content. CHECKs that the groups divide a row.
+  void Resize(const WeightFormat& new_format, int64_t new_num_rows, int64_t new_cols);
+};
+
+// dst: [num_rows, cols]. Computed in fp32: scale * (code - zero) or scale * code + minimum, the sum rounded
+// apart from the product; scale * value of kFp8.
+void DequantizeRows(const QuantizedRows& rows, float* dst);
+
+// The same values in a format that holds them all (CommonWeightFormat of rows.format and another).
+QuantizedRows WidenRows(const QuantizedRows& rows, const WeightFormat& format);
+
+// The codes nearest to values [num_rows, cols], in a format of integers. With a minimum a group spans its
+// values from the least to the greatest, without one its largest magnitude is the end of the codes' range.
+// Scales and minimums have the precision of fp16, so that packing need not round them. rows: takes format and
+// shape.
+void QuantizeRows(const float* values, int64_t num_rows, int64_t cols, const WeightFormat& format,
+                  QuantizedRows* rows);
+
+// Rows [row_begin, row_begin + num_rows) of a random weight [any, cols] in a format of integers: a function
+// of seed, place and format only. Codes are uniform, scales have four significant bits (which every backend
+// can hold), a minimum makes the mean of its group zero. The values' spread is about that of
+// HashedUniform(seed, index, bound).
+void HashedRows(uint64_t seed, float bound, int64_t row_begin, int64_t num_rows, int64_t cols,
+                const WeightFormat& format, QuantizedRows* rows);
+
+}  // namespace tandem

@@ -1,0 +1,91 @@
+#include "base/quantized_rows.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace tandem {
+namespace {
+
+std::vector<float> Normal(size_t count, float scale) {
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal(0.01F * scale, scale);
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+TEST(QuantizeRowsTest, ErrorsAreHalfAStepAtMost) {
+  for (const float scale : {1e-4F, 1.0F, 300.0F}) {
+    const std::vector<float> values = Normal(6 * 96, scale);
+    for (const WeightFormat& format :
+         {Int4Format(32, false), Int4Format(32, true), Int8Format(16, true), Int8Format(96, false)}) {
+      SCOPED_TRACE(DescribeWeightFormat(format));
+      QuantizedRows rows;
+      QuantizeRows(values.data(), 6, 96, format, &rows);
+      std::vector<float> found(values.size());
+      DequantizeRows(rows, found.data());
+      for (size_t i = 0; i < values.size(); ++i) {
+        const float step = std::abs(rows.scales[i / static_cast<size_t>(format.group_size)]);
+        // Without a minimum the code that has no counterpart may be on the other side: a whole step.
+        const float bound = format.has_minimum ? 0.51F * step + std::abs(values[i]) * 0x1p-10F : 1.01F * step;
+        ASSERT_LE(std::abs(found[i] - values[i]), bound) << i;
+      }
+    }
+  }
+}
+
+TEST(QuantizeRowsTest, EqualValuesAndZerosAreExact) {
+  for (const float value : {0.0F, 1.5F, -0.25F}) {
+    const std::vector<float> values(64, value);
+    for (const WeightFormat& format : {Int4Format(32, false), Int4Format(64, true), Int8Format(32, false)}) {
+      QuantizedRows rows;
+      QuantizeRows(values.data(), 1, 64, format, &rows);
+      std::vector<float> found(values.size());
+      DequantizeRows(rows, found.data());
+      EXPECT_EQ(found, values) << DescribeWeightFormat(format);
+    }
+  }
+}
+
+TEST(CommonWeightFormatTest, HoldsBoth) {
+  EXPECT_EQ(CommonWeightFormat(Int4Format(32, true), Int8Format(16, false)), Int8Format(16, true));
+  EXPECT_EQ(CommonWeightFormat(Int4Format(128, false), Int4Format(96, false)), Int4Format(32, false));
+  EXPECT_FALSE(CommonWeightFormat(Int4Format(32, true), WeightFormat()).is_quantized());
+  EXPECT_EQ(CommonWeightFormat(Fp8Format(128), Fp8Format(96)), Fp8Format(32));
+  EXPECT_FALSE(CommonWeightFormat(Fp8Format(128), Int8Format(128, false)).is_quantized());
+}
+
+TEST(Fp8Test, ValuesAreThoseOfTheirBits) {
+  EXPECT_EQ(E4M3ToF32(0x00), 0.0F);
+  EXPECT_TRUE(std::signbit(E4M3ToF32(0x80)));
+  EXPECT_EQ(E4M3ToF32(0x01), 0x1p-9F);
+  EXPECT_EQ(E4M3ToF32(0x07), 7 * 0x1p-9F);
+  EXPECT_EQ(E4M3ToF32(0x08), 0x1p-6F);
+  EXPECT_EQ(E4M3ToF32(0x38), 1.0F);
+  EXPECT_EQ(E4M3ToF32(0xbc), -1.5F);
+  EXPECT_EQ(E4M3ToF32(0x7e), 448.0F);
+  EXPECT_TRUE(std::isnan(E4M3ToF32(0x7f)) && std::isnan(E4M3ToF32(0xff)));
+}
+
+TEST(Fp8Test, SmallerGroupsHoldTheSameValues) {
+  QuantizedRows rows;
+  rows.Resize(Fp8Format(4), 1, 8);
+  rows.codes = {0x38, 0xbc, 0x00, 0x7e, 0x01, 0x40, 0x44, 0xb8};
+  rows.scales = {0.5F, 3.0F};
+  const std::vector<float> wanted = {0.5F, -0.75F, 0.0F, 224.0F, 3 * 0x1p-9F, 6.0F, 9.0F, -3.0F};
+  std::vector<float> found(8);
+  DequantizeRows(rows, found.data());
+  EXPECT_EQ(found, wanted);
+  DequantizeRows(WidenRows(rows, Fp8Format(2)), found.data());
+  EXPECT_EQ(found, wanted);
+  EXPECT_EQ(DescribeWeightFormat(rows.format), "fp8, groups of 4");
+  EXPECT_EQ(QuantizedBytes(rows.format, 3, 8), 3 * (8 + 4));
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,70 @@
+// Products with quantized weights on the streams of a GPU: which way is taken, and the memory that it needs.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <unordered_map>
+
+#include "device/cuda/cuda_stream.h"
+#include "device/device.h"
+#include "ops/cuda/linear/cuda_linear_weight.h"
+#include "ops/cuda/linear/linear_runner.h"
+#include "ops/cuda/linear/quantized/code_upload.h"
+#include "ops/cuda/linear/quantized/cuda_quantized_weight.h"
+#include "ops/linear.h"
+
+namespace tandem {
+
+// Of a slab, at most.
+constexpr size_t kDequantizedBytes = size_t{256} << 20;
+
+// Any thread, one at a time a stream.
+class QuantizedProducts {
+ public:
+  // All outlive this. max_code_rows: CudaOpsOptions.
+  QuantizedProducts(Device* device, LinearRunner* runner, int64_t max_code_rows)
+      : device_(device), runner_(runner), max_code_rows_(max_code_rows) {}
+
+  Result<std::unique_ptr<QuantizedLinearWeight>> CreateWeight(std::shared_ptr<WeightUpload> upload,
+                                                              const QuantizedWeightShape& shape,
+                                                              const WeightFormat& format);
+  // Memory that Prepare will take on the first stream, for the weights made so far.
+  size_t StreamBytes() const;
+  // Takes a stream's memory if it has none yet, as LinearRunner::PrepareWorkspace does, which is called
+  // before. weight: that will be multiplied.
+  void Prepare(CudaStream& stream, const CudaQuantizedWeight& weight);
+
+  // Whether RunCodes takes the product; else slabs are for it.
+  bool UsesCodes(const MatrixView& x, const CudaQuantizedWeight& weight) const;
+  void RunCodes(CudaStream& stream, const MatrixView& x, const CudaQuantizedWeight& weight,
+                const MatrixView& y);
+
+  // Outputs of a slab; all but the last have as many.
+  static int64_t SlabOutputs(const CudaQuantizedWeight& weight);
+  // The values of a slab, in memory of the stream that the next slab takes.
+  CudaLinearWeight Slab(CudaStream& stream, const CudaQuantizedWeight& weight, int64_t first_output);
+
+  int64_t max_code_rows() const { return max_code_rows_; }
+
+  void ReleaseStaging() { code_upload_->ReleaseStaging(); }
+
+ private:
+  struct StreamMemory {
+    Buffer counters;
+    Buffer values;
+  };
+
+  StreamMemory& MemoryOf(CudaStream& stream);
+
+  Device* device_;
+  LinearRunner* runner_;
+  int64_t max_code_rows_;
+  std::shared_ptr<CodeUpload> code_upload_ = std::make_shared<CodeUpload>(device_);
+  mutable std::mutex mutex_;
+  size_t values_bytes_ = 0;  // of the largest slab; 0: no weight was made
+  std::unordered_map<cudaStream_t, StreamMemory> memory_;
+};
+
+}  // namespace tandem

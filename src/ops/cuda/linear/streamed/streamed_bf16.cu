@@ -1,0 +1,11 @@
+// Streamed products, bf16. For compute capability 9.0a only.
+#include "ops/cuda/linear/streamed/streamed_kernel.cuh"
+
+namespace tandem {
+
+void LaunchStreamedBf16(CudaStream& stream, StreamedLinear kernel, const StreamedMaps& maps,
+                        const StreamedArguments& arguments) {
+  LaunchStreamedKernel<Bf16>(stream, kernel, maps, arguments);
+}
+
+}  // namespace tandem

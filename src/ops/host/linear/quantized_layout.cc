@@ -1,0 +1,31 @@
+#include "ops/host/linear/quantized_layout.h"
+
+#include "ops/host/linear/linear_kernels.h"
+
+namespace tandem {
+
+bool HasQuantizedLayout(const WeightFormat& format, int64_t in_features) {
+  constexpr int64_t kGroupMultiple = 16;
+  return format.has_integers() && format.group_size > 0 && format.group_size % kGroupMultiple == 0 &&
+         in_features % format.group_size == 0;
+}
+
+QuantizedLayout MakeQuantizedLayout(const WeightFormat& format, int64_t in_features) {
+  constexpr int64_t kScaleBytes = kPanelColumns * 2;
+  QuantizedLayout layout;
+  layout.bits = format.bits();
+  layout.has_minimum = format.has_minimum;
+  layout.group_size = format.group_size;
+  layout.num_groups = in_features / format.group_size;
+  layout.words_offset = format.has_minimum ? 2 * kScaleBytes : kScaleBytes;
+  layout.group_bytes = layout.words_offset + format.group_size * kPanelColumns * layout.bits / 8;
+  layout.panel_bytes = layout.num_groups * layout.group_bytes;
+  return layout;
+}
+
+int CodeShift(const QuantizedLayout& layout, int64_t k) {
+  const int64_t in_word = k % (32 / layout.bits);
+  return static_cast<int>(in_word / 2 * layout.bits + in_word % 2 * 16);
+}
+
+}  // namespace tandem

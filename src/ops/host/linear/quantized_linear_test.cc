@@ -1,0 +1,329 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "ops/host/linear/quantized_weight.h"
+#include "ops/host/op_test_bench.h"
+
+namespace tandem {
+namespace {
+
+const std::vector<WeightFormat>& Formats() {
+  static const std::vector<WeightFormat> formats = {
+      Int4Format(32, false), Int4Format(32, true), Int4Format(16, true),  Int4Format(64, false),
+      Int8Format(32, false), Int8Format(32, true), Int8Format(16, false), Int8Format(96, true)};
+  return formats;
+}
+
+// Rows with codes, scales and minimums that fp16 holds, of magnitudes that differ from row to row.
+QuantizedRows RandomRows(const WeightFormat& format, int64_t num_rows, int64_t cols, std::mt19937& random) {
+  QuantizedRows rows;
+  rows.Resize(format, num_rows, cols);
+  std::uniform_int_distribution<int> codes(0, (1 << format.bits()) - 1);
+  for (uint8_t& code : rows.codes) code = static_cast<uint8_t>(codes(random));
+  std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
+  for (size_t i = 0; i < rows.scales.size(); ++i) {
+    const float size = std::ldexp(1.0F, static_cast<int>(i / static_cast<size_t>(rows.num_groups()) % 5) - 6);
+    rows.scales[i] = F16ToF32(F32ToF16(size * uniform(random)));
+    if (format.has_minimum) rows.minimums[i] = F16ToF32(F32ToF16(8.0F * size * uniform(random)));
+  }
+  return rows;
+}
+
+struct QuantizedCase {
+  std::unique_ptr<QuantizedLinearWeight> weight;
+  TestMatrix values;  // [out, in] fp32, dequantized
+  std::vector<float> bias;
+};
+
+QuantizedCase MakeCase(Ops& ops, const WeightFormat& format, int64_t out_features, int64_t in_features,
+                       DType dtype, bool with_bias, std::mt19937& random) {
+  QuantizedCase result{ops.CreateQuantizedWeight({out_features, in_features, dtype}, format).value(),
+                       TestMatrix(DType::kF32, out_features, in_features),
+                       {}};
+  // In uneven pieces, as a loader that fuses matrices does.
+  for (const auto& [begin, end] :
+       {std::pair{int64_t{0}, out_features / 3}, {out_features / 3, out_features}}) {
+    const QuantizedRows rows = RandomRows(format, end - begin, in_features, random);
+    result.weight->LoadQuantizedRows(begin, rows);
+    DequantizeRows(rows, static_cast<float*>(result.values.view().RowData(begin)));
+  }
+  if (with_bias) {
+    std::normal_distribution<float> normal;
+    for (int64_t i = 0; i < out_features; ++i) result.bias.push_back(normal(random));
+    result.weight->LoadBias(0, out_features, result.bias.data());
+  }
+  return result;
+}
+
+void RunLinear(OpTestBench& bench, const MatrixView& x, const LinearWeight& weight, const MatrixView& y) {
+  bench.ops().Linear(bench.stream(), {x, &weight, y});
+  bench.Synchronize();
+}
+
+// weight_rounding: relative, of the weights.
+void ExpectProduct(const TestMatrix& x, const QuantizedCase& c, const TestMatrix& y, double weight_rounding) {
+  for (int64_t r = 0; r < x.view().rows; ++r) {
+    for (int64_t n = 0; n < y.view().cols; ++n) {
+      double sum = c.bias.empty() ? 0.0 : c.bias[static_cast<size_t>(n)];
+      double magnitude = std::abs(sum);
+      double largest = 0;  // sums of codes are not yet moved by their zero or minimum
+      for (int64_t k = 0; k < x.view().cols; ++k) {
+        const double product = static_cast<double>(x.Get(r, k)) * c.values.Get(n, k);
+        sum += product;
+        magnitude += std::abs(product);
+        largest = std::max(largest, std::abs(product));
+      }
+      const double tolerance = magnitude * (2e-6 + weight_rounding) + 1e-6 + 1e-5 * largest +
+                               (y.view().dtype == DType::kBF16 ? std::abs(sum) * 0x1p-8 : 0.0);
+      ASSERT_NEAR(y.Get(r, n), sum, tolerance) << "row " << r << " column " << n;
+    }
+  }
+}
+
+class QuantizedLinearTest : public testing::TestWithParam<CpuIsa> {};
+
+TEST_P(QuantizedLinearTest, MatchesReference) {
+  std::mt19937 random(1);
+  OpTestBench bench(GetParam());
+  for (const WeightFormat& format : Formats()) {
+    for (const auto& [out_features, in_features] :
+         {std::pair<int64_t, int64_t>{64, 192}, {1, 96}, {33, 288}, {200, 192}, {130, 384}}) {
+      if (in_features % format.group_size != 0) continue;
+      for (const auto& [dtype, y_dtype] :
+           {std::pair{DType::kF32, DType::kF32}, {DType::kBF16, DType::kF32}, {DType::kBF16, DType::kBF16}}) {
+        const bool with_bias = out_features == 200 || y_dtype == DType::kBF16;
+        const QuantizedCase c =
+            MakeCase(bench.ops(), format, out_features, in_features, dtype, with_bias, random);
+        for (const int64_t rows : {1, 2, 3, 5, 6, 16, 19, 40}) {
+          TestMatrix x(dtype, rows, in_features, 3);
+          x.Fill(random);
+          const TestMatrix y(y_dtype, rows, out_features, 5);
+          RunLinear(bench, x.view(), *c.weight, y.view());
+          SCOPED_TRACE(testing::Message()
+                       << DescribeWeightFormat(format) << ", " << out_features << "x" << in_features
+                       << " rows " << rows << " " << DTypeName(dtype) << " to " << DTypeName(y_dtype));
+          ExpectProduct(x, c, y, dtype == DType::kBF16 ? 0x1p-9 : 0.0);
+          for (int64_t r = 0; r + 1 < rows; ++r) {  // nothing is written between rows
+            EXPECT_TRUE(std::isnan(y.Get(r, out_features)));
+          }
+        }
+      }
+    }
+  }
+}
+
+// More rows than a tile, and k than what is worked on at a time.
+TEST_P(QuantizedLinearTest, LargeProductMatchesReference) {
+  std::mt19937 random(2);
+  OpTestBench bench(GetParam());
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const QuantizedCase c = MakeCase(bench.ops(), Int4Format(32, true), 72, 2080, dtype, true, random);
+    TestMatrix x(dtype, 150, 2080);
+    x.Fill(random);
+    const TestMatrix y(DType::kF32, 150, 72);
+    RunLinear(bench, x.view(), *c.weight, y.view());
+    ExpectProduct(x, c, y, dtype == DType::kBF16 ? 0x1p-9 : 0.0);
+  }
+}
+
+// The bits of the product with the dequantized weights, for any number of rows and threads.
+TEST_P(QuantizedLinearTest, Fp32HasTheBitsOfDequantizedWeights) {
+  std::mt19937 random(3);
+  for (const WeightFormat& format : Formats()) {
+    OpTestBench first(GetParam(), 1);
+    const QuantizedCase c = MakeCase(first.ops(), format, 160, 1152, DType::kF32, true, random);
+    const auto dense = first.ops().CreateLinearWeight(160, 1152, DType::kF32).value();
+    dense->LoadRows(0, 160, c.values.view().data);
+    dense->LoadBias(0, 160, c.bias.data());
+    TestMatrix x(DType::kF32, 33, 1152);
+    x.Fill(random);
+    const TestMatrix expected(DType::kF32, 33, 160);
+    RunLinear(first, x.view(), *dense, expected.view());
+    for (const int num_threads : {1, 3}) {
+      OpTestBench bench(GetParam(), num_threads);
+      for (const int64_t rows : {1, 2, 4, 7, 16, 33}) {
+        const TestMatrix y(DType::kF32, rows, 160);
+        RunLinear(bench, x.view().Rows(33 - rows, rows), *c.weight, y.view());
+        for (int64_t r = 0; r < rows; ++r) {
+          ASSERT_TRUE(y.RowEquals(r, expected, 33 - rows + r))
+              << DescribeWeightFormat(format) << " row " << r << " of " << rows << ", " << num_threads
+              << " threads";
+        }
+      }
+    }
+  }
+}
+
+TEST_P(QuantizedLinearTest, GateUpIsAProductAndSiluMul) {
+  std::mt19937 random(4);
+  OpTestBench bench(GetParam());
+  const QuantizedCase c = MakeCase(bench.ops(), Int8Format(32, false), 42, 64, DType::kF32, false, random);
+  TestMatrix x(DType::kF32, 7, 64);
+  x.Fill(random);
+  const TestMatrix scratch(DType::kF32, 7, 42);
+  const TestMatrix y(DType::kF32, 7, 21);
+  bench.ops().GateUp(bench.stream(), {x.view(), c.weight.get(), scratch.view(), y.view()});
+  bench.Synchronize();
+  const TestMatrix product(DType::kF32, 7, 42);
+  RunLinear(bench, x.view(), *c.weight, product.view());
+  for (int64_t r = 0; r < 7; ++r) {
+    for (int64_t j = 0; j < 21; ++j) {
+      const double gate = product.Get(r, j);
+      const double want = gate / (1.0 + std::exp(-gate)) * product.Get(r, 21 + j);
+      EXPECT_NEAR(y.Get(r, j), want, 1e-5 + 1e-6 * std::abs(want));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, QuantizedLinearTest, testing::ValuesIn(SupportedCpuIsas()), IsaTestName);
+
+TEST(QuantizedOneDnnTest, MatchesReference) {
+  if (BestCpuIsa() < CpuIsa::kAvx512Bf16) GTEST_SKIP() << "oneDNN has no bf16 below AVX-512";
+  std::mt19937 random(7);
+  OpTestBench bench(BestCpuIsa(), 2, OneDnnUse::kAlways);
+  for (const WeightFormat& format : Formats()) {
+    for (const auto& [out_features, in_features] :
+         {std::pair<int64_t, int64_t>{72, 192}, {600, 96}, {33, 288}}) {
+      if (in_features % format.group_size != 0) continue;
+      for (const DType y_dtype : {DType::kF32, DType::kBF16}) {
+        const QuantizedCase c = MakeCase(bench.ops(), format, out_features, in_features, DType::kBF16,
+                                         out_features == 600, random);
+        for (const int64_t rows : {70, 300}) {
+          TestMatrix x(DType::kBF16, rows, in_features, 3);
+          x.Fill(random);
+          const TestMatrix y(y_dtype, rows, out_features, 5);
+          RunLinear(bench, x.view(), *c.weight, y.view());
+          SCOPED_TRACE(testing::Message() << DescribeWeightFormat(format) << ", " << out_features << "x"
+                                          << in_features << " rows " << rows);
+          ExpectProduct(x, c, y, 0x1p-9);
+        }
+      }
+    }
+  }
+}
+
+TEST(QuantizedWeightTest, EmbeddingReadsItsRows) {
+  std::mt19937 random(5);
+  OpTestBench bench;
+  for (const WeightFormat& format : Formats()) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const QuantizedCase c = MakeCase(bench.ops(), format, 150, 192, dtype, false, random);
+      TestMatrix wanted(dtype, 150, 192);  // rounds
+      for (int64_t r = 0; r < 150; ++r) {
+        for (int64_t k = 0; k < 192; ++k) wanted.Set(r, k, c.values.Get(r, k));
+      }
+      const std::vector<int32_t> ids = {149, 0, 64, 63, 64, 128};
+      const TestMatrix out(DType::kF32, 6, 192, 2);
+      bench.ops().Embedding(bench.stream(),
+                            {.ids = ids.data(), .out = out.view(), .quantized = c.weight.get()});
+      bench.Synchronize();
+      for (size_t i = 0; i < ids.size(); ++i) {
+        for (int64_t k = 0; k < 192; ++k) {
+          ASSERT_EQ(out.Get(static_cast<int64_t>(i), k), wanted.Get(ids[i], k))
+              << DescribeWeightFormat(format) << " " << DTypeName(dtype) << " id " << ids[i];
+        }
+      }
+    }
+  }
+}
+
+// Beyond what fp16 alone holds: the factor of a row brings its scales into range.
+TEST(QuantizedWeightTest, ScalesOfAnyMagnitudeKeepElevenBits) {
+  OpTestBench bench;
+  for (const float size : {1e-30F, 3e-9F, 1e-3F, 1.0F, 6e4F, 1e10F}) {
+    QuantizedRows rows;
+    rows.Resize(Int4Format(32, true), 1, 64);
+    for (size_t i = 0; i < 64; ++i) rows.codes[i] = static_cast<uint8_t>(i % 16);
+    rows.scales = {size, size * 0.01F};
+    rows.minimums = {-8.3F * size, -0.077F * size};
+    const auto weight = bench.ops().CreateQuantizedWeight({1, 64, DType::kF32}, rows.format).value();
+    weight->LoadQuantizedRows(0, rows);
+    std::vector<float> wanted(64);
+    DequantizeRows(rows, wanted.data());
+    std::vector<float> found(64);
+    dynamic_cast<const HostQuantizedWeight&>(*weight).DequantizeRow(0, found.data());
+    for (size_t i = 0; i < 64; ++i) {
+      const float group = i < 32 ? size : size * 0.01F;
+      ASSERT_NEAR(found[i], wanted[i], 16 * group * 0x1p-11F) << size << " " << i;
+    }
+  }
+}
+
+TEST(QuantizedWeightTest, LoadsFloatsRoundedToTheNearestCodes) {
+  std::mt19937 random(6);
+  OpTestBench bench;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    TestMatrix values(dtype, 3, 64);
+    values.Fill(random);
+    const auto weight = bench.ops().CreateQuantizedWeight({3, 64, dtype}, Int8Format(32, true)).value();
+    weight->LoadRows(0, 3, values.view().data);
+    std::vector<float> row(64);
+    for (int64_t r = 0; r < 3; ++r) {
+      dynamic_cast<const HostQuantizedWeight&>(*weight).DequantizeRow(r, row.data());
+      for (int64_t k = 0; k < 64; ++k) EXPECT_NEAR(row[static_cast<size_t>(k)], values.Get(r, k), 0.03F);
+    }
+  }
+}
+
+TEST(QuantizedWeightTest, RandomRowsAreAFunctionOfSeedAndPlace) {
+  OpTestBench bench;
+  for (const WeightFormat& format : {Int4Format(32, true), Int8Format(64, false)}) {
+    const auto filled = bench.ops().CreateQuantizedWeight({130, 128, DType::kF32}, format).value();
+    filled->FillRandom(99, 0.035F);
+    QuantizedRows rows;
+    HashedRows(99, 0.035F, 65, 65, 128, format, &rows);
+    std::vector<float> wanted(65 * 128);
+    DequantizeRows(rows, wanted.data());
+    double sum_of_squares = 0;
+    double sum = 0;
+    for (int64_t r = 0; r < 65; ++r) {
+      std::vector<float> row(128);
+      dynamic_cast<const HostQuantizedWeight&>(*filled).DequantizeRow(65 + r, row.data());
+      for (size_t k = 0; k < 128; ++k) {
+        ASSERT_EQ(row[k], wanted[static_cast<size_t>(r) * 128 + k]);
+        sum += row[k];
+        sum_of_squares += static_cast<double>(row[k]) * row[k];
+      }
+    }
+    const double deviation = std::sqrt(sum_of_squares / wanted.size());
+    EXPECT_GT(deviation, 0.01);
+    EXPECT_LT(deviation, 0.04);
+    EXPECT_LT(std::abs(sum / wanted.size()), 0.1 * deviation);
+  }
+}
+
+TEST(QuantizedWeightTest, RejectsWhatItCannotMultiply) {
+  const auto ops = CreateHostOps();
+  const auto refused = [&](const QuantizedWeightShape& shape, const WeightFormat& format) {
+    EXPECT_FALSE(ops->KeepsQuantized(format, shape.in_features, shape.dtype));
+    const auto weight = ops->CreateQuantizedWeight(shape, format);
+    return weight.ok() ? ErrorCode::kIo : weight.error().code;
+  };
+  EXPECT_EQ(refused({64, 64, DType::kF16}, Int4Format(32, false)), ErrorCode::kUnsupported);
+  EXPECT_EQ(refused({64, 80, DType::kF32}, Int4Format(32, false)), ErrorCode::kUnsupported);
+  EXPECT_EQ(refused({64, 64, DType::kF32}, Int4Format(8, false)), ErrorCode::kUnsupported);
+  EXPECT_EQ(refused({64, 64, DType::kF32}, WeightFormat()), ErrorCode::kUnsupported);
+  const auto huge = ops->CreateQuantizedWeight({64, int64_t{1} << 44, DType::kF32}, Int8Format(32, false));
+  ASSERT_FALSE(huge.ok());
+  EXPECT_EQ(huge.error().code, ErrorCode::kResourceExhausted);
+}
+
+// A weight takes little more than its codes, and small ones share pages.
+TEST(QuantizedWeightTest, TakesTheBytesOfItsCodesAndScales) {
+  const auto ops = CreateHostOps();
+  const auto weight = ops->CreateQuantizedWeight({128, 64, DType::kF32}, Int4Format(32, true)).value();
+  EXPECT_EQ(weight->size_bytes(), 128U * (64 / 2 + 2 * 4 + 4));
+  const auto other = ops->CreateQuantizedWeight({128, 64, DType::kF32}, Int8Format(64, false)).value();
+  EXPECT_EQ(other->size_bytes(), 128U * (64 + 2 + 4));
+  const auto* a = dynamic_cast<const HostQuantizedWeight&>(*weight).panels();
+  const auto* b = dynamic_cast<const HostQuantizedWeight&>(*other).panels();
+  EXPECT_EQ(b - a, 128 * (64 / 2 + 2 * 4));
+}
+
+}  // namespace
+}  // namespace tandem
