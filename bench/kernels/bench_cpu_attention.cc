@@ -49,9 +49,7 @@ struct Case {
   int64_t batch = 0;
 
   int64_t num_kv_heads() const { return gqa == 1 ? 32 : gqa == 16 ? 4 : 8; }
-  KvShape shape() const {
-    return {dtype == DType::kI8 ? KvFormat::Int8() : KvFormat::Plain(dtype), 32, num_kv_heads(), head_dim};
-  }
+  KvShape shape() const { return {KvFormat::Of(dtype), 32, num_kv_heads(), head_dim}; }
   // Of q, of results and of new tokens.
   DType row_dtype() const { return dtype == DType::kI8 ? DType::kBF16 : dtype; }
   int64_t blocks_each() const { return (context + 31) / 32; }
@@ -64,26 +62,11 @@ struct Figures {
   double chained_gbps = 0;  // each task starts when the one before has set its flag
 };
 
-// Values in [-1, 1) of the type, a pattern repeated at odd distances.
+// What a trial's memory is filled with.
 void FillRandom(DType dtype, std::byte* data, size_t size_bytes) {
-  const size_t pattern_bytes = size_t{1} << 22;
-  std::vector<std::byte> pattern(pattern_bytes);
-  std::minstd_rand random(1);
-  std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
-  for (size_t i = 0; i < pattern_bytes; i += DTypeSize(dtype)) {
-    const float value = uniform(random);
-    if (dtype == DType::kI8) {
-      pattern[i] = KvCodeByte(value);
-    } else if (dtype == DType::kF32) {
-      std::memcpy(pattern.data() + i, &value, 4);
-    } else {
-      const uint16_t bits = dtype == DType::kBF16 ? F32ToBF16(value) : F32ToF16(value);
-      std::memcpy(pattern.data() + i, &bits, 2);
-    }
-  }
-  for (size_t at = 0; at < size_bytes; at += pattern_bytes - 192) {
-    std::memcpy(data + at, pattern.data(), std::min(pattern_bytes, size_bytes - at));
-  }
+  const std::vector<std::byte> pattern = RandomPattern(dtype);
+  for (size_t at = 0; at < size_bytes; at += pattern.size())
+    std::memcpy(data + at, pattern.data(), std::min(pattern.size(), size_bytes - at));
 }
 
 // How the kernel computes: as named, or as a trial finds when a case begins.

@@ -29,6 +29,8 @@ struct KvFormat {
   static constexpr KvFormat Int8() {
     return {.k_type = DType::kI8, .v_type = DType::kI8, .scales = ScaleKind::kPerToken};
   }
+  // Of a cache whose elements are of this type: kI8 stands for Int8(), others for themselves.
+  static constexpr KvFormat Of(DType dtype) { return dtype == DType::kI8 ? Int8() : Plain(dtype); }
   bool operator==(const KvFormat&) const = default;
 };
 
@@ -56,6 +58,8 @@ struct KvShape {
   size_t HeadBytes() const { return KeyBytes() + ValueBytes() + 2 * ScaleBytes(); }
   // All heads of one block of one layer.
   size_t BlockBytes() const { return static_cast<size_t>(num_kv_heads) * HeadBytes(); }
+  // All heads of one token of one layer.
+  size_t TokenBytes() const { return BlockBytes() / static_cast<size_t>(block_size); }
 };
 
 // How the kv heads are spread over parts of the memory, one a NUMA node: part p holds heads

@@ -109,7 +109,7 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
           "Type of K and V in the gpu tier: auto (as --dtype) or int8 (host)")
       ->capture_default_str();
   AddFlag(app, "cpu-kv-cache-dtype", &options->cpu_kv_cache_dtype,
-          "Type of K and V in the cpu tier: auto (as --dtype) or int8")
+          "Type of K and V in the cpu tier: auto (as --dtype) or int8 (host)")
       ->capture_default_str();
   AddFlag(app, "gpu-memory-limit", &flags->gpu_memory_limit, "SIZE of GPU memory used at most (cuda)");
   AddFlag(app, "gpu-memory-utilization", &flags->gpu_memory_utilization,

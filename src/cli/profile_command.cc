@@ -73,8 +73,8 @@ Status MeasureProfile(const ProfileCommandOptions& options) {
     engine_options.strategy = "asymmetric";
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(engine_options));
   TANDEM_ASSIGN_OR_RETURN(const CostTable table, MeasureCosts(*engine));
-  fmt::print("{}", FormatProfile(table.measurements(), engine->model_config(),
-                                 engine->layer_weight_bytes(), TokenBytesOf(*engine)));
+  fmt::print("{}", FormatProfile(table.measurements(), engine->model_config(), engine->layer_weight_bytes(),
+                                 TokenBytesOf(*engine)));
   if (options.json.empty()) return {};
   return WriteJson(MakeReport(*engine, table.measurements()), options.json);
 }

@@ -27,7 +27,7 @@ inline void ConfigureTiles(int64_t num_queries) {
     config.row_bytes[tile] = kTileBytes;
     config.rows[tile] = static_cast<uint8_t>(right ? kTileRows : num_queries);
   }
-  _tile_loadconfig(&config);
+  LoadTileConfig(config);
 }
 
 // scores = q K^T of up to 16 queries and all 32 tokens of a tile. One sum for each half of the
@@ -37,6 +37,7 @@ TANDEM_SIMD_INLINE void TileScores(const uint16_t* q, int64_t head_dim, const ui
                                    Fetcher* fetcher) {
   constexpr int64_t kKeyStride = kMaxTileTokens * 4;  // bytes from a pair of d to the next
   constexpr int64_t kStep = kMaxTileTokens * kTileDepth;
+  FinishStoresForTiles();
   _tile_zero(0);
   _tile_zero(1);
   for (int64_t d = 0; d < head_dim; d += kTileDepth) {
@@ -68,6 +69,7 @@ TANDEM_SIMD_INLINE void TileValues(const float* scores, int64_t num_queries, con
                                    int64_t head_dim, const float* alpha, float* acc, Fetcher* fetcher) {
   ScaleRows(num_queries, head_dim, alpha, acc);
   const int64_t acc_stride = head_dim * 4;  // bytes from a query to the next
+  FinishStoresForTiles();
   _tile_loadd(2, scores, kMaxTileTokens * 4);
   // Two pairs of result tiles in turns, so that the products overlap.
   for (int64_t d = 0; d < head_dim; d += 32) {

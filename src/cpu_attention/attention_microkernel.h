@@ -123,7 +123,7 @@ void RunPartitions(const AttentionRows& rows, int64_t first_partition, int64_t e
       const int64_t next = (partition + 1) * kPartitionTokens / rows.block_size;
       at.next_kv = rows.kv + rows.block_table[next] * rows.block_stride_bytes;
     }
-    RunPartition<T, kLevel>(at, work, q, partition, to, lanes);
+    RunPartition<T, kLevel>(at, work, q, partition, {to, lanes, n, head_dim});
     if (to == states) continue;
     for (int64_t head = 0; head < rows.num_kv_heads; ++head) {
       MergeStates(states + head * state_size, partial + head * state_size, n, head_dim);

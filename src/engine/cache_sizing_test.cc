@@ -88,6 +88,20 @@ TEST(CacheSizingTest, FlagsDecide) {
   EXPECT_EQ(tokens->cpu.num_blocks, 2);
 }
 
+TEST(CacheSizingTest, EachTierHoldsWhatItsTypeLets) {
+  const SizedDevice device(8 * kGiB, 8 * kGiB, false);
+  EngineOptions options;
+  options.gpu_kv_cache = Bytes(660 * kBlockBytes);
+  options.cpu_kv_cache = Bytes(660 * kBlockBytes);
+  const auto cache =
+      SizeCache(options, SmallModel(), {KvFormat::Plain(DType::kBF16), KvFormat::Int8()}, device, 0);
+  ASSERT_TRUE(cache.ok()) << cache.error().message;
+  EXPECT_EQ(cache->gpu.num_blocks, 660);
+  // 66 bytes for each 128: codes, and a scale of 2 bytes for each 64.
+  EXPECT_LE(cache->cpu.num_blocks, 1280);
+  EXPECT_GE(cache->cpu.num_blocks, 1280 - cache->LayoutOf(Tier::kCpu).parts.num_parts);
+}
+
 TEST(CacheSizingTest, MemoryOfItsOwnIsUsedUpBesideWhatIsReserved) {
   const SizedDevice device(10 * kGiB, 8 * kGiB, false);
   const auto all = Size(device, std::nullopt);

@@ -14,7 +14,6 @@
 #include "engine/cache_sizing.h"
 #include "engine/cpu_kernel_choice.h"
 #include "engine/engine_loop.h"
-#include "engine/kv_formats.h"
 #include "engine/live_watch.h"
 #include "engine/loaded_model.h"
 #include "execute/executor.h"
@@ -119,8 +118,9 @@ class EngineWithLoop : public Engine {
   const LayerCosts* learned_costs() const override { return costs_.get(); }
   int64_t kv_token_bytes(Tier tier) const override {
     const TierLayout& layout = kv_memory_->layout(tier);
-    return layout.num_layers * static_cast<int64_t>(layout.shape.BlockBytes()) / layout.shape.block_size;
+    return layout.num_layers * static_cast<int64_t>(layout.shape.TokenBytes());
   }
+  const KvFormat& kv_format(Tier tier) const override { return model_.kv_formats.of(tier); }
   const ScheduleLimits& schedule_limits() const override { return loop_->limits(); }
 
  private:
@@ -141,12 +141,10 @@ class EngineWithLoop : public Engine {
   Status CreateCacheAndExecutor() {
     const ModelConfig& config = model_.decoder->config();
     Device* device = model_.backend.device.get();
-    TANDEM_ASSIGN_OR_RETURN(kv_formats_,
-                            KvFormatsOf(options_, model_.decoder->dtype(), config.head_dim, model_.backend));
     TANDEM_ASSIGN_OR_RETURN(const TaskOrder task_order, ParseTaskOrder(options_.cpu_attention_order));
     const bool cpu_tier = uses_cpu_tier() || options_.cpu_kv_cache.has_value();
-    const AttentionChoice kernels =
-        ChooseCpuKernels(options_, config, model_.decoder->dtype(), kv_formats_, cpu_tier, &model_.backend);
+    const AttentionChoice kernels = ChooseCpuKernels(options_, config, model_.decoder->dtype(),
+                                                     model_.kv_formats, cpu_tier, &model_.backend);
     executor_options_ = {.max_rows = options_.max_num_batched_tokens,
                          .cpu_attention = {.num_threads = options_.cpu_threads,
                                            .leave_cores = model_.backend.leave_cores,
@@ -164,7 +162,7 @@ class EngineWithLoop : public Engine {
                          .timeline = timeline_.get()};
     // As they pass through the device.
     const KvShape kv_shape = {
-        .format = kv_formats_.gpu, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
+        .format = model_.kv_formats.gpu, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
     const size_t reserved_bytes =
         Executor::BytesFor(*model_.decoder, executor_options_, cpu_tier ? &kv_shape : nullptr) +
         model_.backend.workspace_bytes + model_.backend.ops->UnallocatedBytes();
@@ -207,7 +205,7 @@ class EngineWithLoop : public Engine {
   Status CreateCache(size_t reserved_bytes) {
     Device* device = model_.backend.device.get();
     const auto size = [&] {
-      return SizeCache(options_, model_.decoder->config(), kv_formats_, *device, reserved_bytes);
+      return SizeCache(options_, model_.decoder->config(), model_.kv_formats, *device, reserved_bytes);
     };
     TANDEM_ASSIGN_OR_RETURN(KvCacheOptions cache_options, size());
     if (uses_cpu_tier() && !options_.cpu_kv_cache) {
@@ -234,7 +232,7 @@ class EngineWithLoop : public Engine {
 
   // What is to be said of a tier's type: nothing where it is the model's.
   std::string KvTypeText(Tier tier) const {
-    const KvFormat& format = tier == Tier::kGpu ? kv_formats_.gpu : kv_formats_.cpu;
+    const KvFormat& format = kv_format(tier);
     return format == KvFormat::Plain(model_.decoder->dtype()) ? "" : " in " + KvFormatName(format);
   }
 
@@ -323,8 +321,7 @@ class EngineWithLoop : public Engine {
 
   // Destroyed in reverse: first the loop's thread ends, then the executor's streams, last the memory.
   EngineOptions options_;
-  MakeStrategy make_strategy_;  // null: by the name in the options
-  KvFormats kv_formats_;
+  MakeStrategy make_strategy_;          // null: by the name in the options
   int64_t wanted_model_len_ = 0;        // max_model_len before the tiers limited it
   std::unique_ptr<Timeline> timeline_;  // null before Load
   LiveWatch live_;

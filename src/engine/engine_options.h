@@ -32,7 +32,7 @@ struct EngineOptions {
   std::optional<DType> dtype;             // absent: bf16 where the backend multiplies it natively
   std::optional<CacheSize> gpu_kv_cache;  // absent: from what the machine has
   std::optional<CacheSize> cpu_kv_cache;  // absent: from what the machine has, if the strategy uses it
-  // Types of K and V in the tiers: auto (as dtype) | int8 (not in the gpu tier of the cuda backend).
+  // Types of K and V in the tiers: auto (as dtype) | int8 (host backend).
   std::string kv_cache_dtype = "auto";
   std::string cpu_kv_cache_dtype = "auto";
   int64_t gpu_memory_limit_bytes = 0;   // of the GPU's memory at most; 0: no limit

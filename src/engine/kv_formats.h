@@ -5,12 +5,15 @@
 #include "base/result.h"
 #include "engine/backend.h"
 #include "engine/engine_options.h"
+#include "plan/iteration_plan.h"
 
 namespace tandem {
 
 struct KvFormats {
   KvFormat gpu;
   KvFormat cpu;
+
+  const KvFormat& of(Tier tier) const { return tier == Tier::kGpu ? gpu : cpu; }
 };
 
 // dtype: the model's. Errors name the flag (param): kInvalidArgument for a type that is not known,

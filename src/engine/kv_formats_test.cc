@@ -36,7 +36,8 @@ TEST_F(KvFormatsTest, EachTierHasATypeOfItsOwn) {
   options_.kv_cache_dtype = "int8";
   formats = KvFormatsOf(options_, DType::kF32, 64, backend_);
   ASSERT_TRUE(formats.ok());
-  EXPECT_EQ(formats->gpu, KvFormat::Int8());
+  EXPECT_EQ(formats->of(Tier::kGpu), KvFormat::Int8());
+  EXPECT_EQ(formats->of(Tier::kCpu), KvFormat::Int8());
 }
 
 TEST_F(KvFormatsTest, WhatCannotBeSaysWhy) {

@@ -12,7 +12,7 @@ namespace tandem {
 
 struct AttentionUse {
   int num_threads = 1;            // at the same time
-  DType kv_dtype = DType::kBF16;  // kI8: KvFormat::Int8()
+  DType kv_dtype = DType::kBF16;  // of KvFormat::Of
   int64_t block_size = 32;
   int64_t head_dim = 0;
   int64_t group_size = 1;  // query heads of a kv head

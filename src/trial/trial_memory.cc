@@ -25,6 +25,8 @@ constexpr int64_t kMaxWindows = 12;
 // Of all threads, unless that is less than two windows for each: pinning it for a GPU takes time too.
 constexpr int64_t kMaxBytes = int64_t{256} << 20;
 
+}  // namespace
+
 std::vector<std::byte> RandomPattern(DType dtype) {
   // Odd, so that the same numbers are at other places of every piece.
   constexpr size_t kNumbers = 24'571;
@@ -35,7 +37,7 @@ std::vector<std::byte> RandomPattern(DType dtype) {
     const float value = uniform(random);
     std::byte* to = pattern.data() + i * DTypeSize(dtype);
     if (dtype == DType::kI8) {
-      *to = KvCodeByte(value);
+      *to = std::byte{static_cast<unsigned char>(0x3a + static_cast<int>((value + 1.0F) * 2.0F))};
     } else if (dtype == DType::kF32) {
       std::memcpy(to, &value, sizeof value);
     } else {
@@ -44,12 +46,6 @@ std::vector<std::byte> RandomPattern(DType dtype) {
     }
   }
   return pattern;
-}
-
-}  // namespace
-
-std::byte KvCodeByte(float value) {
-  return std::byte{static_cast<unsigned char>(0x3a + static_cast<int>((value + 1.0F) * 2.0F))};
 }
 
 namespace {

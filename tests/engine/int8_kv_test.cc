@@ -3,11 +3,13 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -154,6 +156,108 @@ TEST_F(Int8KvTest, DecodesInACpuTierOfInt8FollowThoseOfThePlainCache) {
   }
   std::printf("%zu of %zu tokens before requests part\n", num_alike, num_tokens);
   EXPECT_GT(num_alike, num_tokens * 3 / 4);
+}
+
+struct TierTypes {
+  std::string gpu;
+  std::string cpu;
+};
+
+// Tiers of different types, so small that requests move, pass through the transit and are preempted, while
+// neighbours are cancelled at random.
+class MixedTiersTest : public ::testing::TestWithParam<TierTypes> {
+ protected:
+  MixedTiersTest()
+      : cache_folder_(std::filesystem::temp_directory_path() /
+                      ("tandem-mixed-tiers-" + std::to_string(getpid()))) {}
+  ~MixedTiersTest() override { std::filesystem::remove_all(cache_folder_); }
+
+  // Heads of 64, two queries a kv head: AMX attends these on tiles.
+  EngineOptions Options(const std::string& strategy) const {
+    EngineOptions options;
+    options.dummy = "tiny";
+    options.strategy = strategy;
+    options.dtype = DType::kF32;
+    options.max_model_len = 512;
+    options.max_num_batched_tokens = 64;
+    options.gpu_kv_cache = SizeInTokens(16'384);
+    options.cpu_threads = 2;
+    options.show_progress = false;
+    options.cpu_trial = false;
+    options.profile_seconds = 1;
+    options.cache_folder = cache_folder_;
+    return options;
+  }
+
+  // The n-th of the prompts.
+  static RequestSpec SpecOf(uint32_t n) {
+    std::mt19937 random(n);
+    RequestSpec spec;
+    spec.prompt_tokens.resize(3 + random() % 150);
+    for (int32_t& token : spec.prompt_tokens) token = static_cast<int32_t>(random() % 1000);
+    spec.sampling.temperature = 0;
+    spec.sampling.ignore_eos = true;
+    spec.sampling.max_tokens = 10 + static_cast<int64_t>(random() % 30);
+    spec.sampling.num_top_logprobs = 0;
+    return spec;
+  }
+
+  std::filesystem::path cache_folder_;
+};
+
+INSTANTIATE_TEST_SUITE_P(Types, MixedTiersTest,
+                         ::testing::Values(TierTypes{"auto", "int8"}, TierTypes{"int8", "auto"}),
+                         [](const auto& types) { return types.param.gpu + "_" + types.param.cpu; });
+
+TEST_P(MixedTiersTest, NothingIsLostBesideCancelsAndPreemptions) {
+  constexpr uint32_t kNumPrompts = kSanitized ? 16 : 40;
+  auto plain = Engine::Create(Options("gpu-only"));
+  ASSERT_TRUE(plain.ok()) << plain.error().message;
+  std::vector<Submitted> expected;
+  for (uint32_t n = 0; n < kNumPrompts; ++n) expected.push_back(SubmitTo(**plain, SpecOf(n)));
+  for (const Submitted& each : expected) ASSERT_EQ(each.output->Wait(), FinishReason::kLength);
+  for (const std::string strategy : {"asymmetric", "async", "full-offload", "symmetric", "auto"}) {
+    EngineOptions options = Options(strategy);
+    options.kv_cache_dtype = GetParam().gpu;
+    options.cpu_kv_cache_dtype = GetParam().cpu;
+    options.gpu_kv_cache = SizeInTokens(320);
+    options.cpu_kv_cache = SizeInTokens(640);
+    auto created = Engine::Create(options);
+    ASSERT_TRUE(created.ok()) << created.error().message;
+    Engine& engine = **created;
+    std::mt19937 random(5);
+    std::vector<Submitted> kept;
+    for (uint32_t n = 0; n < kNumPrompts; ++n) {
+      kept.push_back(SubmitTo(engine, SpecOf(n)));
+      const Submitted neighbour = SubmitTo(engine, SpecOf(1000 + n));
+      if (random() % 2 == 0) neighbour.output->WaitForTokens(1 + random() % 3);
+      engine.Cancel(neighbour.id);
+    }
+    double sum = 0;
+    double worst = 0;
+    int64_t num_compared = 0;
+    for (size_t i = 0; i < kept.size(); ++i) {
+      EXPECT_EQ(kept[i].output->Wait(), FinishReason::kLength) << strategy << ", request " << i;
+      const auto& tokens = kept[i].output->tokens();
+      const auto& others = expected[i].output->tokens();
+      ASSERT_EQ(tokens.size(), others.size()) << strategy << ", request " << i;
+      for (size_t t = 0; t < tokens.size() && tokens[t].token == others[t].token; ++t) {
+        const double difference = std::abs(tokens[t].logprob - others[t].logprob);
+        sum += difference;
+        worst = std::max(worst, difference);
+        ++num_compared;
+      }
+    }
+    engine.CancelAll();
+    const EngineStats stats = engine.Stats();
+    std::printf("%-13s %ld tokens alike, log-probabilities differ by %.1e, at worst %.1e; %lu moved\n",
+                strategy.c_str(), num_compared, sum / static_cast<double>(num_compared), worst,
+                stats.swapped_tokens);
+    EXPECT_GT(stats.swapped_tokens, 0U) << strategy;
+    EXPECT_GT(stats.cpu_tier_tokens, 0U) << strategy;
+    EXPECT_EQ(stats.gpu_blocks_free, stats.gpu_blocks_total) << strategy;
+    EXPECT_EQ(stats.cpu_blocks_free, stats.cpu_blocks_total) << strategy;
+  }
 }
 
 }  // namespace
