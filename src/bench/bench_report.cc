@@ -234,6 +234,8 @@ ordered_json ConditionsToJson(const BenchConditions& conditions) {
       {"device", engine.device},
       {"dtype", engine.dtype ? ordered_json(DTypeName(*engine.dtype)) : ordered_json(nullptr)},
       {"quantization", QuantizationName(engine.quantization)},
+      {"kv_cache_dtype", engine.kv_cache_dtype},
+      {"cpu_kv_cache_dtype", engine.cpu_kv_cache_dtype},
       {"max_model_len", engine.max_model_len},
       {"max_num_seqs", engine.max_num_seqs},
       {"max_num_batched_tokens", engine.max_num_batched_tokens},
@@ -243,8 +245,9 @@ ordered_json ConditionsToJson(const BenchConditions& conditions) {
       {"gpu_memory_limit_bytes", engine.gpu_memory_limit_bytes}};
   if (!conditions.online || !conditions.online->server) return json;
   // A server says nothing of these.
-  for (const char* field : {"device", "dtype", "quantization", "max_num_seqs", "max_num_batched_tokens",
-                            "cpu_threads", "gpu_sm_limit", "gpu_memory_limit_bytes"}) {
+  for (const char* field :
+       {"device", "dtype", "quantization", "kv_cache_dtype", "cpu_kv_cache_dtype", "max_num_seqs",
+        "max_num_batched_tokens", "cpu_threads", "gpu_sm_limit", "gpu_memory_limit_bytes"}) {
     json[field] = nullptr;
   }
   json["model"] = conditions.online->server->model;

@@ -24,9 +24,7 @@ std::string ReasonOfFailure(const RequestOutput& output) {
 }
 
 int64_t KvBytesPerToken(const Engine& engine) {
-  const ModelConfig& config = engine.model_config();
-  return 2 * config.num_layers * config.kv_width() *
-         static_cast<int64_t>(DTypeSize(engine.options().dtype.value_or(DType::kBF16)));
+  return engine.kv_token_bytes(Tier::kCpu);
 }
 
 }  // namespace tandem

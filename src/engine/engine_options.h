@@ -32,9 +32,12 @@ struct EngineOptions {
   std::optional<DType> dtype;             // absent: bf16 where the backend multiplies it natively
   std::optional<CacheSize> gpu_kv_cache;  // absent: from what the machine has
   std::optional<CacheSize> cpu_kv_cache;  // absent: from what the machine has, if the strategy uses it
-  int64_t gpu_memory_limit_bytes = 0;     // of the GPU's memory at most; 0: no limit
-  double gpu_memory_utilization = 0.9;    // share of the GPU's memory at most
-  int gpu_sm_limit = 0;                   // SMs of the GPU (a slice); 0: all
+  // Types of K and V in the tiers: auto (as dtype) | int8 (host backend).
+  std::string kv_cache_dtype = "auto";
+  std::string cpu_kv_cache_dtype = "auto";
+  int64_t gpu_memory_limit_bytes = 0;   // of the GPU's memory at most; 0: no limit
+  double gpu_memory_utilization = 0.9;  // share of the GPU's memory at most
+  int gpu_sm_limit = 0;                 // SMs of the GPU (a slice); 0: all
   // Of CPU attention, and on the host backend of all computation. 0: one for each physical core; on the cuda
   // backend all but one in eight, which the scheduler and the driver need.
   int cpu_threads = 0;

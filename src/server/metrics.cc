@@ -91,12 +91,13 @@ class EngineFamilies {
 
   std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }
 
-  void CacheConfig(const EngineStats& stats, const EngineOptions& options) {
+  void CacheConfig(const EngineStats& stats, const Engine& engine) {
     LabelMap info = labels_;
     info["block_size"] = std::to_string(stats.block_size);
     info["num_gpu_blocks"] = std::to_string(stats.gpu_blocks_total);
     info["num_cpu_blocks"] = std::to_string(stats.cpu_blocks_total);
-    info["cache_dtype"] = options.dtype ? std::string(DTypeName(*options.dtype)) : "auto";
+    info["cache_dtype"] = KvFormatName(engine.kv_format(Tier::kGpu));
+    info["cpu_cache_dtype"] = KvFormatName(engine.kv_format(Tier::kCpu));
     Add("vllm:cache_config_info", "Configuration of the KV cache.", prometheus::MetricType::Gauge, info, 1.0);
   }
 
@@ -321,7 +322,7 @@ void ServerMetrics::Watch(LatencyWindow* window) {
 std::string ServerMetrics::Render() const {
   const EngineStats stats = families_->engine->Stats();
   EngineFamilies engine_families(stats, families_->labels);
-  engine_families.CacheConfig(stats, families_->engine->options());
+  engine_families.CacheConfig(stats, *families_->engine);
   std::vector<prometheus::MetricFamily> all = engine_families.Take();
   std::vector<prometheus::MetricFamily> own = families_->registry.Collect();
   all.insert(all.end(), std::make_move_iterator(own.begin()), std::make_move_iterator(own.end()));

@@ -29,7 +29,8 @@ class ServerMetricsTest : public testing::Test {
                       ("tandem-metrics-" + std::to_string(getpid()))) {}
   ~ServerMetricsTest() override { std::filesystem::remove_all(cache_folder_); }
 
-  std::unique_ptr<Engine> MakeEngine(const std::string& strategy) const {
+  std::unique_ptr<Engine> MakeEngine(const std::string& strategy,
+                                     const std::string& cpu_kv_cache_dtype = "auto") const {
     EngineOptions options;
     options.model = std::string(TANDEM_SOURCE_DIR) + "/tests/fixtures/families/llama2/model.gguf";
     options.dtype = DType::kF32;
@@ -40,6 +41,7 @@ class ServerMetricsTest : public testing::Test {
     options.max_num_batched_tokens = 64;
     options.gpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 512};
     if (strategy != "gpu-only") options.cpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 1024};
+    options.cpu_kv_cache_dtype = cpu_kv_cache_dtype;
     options.show_progress = false;
     options.cpu_trial = false;
     options.cache_folder = cache_folder_.string();
@@ -172,6 +174,13 @@ TEST_F(ServerMetricsTest, RidersAreCounted) {
   EXPECT_EQ(ValueOf(text, "tandem:drawn_tokens_total"), static_cast<double>(kNumRequests * kOutputTokens));
   EXPECT_EQ(ValueOf(text, "tandem:rider_visits_total"), static_cast<double>(stats.rider_visits));
   EXPECT_EQ(ValueOf(text, "tandem:rider_skips_total"), static_cast<double>(stats.rider_skips));
+}
+
+TEST_F(ServerMetricsTest, CacheConfigNamesTheTypesOfTheTiers) {
+  const std::unique_ptr<Engine> engine = MakeEngine("simple-offload", "int8");
+  const std::string text = ServerMetrics(engine.get(), "tiny").Render();
+  EXPECT_EQ(ValueOf(text, "vllm:cache_config_info", ",cache_dtype=\"fp32\""), 1.0) << text;
+  EXPECT_EQ(ValueOf(text, "vllm:cache_config_info", "cpu_cache_dtype=\"int8\""), 1.0) << text;
 }
 
 TEST_F(ServerMetricsTest, WithoutCpuTierItsCountersStay) {

@@ -17,5 +17,15 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {};
 };
 
+// _tile_loadconfig. The compiler's own says that it reads 8 bytes, and stores of the others may be left out.
+[[gnu::always_inline]] inline void LoadTileConfig(const TileConfig& config) {
+  __asm__ volatile("ldtilecfg %0" : : "m"(config));
+}
+
+// Between stores and the loads of tiles that want them: the compiler's do not say that they read memory.
+[[gnu::always_inline]] inline void FinishStoresForTiles() {
+  __asm__ volatile("" : : : "memory");
+}
+
 }  // namespace
 }  // namespace tandem

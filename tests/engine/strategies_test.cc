@@ -100,6 +100,8 @@ class StrategiesTest : public ::testing::TestWithParam<std::string> {
   ~StrategiesTest() override { std::filesystem::remove_all(cache_folder_); }
 
   void ExpectSameTokensBesideCancels(uint32_t seed) const;
+  void ExpectSameTokensFromEveryStrategy(const EngineOptions& ample) const;
+  void ExpectSameTokensFromTheRealModel(const std::string& kv_dtype) const;
 
   EngineOptions Options(const std::string& model, const std::string& strategy) const {
     EngineOptions options;
@@ -196,10 +198,7 @@ void ExpectDecodesInTheCpuTier(const std::string& strategy, const Engine& engine
   // A prefill makes the first token of a request, and of one that was preempted; every other one is a decode
   // that reads its prompt there, of three tokens at least.
   constexpr uint64_t kShortestPrompt = 3;
-  const ModelConfig& config = engine.model_config();
-  const auto token_bytes =
-      static_cast<uint64_t>(2 * config.num_layers * config.num_kv_heads * config.head_dim) *
-      DTypeSize(*engine.options().dtype);
+  const auto token_bytes = static_cast<uint64_t>(engine.kv_token_bytes(Tier::kCpu));
   const uint64_t num_prefills = num_requests + stats.preemptions;
   ASSERT_GT(stats.cpu_tier_tokens, num_prefills) << strategy;
   EXPECT_GE(stats.cpu_attention_kv_bytes,
@@ -207,11 +206,8 @@ void ExpectDecodesInTheCpuTier(const std::string& strategy, const Engine& engine
       << strategy;
 }
 
-TEST_P(StrategiesTest, SameTokensFromEveryStrategy) {
-  const std::string model = FixturePath("families/qwen2/model.gguf");
+void StrategiesTest::ExpectSameTokensFromEveryStrategy(const EngineOptions& ample) const {
   const std::vector<Prompt> prompts = MakePrompts(kSanitized ? 24 : 64, 3, 200, 30, 300);
-  EngineOptions ample = Options(model, "gpu-only");
-  ample.max_num_batched_tokens = 96;
   const auto expected = RunAmple(ample, prompts);
   for (const std::string& strategy : kHybrids) {
     EngineOptions tight = ample;
@@ -225,6 +221,21 @@ TEST_P(StrategiesTest, SameTokensFromEveryStrategy) {
     PrintTiers(strategy, engine->Stats());
     ExpectDecodesInTheCpuTier(strategy, *engine, prompts.size());
   }
+}
+
+TEST_P(StrategiesTest, SameTokensFromEveryStrategy) {
+  EngineOptions ample = Options(FixturePath("families/qwen2/model.gguf"), "gpu-only");
+  ample.max_num_batched_tokens = 96;
+  ExpectSameTokensFromEveryStrategy(ample);
+}
+
+TEST_P(StrategiesTest, SameTokensFromEveryStrategyWithInt8InBothTiers) {
+  if (GetParam() == "cuda") GTEST_SKIP() << "its tiers know no int8";
+  EngineOptions ample = Options(FixturePath("families/qwen2/model.gguf"), "gpu-only");
+  ample.max_num_batched_tokens = 96;
+  ample.kv_cache_dtype = "int8";
+  ample.cpu_kv_cache_dtype = "int8";
+  ExpectSameTokensFromEveryStrategy(ample);
 }
 
 // Neighbours are cancelled at random, and both tiers are so small that others are preempted.
@@ -274,13 +285,15 @@ TEST_P(StrategiesTest, SameTokensBesideCancelsAndPreemptions) {
   }
 }
 
-TEST_P(StrategiesTest, RealModelGivesTheSameTokens) {
+void StrategiesTest::ExpectSameTokensFromTheRealModel(const std::string& kv_dtype) const {
   const auto path = RealModelPath();
   if (!path) GTEST_SKIP() << "the model file is not here; scripts/fetch_model.sh fetches it";
   if (kSanitized) GTEST_SKIP() << "the small models do this under sanitizers";
   const std::vector<Prompt> prompts = MakePrompts(32, 4, 160, 12, 49'000);
   EngineOptions ample = Options(*path, "gpu-only");
   ample.max_model_len = 512;
+  ample.kv_cache_dtype = kv_dtype;
+  ample.cpu_kv_cache_dtype = kv_dtype;
   const auto expected = RunAmple(ample, prompts);
   for (const std::string& strategy : kHybrids) {
     EngineOptions tight = ample;
@@ -293,6 +306,16 @@ TEST_P(StrategiesTest, RealModelGivesTheSameTokens) {
     PrintTiers(strategy, engine->Stats());
     ExpectDecodesInTheCpuTier(strategy, *engine, prompts.size());
   }
+}
+
+TEST_P(StrategiesTest, RealModelGivesTheSameTokens) {
+  ExpectSameTokensFromTheRealModel("auto");
+}
+
+// Heads of 64, which AMX attends on tiles where there is AMX.
+TEST_P(StrategiesTest, RealModelGivesTheSameTokensWithInt8InBothTiers) {
+  if (GetParam() == "cuda") GTEST_SKIP() << "its tiers know no int8";
+  ExpectSameTokensFromTheRealModel("int8");
 }
 
 // Whoever may leave the cpu tier alone does where it is of no use; gpu-only does in any case.

@@ -19,7 +19,7 @@ inline void ConfigureTiles(int64_t num_rows, int64_t step) {
     config.row_bytes[tile] = static_cast<uint16_t>(tile == 2 || tile == 3 ? 2 * step : 64);
     config.rows[tile] = static_cast<uint8_t>(tile < 4 ? num_rows : step / 2);
   }
-  _tile_loadconfig(&config);
+  LoadTileConfig(config);
 }
 
 // A group, or a part of one that is longer than a slab.
