@@ -99,7 +99,7 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
       ->capture_default_str();
   AddFlag(app, "quantization", &flags->quantization,
           "Weights in memory: auto (as the file has them where the backend by default multiplies that), keep "
-          "(where it can), none (all in --dtype), int4, int8 (floats are quantized while loading)")
+          "(where it can), none (all in --dtype), int4, int8, fp8 (floats are quantized while loading)")
       ->capture_default_str();
   AddFlag(app, "gpu-kv-cache", &flags->gpu_kv_cache,
           "SIZE of the gpu tier (4GiB, 26400tok; default: from memory)");
