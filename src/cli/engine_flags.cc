@@ -163,8 +163,8 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
                 "Tries at the first start on a machine how CPU kernels fetch memory best (some 50 ms)")
       ->envname("TANDEM_CPU_TRIAL");
   AddFlag(app, "without", &options->without,
-          "To see what it is worth, leaves out (cuda): fa3, fused-gate-up, streamed-products, hot-products, "
-          "rider-graphs, graphs")
+          "To see what it is worth, leaves out (cuda): fa3, fused-gate-up, streamed-products, fp8-products, "
+          "hot-products, rider-graphs, graphs")
       ->delimiter(',')
       ->allow_extra_args(false);
   AddFlag(app, "seed", &options->seed, "Seed of requests that bring none")->capture_default_str();
