@@ -169,6 +169,9 @@ BENCHMARK_CAPTURE(BM_SmolLm, int4_fp32, DType::kF32, OneDnnUse::kAuto, Int4Forma
 BENCHMARK_CAPTURE(BM_Product, fp8, DType::kBF16, OneDnnUse::kAuto, Fp8Format(128))
     ->ArgsProduct({{1, 2, 4, 8, 16, 32, 128, 512}, {4096}, {14336}})
     ->UseRealTime();
+BENCHMARK_CAPTURE(BM_Product, fp8_onednn, DType::kBF16, OneDnnUse::kAlways, Fp8Format(128))
+    ->ArgsProduct({{2, 4, 8, 16, 32, 128, 512}, {4096}, {14336}})
+    ->UseRealTime();
 BENCHMARK_CAPTURE(BM_Product, fp8_rows, DType::kBF16, OneDnnUse::kAuto, Fp8Format(14336))
     ->ArgsProduct({{1, 16, 128, 512}, {4096}, {14336}})
     ->UseRealTime();
