@@ -269,7 +269,8 @@ class Bench {
       entry[name] = {{"us", us}, {"share_of_floor", floor_us / us}};
     };
     if (quantized()) {
-      // The ways that "chosen" has, and what it is without measurement: many rows of FP8 are multiplied as such.
+      // The ways that "chosen" has, and what it is without measurement: many rows of FP8 are multiplied as
+      // such.
       add("codes", [&](const LinearArgs& args) { codes_->Linear(*stream_, args); });
       add("values", [&](const LinearArgs& args) { values_->Linear(*stream_, args); });
       add("first_choice", [&](const LinearArgs& args) { first_choice_->Linear(*stream_, args); });

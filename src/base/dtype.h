@@ -116,11 +116,11 @@ inline fp8_e4m3_t F32ToE4M3(float value) {
   if (magnitude < std::bit_cast<uint32_t>(kLeastNormal)) {
     constexpr float kUnitAtEnd = 0x1p14F;  // the last bit of such a float is a subnormal's unit, 2^-9
     const float sum = std::bit_cast<float>(magnitude) + kUnitAtEnd;
-    return static_cast<fp8_e4m3_t>(sign | (std::bit_cast<uint32_t>(sum) - std::bit_cast<uint32_t>(kUnitAtEnd)));
+    return static_cast<fp8_e4m3_t>(sign |
+                                   (std::bit_cast<uint32_t>(sum) - std::bit_cast<uint32_t>(kUnitAtEnd)));
   }
-  const uint32_t kept = magnitude < std::bit_cast<uint32_t>(kLargestE4M3)
-                            ? magnitude
-                            : std::bit_cast<uint32_t>(kLargestE4M3);
+  const uint32_t kept =
+      magnitude < std::bit_cast<uint32_t>(kLargestE4M3) ? magnitude : std::bit_cast<uint32_t>(kLargestE4M3);
   const uint32_t rounded = (kept + 0x7ffffU + (kept >> 20 & 1U)) >> 20;
   return static_cast<fp8_e4m3_t>(sign | (rounded - (120U << 3)));
 }

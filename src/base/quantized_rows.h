@@ -36,8 +36,8 @@ void QuantizeRows(const float* values, int64_t num_rows, int64_t cols, const Wei
                   QuantizedRows* rows);
 
 // Rows [row_begin, row_begin + num_rows) of a random weight [any, cols] in a quantized format: a function of
-// seed, place and format only. Codes are uniform (but for NaN), scales have four significant bits (which every
-// backend can hold), a minimum makes the mean of its group zero. The values' spread is about that of
+// seed, place and format only. Codes are uniform (but for NaN), scales have four significant bits (which
+// every backend can hold), a minimum makes the mean of its group zero. The values' spread is about that of
 // HashedUniform(seed, index, bound).
 void HashedRows(uint64_t seed, float bound, int64_t row_begin, int64_t num_rows, int64_t cols,
                 const WeightFormat& format, QuantizedRows* rows);

@@ -58,9 +58,8 @@ bool WantsQuantized(Quantization quantization) {
 }
 
 // Parts for EngineOptions::without. Without graphs there are none with riders either.
-constexpr std::array<std::string_view, 7> kParts = {"fa3",          "fused-gate-up", "streamed-products",
-                                                    "fp8-products", "hot-products",  "rider-graphs",
-                                                    "graphs"};
+constexpr std::array<std::string_view, 7> kParts = {
+    "fa3", "fused-gate-up", "streamed-products", "fp8-products", "hot-products", "rider-graphs", "graphs"};
 
 Result<Backend> CreateCudaBackend(const EngineOptions& options) {
   for (const std::string& part : options.without) {

@@ -205,8 +205,7 @@ void CublasLinear::RunDense(CudaStream& stream, const LinearArgs& args) {
                args.y.rows, args.y.cols);
 }
 
-void CublasLinear::RunQuantized(CudaStream& stream, const LinearArgs& args,
-                                const CudaCodedWeight& weight) {
+void CublasLinear::RunQuantized(CudaStream& stream, const LinearArgs& args, const CudaCodedWeight& weight) {
   if (quantized_.UsesCodes(args.x, weight)) return quantized_.RunCodes(stream, args.x, weight, args.y);
   const int64_t step = QuantizedProducts::SlabOutputs(weight);
   for (int64_t first = 0; first < weight.out_features(); first += step) {

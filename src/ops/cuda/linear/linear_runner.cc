@@ -169,8 +169,7 @@ void LinearRunner::PrepareFp8(CudaStream& stream) {
   Workspace& workspace = WorkspaceOf(stream);
   if (workspace.fp8.data() != nullptr) return;
   workspace.fp8 = Allocate(stream, Fp8Bytes());
-  TANDEM_CUDA_CHECK(
-      cudaMemsetAsync(PartsOf(workspace.fp8).counters, 0, kFp8CounterBytes, stream.handle()));
+  TANDEM_CUDA_CHECK(cudaMemsetAsync(PartsOf(workspace.fp8).counters, 0, kFp8CounterBytes, stream.handle()));
 }
 
 LinearRunner::Workspace& LinearRunner::WorkspaceOf(const CudaStream& stream) {

@@ -39,8 +39,8 @@ class LinearRunner {
 
   const CudaTarget& target() const { return target_; }
   bool in_slice() const { return sm_limit_ > 0; }
-  // With algorithm's method, one of cuBLASLt's, bias and scales; args.weight describes the bias as well. Of FP8
-  // it is for questions only.
+  // With algorithm's method, one of cuBLASLt's, bias and scales; args.weight describes the bias as well. Of
+  // FP8 it is for questions only.
   CublasLtProduct Product(const LinearArgs& args, const LinearAlgorithm& algorithm) const;
   // What is taken unless something else has been measured: cuBLASLt's own first choice, or of few rows with
   // FP8 the own kernel. Empty: nothing can do the product.
@@ -50,8 +50,8 @@ class LinearRunner {
   // Takes the stream's workspace if it has none yet. Allocates: not while the stream is being captured. True
   // if it had none.
   bool PrepareWorkspace(CudaStream& stream);
-  // Takes the stream's memory for products of FP8, Fp8Bytes, if it has none yet. As PrepareWorkspace, which is
-  // called before.
+  // Takes the stream's memory for products of FP8, Fp8Bytes, if it has none yet. As PrepareWorkspace, which
+  // is called before.
   void PrepareFp8(CudaStream& stream);
   static size_t Fp8Bytes();
   // Of the stream's workspace, kLinearWorkspaceBytes. CHECKs that it has one.
@@ -83,7 +83,8 @@ class LinearRunner {
     uint32_t* counters = nullptr;
   };
   static Fp8Memory PartsOf(const Buffer& fp8);
-  CublasLtProduct Product(const LinearArgs& args, const LinearAlgorithm& algorithm, const Fp8Memory& fp8) const;
+  CublasLtProduct Product(const LinearArgs& args, const LinearAlgorithm& algorithm,
+                          const Fp8Memory& fp8) const;
   bool RunFp8(CudaStream& stream, const LinearArgs& args, const LinearAlgorithm& algorithm);
   Buffer Allocate(const CudaStream& stream, size_t bytes) const;
   // Of a stream that has one.

@@ -56,8 +56,8 @@ Status LinearTimer::AllocateMatrices(int64_t max_rows) {
                           take(rows * static_cast<size_t>(shape_.out_features) * DTypeSize(shape_.y_dtype)));
   TANDEM_ASSIGN_OR_RETURN(flush_, take(2 * l2_bytes / 256 * 256 + 256));
   if (shape_.is_gate_up) {
-    TANDEM_ASSIGN_OR_RETURN(
-        mlp_, take(rows * static_cast<size_t>(shape_.out_features / 2) * DTypeSize(x_dtype_)));
+    TANDEM_ASSIGN_OR_RETURN(mlp_,
+                            take(rows * static_cast<size_t>(shape_.out_features / 2) * DTypeSize(x_dtype_)));
   }
   constexpr uint64_t kSeed = 1;
   LaunchFillRandom(*stream_, Args(max_rows, 0).x, kSeed, 1.0F);

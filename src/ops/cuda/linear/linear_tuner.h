@@ -21,9 +21,9 @@ namespace tandem {
 // Row counts that are powers of two are searched widely; the others try what was best for their neighbours.
 class LinearTuner {
  public:
-  // All outlive this. stream has a workspace, for FP8 too if weights are of it; tuning.weights: 16-bit or FP8.
-  // options: whether the choice for many
-  // rows is made on a hot GPU, and whether fused and streamed products take part.
+  // All outlive this. stream has a workspace, for FP8 too if weights are of it; tuning.weights: 16-bit or
+  // FP8. options: whether the choice for many rows is made on a hot GPU, and whether fused and streamed
+  // products take part.
   LinearTuner(Device* device, LinearRunner* runner, CudaStream* stream, const LinearTuning& tuning,
               const CudaOpsOptions& options);
 

@@ -17,7 +17,8 @@ namespace tandem {
 //       {"rows": 64, "method": "cublaslt", "separate_bias": false, "separate_scales": false,
 //        "algorithm": "<128 hex digits>", "us": 12.1},
 //       {"rows": 128, "method": "streamed", "kernel": "128-pairs", "us": 14.2}]}]}
-// With "dtype": "fp8_e4m3" the method may be "fp8-codes". With "gate_up": true the rows also have "fused" (FusedGateUpName) and "fused_us".
+// With "dtype": "fp8_e4m3" the method may be "fp8-codes". With "gate_up": true the rows also have "fused"
+// (FusedGateUpName) and "fused_us".
 class LinearTuningFile {
  public:
   using Content = std::map<ProductKind, std::map<int64_t, LinearAlgorithm>>;

@@ -39,7 +39,7 @@ TANDEM_SIMD_INLINE __m512i CodePairAt(__m512i words, int i, __m512i subnormals) 
 
 // Code k of a word.
 TANDEM_SIMD_INLINE F32V CodeAt(PairV words, int k) {
-  constexpr unsigned kPlace = 20;  // of the last bit of a mantissa of three
+  constexpr unsigned kPlace = 20;                                    // of the last bit of a mantissa of three
   const auto shift = static_cast<unsigned>(k / 2 * 8 + k % 2 * 16);  // quantized_layout.h
   const PairV moved = shift > kPlace ? ShiftRight(words, shift - kPlace) : ShiftLeft(words, kPlace - shift);
   const F32V value = FromBits(OrPairs(AndPairs(moved, SetPair(0x07f00000)), SetPair(0x38000000)));

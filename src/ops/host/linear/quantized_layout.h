@@ -23,7 +23,7 @@ namespace tandem {
 struct QuantizedLayout {
   int64_t bits = 4;  // of a code: 4 or 8
   bool has_minimum = false;
-  bool is_fp8 = false;  // codes are E4M3
+  bool is_fp8 = false;     // codes are E4M3
   int64_t group_size = 0;  // a multiple of 16
   int64_t num_groups = 0;
   int64_t words_offset = 0;  // bytes, from the beginning of a group

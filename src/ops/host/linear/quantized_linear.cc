@@ -183,16 +183,16 @@ void HostOps::LinearQuantized(Stream& stream, const LinearArgs& args, const Host
   constexpr int64_t kDequantizeRows = 17;
   const bool use_onednn = UseOneDnn(weight.dtype(), args.x.rows) &&
                           (args.x.rows >= kDequantizeRows || options_.onednn == OneDnnUse::kAlways);
-  AsHostStream(stream).Enqueue(
-      [args, &weight, use_onednn, &quantized = weight.layout().is_fp8 ? fp8_ : quantized_,
-       &kernels = linear_](ComputePool& pool) {
-        const std::span<const int32_t> order = weight.column_order();
-        if (order.empty()) return RunQuantized(pool, args, weight, quantized, kernels, use_onednn);
-        // Of the stream's thread: it runs one product at a time.
-        thread_local std::vector<float> memory;
-        RunQuantized(pool, WithOrderedColumns(pool, args, order, &memory), weight, quantized, kernels,
-                     use_onednn);
-      });
+  AsHostStream(stream).Enqueue([args, &weight, use_onednn,
+                                &quantized = weight.layout().is_fp8 ? fp8_ : quantized_,
+                                &kernels = linear_](ComputePool& pool) {
+    const std::span<const int32_t> order = weight.column_order();
+    if (order.empty()) return RunQuantized(pool, args, weight, quantized, kernels, use_onednn);
+    // Of the stream's thread: it runs one product at a time.
+    thread_local std::vector<float> memory;
+    RunQuantized(pool, WithOrderedColumns(pool, args, order, &memory), weight, quantized, kernels,
+                 use_onednn);
+  });
 }
 
 }  // namespace tandem

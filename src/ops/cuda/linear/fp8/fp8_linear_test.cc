@@ -75,7 +75,8 @@ TEST_F(CudaFp8Test, EveryCodeHasItsValue) {
     dynamic_cast<const CudaCodedWeight&>(*weight).LaunchDequantize(cuda_stream(), 0, values.view());
     const CudaArray<int32_t> ids(device(), {0});
     CudaMatrix gathered(device(), DType::kF32, 1, 256);
-    weights_only().Embedding(stream(), {.ids = ids.data(), .out = gathered.view(), .quantized = weight.get()});
+    weights_only().Embedding(stream(),
+                             {.ids = ids.data(), .out = gathered.view(), .quantized = weight.get()});
     CudaMatrix x(device(), dtype, 256, 256);
     for (int64_t r = 0; r < 256; ++r) {
       for (int64_t k = 0; k < 256; ++k) x.At(r, k) = r == k ? 1.0F : 0.0F;
@@ -268,8 +269,7 @@ TEST_F(CudaFp8Test, ProductsOfFp8MatchDoublePrecision) {
 // As the engine calls it: few rows keep their activations, many do not.
 TEST_F(CudaFp8Test, FewRowsAreNotRounded) {
   if (!HasFp8Products()) GTEST_SKIP() << "needs compute capability 8.9";
-  const QuantizedTestWeight weight =
-      MakeQuantized(ops(), {1024, 2048, DType::kBF16}, Fp8Format(2048), true);
+  const QuantizedTestWeight weight = MakeQuantized(ops(), {1024, 2048, DType::kBF16}, Fp8Format(2048), true);
   for (const int64_t rows : {int64_t{1}, int64_t{17}, kFewFp8Rows, kFewFp8Rows + 1, int64_t{500}}) {
     CudaMatrix x(device(), DType::kBF16, rows, 2048);
     x.Fill(random());
@@ -394,9 +394,13 @@ TEST_F(CudaFp8Test, GateUpIsAProductAndSilu) {
 TEST_F(CudaFp8Test, ChainOfProductsInAGraph) {
   constexpr int64_t kFeatures = 2048;
   constexpr int kLayers = 12;
-  for (const auto& [rows, group_size] :
-       {std::pair<int64_t, int64_t>{1, kFeatures}, {5, 128}, {16, kFeatures}, {40, 128}, {100, kFeatures},
-        {300, kFeatures}, {300, 128}}) {
+  for (const auto& [rows, group_size] : {std::pair<int64_t, int64_t>{1, kFeatures},
+                                         {5, 128},
+                                         {16, kFeatures},
+                                         {40, 128},
+                                         {100, kFeatures},
+                                         {300, kFeatures},
+                                         {300, 128}}) {
     std::vector<std::unique_ptr<QuantizedLinearWeight>> weights;
     for (int layer = 0; layer < kLayers; ++layer) {
       weights.push_back(
@@ -452,7 +456,8 @@ TEST_F(CudaFp8Test, WorksInASlice) {
     CudaMatrix y(**sliced, DType::kF32, rows, 700);
     slice_ops->Linear(*slice_stream, {x.view(), weight.weight.get(), y.view()});
     slice_stream->Synchronize();
-    ExpectQuantizedProduct(x, weight, y.Download(), DType::kF32, 0.0, fmt::format("{} rows in a slice", rows));
+    ExpectQuantizedProduct(x, weight, y.Download(), DType::kF32, 0.0,
+                           fmt::format("{} rows in a slice", rows));
   }
 }
 
@@ -490,8 +495,7 @@ TEST_F(CudaFp8Test, RandomWeightsAreThoseOfTheHost) {
 TEST_F(CudaFp8Test, TunedProducts) {
   if (!HasFp8Products()) GTEST_SKIP() << "needs compute capability 8.9";
   const TemporaryFolder folder("fp8-tuning");
-  const CudaOpsOptions options = {
-      .tuning_folder = folder.path(), .tune_linear = true, .hot_choice = false};
+  const CudaOpsOptions options = {.tuning_folder = folder.path(), .tune_linear = true, .hot_choice = false};
   const int64_t row_counts[] = {1, 8, 64, 128, 512, 2048};
   for (const bool again : {false, true}) {
     const auto tuned = CreateCudaOps(&device(), options);

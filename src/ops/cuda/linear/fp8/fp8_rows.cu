@@ -140,9 +140,9 @@ __global__ void __launch_bounds__(kThreads)
 template <typename T, int kRuns>
 void LaunchRuns(CudaStream& stream, const MatrixView& x, uint8_t* codes, float* scales) {
   const unsigned threads = CeilDivide(x.cols, int64_t{32} * kWidth * kRuns) * 32;
-  LaunchRowKernel<QuantizeToFp8Kernel<T, kRuns>>(
-      "quantize to fp8", static_cast<unsigned>(x.rows), threads, stream, static_cast<const T*>(x.data),
-      x.row_stride, static_cast<int>(x.cols), codes, scales);
+  LaunchRowKernel<QuantizeToFp8Kernel<T, kRuns>>("quantize to fp8", static_cast<unsigned>(x.rows), threads,
+                                                 stream, static_cast<const T*>(x.data), x.row_stride,
+                                                 static_cast<int>(x.cols), codes, scales);
 }
 
 // function(ElementType<T>{}) for 16-bit types.

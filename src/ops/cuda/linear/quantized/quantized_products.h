@@ -43,8 +43,7 @@ class QuantizedProducts {
 
   // Whether RunCodes takes the product; else slabs are for it.
   bool UsesCodes(const MatrixView& x, const CudaCodedWeight& weight) const;
-  void RunCodes(CudaStream& stream, const MatrixView& x, const CudaCodedWeight& weight,
-                const MatrixView& y);
+  void RunCodes(CudaStream& stream, const MatrixView& x, const CudaCodedWeight& weight, const MatrixView& y);
 
   // Outputs of a slab; all but the last have as many.
   static int64_t SlabOutputs(const CudaCodedWeight& weight);

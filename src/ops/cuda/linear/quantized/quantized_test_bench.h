@@ -48,8 +48,8 @@ class CudaQuantizedTest : public CudaLinearTest {
     return formats;
   }
 
-  // Codes, scales and minimums that fp16 holds (scales of FP8: that fp32 holds), of magnitudes that differ from
-  // row to row.
+  // Codes, scales and minimums that fp16 holds (scales of FP8: that fp32 holds), of magnitudes that differ
+  // from row to row.
   QuantizedRows RandomRows(const WeightFormat& format, int64_t num_rows, int64_t cols) {
     QuantizedRows rows;
     rows.Resize(format, num_rows, cols);
