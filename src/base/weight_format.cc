@@ -22,8 +22,8 @@ WeightFormat CommonWeightFormat(const WeightFormat& a, const WeightFormat& b) {
 }
 
 int64_t QuantizedBytes(const WeightFormat& format, int64_t rows, int64_t cols) {
-  const int64_t numbers_a_group = format.has_minimum ? 2 : 1;
-  return rows * (cols * format.bits() / 8 + cols / format.group_size * numbers_a_group * 2);
+  const int64_t group_bytes = format.has_integers() ? (format.has_minimum ? 4 : 2) : 4;
+  return rows * (cols * format.bits() / 8 + cols / format.group_size * group_bytes);
 }
 
 std::string DescribeWeightFormat(const WeightFormat& format) {

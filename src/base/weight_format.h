@@ -41,8 +41,8 @@ constexpr WeightFormat Fp8Format(int64_t group_size) {
 // a minimum if one has it. kFloat if one is kFloat, or one kFp8 and the other not.
 WeightFormat CommonWeightFormat(const WeightFormat& a, const WeightFormat& b);
 
-// Of [rows, cols] values: their codes, and scales and minimums of 16 bits. What a backend takes is this and
-// little more.
+// Of [rows, cols] values: their codes, and scales and minimums of 16 bits, scales of kFp8 of 32. What a
+// backend takes is this and little more.
 int64_t QuantizedBytes(const WeightFormat& format, int64_t rows, int64_t cols);
 
 // "int4, groups of 32 with minimum"; "fp8, groups of 128"; "float".

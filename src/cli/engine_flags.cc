@@ -99,7 +99,7 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
       ->capture_default_str();
   AddFlag(app, "quantization", &flags->quantization,
           "Weights in memory: auto (as the file has them where the backend by default multiplies that), keep "
-          "(where it can), none (all in --dtype), int4, int8 (floats are quantized while loading)")
+          "(where it can), none (all in --dtype), int4, int8, fp8 (floats are quantized while loading)")
       ->capture_default_str();
   AddFlag(app, "gpu-kv-cache", &flags->gpu_kv_cache,
           "SIZE of the gpu tier (4GiB, 26400tok; default: from memory)");
@@ -169,8 +169,8 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
                 "Tries at the first start on a machine how CPU kernels fetch memory best (some 50 ms)")
       ->envname("TANDEM_CPU_TRIAL");
   AddFlag(app, "without", &options->without,
-          "To see what it is worth, leaves out (cuda): fa3, fused-gate-up, streamed-products, hot-products, "
-          "rider-graphs, graphs")
+          "To see what it is worth, leaves out (cuda): fa3, fused-gate-up, streamed-products, fp8-products, "
+          "hot-products, rider-graphs, graphs")
       ->delimiter(',')
       ->allow_extra_args(false);
   AddFlag(app, "seed", &options->seed, "Seed of requests that bring none")->capture_default_str();

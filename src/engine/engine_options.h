@@ -61,8 +61,8 @@ struct EngineOptions {
   bool cpu_trial = true;
   // Where what was measured about the machine is kept between starts; empty: ~/.cache/tandem.
   std::string cache_folder;
-  // cuda: what is left out to see what it is worth: fa3, fused-gate-up, streamed-products, hot-products,
-  // rider-graphs, graphs.
+  // cuda: what is left out to see what it is worth: fa3, fused-gate-up, streamed-products, fp8-products,
+  // hot-products, rider-graphs, graphs.
   std::vector<std::string> without;
   bool measure_costs = false;             // for the scheduler, even if there is a profile already
   double profile_seconds = 40;            // of measuring them at most

@@ -52,11 +52,12 @@ struct QuantizedWeightShape {
 //
 // Products are those of the dequantized weights. At fp32 they are exact but for the order of sums, which is
 // one for all numbers of rows; at bf16 the weights are rounded to bf16 or not at all, and few rows may take
-// another path than many, on every processor.
+// another path than many, on every processor. With weights of FP8 a GPU may round each row of x to FP8 too.
 class QuantizedLinearWeight : public LinearWeight {
  public:
-  // Rows [row_begin, row_begin + rows.num_rows) in format(). Scales and minimums are rounded to fp16 times a
-  // power of two that suits the row: what an fp16 can hold stays exact. Thread-safe for disjoint rows.
+  // Rows [row_begin, row_begin + rows.num_rows) in format(). Scales and minimums of integers are rounded to
+  // fp16 times a power of two that suits the row: what an fp16 can hold stays exact. Those of FP8 stay fp32.
+  // Thread-safe for disjoint rows.
   virtual void LoadQuantizedRows(int64_t row_begin, const QuantizedRows& rows) = 0;
 };
 

@@ -112,6 +112,18 @@ TANDEM_SIMD_INLINE PairV AndPairs(PairV a, PairV b) {
 TANDEM_SIMD_INLINE PairV ShiftRight(PairV a, unsigned count) {
   return _mm256_srli_epi32(a, static_cast<int>(count));
 }
+TANDEM_SIMD_INLINE PairV ShiftLeft(PairV a, unsigned count) {
+  return _mm256_slli_epi32(a, static_cast<int>(count));
+}
+TANDEM_SIMD_INLINE PairV OrPairs(PairV a, PairV b) {
+  return _mm256_or_si256(a, b);
+}
+TANDEM_SIMD_INLINE F32V FromBits(PairV a) {
+  return _mm256_castsi256_ps(a);
+}
+TANDEM_SIMD_INLINE PairV ToBits(F32V a) {
+  return _mm256_castps_si256(a);
+}
 TANDEM_SIMD_INLINE F32V FromInts(PairV a) {
   return _mm256_cvtepi32_ps(a);
 }

@@ -111,6 +111,19 @@ TANDEM_SIMD_INLINE PairV AndPairs(PairV a, PairV b) {
 TANDEM_SIMD_INLINE PairV ShiftRight(PairV a, unsigned count) {
   return _mm512_srli_epi32(a, count);
 }
+TANDEM_SIMD_INLINE PairV ShiftLeft(PairV a, unsigned count) {
+  return _mm512_slli_epi32(a, count);
+}
+TANDEM_SIMD_INLINE PairV OrPairs(PairV a, PairV b) {
+  return _mm512_or_si512(a, b);
+}
+// Lanes as bits of floats.
+TANDEM_SIMD_INLINE F32V FromBits(PairV a) {
+  return _mm512_castsi512_ps(a);
+}
+TANDEM_SIMD_INLINE PairV ToBits(F32V a) {
+  return _mm512_castps_si512(a);
+}
 // Lanes as signed numbers.
 TANDEM_SIMD_INLINE F32V FromInts(PairV a) {
   return _mm512_cvtepi32_ps(a);

@@ -15,6 +15,7 @@ struct QuantizedTile {
   const void* x = nullptr;  // fp32 or bf16
   int64_t x_stride = 0;     // elements
   // Of bf16 rows: sums of the values of every group, [num_rows, num_groups]. Memory goes on for 15 rows more.
+  // nullptr where the kernels have no sum_groups.
   const float* x_sums = nullptr;
   int64_t num_rows = 0;  // at most kMaxTileRows
   QuantizedLayout layout;
@@ -43,7 +44,7 @@ struct QuantizedKernels {
                          float* to) = nullptr;
   void (*dequantize_bf16)(const QuantizedLayout& layout, const std::byte* panel, const float* factors,
                           uint16_t* to) = nullptr;
-  // sums[g] = sum of the values [g * group_size, ...) of a row.
+  // sums[g] = sum of the values [g * group_size, ...) of a row. nullptr: none are needed.
   void (*sum_groups)(const uint16_t* row, int64_t group_size, int64_t num_groups, float* sums) = nullptr;
 };
 
@@ -55,5 +56,14 @@ const QuantizedKernels& QuantizedKernelsAvx512Bf16();
 const QuantizedKernels& QuantizedKernelsAmx();
 #endif
 const QuantizedKernels& QuantizedKernelsFor(CpuIsa isa);
+
+// Of weights whose codes are E4M3 (QuantizedLayout::is_fp8). They need no sums of x.
+const QuantizedKernels& Fp8KernelsPortable();
+#if defined(__x86_64__)
+const QuantizedKernels& Fp8KernelsAvx2();
+const QuantizedKernels& Fp8KernelsAvx512();
+const QuantizedKernels& Fp8KernelsAvx512Bf16();
+#endif
+const QuantizedKernels& Fp8KernelsFor(CpuIsa isa);
 
 }  // namespace tandem

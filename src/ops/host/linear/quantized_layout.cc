@@ -6,7 +6,7 @@ namespace tandem {
 
 bool HasQuantizedLayout(const WeightFormat& format, int64_t in_features) {
   constexpr int64_t kGroupMultiple = 16;
-  return format.has_integers() && format.group_size > 0 && format.group_size % kGroupMultiple == 0 &&
+  return format.is_quantized() && format.group_size > 0 && format.group_size % kGroupMultiple == 0 &&
          in_features % format.group_size == 0;
 }
 
@@ -18,6 +18,8 @@ QuantizedLayout MakeQuantizedLayout(const WeightFormat& format, int64_t in_featu
   layout.group_size = format.group_size;
   layout.num_groups = in_features / format.group_size;
   layout.words_offset = format.has_minimum ? 2 * kScaleBytes : kScaleBytes;
+  layout.is_fp8 = !format.has_integers();
+  if (layout.is_fp8) layout.words_offset = kPanelColumns * 4;
   layout.group_bytes = layout.words_offset + format.group_size * kPanelColumns * layout.bits / 8;
   layout.panel_bytes = layout.num_groups * layout.group_bytes;
   return layout;

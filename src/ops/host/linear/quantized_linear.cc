@@ -128,7 +128,7 @@ void RunQuantized(ComputePool& pool, const LinearArgs& args, const HostQuantized
   constexpr int64_t kSpareRows = 15;  // QuantizedTile::x_sums
   // Filled by this thread's tasks, read by all: a vector of the product, not of the thread.
   std::vector<float> x_sums;
-  if (from_codes && !is_f32) {
+  if (from_codes && !is_f32 && quantized.sum_groups != nullptr) {
     x_sums.resize(static_cast<size_t>((args.x.rows + kSpareRows) * num_groups));
     ForEachRow(pool, args.x.rows, args.x.cols, [&](int64_t row) {
       quantized.sum_groups(static_cast<const uint16_t*>(args.x.RowData(row)), weight.layout().group_size,
@@ -183,15 +183,16 @@ void HostOps::LinearQuantized(Stream& stream, const LinearArgs& args, const Host
   constexpr int64_t kDequantizeRows = 17;
   const bool use_onednn = UseOneDnn(weight.dtype(), args.x.rows) &&
                           (args.x.rows >= kDequantizeRows || options_.onednn == OneDnnUse::kAlways);
-  AsHostStream(stream).Enqueue(
-      [args, &weight, use_onednn, &quantized = quantized_, &kernels = linear_](ComputePool& pool) {
-        const std::span<const int32_t> order = weight.column_order();
-        if (order.empty()) return RunQuantized(pool, args, weight, quantized, kernels, use_onednn);
-        // Of the stream's thread: it runs one product at a time.
-        thread_local std::vector<float> memory;
-        RunQuantized(pool, WithOrderedColumns(pool, args, order, &memory), weight, quantized, kernels,
-                     use_onednn);
-      });
+  AsHostStream(stream).Enqueue([args, &weight, use_onednn,
+                                &quantized = weight.layout().is_fp8 ? fp8_ : quantized_,
+                                &kernels = linear_](ComputePool& pool) {
+    const std::span<const int32_t> order = weight.column_order();
+    if (order.empty()) return RunQuantized(pool, args, weight, quantized, kernels, use_onednn);
+    // Of the stream's thread: it runs one product at a time.
+    thread_local std::vector<float> memory;
+    RunQuantized(pool, WithOrderedColumns(pool, args, order, &memory), weight, quantized, kernels,
+                 use_onednn);
+  });
 }
 
 }  // namespace tandem

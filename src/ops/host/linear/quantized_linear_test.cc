@@ -15,20 +15,26 @@ namespace {
 const std::vector<WeightFormat>& Formats() {
   static const std::vector<WeightFormat> formats = {
       Int4Format(32, false), Int4Format(32, true), Int4Format(16, true),  Int4Format(64, false),
-      Int8Format(32, false), Int8Format(32, true), Int8Format(16, false), Int8Format(96, true)};
+      Int8Format(32, false), Int8Format(32, true), Int8Format(16, false), Int8Format(96, true),
+      Fp8Format(16),         Fp8Format(64),        Fp8Format(96),         Fp8Format(192)};
   return formats;
 }
 
-// Rows with codes, scales and minimums that fp16 holds, of magnitudes that differ from row to row.
+// Rows with codes, scales and minimums that fp16 holds (scales of FP8: that only fp32 holds), of magnitudes
+// that differ from row to row.
 QuantizedRows RandomRows(const WeightFormat& format, int64_t num_rows, int64_t cols, std::mt19937& random) {
   QuantizedRows rows;
   rows.Resize(format, num_rows, cols);
   std::uniform_int_distribution<int> codes(0, (1 << format.bits()) - 1);
-  for (uint8_t& code : rows.codes) code = static_cast<uint8_t>(codes(random));
+  for (uint8_t& code : rows.codes) {
+    code = static_cast<uint8_t>(codes(random));
+    if (!format.has_integers() && (code & 0x7fU) == 0x7fU) --code;  // NaN
+  }
   std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
   for (size_t i = 0; i < rows.scales.size(); ++i) {
     const float size = std::ldexp(1.0F, static_cast<int>(i / static_cast<size_t>(rows.num_groups()) % 5) - 6);
-    rows.scales[i] = F16ToF32(F32ToF16(size * uniform(random)));
+    const float scale = size * uniform(random);
+    rows.scales[i] = format.has_integers() ? F16ToF32(F32ToF16(scale)) : scale;
     if (format.has_minimum) rows.minimums[i] = F16ToF32(F32ToF16(8.0F * size * uniform(random)));
   }
   return rows;
@@ -64,6 +70,8 @@ void RunLinear(OpTestBench& bench, const MatrixView& x, const LinearWeight& weig
   bench.ops().Linear(bench.stream(), {x, &weight, y});
   bench.Synchronize();
 }
+
+constexpr double kBf16Rounding = 0x1p-8;
 
 // weight_rounding: relative, of the weights.
 void ExpectProduct(const TestMatrix& x, const QuantizedCase& c, const TestMatrix& y, double weight_rounding) {
@@ -107,7 +115,7 @@ TEST_P(QuantizedLinearTest, MatchesReference) {
           SCOPED_TRACE(testing::Message()
                        << DescribeWeightFormat(format) << ", " << out_features << "x" << in_features
                        << " rows " << rows << " " << DTypeName(dtype) << " to " << DTypeName(y_dtype));
-          ExpectProduct(x, c, y, dtype == DType::kBF16 ? 0x1p-9 : 0.0);
+          ExpectProduct(x, c, y, dtype == DType::kBF16 ? kBf16Rounding : 0.0);
           for (int64_t r = 0; r + 1 < rows; ++r) {  // nothing is written between rows
             EXPECT_TRUE(std::isnan(y.Get(r, out_features)));
           }
@@ -127,7 +135,7 @@ TEST_P(QuantizedLinearTest, LargeProductMatchesReference) {
     x.Fill(random);
     const TestMatrix y(DType::kF32, 150, 72);
     RunLinear(bench, x.view(), *c.weight, y.view());
-    ExpectProduct(x, c, y, dtype == DType::kBF16 ? 0x1p-9 : 0.0);
+    ExpectProduct(x, c, y, dtype == DType::kBF16 ? kBf16Rounding : 0.0);
   }
 }
 
@@ -200,7 +208,7 @@ TEST(QuantizedOneDnnTest, MatchesReference) {
           RunLinear(bench, x.view(), *c.weight, y.view());
           SCOPED_TRACE(testing::Message() << DescribeWeightFormat(format) << ", " << out_features << "x"
                                           << in_features << " rows " << rows);
-          ExpectProduct(x, c, y, 0x1p-9);
+          ExpectProduct(x, c, y, kBf16Rounding);
         }
       }
     }
@@ -254,6 +262,28 @@ TEST(QuantizedWeightTest, ScalesOfAnyMagnitudeKeepElevenBits) {
   }
 }
 
+// No rounding at all, whatever the scale.
+TEST(QuantizedWeightTest, Fp8ScalesAreExact) {
+  OpTestBench bench;
+  for (const float size : {1.2345678e-38F, 3.1415927e-9F, 0.1F, 7.654321e30F}) {
+    QuantizedRows rows;
+    rows.Resize(Fp8Format(128), 2, 256);
+    for (size_t i = 0; i < rows.codes.size(); ++i) rows.codes[i] = static_cast<uint8_t>(i);
+    for (uint8_t& code : rows.codes) {
+      if ((code & 0x7fU) == 0x7fU) code = 0;
+    }
+    rows.scales = {size, size / 3, size * 1.1F, -size};
+    const auto weight = bench.ops().CreateQuantizedWeight({2, 256, DType::kF32}, rows.format).value();
+    weight->LoadQuantizedRows(0, rows);
+    std::vector<float> wanted(512);
+    DequantizeRows(rows, wanted.data());
+    std::vector<float> found(512);
+    for (int64_t r = 0; r < 2; ++r)
+      dynamic_cast<const HostQuantizedWeight&>(*weight).DequantizeRow(r, found.data() + r * 256);
+    EXPECT_EQ(found, wanted) << size;
+  }
+}
+
 TEST(QuantizedWeightTest, LoadsFloatsRoundedToTheNearestCodes) {
   std::mt19937 random(6);
   OpTestBench bench;
@@ -272,7 +302,7 @@ TEST(QuantizedWeightTest, LoadsFloatsRoundedToTheNearestCodes) {
 
 TEST(QuantizedWeightTest, RandomRowsAreAFunctionOfSeedAndPlace) {
   OpTestBench bench;
-  for (const WeightFormat& format : {Int4Format(32, true), Int8Format(64, false)}) {
+  for (const WeightFormat& format : {Int4Format(32, true), Int8Format(64, false), Fp8Format(128)}) {
     const auto filled = bench.ops().CreateQuantizedWeight({130, 128, DType::kF32}, format).value();
     filled->FillRandom(99, 0.035F);
     QuantizedRows rows;
@@ -320,6 +350,8 @@ TEST(QuantizedWeightTest, TakesTheBytesOfItsCodesAndScales) {
   EXPECT_EQ(weight->size_bytes(), 128U * (64 / 2 + 2 * 4 + 4));
   const auto other = ops->CreateQuantizedWeight({128, 64, DType::kF32}, Int8Format(64, false)).value();
   EXPECT_EQ(other->size_bytes(), 128U * (64 + 2 + 4));
+  const auto fp8 = ops->CreateQuantizedWeight({128, 64, DType::kF32}, Fp8Format(64)).value();
+  EXPECT_EQ(fp8->size_bytes(), 128U * (64 + 4 + 4));
   const auto* a = dynamic_cast<const HostQuantizedWeight&>(*weight).panels();
   const auto* b = dynamic_cast<const HostQuantizedWeight&>(*other).panels();
   EXPECT_EQ(b - a, 128 * (64 / 2 + 2 * 4));

@@ -92,13 +92,17 @@ void HostQuantizedWeight::LoadQuantizedRows(int64_t row_begin, const QuantizedRo
     const int64_t column = row % kPanelColumns;
     const float* scales = rows.scales.data() + i * num_groups;
     const float* minimums = layout_.has_minimum ? rows.minimums.data() + i * num_groups : nullptr;
-    const float factor = FactorOf(scales, minimums, num_groups);
+    const float factor = layout_.is_fp8 ? 1.0F : FactorOf(scales, minimums, num_groups);
     factors_[static_cast<size_t>(row)] = factor;
     const uint8_t* codes = rows.codes.data() + i * rows.cols;
     for (int64_t g = 0; g < num_groups; ++g) {
       std::byte* group = Group(row, g);
       auto* halves = reinterpret_cast<fp16_t*>(group) + column;
-      halves[0] = F32ToF16(scales[g] / factor);
+      if (layout_.is_fp8) {
+        reinterpret_cast<float*>(group)[column] = scales[g];
+      } else {
+        halves[0] = F32ToF16(scales[g] / factor);
+      }
       if (minimums != nullptr) halves[kPanelColumns] = F32ToF16(minimums[g] / factor);
       auto* words = reinterpret_cast<uint32_t*>(group + layout_.words_offset) + column;
       for (int64_t k = 0; k < layout_.group_size; k += codes_per_word) {
@@ -143,15 +147,19 @@ void HostQuantizedWeight::DequantizeRow(int64_t row, float* to) const {
   for (int64_t g = 0; g < layout_.num_groups; ++g) {
     const std::byte* group = Group(row, g);
     const auto* halves = reinterpret_cast<const fp16_t*>(group) + column;
-    const float scale = F16ToF32(halves[0]) * factor;
+    const float scale =
+        layout_.is_fp8 ? reinterpret_cast<const float*>(group)[column] : F16ToF32(halves[0]) * factor;
     const float minimum = layout_.has_minimum ? F16ToF32(halves[kPanelColumns]) * factor
+                          : layout_.is_fp8    ? 0.0F
                                               : scale * static_cast<float>(-format_.zero_code());
     const auto* words = reinterpret_cast<const uint32_t*>(group + layout_.words_offset) + column;
     for (int64_t k = 0; k < layout_.group_size; ++k) {
       const auto in_word = static_cast<size_t>(k % codes_per_word);
       const uint32_t code = words[k / codes_per_word * kPanelColumns] >> shifts[in_word] & mask;
       // The product of a code and 11 bits is exact: one rounding, as the kernels have it.
-      const float value = static_cast<float>(code) * scale + minimum;
+      const float number =
+          layout_.is_fp8 ? E4M3ToF32(static_cast<fp8_e4m3_t>(code)) : static_cast<float>(code);
+      const float value = number * scale + minimum;
       *to++ = shape_.dtype == DType::kBF16 ? BF16ToF32(F32ToBF16(value)) : value;
     }
   }
