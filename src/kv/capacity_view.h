@@ -8,11 +8,18 @@
 
 namespace tandem {
 
+// The beginning of a waiting sequence whose KV lies in a tier already: whole blocks.
+struct CachedPrefix {
+  int64_t num_blocks = 0;
+  int64_t num_unused = 0;  // of those, ones that nobody holds: they come out of the free blocks
+};
+
 class CapacityView {
  public:
   virtual ~CapacityView() = default;
   virtual int64_t block_size() const = 0;  // tokens a block
   virtual int64_t total_blocks(Tier tier) const = 0;
+  // Those among them that are kept for who begins as they do are given up when they are wanted.
   virtual int64_t free_blocks(Tier tier) const = 0;
   // Blocks that a sequence holds; 0 if none.
   virtual int64_t held_blocks(SequenceId sequence) const = 0;
@@ -20,6 +27,10 @@ class CapacityView {
   virtual int64_t blocks_freed_by(SequenceId sequence) const { return held_blocks(sequence); }
   // Where they are; absent if it holds none.
   virtual std::optional<Tier> tier_of(SequenceId sequence) const = 0;
+  // Of the first max_tokens tokens of a sequence that holds nothing.
+  virtual CachedPrefix cached_prefix(SequenceId /*sequence*/, Tier /*tier*/, int64_t /*max_tokens*/) const {
+    return {};
+  }
 
   int64_t BlocksFor(int64_t num_tokens) const { return (num_tokens + block_size() - 1) / block_size(); }
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <limits>
 #include <new>
 #include <span>
@@ -82,12 +83,35 @@ bool KvBooks::Reserve(SequenceId sequence, Tier tier, int64_t num_tokens) {
   if (missing > free_blocks(tier)) return false;
   Table& table = tables_[sequence];
   table.tier = tier;
-  return books(tier).pool.Allocate(missing, &table.blocks);
+  return books(tier).Allocate(missing, &table.blocks);
+}
+
+bool KvBooks::TierBooks::Allocate(int64_t count, std::vector<int32_t>* blocks) {
+  if (count > pool.num_free() + prefixes.num_unused()) return false;
+  std::vector<int32_t> given_up;
+  while (count > pool.num_free() + static_cast<int64_t>(given_up.size()))
+    given_up.push_back(prefixes.GiveUpOldest());
+  // The last blocks of a chain come first: in the order of their places they come free as runs.
+  std::ranges::reverse(given_up);
+  pool.Free(given_up);
+  return pool.Allocate(count, blocks);
+}
+
+void KvBooks::TierBooks::Use(std::span<const int32_t> blocks) {
+  pool.Share(blocks);
+  for (const int32_t block : blocks) prefixes.Use(block);
+}
+
+void KvBooks::TierBooks::Free(const std::vector<int32_t>& blocks) {
+  pool.Free(blocks);
+  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
+    if (prefixes.Knows(*block) && pool.references(*block) == 1) prefixes.LetGo(*block);
+  }
 }
 
 void KvBooks::ShareBlocks(SequenceId from, SequenceId to, int64_t num_tokens, int64_t num_computed) {
   const auto found = tables_.find(from);
-  TANDEM_CHECK(found != tables_.end() && !found->second.move, "sequence {} is unknown or moves", from);
+  TANDEM_CHECK(found != tables_.end() && !found->second.leaving, "sequence {} is unknown or moves", from);
   TANDEM_CHECK(!tables_.contains(to), "sequence {} has blocks already", to);
   const std::vector<int32_t>& blocks = found->second.blocks;
   const int64_t count = num_tokens / block_size_;
@@ -97,16 +121,112 @@ void KvBooks::ShareBlocks(SequenceId from, SequenceId to, int64_t num_tokens, in
                num_computed, blocks.size(), block_size_);
   const auto shared = std::span(blocks).first(static_cast<size_t>(count));
   books(found->second.tier).pool.Share(shared);
-  Table table{.tier = found->second.tier, .blocks = {shared.begin(), shared.end()}, .move = nullptr};
+  Table table{.tier = found->second.tier,
+              .blocks = {shared.begin(), shared.end()},
+              .num_published = std::min(count, found->second.num_published),
+              .publishes = found->second.publishes,
+              .leaving = nullptr};
   tables_.emplace(to, std::move(table));
 }
 
 void KvBooks::Release(SequenceId sequence) {
   const auto found = tables_.find(sequence);
   if (found == tables_.end()) return;
-  if (found->second.move) FreeSource(&found->second);
-  books(found->second.tier).pool.Free(found->second.blocks);
+  if (found->second.leaving) FreeSource(&found->second);
+  books(found->second.tier).Free(found->second.blocks);
   tables_.erase(found);
+}
+
+void KvBooks::Identify(SequenceId sequence, std::span<const BlockHash> hashes) {
+  std::vector<BlockHash>& chain = chains_[sequence];
+  chain.insert(chain.end(), hashes.begin(), hashes.end());
+}
+
+std::span<const BlockHash> KvBooks::ChainOf(SequenceId sequence) const {
+  const auto found = chains_.find(sequence);
+  return found == chains_.end() ? std::span<const BlockHash>() : found->second;
+}
+
+int64_t KvBooks::num_identified(SequenceId sequence) const { return std::ssize(ChainOf(sequence)); }
+
+std::optional<BlockHash> KvBooks::last_hash(SequenceId sequence) const {
+  const auto chain = ChainOf(sequence);
+  return chain.empty() ? std::nullopt : std::optional(chain.back());
+}
+
+void KvBooks::Forget(SequenceId sequence) {
+  Release(sequence);
+  chains_.erase(sequence);
+}
+
+void KvBooks::Publish(SequenceId sequence, int64_t num_computed) {
+  const auto found = tables_.find(sequence);
+  if (found == tables_.end() || found->second.leaving) return;
+  const auto chain = ChainOf(sequence);
+  const int64_t num_blocks = std::min(num_computed / block_size_, std::ssize(chain));
+  PublishBlocks(chain, num_blocks, &found->second);
+}
+
+void KvBooks::PublishBlocks(std::span<const BlockHash> chain, int64_t num_blocks, Table* table) {
+  if (!table->publishes) return;
+  TierBooks& of_tier = books(table->tier);
+  for (int64_t& i = table->num_published; i < num_blocks; ++i) {
+    int32_t& block = table->blocks[static_cast<size_t>(i)];
+    const BlockHash& hash = chain[static_cast<size_t>(i)];
+    const int32_t known = of_tier.prefixes.Find(hash);
+    if (known < 0) {
+      of_tier.pool.Share({&block, 1});
+      of_tier.prefixes.Add(hash, block);
+    } else if (known != block) {
+      of_tier.Use({&known, 1});
+      of_tier.Free({block});
+      block = known;
+    }
+  }
+}
+
+CachedPrefix KvBooks::cached_prefix(SequenceId sequence, Tier tier, int64_t max_tokens) const {
+  const auto chain = ChainOf(sequence);
+  const auto most = static_cast<size_t>(std::min(max_tokens / block_size_, std::ssize(chain)));
+  const PrefixIndex& prefixes = books(tier).prefixes;
+  CachedPrefix prefix{.num_blocks = prefixes.NumKnown(chain.first(most))};
+  prefix.num_unused = prefixes.NumUnused(chain.first(static_cast<size_t>(prefix.num_blocks)));
+  return prefix;
+}
+
+std::vector<int32_t> KvBooks::KnownBlocks(Tier tier, std::span<const BlockHash> chain) const {
+  std::vector<int32_t> blocks;
+  blocks.reserve(chain.size());
+  for (const BlockHash& hash : chain) {
+    blocks.push_back(books(tier).prefixes.Find(hash));
+    TANDEM_CHECK(blocks.back() >= 0, "block {} of a prefix is not in the {} tier", blocks.size() - 1,
+                 TierName(tier));
+  }
+  return blocks;
+}
+
+void KvBooks::Attach(SequenceId sequence, Tier tier, int64_t num_tokens) {
+  const auto chain = ChainOf(sequence);
+  TANDEM_CHECK(!tables_.contains(sequence), "sequence {} has blocks already", sequence);
+  const int64_t count = num_tokens / block_size_;
+  TANDEM_CHECK(count > 0 && num_tokens % block_size_ == 0 && count <= std::ssize(chain),
+               "sequence {} is to begin with {} tokens: blocks of {}, {} identified", sequence, num_tokens,
+               block_size_, chain.size());
+  std::vector<int32_t> blocks = KnownBlocks(tier, chain.first(static_cast<size_t>(count)));
+  books(tier).Use(blocks);
+  tables_.emplace(sequence, Table{.tier = tier, .blocks = std::move(blocks), .num_published = count});
+}
+
+void KvBooks::ForgetPrefixes() {
+  for (const Tier tier : {Tier::kGpu, Tier::kCpu}) {
+    const std::vector<int32_t> known = books(tier).prefixes.Clear();
+    books(tier).pool.Free(known);
+  }
+  for (auto& [sequence, table] : tables_) {
+    table.publishes = false;
+    table.num_published = 0;
+    if (table.leaving) table.leaving->num_published = 0;
+  }
 }
 
 const std::vector<int32_t>& KvBooks::block_table(SequenceId sequence) const {
@@ -125,8 +245,8 @@ int32_t KvBooks::BlockToWrite(SequenceId sequence, const Table& table, int64_t p
   const auto index = static_cast<size_t>(position / block_size_);
   TANDEM_CHECK(index < table.blocks.size(), "sequence {}: position {} is not reserved", sequence, position);
   const int32_t block = table.blocks[index];
-  TANDEM_CHECK(references(table.tier, block) == 1, "sequence {}: position {} lies in a shared block",
-               sequence, position);
+  TANDEM_CHECK(references(table.tier, block) == 1 && !books(table.tier).prefixes.Knows(block),
+               "sequence {}: position {} lies in a shared block", sequence, position);
   return block;
 }
 
@@ -143,50 +263,68 @@ void KvBooks::CheckWritable(SequenceId sequence, int64_t begin, int64_t end) con
 
 const BlockMove* KvBooks::BeginMove(SequenceId sequence, Tier to) {
   const auto found = tables_.find(sequence);
-  TANDEM_CHECK(found != tables_.end() && found->second.tier != to && !found->second.move,
+  TANDEM_CHECK(found != tables_.end() && found->second.tier != to && !found->second.leaving,
                "sequence {} cannot move to the {} tier", sequence, TierName(to));
   Table& table = found->second;
-  std::vector<int32_t> new_blocks;
-  if (!books(to).pool.Allocate(static_cast<int64_t>(table.blocks.size()), &new_blocks)) return nullptr;
-  books(table.tier).in_flight_blocks += static_cast<int64_t>(table.blocks.size());
-  table.move = std::make_unique<BlockMove>(BlockMove{.sequence = sequence,
-                                                     .to = to,
-                                                     .source_blocks = std::move(table.blocks),
-                                                     .destination_blocks = new_blocks});
+  TierBooks& there = books(to);
+  const auto published = ChainOf(sequence).first(static_cast<size_t>(table.num_published));
+  const auto num_known = static_cast<size_t>(there.prefixes.NumKnown(published));
+  const std::vector<int32_t> known = KnownBlocks(to, published.first(num_known));
+  const int64_t num_copies = std::ssize(table.blocks) - std::ssize(known);
+  if (num_copies > free_blocks(to) - there.prefixes.NumUnused(published.first(num_known))) return nullptr;
+  // In use before anything is given up for the others.
+  there.Use(known);
+  std::vector<int32_t> copies;
+  there.Allocate(num_copies, &copies);
+  books(table.tier).in_flight_blocks += std::ssize(table.blocks);
+  const auto first_copied = table.blocks.begin() + static_cast<std::ptrdiff_t>(num_known);
+  table.leaving = std::make_unique<Leaving>(Leaving{.move = {.sequence = sequence,
+                                                             .to = to,
+                                                             .source_blocks = {first_copied, table.blocks.end()},
+                                                             .destination_blocks = copies},
+                                                    .blocks = std::move(table.blocks),
+                                                    .num_published = table.num_published});
   table.tier = to;
-  table.blocks = std::move(new_blocks);
-  return table.move.get();
+  table.blocks = known;
+  table.blocks.insert(table.blocks.end(), copies.begin(), copies.end());
+  table.num_published = std::ssize(known);
+  return &table.leaving->move;
 }
 
 const BlockMove* KvBooks::move_of(SequenceId sequence) const {
   const auto found = tables_.find(sequence);
-  return found == tables_.end() ? nullptr : found->second.move.get();
+  if (found == tables_.end() || !found->second.leaving) return nullptr;
+  return &found->second.leaving->move;
 }
 
 KvBooks::Table& KvBooks::MovingTable(SequenceId sequence) {
   const auto found = tables_.find(sequence);
-  TANDEM_CHECK(found != tables_.end() && found->second.move, "sequence {} does not move", sequence);
+  TANDEM_CHECK(found != tables_.end() && found->second.leaving, "sequence {} does not move", sequence);
   return found->second;
 }
 
 void KvBooks::FreeSource(Table* table) {
-  TierBooks& source = books(table->move->from());
-  source.pool.Free(table->move->source_blocks);
-  source.in_flight_blocks -= static_cast<int64_t>(table->move->source_blocks.size());
-  table->move.reset();
+  TierBooks& source = books(table->leaving->move.from());
+  source.Free(table->leaving->blocks);
+  source.in_flight_blocks -= std::ssize(table->leaving->blocks);
+  table->leaving.reset();
 }
 
 void KvBooks::EndMove(SequenceId sequence) {
-  FreeSource(&MovingTable(sequence));
+  Table& table = MovingTable(sequence);
+  const int64_t num_published = table.leaving->num_published;
+  FreeSource(&table);
+  PublishBlocks(ChainOf(sequence), num_published, &table);
 }
 
 void KvBooks::CancelMove(SequenceId sequence) {
   Table& table = MovingTable(sequence);
-  books(table.tier).pool.Free(table.blocks);
-  table.tier = table.move->from();
-  table.blocks = std::move(table.move->source_blocks);
-  books(table.tier).in_flight_blocks -= static_cast<int64_t>(table.blocks.size());
-  table.move.reset();
+  books(table.tier).Free(table.blocks);
+  table.tier = table.leaving->move.from();
+  table.blocks = std::move(table.leaving->blocks);
+  table.num_published = table.leaving->num_published;
+  books(table.tier).in_flight_blocks -= std::ssize(table.blocks);
+  table.leaving.reset();
 }
 
 std::vector<BlockMove> ApplyMoves(const std::vector<Move>& moves, KvBooks* books) {
@@ -202,6 +340,7 @@ std::vector<BlockMove> ApplyMoves(const std::vector<Move>& moves, KvBooks* books
     TANDEM_CHECK(went_out || came_in, "no room for {} moves to the cpu tier and {} to the gpu tier",
                  out.size(), in.size());
   }
+  std::erase_if(moved, [](const BlockMove& move) { return move.source_blocks.empty(); });
   return moved;
 }
 

@@ -15,16 +15,10 @@
 
 #include "base/sanitizers.h"
 #include "base/seeds_testing.h"
+#include "kv/kv_books_testing.h"
 
 namespace tandem {
 namespace {
-
-constexpr int64_t kBlockSize = 4;
-constexpr std::array<Tier, kNumTiers> kTiers = {Tier::kGpu, Tier::kCpu};
-
-std::unique_ptr<KvBooks> MakeBooks(int64_t gpu_blocks, int64_t cpu_blocks) {
-  return KvBooks::Create(kBlockSize, {gpu_blocks, cpu_blocks}).value();
-}
 
 TEST(KvBooksTest, ReserveGrowsAndFailsWithoutChange) {
   const auto books = MakeBooks(12, 20);
@@ -63,7 +57,7 @@ TEST(KvBooksTest, MovesInTurnsHandOnBlocks) {
   EXPECT_EQ(moves[1].destination_blocks, books->block_table(1));
   EXPECT_EQ(books->tier_of(1), Tier::kCpu);
   EXPECT_EQ(books->tier_of(2), Tier::kGpu);
-  for (const Tier tier : kTiers) EXPECT_EQ(books->in_flight_blocks(tier), 0);
+  for (const Tier tier : kBothTiers) EXPECT_EQ(books->in_flight_blocks(tier), 0);
   EXPECT_EQ(books->free_blocks(Tier::kGpu), 6);
   EXPECT_EQ(books->free_blocks(Tier::kCpu), 1);
   EXPECT_TRUE(ApplyMoves({}, books.get()).empty());
@@ -82,7 +76,7 @@ TEST(KvBooksTest, SharedBlocksAreFreeWhenTheLastOneLets) {
   // It grows into blocks of its own, and those may be written.
   ASSERT_TRUE(books->Reserve(2, Tier::kGpu, 14));
   EXPECT_EQ(books->blocks_freed_by(2), 1);
-  EXPECT_EQ(books->SlotToWrite(2, 12), books->block_table(2)[3] * kBlockSize);
+  EXPECT_EQ(books->SlotToWrite(2, 12), books->block_table(2)[3] * kBooksBlockSize);
   books->CheckWritable(2, 12, 16);
   EXPECT_EQ(books->references(Tier::kGpu, first[0]), 2);
   books->Release(1);
@@ -198,7 +192,7 @@ class RandomBooks {
     // All branches were taken, often.
     for (const int count : taken_) EXPECT_GT(count, num_steps / 400);
     for (SequenceId id = 0; id < kNumSequences; ++id) books_->Release(id);
-    for (const Tier tier : kTiers) EXPECT_EQ(books_->free_blocks(tier), books_->total_blocks(tier));
+    for (const Tier tier : kBothTiers) EXPECT_EQ(books_->free_blocks(tier), books_->total_blocks(tier));
   }
 
  private:
@@ -212,7 +206,7 @@ class RandomBooks {
     const auto found = naive_.sequences.find(id);
     if (found == naive_.sequences.end()) {
       if (Below(2) == 0 && Share(id)) return;
-      return Grow(id, kTiers[static_cast<size_t>(Below(2))]);
+      return Grow(id, kBothTiers[static_cast<size_t>(Below(2))]);
     }
     Sequence& sequence = found->second;
     const int64_t choice = Below(12);
@@ -225,9 +219,9 @@ class RandomBooks {
   void Grow(SequenceId id, Tier tier) {
     const auto found = naive_.sequences.find(id);
     const Sequence before = found == naive_.sequences.end() ? Sequence{.tier = tier} : found->second;
-    const int64_t wanted = before.num_tokens + 1 + Below(5 * kBlockSize);
+    const int64_t wanted = before.num_tokens + 1 + Below(5 * kBooksBlockSize);
     const int64_t missing = std::max<int64_t>(
-        0, (wanted + kBlockSize - 1) / kBlockSize - static_cast<int64_t>(before.blocks.size()));
+        0, (wanted + kBooksBlockSize - 1) / kBooksBlockSize - static_cast<int64_t>(before.blocks.size()));
     const bool fits = missing <= naive_.Free(tier);
     ASSERT_EQ(books_->Reserve(id, tier, wanted), fits);
     ++taken_[fits ? kGrown : kRefused];
@@ -254,13 +248,13 @@ class RandomBooks {
     const auto found = naive_.sequences.find(from);
     if (found == naive_.sequences.end() || found->second.moves) return false;
     const Sequence& source = found->second;
-    const int64_t full = source.num_tokens / kBlockSize;
+    const int64_t full = source.num_tokens / kBooksBlockSize;
     if (full == 0) return false;
     const int64_t count = 1 + Below(full);
-    books_->ShareBlocks(from, to, count * kBlockSize, source.num_tokens);
+    books_->ShareBlocks(from, to, count * kBooksBlockSize, source.num_tokens);
     naive_.sequences[to] = {.tier = source.tier,
                             .blocks = {source.blocks.begin(), source.blocks.begin() + count},
-                            .num_tokens = count * kBlockSize};
+                            .num_tokens = count * kBooksBlockSize};
     ++taken_[kShared];
     return true;
   }
@@ -306,7 +300,7 @@ class RandomBooks {
   }
 
   void Check() {
-    for (const Tier tier : kTiers) {
+    for (const Tier tier : kBothTiers) {
       const std::vector<int32_t>& references = naive_.References(tier);
       for (size_t block = 0; block < references.size(); ++block)
         ASSERT_EQ(books_->references(tier, static_cast<int32_t>(block)), references[block]);
