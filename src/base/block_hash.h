@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/result.h"
 #include "base/siphash.h"
 
 namespace tandem {
@@ -17,6 +18,9 @@ struct BlockHash {
   std::array<uint64_t, 2> halves = {};
   bool operator==(const BlockHash&) const = default;
 };
+
+// 32 hexadecimal digits; empty: one that nobody can guess. Errors: kInvalidArgument.
+Result<SipHashKey> MakeBlockHashKey(std::string_view hex);
 
 // For hash tables. The bits of a BlockHash are as good as random.
 struct BlockHashBits {

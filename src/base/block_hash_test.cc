@@ -18,6 +18,15 @@ std::vector<int32_t> Tokens(size_t count) {
   return tokens;
 }
 
+TEST(BlockHashTest, Keys) {
+  EXPECT_EQ(MakeBlockHashKey("000102030405060708090A0b0c0d0e0f").value(),
+            (SipHashKey{0x0001020304050607, 0x08090a0b0c0d0e0f}));
+  EXPECT_NE(MakeBlockHashKey("").value(), MakeBlockHashKey("").value());
+  EXPECT_EQ(MakeBlockHashKey("12").error().message, "a prefix cache key is 32 hexadecimal digits, not 2 characters");
+  EXPECT_EQ(MakeBlockHashKey("00010203040506070809 a0b0c0d0e0f").error().message,
+            "a prefix cache key is 32 hexadecimal digits, not 32 characters with others among them");
+}
+
 TEST(BlockHashTest, OfFullBlocksOnly) {
   const BlockHasher hasher(kKey, 4);
   const BlockHash root = hasher.Root("");

@@ -32,13 +32,17 @@ EngineLoop::EngineLoop(const EngineLoopOptions& options, Device* device, Strateg
       strategy_(strategy),
       kv_(kv),
       executor_(executor),
+      hasher_(options.prefix_key ? std::optional(BlockHasher(*options.prefix_key, kv->block_size()))
+                                 : std::nullopt),
       inbox_(options.max_num_queued_reqs, options.seed),
-      books_(options.limits, options.max_model_len, kv),
+      books_(options.limits, options.max_model_len, kv, hasher_ ? &*hasher_ : nullptr),
       masks_(device, options.vocab_size),
       counters_(kv, &books_.state(), costs,
                 executor->cpu_attention() == nullptr ? 0 : executor->cpu_attention()->num_threads()),
       results_(&books_, kv, &counters_, [this](RequestId id) { Forget(id); }),
       clock_(costs) {
+  // Of a loop before this one.
+  kv->ForgetPrefixes();
   inbox_.Publish(counters_.Snapshot());
   thread_ = std::thread([this] { ThreadMain(); });
 }
@@ -87,6 +91,10 @@ std::unique_ptr<Request> EngineLoop::MakeRequest(RequestSpec spec, OutputCallbac
     request->sampling = {.max_tokens = 0, .temperature = 0};
     spec.grammar = nullptr;
   }
+  if (hasher_ && !request->pooling) {
+    request->prefix_root = hasher_->Root(spec.cache_salt);
+    request->prompt_hashes = hasher_->FullBlocks(*request->prefix_root, request->prompt_tokens);
+  }
   request->callback = std::move(callback);
   request->arrival = Clock::now();
   request->end_tokens = request->sampling.stop_token_ids;
@@ -115,6 +123,8 @@ Result<RequestId> EngineLoop::SubmitBegun(RequestSpec spec, int64_t num_made_tok
   }
   auto request = MakeRequest(std::move(spec), std::move(callback));
   request->begun = true;
+  request->prefix_root.reset();
+  request->prompt_hashes.clear();
   request->num_made_tokens = num_made_tokens;
   return inbox_.Submit(std::move(request));
 }

@@ -24,6 +24,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/block_hash.h"
 #include "base/result.h"
 #include "base/timeline.h"
 #include "engine/engine.h"
@@ -51,6 +52,8 @@ struct EngineLoopOptions {
   std::vector<int32_t> eos_token_ids;
   uint64_t seed = 0;
   bool async_scheduling = true;  // iterations may be enqueued ahead
+  // Who begins as another request did begins with what was computed for it; absent: nobody. Of hashes.
+  std::optional<SipHashKey> prefix_key;
   Timeline* timeline = nullptr;  // outlives the loop
   LiveWatch* live = nullptr;     // null, or outlives the loop
 };
@@ -117,6 +120,7 @@ class EngineLoop {
   Strategy* strategy_;
   KvBooks* kv_;
   Executor* executor_;
+  const std::optional<BlockHasher> hasher_;  // of EngineLoopOptions::prefix_key
 
   Inbox inbox_;
   // The engine thread's own.

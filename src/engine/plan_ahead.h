@@ -48,6 +48,9 @@ class CapacityAhead : public CapacityView {
   std::optional<Tier> tier_of(SequenceId sequence) const override {
     return ended_.contains(sequence) ? std::nullopt : now_.tier_of(sequence);
   }
+  CachedPrefix cached_prefix(SequenceId sequence, Tier tier, int64_t max_tokens) const override {
+    return now_.cached_prefix(sequence, tier, max_tokens);
+  }
 
  private:
   const CapacityView& now_;

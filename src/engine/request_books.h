@@ -26,8 +26,10 @@ namespace tandem {
 // Engine thread only.
 class RequestBooks {
  public:
-  // kv: outlives the books.
-  RequestBooks(const ScheduleLimits& limits, int64_t max_model_len, KvBooks* kv);
+  // All outlive the books. hasher: of blocks of kv's size, by which requests with a prefix_root find what was
+  // computed before; null: none has one.
+  RequestBooks(const ScheduleLimits& limits, int64_t max_model_len, KvBooks* kv,
+               const BlockHasher* hasher = nullptr);
 
   // What strategies see.
   const ScheduleState& state() const { return state_; }
@@ -50,7 +52,7 @@ class RequestBooks {
   // Sequences that end by length with the iteration that runs give back their blocks now, for a plan that is
   // enqueued behind it and was promised them.
   void ReleaseEnding(const std::unordered_set<SequenceId>& ending);
-  // What the plan does to them but for the cohorts that it drops: preempts, moves, admits, reserves. Returns
+  // What the plan does to them but for the cohorts that it drops: attaches, preempts, moves, admits, reserves. Returns
   // the moves in the order in which their copies are to be enqueued. CHECKs that there is room: the plan
   // promised it. now: when its iteration begins. num_swapped_tokens: of the moves.
   std::vector<BlockMove> Apply(const IterationPlan& plan, Clock::time_point now, int64_t* num_swapped_tokens);
@@ -85,8 +87,11 @@ class RequestBooks {
   // False if it does not begin amid its output, or has no room.
   bool BeginAmidWork(Request* request, bool uses_cpu_tier);
   ScheduledSequence& Running(SequenceId id);
+  void Attach(const AttachedPrefix& prefix, Clock::time_point now);
   void Preempt(SequenceId id);
   void Admit(SequenceId id, Clock::time_point now);
+  // Full blocks that are computed by now can be found.
+  void Publish(const Request& request);
   // All tokens of the sequence, or of the span if that goes beyond them.
   void Reserve(const RowSpan& span, Tier tier);
   int64_t TokensToHold(const RowSpan& span) const;
@@ -96,6 +101,7 @@ class RequestBooks {
 
   const int64_t max_model_len_;
   KvBooks* kv_;
+  const BlockHasher* hasher_;
   std::unordered_map<RequestId, std::unique_ptr<Request>> requests_;
   ScheduleState state_;
   WorkShape shape_;

@@ -131,6 +131,15 @@ struct InFlightCohort {
   bool operator==(const InFlightCohort&) const = default;
 };
 
+// A waiting sequence begins with tokens whose KV lies in a tier already. It lives there, unless the plan moves
+// it, and its first span starts behind them.
+struct AttachedPrefix {
+  SequenceId sequence = 0;
+  Tier tier = Tier::kGpu;
+  int64_t num_tokens = 0;  // in whole blocks
+  bool operator==(const AttachedPrefix&) const = default;
+};
+
 // The whole KV of a sequence moves to the other tier before anything else in the iteration touches it.
 struct Move {
   SequenceId sequence = 0;
@@ -143,12 +152,14 @@ struct IterationPlan {
   std::string_view strategy;  // name of the strategy that made it; static storage
   // In flight, lose the token that they are at: their rows are as before it. Before all that follows.
   std::vector<CohortId> dropped;
+  std::vector<AttachedPrefix> attached;  // before any block is given to anybody
   std::vector<SequenceId> preempted;  // lose their KV and wait again; nothing that was generated is lost
   std::vector<Move> moves;
   MainSubBatch main;
   std::vector<CohortStep> cohorts;
   bool empty() const {
-    return dropped.empty() && preempted.empty() && moves.empty() && main.empty() && cohorts.empty();
+    return dropped.empty() && attached.empty() && preempted.empty() && moves.empty() && main.empty() &&
+           cohorts.empty();
   }
   // Prefills and decodes of the gpu tier, and nothing else: all on the compute stream.
   bool gpu_rows_only() const;

@@ -70,7 +70,7 @@ IterationPlan WritePlan(const Findings& findings, const Schedule& schedule) {
   plan.dropped = room.books.dropped();
   plan.preempted = room.books.preempted();
   plan.moves = room.books.moves();
-  plan.main.spans = findings.admission.prompts.Chunks(schedule.prefill_tokens);
+  findings.admission.prompts.Write(schedule.prefill_tokens, &plan);
   const bool prefills_cpu_tier = std::any_of(plan.main.spans.begin(), plan.main.spans.end(),
                                              [](const RowSpan& chunk) { return chunk.tier == Tier::kCpu; });
   plan.main.spans.insert(plan.main.spans.end(), room.gpu_rows.begin(), room.gpu_rows.end());

@@ -133,4 +133,11 @@ inline std::vector<SequenceId> IdsOf(const std::vector<RowSpan>& rows) {
   return ids;
 }
 
+// The chunks of the first num_tokens tokens of a queue.
+inline std::vector<RowSpan> ChunksOf(const PrefillQueue& queue, int64_t num_tokens) {
+  IterationPlan plan;
+  queue.Write(num_tokens, &plan);
+  return plan.main.spans;
+}
+
 }  // namespace tandem::testing

@@ -23,7 +23,7 @@ class PrefillQueueTest : public ::testing::Test {
   PrefillQueue Queue(TierBooks books, int64_t max_rows = 1000) const {
     return {machine.state, machine.costs, rules, max_rows, &books};
   }
-  std::vector<RowSpan> Chunks(int64_t max_rows = 1000) const { return Queue(max_rows).Chunks(max_rows); }
+  std::vector<RowSpan> Chunks(int64_t max_rows = 1000) const { return testing::ChunksOf(Queue(max_rows), max_rows); }
 
   SmallMachine machine;
   AdmissionRules rules = {.max_cpu_sequences = 10};
@@ -40,14 +40,14 @@ TEST_F(PrefillQueueTest, ThoseBegunGoFirstAndABudgetTakesAPrefix) {
   EXPECT_EQ(queue.mean_prompt(), 40);
   EXPECT_EQ(queue.num_gpu_prompts(), 3);
   EXPECT_TRUE(queue.ends_prompts());
-  EXPECT_THAT(queue.Chunks(110),
+  EXPECT_THAT(testing::ChunksOf(queue, 110),
               ElementsAre(Chunk(3, 10, 20, true), Chunk(1, 0, 40, true), Chunk(2, 0, 50, true)));
-  EXPECT_THAT(queue.Chunks(30), ElementsAre(Chunk(3, 10, 20, true), Chunk(1, 0, 10, false)));
-  EXPECT_THAT(queue.Chunks(0), IsEmpty());
+  EXPECT_THAT(testing::ChunksOf(queue, 30), ElementsAre(Chunk(3, 10, 20, true), Chunk(1, 0, 10, false)));
+  EXPECT_THAT(testing::ChunksOf(queue, 0), IsEmpty());
   const PrefillQueue cut = Queue(25);
   EXPECT_EQ(cut.num_tokens(), 25);
   EXPECT_FALSE(cut.ends_prompts());
-  EXPECT_THAT(IdsOf(cut.Chunks(25)), ElementsAre(3, 1));
+  EXPECT_THAT(IdsOf(testing::ChunksOf(cut, 25)), ElementsAre(3, 1));
 }
 
 TEST_F(PrefillQueueTest, BlocksAreTakenForWholePrompts) {
@@ -157,10 +157,10 @@ TEST_F(PrefillQueueTest, NobodyBeginsBesideAPreemptionOrASwapOut) {
   machine.Wait(10);
   TierBooks books = machine.books();
   books.Preempt(2);
-  EXPECT_THAT(IdsOf(Queue(books).Chunks(100)), ElementsAre(2));
+  EXPECT_THAT(IdsOf(testing::ChunksOf(Queue(books), 100)), ElementsAre(2));
   books = machine.books();
   books.MoveTo(0, Tier::kCpu);
-  EXPECT_THAT(IdsOf(Queue(books).Chunks(100)), ElementsAre(2, 3));
+  EXPECT_THAT(IdsOf(testing::ChunksOf(Queue(books), 100)), ElementsAre(2, 3));
 }
 
 // A pair of query and key token takes 1 us.

@@ -5,7 +5,7 @@
 
 namespace tandem {
 TierBooks::TierBooks(const ScheduleState& state, const CapacityView& capacity, const PlannerTuning& tuning)
-    : tuning_(&tuning), block_size_(capacity.block_size()) {
+    : tuning_(&tuning), capacity_(&capacity), block_size_(capacity.block_size()) {
   for (const Tier tier : {Tier::kGpu, Tier::kCpu}) {
     total_[Index(tier)] = capacity.total_blocks(tier);
     free_[Index(tier)] = capacity.free_blocks(tier);

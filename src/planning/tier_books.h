@@ -65,8 +65,14 @@ class TierBooks {
   void Preempt(size_t index);
   // The sequence needs room for all its tokens in `to`.
   void MoveTo(size_t index, Tier to);
+  // CapacityView::cached_prefix, as it was before the plan.
+  CachedPrefix cached_prefix(SequenceId sequence, Tier tier, int64_t max_tokens) const {
+    return capacity_->cached_prefix(sequence, tier, max_tokens);
+  }
   // A waiting sequence takes blocks.
   void Admit(Tier tier, int64_t num_blocks);
+  // Blocks that were free are held until the plan has been carried out.
+  void Hold(Tier tier, int64_t num_blocks) { free_[Index(tier)] -= num_blocks; }
 
   // The cohorts lose the token that they are at; their sequences may leave and decode elsewhere.
   void DropCohort(CohortId id);
@@ -81,7 +87,8 @@ class TierBooks {
   static size_t Index(Tier tier) { return static_cast<size_t>(tier); }
   void Leave(RunningSequence* sequence);
 
-  const PlannerTuning* tuning_;  // outlives the books
+  const PlannerTuning* tuning_;     // outlives the books
+  const CapacityView* capacity_;  // likewise
   int64_t block_size_;
   std::array<int64_t, kNumTiers> total_ = {};
   std::array<int64_t, kNumTiers> free_ = {};

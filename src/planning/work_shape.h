@@ -13,8 +13,9 @@ class WorkShape {
  public:
   explicit WorkShape(const PlannerTuning& tuning = {}) : kept_(tuning.work_shape_memory) {}
 
-  void CountEnd(int64_t prompt_len, int64_t num_output) {
-    prompt_tokens_ = kept_ * prompt_tokens_ + static_cast<double>(prompt_len);
+  // num_prefilled: of the prompt's tokens, those that were not cached.
+  void CountEnd(int64_t prompt_len, int64_t num_prefilled, int64_t num_output) {
+    prompt_tokens_ = kept_ * prompt_tokens_ + static_cast<double>(num_prefilled);
     output_tokens_ = kept_ * output_tokens_ + static_cast<double>(num_output);
     // An output token on average reads the prompt and half of the output.
     context_tokens_ =
@@ -37,7 +38,7 @@ class WorkShape {
 
  private:
   double kept_;
-  double prompt_tokens_ = 0;
+  double prompt_tokens_ = 0;  // prefilled
   double output_tokens_ = 0;
   double context_tokens_ = 0;  // that all decodes have read
   double num_ended_ = 0;
