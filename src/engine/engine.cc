@@ -81,6 +81,7 @@ class EngineWithLoop : public Engine {
     return loop_->SubmitBegun(std::move(spec), num_made_tokens, std::move(callback));
   }
   void Cancel(RequestId id) override { loop_->Cancel(id); }
+  void ForgetPrefixes() override { loop_->ForgetPrefixes(); }
   void Drain() override { loop_->Drain(); }
   void CancelAll() override { loop_->CancelAll(); }
   Status UseStrategy(const std::string& name, int64_t async_cohorts) override {

@@ -148,7 +148,11 @@ void EngineLoop::ThreadMain() {
 
 void EngineLoop::TakeNews(Inbox::News* news) {
   // A plan made ahead does not know of these.
-  if (!news->arrived.empty() || news->cancels()) planned_ahead_.reset();
+  if (!news->arrived.empty() || news->forget_prefixes || news->cancels()) planned_ahead_.reset();
+  if (news->forget_prefixes) {
+    kv_->ForgetPrefixes();
+    inbox_.Publish(counters_.Snapshot());
+  }
   for (std::unique_ptr<Request>& request : news->arrived)
     books_.Add(std::move(request), strategy_->uses_cpu_tier());
   if (!news->cancels()) return;

@@ -72,6 +72,7 @@ class EngineLoop {
   Result<RequestId> Submit(RequestSpec spec, OutputCallback callback);
   Result<RequestId> SubmitBegun(RequestSpec spec, int64_t num_made_tokens, OutputCallback callback);
   void Cancel(RequestId id) { inbox_.Cancel(id); }
+  void ForgetPrefixes() { inbox_.ForgetPrefixes(); }
   void Drain() { inbox_.Drain(); }
   void CancelAll() { inbox_.CancelAll(); }
   EngineStats Stats() const { return inbox_.Stats(); }
