@@ -39,6 +39,7 @@ class CapacityAhead : public CapacityView {
   int64_t free_blocks(Tier tier) const override {
     return now_.free_blocks(tier) + freed_blocks_[static_cast<size_t>(tier)];
   }
+  int64_t blocks_without_loss(Tier tier) const override { return now_.blocks_without_loss(tier); }
   int64_t held_blocks(SequenceId sequence) const override {
     return ended_.contains(sequence) ? 0 : now_.held_blocks(sequence);
   }

@@ -216,6 +216,10 @@ std::vector<BlockMove> RequestBooks::Apply(const IterationPlan& plan, Clock::tim
     if (step.cursor != kEntry) continue;
     for (const RowSpan& row : step.rows) Reserve(row, Tier::kCpu);
   }
+  if (plan.copy_down.max_blocks > 0) {
+    BlockMove copies = kv_->CopyDown(plan.copy_down.margin, plan.copy_down.max_blocks);
+    if (!copies.source_blocks.empty()) moves.push_back(std::move(copies));
+  }
   return moves;
 }
 

@@ -21,6 +21,8 @@ class CapacityView {
   virtual int64_t total_blocks(Tier tier) const = 0;
   // Those among them that are kept for who begins as they do are given up when they are wanted.
   virtual int64_t free_blocks(Tier tier) const = 0;
+  // Of the free blocks, those that hold nothing that could be found, or that the other tier has not got too.
+  virtual int64_t blocks_without_loss(Tier tier) const { return free_blocks(tier); }
   // Blocks that a sequence holds; 0 if none.
   virtual int64_t held_blocks(SequenceId sequence) const = 0;
   // Blocks that would be free if the sequence gave up all it holds: fewer than it holds where it shares some.

@@ -176,7 +176,7 @@ void KvBooks::PublishBlocks(std::span<const BlockHash> chain, int64_t num_blocks
     const int32_t known = of_tier.prefixes.Find(hash);
     if (known < 0) {
       of_tier.pool.Share({&block, 1});
-      of_tier.prefixes.Add(hash, block);
+      of_tier.prefixes.Add(hash, block, i == 0 ? -1 : table->blocks[static_cast<size_t>(i) - 1]);
     } else if (known != block) {
       of_tier.Use({&known, 1});
       of_tier.Free({block});
@@ -215,6 +215,48 @@ void KvBooks::Attach(SequenceId sequence, Tier tier, int64_t num_tokens) {
   std::vector<int32_t> blocks = KnownBlocks(tier, chain.first(static_cast<size_t>(count)));
   books(tier).Use(blocks);
   tables_.emplace(sequence, Table{.tier = tier, .blocks = std::move(blocks), .num_published = count});
+}
+
+BlockMove KvBooks::CopyDown(int64_t margin, int64_t max_blocks) {
+  TierBooks& gpu = books(Tier::kGpu);
+  BlockMove copies{.to = Tier::kCpu};
+  while (gpu.pool.num_free() + gpu.prefixes.num_settled() < margin) {
+    const int32_t oldest = gpu.prefixes.NextToSettle();
+    if (oldest < 0) break;
+    std::vector<int32_t> chain;
+    for (int32_t block = oldest; block >= 0; block = gpu.prefixes.Before(block)) chain.push_back(block);
+    std::ranges::reverse(chain);
+    const int64_t num_left = CopyChainDown(chain, max_blocks - std::ssize(copies.source_blocks), &copies);
+    // What there is no room for is not asked for again.
+    if (num_left == 0 || free_blocks(Tier::kCpu) < num_left) gpu.prefixes.Settle();
+    if (num_left > 0) break;
+  }
+  return copies;
+}
+
+int64_t KvBooks::CopyChainDown(std::span<const int32_t> chain, int64_t max_blocks, BlockMove* copies) {
+  const PrefixIndex& gpu = books(Tier::kGpu).prefixes;
+  TierBooks& cpu = books(Tier::kCpu);
+  // What is there already is used while more is added behind it.
+  std::vector<int32_t> blocks;
+  for (const int32_t block : chain) {
+    const int32_t known = cpu.prefixes.Find(gpu.HashOf(block));
+    if (known < 0) break;
+    blocks.push_back(known);
+  }
+  cpu.Use(blocks);
+  const size_t num_known = blocks.size();
+  const int64_t num_missing = std::ssize(chain) - std::ssize(blocks);
+  const int64_t num_copies = std::min({num_missing, max_blocks, free_blocks(Tier::kCpu)});
+  cpu.Allocate(num_copies, &blocks);
+  for (size_t i = num_known; i < blocks.size(); ++i) {
+    cpu.pool.Share({&blocks[i], 1});
+    cpu.prefixes.Add(gpu.HashOf(chain[i]), blocks[i], i == 0 ? -1 : blocks[i - 1]);
+    copies->source_blocks.push_back(chain[i]);
+    copies->destination_blocks.push_back(blocks[i]);
+  }
+  cpu.Free(blocks);
+  return num_missing - num_copies;
 }
 
 void KvBooks::ForgetPrefixes() {

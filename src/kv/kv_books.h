@@ -41,6 +41,9 @@ class KvBooks : public CapacityView {
   int64_t free_blocks(Tier tier) const override {
     return books(tier).pool.num_free() + books(tier).prefixes.num_unused();
   }
+  int64_t blocks_without_loss(Tier tier) const override {
+    return books(tier).pool.num_free() + books(tier).prefixes.num_settled();
+  }
   // Blocks that are known by their hash, used or not.
   int64_t known_blocks(Tier tier) const { return books(tier).prefixes.num_known(); }
   // Blocks that moves under way have yet to let go. Where none is shared, free, held and in-flight blocks are
@@ -82,6 +85,11 @@ class KvBooks : public CapacityView {
   // A sequence without blocks begins with the first num_tokens of what cached_prefix finds in the tier. CHECKs
   // that those are known whole blocks.
   void Attach(SequenceId sequence, Tier tier, int64_t num_tokens);
+  // Of the gpu tier's known blocks that nobody uses, those that are given up next, so many that with the
+  // free ones they are `margin`: what they hold, and all before it, can be found in the cpu tier too from now
+  // on. Blocks there that were let go before may be given up for it. Copies at most max_blocks; to be
+  // enqueued before anything that is enqueued from now on.
+  BlockMove CopyDown(int64_t margin, int64_t max_blocks);
   // Nothing that has been computed so far can be found any more.
   void ForgetPrefixes();
 
@@ -140,6 +148,8 @@ class KvBooks : public CapacityView {
   Table& MovingTable(SequenceId sequence);
   // Gives up the blocks that a table's move holds beside it.
   void FreeSource(Table* table);
+  // Of a chain of the gpu tier, first to last, as far as there is room. How many blocks of it are left out.
+  int64_t CopyChainDown(std::span<const int32_t> chain, int64_t max_blocks, BlockMove* copies);
   // The first num_blocks of the table can be found.
   void PublishBlocks(std::span<const BlockHash> chain, int64_t num_blocks, Table* table);
   // The block that holds the token at position; CHECKs as SlotToWrite.

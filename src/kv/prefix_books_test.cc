@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -167,7 +168,8 @@ class RandomPrefixes {
       Check(step % 8 == 0);
       if (::testing::Test::HasFatalFailure()) return;
     }
-    for (const int count : taken_) EXPECT_GT(count, num_steps / 2000);
+    for (size_t branch = 0; branch < taken_.size(); ++branch)
+      EXPECT_GT(taken_[branch], branch == kNoRoomBelow ? 0 : num_steps / 2000) << branch;
     while (!sequences_.empty()) Release(sequences_.begin()->first);
     Check(true);
     for (const Tier tier : kBothTiers) EXPECT_EQ(books_->free_blocks(tier), books_->total_blocks(tier));
@@ -178,7 +180,7 @@ class RandomPrefixes {
   static constexpr int64_t kMostBlocks = 8;
   enum Branch {
     kBegun, kAttached, kAttachedUnused, kGrown, kRefused, kReleased, kMoved, kMovedInPart, kNoRoom, kEnded,
-    kCancelled, kGivenUp, kAdopted, kNumBranches
+    kCancelled, kGivenUp, kAdopted, kCopiedDown, kCopiedInPart, kNoRoomBelow, kNumBranches
   };
   struct Sequence {
     std::string text;  // a letter a block, as far as it is identified
@@ -195,6 +197,7 @@ class RandomPrefixes {
   struct TierModel {
     std::map<std::string, int32_t> known;
     std::vector<std::string> unused;  // oldest first
+    std::set<std::string> settled;    // of those
     std::vector<std::string> memory;  // the text up to a block; of each block
   };
 
@@ -227,17 +230,21 @@ class RandomPrefixes {
   }
 
   // Room for count blocks that nobody has: what is unused goes as far as it must.
-  void GiveUp(Tier tier, int64_t count) {
+  void GiveUp(Tier tier, int64_t count, int64_t num_held = 0) {
     TierModel& model = at(tier);
-    int64_t num_free = NumFree(tier) - std::ssize(model.unused);
+    int64_t num_free = NumFree(tier) - std::ssize(model.unused) - num_held;
     for (; num_free < count; ++num_free) {
       ++taken_[kGivenUp];
       model.known.erase(model.unused.front());
+      model.settled.erase(model.unused.front());
       model.unused.erase(model.unused.begin());
     }
   }
   void Use(Tier tier, const std::string& text, int64_t num_blocks) {
-    for (int64_t i = 0; i < num_blocks; ++i) std::erase(at(tier).unused, Upto(text, i));
+    for (int64_t i = 0; i < num_blocks; ++i) {
+      std::erase(at(tier).unused, Upto(text, i));
+      at(tier).settled.erase(Upto(text, i));
+    }
   }
   // Blocks of a sequence that has just let go of them, the last first.
   void LetGo(Tier tier, const std::string& text, const std::vector<int32_t>& blocks) {
@@ -257,12 +264,14 @@ class RandomPrefixes {
       if (is_new || known->second == block) continue;
       ++taken_[kAdopted];
       std::erase(at(sequence->tier).unused, text);
+      at(sequence->tier).settled.erase(text);
       block = known->second;
     }
   }
 
   void Step(SequenceId id) {
     if (Below(4000) == 0) return ForgetAll();
+    if (Below(8) == 0) return CopyDown();
     const auto found = sequences_.find(id);
     if (found == sequences_.end()) return Begin(id);
     Sequence& sequence = found->second;
@@ -396,11 +405,55 @@ class RandomPrefixes {
     books_->CancelMove(id);
   }
 
+  void CopyDown() {
+    TierModel& gpu = at(Tier::kGpu);
+    TierModel& cpu = at(Tier::kCpu);
+    const int64_t margin = Below(books_->total_blocks(Tier::kGpu));
+    int64_t budget = Below(2 * kMostBlocks);
+    const BlockMove copies = books_->CopyDown(margin, budget);
+    ASSERT_EQ(copies.source_blocks.size(), copies.destination_blocks.size());
+    size_t next = 0;
+    while (NumFree(Tier::kGpu) - std::ssize(gpu.unused) + std::ssize(gpu.settled) < margin) {
+      const auto oldest = std::ranges::find_if(gpu.unused, [&](const auto& text) { return !gpu.settled.contains(text); });
+      if (oldest == gpu.unused.end()) break;
+      const std::string text = *oldest;
+      const int64_t length = std::ssize(text);
+      const int64_t num_known = NumKnown(Tier::kCpu, text, length);
+      Use(Tier::kCpu, text, num_known);
+      int64_t num_held = 0;  // by nobody but the one that copies
+      for (int64_t i = 0; i < num_known; ++i) num_held += InUse(Tier::kCpu, cpu.known.at(Upto(text, i))) ? 0 : 1;
+      const int64_t room = NumFree(Tier::kCpu) - num_held;
+      const int64_t num_copies = std::min({length - num_known, budget, room});
+      GiveUp(Tier::kCpu, num_copies, num_held);
+      budget -= num_copies;
+      for (int64_t i = num_known; i < num_known + num_copies; ++i, ++next) {
+        ASSERT_LT(next, copies.source_blocks.size());
+        const std::string upto = Upto(text, i);
+        ASSERT_EQ(copies.source_blocks[next], gpu.known.at(upto));
+        const int32_t block = copies.destination_blocks[next];
+        ASSERT_FALSE(InUse(Tier::kCpu, block));
+        cpu.known[upto] = block;
+        cpu.memory[static_cast<size_t>(block)] = gpu.memory[static_cast<size_t>(copies.source_blocks[next])];
+      }
+      for (int64_t i = num_known + num_copies - 1; i >= 0; --i) {
+        if (!InUse(Tier::kCpu, cpu.known.at(Upto(text, i)))) cpu.unused.push_back(Upto(text, i));
+      }
+      const int64_t num_left = length - num_known - num_copies;
+      ++taken_[num_left == 0 ? kCopiedDown : kCopiedInPart];
+      const bool no_room = NumFree(Tier::kCpu) < num_left;
+      if (no_room) ++taken_[kNoRoomBelow];
+      if (num_left == 0 || no_room) gpu.settled.insert(text);
+      if (num_left > 0) break;
+    }
+    ASSERT_EQ(next, copies.source_blocks.size());
+  }
+
   void ForgetAll() {
     books_->ForgetPrefixes();
     for (const Tier tier : kBothTiers) {
       at(tier).known.clear();
       at(tier).unused.clear();
+      at(tier).settled.clear();
     }
     for (auto& [id, sequence] : sequences_) {
       sequence.publishes = false;

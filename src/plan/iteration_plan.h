@@ -147,6 +147,14 @@ struct Move {
   bool operator==(const Move&) const = default;
 };
 
+// Blocks of the gpu tier that nobody uses are copied to the cpu tier before their room is wanted, the one used
+// longest ago first.
+struct CopyDown {
+  int64_t margin = 0;      // until so many blocks are free or have been copied
+  int64_t max_blocks = 0;  // in this iteration
+  bool operator==(const CopyDown&) const = default;
+};
+
 struct IterationPlan {
   uint64_t iteration = 0;
   std::string_view strategy;  // name of the strategy that made it; static storage
@@ -155,6 +163,7 @@ struct IterationPlan {
   std::vector<AttachedPrefix> attached;  // before any block is given to anybody
   std::vector<SequenceId> preempted;  // lose their KV and wait again; nothing that was generated is lost
   std::vector<Move> moves;
+  CopyDown copy_down;  // after all blocks have been given out; no work by itself
   MainSubBatch main;
   std::vector<CohortStep> cohorts;
   bool empty() const {

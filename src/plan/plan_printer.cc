@@ -62,6 +62,8 @@ std::string PrintPlan(const IterationPlan& plan) {
   }
   for (const Move& move : plan.moves)
     fmt::format_to(out, "move {} to {}\n", move.sequence, TierName(move.to));
+  if (plan.copy_down.max_blocks > 0)
+    fmt::format_to(out, "copy-down to {} at most {}\n", plan.copy_down.margin, plan.copy_down.max_blocks);
   for (const RowSpan& span : plan.main.spans) {
     if (IsChunk(span)) PrintChunk(span, &text);
   }

@@ -48,6 +48,13 @@ struct PlannerTuning {
   // most.
   int64_t most_kept_of_tier = 8;
 
+  // What the gpu tier keeps for who begins alike is copied to the cpu tier until so much of the gpu tier, or
+  // room for so many requests, can be given up without loss, and again from half of it on. Guesses.
+  double copied_down_of_tier = 0.25;
+  double copied_down_requests = 4;
+  // Of the time of a layer at most, copies for that.
+  double copied_down_of_layer = 0.5;
+
   // The work to come (planning/work_shape.h).
 
   // What a request that has ended counts for, relative to the next one: the last hundred are what counts.

@@ -40,7 +40,7 @@ class GpuOnlyPlanner {
   void PreemptYoungest() {
     --num_running_;
     const ScheduledSequence& victim = state_.running[num_running_];
-    free_blocks_ += capacity_.held_blocks(victim.id);
+    free_blocks_ += capacity_.blocks_freed_by(victim.id);
     plan_.preempted.push_back(victim.id);
   }
 
