@@ -50,7 +50,10 @@ class CapacityAhead : public CapacityView {
     return ended_.contains(sequence) ? std::nullopt : now_.tier_of(sequence);
   }
   CachedPrefix cached_prefix(SequenceId sequence, Tier tier, int64_t max_tokens) const override {
-    return now_.cached_prefix(sequence, tier, max_tokens);
+    CachedPrefix prefix = now_.cached_prefix(sequence, tier, max_tokens);
+    // It may be those that give up their blocks who hold it, and those count as free.
+    if (freed_blocks_[static_cast<size_t>(tier)] > 0) prefix.num_unused = prefix.num_blocks;
+    return prefix;
   }
 
  private:

@@ -112,8 +112,12 @@ TEST(PlanAheadTest, BlocksOfWhatEndsAreFreeAhead) {
 TEST(PlanAheadTest, WhatEndedAgainstExpectationIsTakenOut) {
   IterationPlan plan;
   plan.preempted = {4};
+  plan.attached = {{.sequence = 2, .tier = Tier::kCpu, .num_tokens = 8}};
+  plan.moves = {{.sequence = 2, .to = Tier::kGpu}};
   plan.main.spans = {Chunk(3, 0, 5, true), GpuDecode(1, 39), GpuDecode(2, 8)};
   EXPECT_TRUE(DropEnded([](SequenceId id) { return id == 2 || id == 4; }, &plan));
+  EXPECT_TRUE(plan.attached.empty());
+  EXPECT_TRUE(plan.moves.empty());
   EXPECT_EQ(plan.main.spans, (std::vector<RowSpan>{Chunk(3, 0, 5, true), GpuDecode(1, 39)}));
   EXPECT_TRUE(plan.preempted.empty());
   EXPECT_FALSE(DropEnded([](SequenceId /*id*/) { return true; }, &plan));  // nothing is left

@@ -217,7 +217,7 @@ std::vector<BlockMove> RequestBooks::Apply(const IterationPlan& plan, Clock::tim
     for (const RowSpan& row : step.rows) Reserve(row, Tier::kCpu);
   }
   if (plan.copy_down.max_blocks > 0) {
-    BlockMove copies = kv_->CopyDown(plan.copy_down.margin, plan.copy_down.max_blocks);
+    BlockMove copies = kv_->CopyUnused(plan.copy_down);
     if (!copies.source_blocks.empty()) moves.push_back(std::move(copies));
   }
   return moves;

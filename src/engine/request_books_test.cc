@@ -420,5 +420,52 @@ TEST_F(ValidateTest, TheBooksContradictAWrongPlan) {
   expect(plan, "boundary 3 is out of order or range");  // there are 3 layers
 }
 
+std::unique_ptr<Request> MakeCachedRequest(const BlockHasher& hasher, RequestId id, const std::vector<int32_t>& prompt) {
+  auto request = MakeRequest(id, 1);
+  request->prompt_tokens = prompt;
+  request->prefix_root = hasher.Root("");
+  request->prompt_hashes = hasher.FullBlocks(*request->prefix_root, prompt);
+  return request;
+}
+
+TEST(RequestBooksTest, WhoBeginsAlikeBeginsBehindWhatIsComputed) {
+  const BlockHasher hasher({1, 2}, 4);
+  BooksInUse use({16, 16}, {}, &hasher);
+  // A prompt of 6, and 3 tokens of output, the last of which is not computed: two blocks are full.
+  Request& first = use.AddRunning(MakeCachedRequest(hasher, 1, {1, 2, 3, 4, 5, 6}));
+  for (const int32_t token : {7, 8, 9}) {
+    use.books.TakeToken(&first, token);
+    if (token == 9) break;
+    use.Apply(MainPlan({GpuDecode(1, first.num_tokens() - 1)}));
+    use.books.TakeComputed(&first, first.num_tokens());
+  }
+  EXPECT_EQ(use.kv->known_blocks(Tier::kGpu), 2);
+  use.books.Add(MakeCachedRequest(hasher, 2, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}), true);
+  EXPECT_EQ(use.kv->cached_prefix(2, Tier::kGpu, 9).num_blocks, 2);
+  IterationPlan plan = MainPlan({Chunk(2, 8, 2, true)});
+  plan.attached = {{.sequence = 2, .tier = Tier::kGpu, .num_tokens = 12}};
+  EXPECT_EQ(use.books.Validate(plan).error().message, "sequence 2 is attached to 12 tokens, 8 are in the gpu tier");
+  plan.attached[0].num_tokens = 8;
+  ASSERT_TRUE(use.books.Validate(plan).ok());
+  use.Apply(plan);
+  const Request& second = use.books.At(2);
+  EXPECT_EQ(second.num_computed_tokens, 8);
+  EXPECT_EQ(second.num_cached_tokens, 8);
+  EXPECT_EQ(second.first_scheduled, use.now);
+  EXPECT_EQ(IdsOf(use.books.state().running), (std::vector<RequestId>{1, 2}));
+  EXPECT_EQ(use.books.state().running[1].num_computed, 8);
+  EXPECT_TRUE(std::equal(use.kv->block_table(2).begin(), use.kv->block_table(2).begin() + 2,
+                         use.kv->block_table(1).begin()));
+  // Preempted, it finds them again, and whatever it had computed itself.
+  IterationPlan preempt;
+  preempt.preempted = {2};
+  use.Apply(preempt);
+  EXPECT_EQ(second.num_computed_tokens, 0);
+  EXPECT_EQ(use.kv->cached_prefix(2, Tier::kGpu, 9).num_blocks, 2);
+  use.books.Forget(1);
+  use.books.Forget(2);
+  EXPECT_TRUE(use.AllFree());
+}
+
 }  // namespace
 }  // namespace tandem

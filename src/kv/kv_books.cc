@@ -217,16 +217,21 @@ void KvBooks::Attach(SequenceId sequence, Tier tier, int64_t num_tokens) {
   tables_.emplace(sequence, Table{.tier = tier, .blocks = std::move(blocks), .num_published = count});
 }
 
-BlockMove KvBooks::CopyDown(int64_t margin, int64_t max_blocks) {
+BlockMove KvBooks::CopyUnused(const CopyDown& wanted) {
   TierBooks& gpu = books(Tier::kGpu);
   BlockMove copies{.to = Tier::kCpu};
-  while (gpu.pool.num_free() + gpu.prefixes.num_settled() < margin) {
+  while (gpu.pool.num_free() + gpu.prefixes.num_settled() < wanted.margin) {
     const int32_t oldest = gpu.prefixes.NextToSettle();
     if (oldest < 0) break;
     std::vector<int32_t> chain;
     for (int32_t block = oldest; block >= 0; block = gpu.prefixes.Before(block)) chain.push_back(block);
     std::ranges::reverse(chain);
-    const int64_t num_left = CopyChainDown(chain, max_blocks - std::ssize(copies.source_blocks), &copies);
+    const uint64_t draw = gpu.prefixes.HashOf(chain.front()).halves[1];
+    if (draw % static_cast<uint64_t>(wanted.one_in) != 0) {
+      gpu.prefixes.Settle();
+      continue;
+    }
+    const int64_t num_left = CopyChainDown(chain, wanted.max_blocks - std::ssize(copies.source_blocks), &copies);
     // What there is no room for is not asked for again.
     if (num_left == 0 || free_blocks(Tier::kCpu) < num_left) gpu.prefixes.Settle();
     if (num_left > 0) break;

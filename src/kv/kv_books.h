@@ -85,11 +85,10 @@ class KvBooks : public CapacityView {
   // A sequence without blocks begins with the first num_tokens of what cached_prefix finds in the tier. CHECKs
   // that those are known whole blocks.
   void Attach(SequenceId sequence, Tier tier, int64_t num_tokens);
-  // Of the gpu tier's known blocks that nobody uses, those that are given up next, so many that with the
-  // free ones they are `margin`: what they hold, and all before it, can be found in the cpu tier too from now
-  // on. Blocks there that were let go before may be given up for it. Copies at most max_blocks; to be
-  // enqueued before anything that is enqueued from now on.
-  BlockMove CopyDown(int64_t margin, int64_t max_blocks);
+  // As plan/iteration_plan.h says: what is copied, and all before it, can be found in the cpu tier too from
+  // now on. Blocks there that were let go before may be given up for it. The copies are to be enqueued before
+  // anything that is enqueued from now on.
+  BlockMove CopyUnused(const CopyDown& wanted);
   // Nothing that has been computed so far can be found any more.
   void ForgetPrefixes();
 

@@ -410,13 +410,18 @@ class RandomPrefixes {
     TierModel& cpu = at(Tier::kCpu);
     const int64_t margin = Below(books_->total_blocks(Tier::kGpu));
     int64_t budget = Below(2 * kMostBlocks);
-    const BlockMove copies = books_->CopyDown(margin, budget);
+    const int64_t one_in = 1 + Below(2);
+    const BlockMove copies = books_->CopyUnused({.margin = margin, .max_blocks = budget, .one_in = one_in});
     ASSERT_EQ(copies.source_blocks.size(), copies.destination_blocks.size());
     size_t next = 0;
     while (NumFree(Tier::kGpu) - std::ssize(gpu.unused) + std::ssize(gpu.settled) < margin) {
       const auto oldest = std::ranges::find_if(gpu.unused, [&](const auto& text) { return !gpu.settled.contains(text); });
       if (oldest == gpu.unused.end()) break;
       const std::string text = *oldest;
+      if (Hashes(text.substr(0, 1))[0].halves[1] % static_cast<uint64_t>(one_in) != 0) {
+        gpu.settled.insert(text);
+        continue;
+      }
       const int64_t length = std::ssize(text);
       const int64_t num_known = NumKnown(Tier::kCpu, text, length);
       Use(Tier::kCpu, text, num_known);

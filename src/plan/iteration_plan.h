@@ -152,6 +152,8 @@ struct Move {
 struct CopyDown {
   int64_t margin = 0;      // until so many blocks are free or have been copied
   int64_t max_blocks = 0;  // in this iteration
+  // Of what begins alike, one in so many is copied, always the same ones; the others are given up.
+  int64_t one_in = 1;
   bool operator==(const CopyDown&) const = default;
 };
 

@@ -63,7 +63,8 @@ std::string PrintPlan(const IterationPlan& plan) {
   for (const Move& move : plan.moves)
     fmt::format_to(out, "move {} to {}\n", move.sequence, TierName(move.to));
   if (plan.copy_down.max_blocks > 0)
-    fmt::format_to(out, "copy-down to {} at most {}\n", plan.copy_down.margin, plan.copy_down.max_blocks);
+    fmt::format_to(out, "copy-down to {} at most {}, one in {}\n", plan.copy_down.margin,
+                   plan.copy_down.max_blocks, plan.copy_down.one_in);
   for (const RowSpan& span : plan.main.spans) {
     if (IsChunk(span)) PrintChunk(span, &text);
   }

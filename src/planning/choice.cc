@@ -52,7 +52,10 @@ CopyDown CopyDownOf(const Findings& findings, const Schedule& schedule) {
   const int64_t max_blocks = LargestThat(std::min(margin, num_left), [&](int64_t num_blocks) {
     return input.costs.SwapUs(num_blocks * capacity.block_size()) <= most_us;
   });
-  return {.margin = margin, .max_blocks = std::max<int64_t>(1, max_blocks)};
+  const bool pays = input.state.cached_share >= input.tuning.copied_down_from_share;
+  return {.margin = margin,
+          .max_blocks = std::max<int64_t>(1, max_blocks),
+          .one_in = pays ? 1 : input.tuning.copied_down_one_in};
 }
 
 }  // namespace

@@ -52,6 +52,10 @@ struct PlannerTuning {
   // room for so many requests, can be given up without loss, and again from half of it on. Guesses.
   double copied_down_of_tier = 0.25;
   double copied_down_requests = 4;
+  // Of prompt tokens that were cached of late, from which on: a copy costs about so much of computing the
+  // tokens again. Below it, one in so many, to see whether they are wanted later.
+  double copied_down_from_share = 0.03;
+  int64_t copied_down_one_in = 16;
   // Of the time of a layer at most, copies for that.
   double copied_down_of_layer = 0.5;
 

@@ -74,6 +74,8 @@ PrefillQueue::Prefix PrefillQueue::FindPrefix(const ScheduleState& state, const 
     if (tier == Tier::kCpu && !state.cpu_tier_usable) continue;
     CachedPrefix& in_tier = prefix.in[static_cast<size_t>(tier)];
     in_tier = books.cached_prefix(waiting.id, tier, waiting.first_logits());
+    // It may be those that leave who hold it, and what they leave counts as free.
+    if (!books.moves().empty()) in_tier.num_unused = in_tier.num_blocks;
     if (in_tier.num_blocks > prefix.longest().num_blocks) prefix.tier = tier;
   }
   return prefix;

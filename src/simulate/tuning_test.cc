@@ -69,6 +69,8 @@ std::vector<Constant> Constants() {
           Times("most_kept_of_tier", &T::most_kept_of_tier),
           Times("copied_down_of_tier", &T::copied_down_of_tier),
           Times("copied_down_requests", &T::copied_down_requests),
+          Times("copied_down_from_share", &T::copied_down_from_share),
+          Times("copied_down_one_in", &T::copied_down_one_in),
           Times("copied_down_of_layer", &T::copied_down_of_layer),
           DistanceFromOne("work_shape_memory", &T::work_shape_memory),
           Times("first_prompt_tokens_per_output", &T::first_prompt_tokens_per_output),
