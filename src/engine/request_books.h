@@ -52,9 +52,9 @@ class RequestBooks {
   // Sequences that end by length with the iteration that runs give back their blocks now, for a plan that is
   // enqueued behind it and was promised them.
   void ReleaseEnding(const std::unordered_set<SequenceId>& ending);
-  // What the plan does to them but for the cohorts that it drops: attaches, preempts, moves, admits, reserves. Returns
-  // the moves in the order in which their copies are to be enqueued. CHECKs that there is room: the plan
-  // promised it. now: when its iteration begins. num_swapped_tokens: of the moves.
+  // What the plan does to them but for the cohorts that it drops: attaches, preempts, moves, admits,
+  // reserves. Returns the moves in the order in which their copies are to be enqueued. CHECKs that there is
+  // room: the plan promised it. now: when its iteration begins. num_swapped_tokens: of the moves.
   std::vector<BlockMove> Apply(const IterationPlan& plan, Clock::time_point now, int64_t* num_swapped_tokens);
   IterationInput InputFor(IterationPlan plan, std::vector<BlockMove> moves, GrammarMasks* masks) const;
 

@@ -420,7 +420,8 @@ TEST_F(ValidateTest, TheBooksContradictAWrongPlan) {
   expect(plan, "boundary 3 is out of order or range");  // there are 3 layers
 }
 
-std::unique_ptr<Request> MakeCachedRequest(const BlockHasher& hasher, RequestId id, const std::vector<int32_t>& prompt) {
+std::unique_ptr<Request> MakeCachedRequest(const BlockHasher& hasher, RequestId id,
+                                           const std::vector<int32_t>& prompt) {
   auto request = MakeRequest(id, 1);
   request->prompt_tokens = prompt;
   request->prefix_root = hasher.Root("");
@@ -444,7 +445,8 @@ TEST(RequestBooksTest, WhoBeginsAlikeBeginsBehindWhatIsComputed) {
   EXPECT_EQ(use.kv->cached_prefix(2, Tier::kGpu, 9).num_blocks, 2);
   IterationPlan plan = MainPlan({Chunk(2, 8, 2, true)});
   plan.attached = {{.sequence = 2, .tier = Tier::kGpu, .num_tokens = 12}};
-  EXPECT_EQ(use.books.Validate(plan).error().message, "sequence 2 is attached to 12 tokens, 8 are in the gpu tier");
+  EXPECT_EQ(use.books.Validate(plan).error().message,
+            "sequence 2 is attached to 12 tokens, 8 are in the gpu tier");
   plan.attached[0].num_tokens = 8;
   ASSERT_TRUE(use.books.Validate(plan).ok());
   use.Apply(plan);

@@ -147,7 +147,9 @@ std::span<const BlockHash> KvBooks::ChainOf(SequenceId sequence) const {
   return found == chains_.end() ? std::span<const BlockHash>() : found->second;
 }
 
-int64_t KvBooks::num_identified(SequenceId sequence) const { return std::ssize(ChainOf(sequence)); }
+int64_t KvBooks::num_identified(SequenceId sequence) const {
+  return std::ssize(ChainOf(sequence));
+}
 
 std::optional<BlockHash> KvBooks::last_hash(SequenceId sequence) const {
   const auto chain = ChainOf(sequence);
@@ -231,7 +233,8 @@ BlockMove KvBooks::CopyUnused(const CopyDown& wanted) {
       gpu.prefixes.Settle();
       continue;
     }
-    const int64_t num_left = CopyChainDown(chain, wanted.max_blocks - std::ssize(copies.source_blocks), &copies);
+    const int64_t num_left =
+        CopyChainDown(chain, wanted.max_blocks - std::ssize(copies.source_blocks), &copies);
     // What there is no room for is not asked for again.
     if (num_left == 0 || free_blocks(Tier::kCpu) < num_left) gpu.prefixes.Settle();
     if (num_left > 0) break;
@@ -325,12 +328,13 @@ const BlockMove* KvBooks::BeginMove(SequenceId sequence, Tier to) {
   there.Allocate(num_copies, &copies);
   books(table.tier).in_flight_blocks += std::ssize(table.blocks);
   const auto first_copied = table.blocks.begin() + static_cast<std::ptrdiff_t>(num_known);
-  table.leaving = std::make_unique<Leaving>(Leaving{.move = {.sequence = sequence,
-                                                             .to = to,
-                                                             .source_blocks = {first_copied, table.blocks.end()},
-                                                             .destination_blocks = copies},
-                                                    .blocks = std::move(table.blocks),
-                                                    .num_published = table.num_published});
+  table.leaving =
+      std::make_unique<Leaving>(Leaving{.move = {.sequence = sequence,
+                                                 .to = to,
+                                                 .source_blocks = {first_copied, table.blocks.end()},
+                                                 .destination_blocks = copies},
+                                        .blocks = std::move(table.blocks),
+                                        .num_published = table.num_published});
   table.tier = to;
   table.blocks = known;
   table.blocks.insert(table.blocks.end(), copies.begin(), copies.end());

@@ -82,8 +82,8 @@ class KvBooks : public CapacityView {
   // blocks among them that are identified can be found. One that holds the same as a known one gives way to
   // it. Nothing for a sequence that is unknown or moves.
   void Publish(SequenceId sequence, int64_t num_computed);
-  // A sequence without blocks begins with the first num_tokens of what cached_prefix finds in the tier. CHECKs
-  // that those are known whole blocks.
+  // A sequence without blocks begins with the first num_tokens of what cached_prefix finds in the tier.
+  // CHECKs that those are known whole blocks.
   void Attach(SequenceId sequence, Tier tier, int64_t num_tokens);
   // As plan/iteration_plan.h says: what is copied, and all before it, can be found in the cpu tier too from
   // now on. Blocks there that were let go before may be given up for it. The copies are to be enqueued before
@@ -102,9 +102,9 @@ class KvBooks : public CapacityView {
 
   // Finds or reserves blocks in the other tier for all that a sequence holds and switches its table to them:
   // from now on it is in tier `to` and may grow there. What is known there is not copied. The old blocks stay
-  // its own until the move ends; what it shared is its own copy afterwards. Null, and nothing changed, if the other tier has too few free blocks. CHECKs
-  // that the sequence is in the other tier and does not move yet. The pointer is valid until EndMove,
-  // CancelMove or Release.
+  // its own until the move ends; what it shared is its own copy afterwards. Null, and nothing changed, if the
+  // other tier has too few free blocks. CHECKs that the sequence is in the other tier and does not move yet.
+  // The pointer is valid until EndMove, CancelMove or Release.
   const BlockMove* BeginMove(SequenceId sequence, Tier to);
   // Null if the sequence does not move.
   const BlockMove* move_of(SequenceId sequence) const;
@@ -136,8 +136,8 @@ class KvBooks : public CapacityView {
   struct Table {
     Tier tier = Tier::kGpu;
     std::vector<int32_t> blocks;
-    int64_t num_published = 0;  // the first of them: they are known
-    bool publishes = true;      // false: ForgetPrefixes came since it began
+    int64_t num_published = 0;         // the first of them: they are known
+    bool publishes = true;             // false: ForgetPrefixes came since it began
     std::unique_ptr<Leaving> leaving;  // null: no move under way
   };
 

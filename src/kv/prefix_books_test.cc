@@ -159,7 +159,8 @@ class RandomPrefixes {
  public:
   RandomPrefixes(int64_t gpu_blocks, int64_t cpu_blocks, uint32_t seed)
       : books_(MakeBooks(gpu_blocks, cpu_blocks)), random_(seed) {
-    for (const Tier tier : kBothTiers) at(tier).memory.resize(static_cast<size_t>(books_->total_blocks(tier)));
+    for (const Tier tier : kBothTiers)
+      at(tier).memory.resize(static_cast<size_t>(books_->total_blocks(tier)));
   }
 
   void Run(int num_steps) {
@@ -179,8 +180,23 @@ class RandomPrefixes {
   static constexpr int64_t kNumSequences = 8;
   static constexpr int64_t kMostBlocks = 8;
   enum Branch {
-    kBegun, kAttached, kAttachedUnused, kGrown, kRefused, kReleased, kMoved, kMovedInPart, kNoRoom, kEnded,
-    kCancelled, kGivenUp, kAdopted, kCopiedDown, kCopiedInPart, kNoRoomBelow, kNumBranches
+    kBegun,
+    kAttached,
+    kAttachedUnused,
+    kGrown,
+    kRefused,
+    kReleased,
+    kMoved,
+    kMovedInPart,
+    kNoRoom,
+    kEnded,
+    kCancelled,
+    kGivenUp,
+    kAdopted,
+    kCopiedDown,
+    kCopiedInPart,
+    kNoRoomBelow,
+    kNumBranches
   };
   struct Sequence {
     std::string text;  // a letter a block, as far as it is identified
@@ -208,14 +224,17 @@ class RandomPrefixes {
   }
 
   bool InUse(Tier tier, int32_t block) const {
-    const auto has = [block](const std::vector<int32_t>& blocks) { return std::ranges::count(blocks, block) > 0; };
+    const auto has = [block](const std::vector<int32_t>& blocks) {
+      return std::ranges::count(blocks, block) > 0;
+    };
     return std::ranges::any_of(sequences_, [&](const auto& entry) {
       return has(entry.second.tier == tier ? entry.second.blocks : entry.second.source);
     });
   }
   int64_t NumFree(Tier tier) {
     int64_t num_free = 0;
-    for (int32_t block = 0; block < books_->total_blocks(tier); ++block) num_free += InUse(tier, block) ? 0 : 1;
+    for (int32_t block = 0; block < books_->total_blocks(tier); ++block)
+      num_free += InUse(tier, block) ? 0 : 1;
     return num_free;
   }
   int64_t NumKnown(Tier tier, const std::string& text, int64_t most) {
@@ -290,10 +309,12 @@ class RandomPrefixes {
   }
 
   void Begin(SequenceId id) {
-    Sequence sequence{.text = Letters(1 + Below(kMostBlocks)), .tier = kBothTiers[static_cast<size_t>(Below(2))]};
+    Sequence sequence{.text = Letters(1 + Below(kMostBlocks)),
+                      .tier = kBothTiers[static_cast<size_t>(Below(2))]};
     books_->Identify(id, Hashes(sequence.text));
     const int64_t most = Below(std::ssize(sequence.text) + 1);
-    const CachedPrefix prefix = books_->cached_prefix(id, sequence.tier, most * kBooksBlockSize + Below(kBooksBlockSize));
+    const CachedPrefix prefix =
+        books_->cached_prefix(id, sequence.tier, most * kBooksBlockSize + Below(kBooksBlockSize));
     ASSERT_EQ(prefix.num_blocks, NumKnown(sequence.tier, sequence.text, most));
     ASSERT_EQ(prefix.num_unused, NumUnused(sequence.tier, sequence.text, prefix.num_blocks));
     if (prefix.num_blocks == 0) {
@@ -320,7 +341,8 @@ class RandomPrefixes {
       sequence->text += Letters(1);
       IdentifyLast(books_.get(), id, sequence->text);
     }
-    const int64_t wanted = std::max<int64_t>(std::ssize(sequence->blocks), 1 + Below(std::ssize(sequence->text)));
+    const int64_t wanted =
+        std::max<int64_t>(std::ssize(sequence->blocks), 1 + Below(std::ssize(sequence->text)));
     const int64_t missing = wanted - std::ssize(sequence->blocks);
     const bool fits = missing <= NumFree(sequence->tier);
     if (fits) GiveUp(sequence->tier, missing);
@@ -361,7 +383,8 @@ class RandomPrefixes {
       // What is to be used is not there for others.
       sequence->source = sequence->blocks;
       sequence->blocks.clear();
-      for (int64_t i = 0; i < num_known; ++i) sequence->blocks.push_back(at(to).known.at(Upto(sequence->text, i)));
+      for (int64_t i = 0; i < num_known; ++i)
+        sequence->blocks.push_back(at(to).known.at(Upto(sequence->text, i)));
       sequence->tier = to;
       GiveUp(to, num_copies);
     }
@@ -372,8 +395,10 @@ class RandomPrefixes {
     const std::vector<int32_t>& table = books_->block_table(id);
     ASSERT_TRUE(std::equal(sequence->blocks.begin(), sequence->blocks.end(), table.begin()));
     ASSERT_EQ(std::ssize(move->source_blocks), num_copies);
-    ASSERT_TRUE(std::ranges::equal(move->source_blocks, std::span(sequence->source).last(move->source_blocks.size())));
-    ASSERT_TRUE(std::ranges::equal(move->destination_blocks, std::span(table).last(move->source_blocks.size())));
+    ASSERT_TRUE(std::ranges::equal(move->source_blocks,
+                                   std::span(sequence->source).last(move->source_blocks.size())));
+    ASSERT_TRUE(
+        std::ranges::equal(move->destination_blocks, std::span(table).last(move->source_blocks.size())));
     for (size_t i = 0; i < move->source_blocks.size(); ++i) {
       at(to).memory[static_cast<size_t>(move->destination_blocks[i])] =
           at(move->from()).memory[static_cast<size_t>(move->source_blocks[i])];
@@ -415,7 +440,8 @@ class RandomPrefixes {
     ASSERT_EQ(copies.source_blocks.size(), copies.destination_blocks.size());
     size_t next = 0;
     while (NumFree(Tier::kGpu) - std::ssize(gpu.unused) + std::ssize(gpu.settled) < margin) {
-      const auto oldest = std::ranges::find_if(gpu.unused, [&](const auto& text) { return !gpu.settled.contains(text); });
+      const auto oldest =
+          std::ranges::find_if(gpu.unused, [&](const auto& text) { return !gpu.settled.contains(text); });
       if (oldest == gpu.unused.end()) break;
       const std::string text = *oldest;
       if (Hashes(text.substr(0, 1))[0].halves[1] % static_cast<uint64_t>(one_in) != 0) {
@@ -426,7 +452,8 @@ class RandomPrefixes {
       const int64_t num_known = NumKnown(Tier::kCpu, text, length);
       Use(Tier::kCpu, text, num_known);
       int64_t num_held = 0;  // by nobody but the one that copies
-      for (int64_t i = 0; i < num_known; ++i) num_held += InUse(Tier::kCpu, cpu.known.at(Upto(text, i))) ? 0 : 1;
+      for (int64_t i = 0; i < num_known; ++i)
+        num_held += InUse(Tier::kCpu, cpu.known.at(Upto(text, i))) ? 0 : 1;
       const int64_t room = NumFree(Tier::kCpu) - num_held;
       const int64_t num_copies = std::min({length - num_known, budget, room});
       GiveUp(Tier::kCpu, num_copies, num_held);
@@ -473,7 +500,8 @@ class RandomPrefixes {
       // Whatever was computed is still there.
       for (int64_t i = 0; i < sequence.num_computed; ++i) {
         const auto block = static_cast<size_t>(sequence.blocks[static_cast<size_t>(i)]);
-        ASSERT_EQ(at(sequence.tier).memory[block], Upto(sequence.text, i)) << "sequence " << id << " block " << i;
+        ASSERT_EQ(at(sequence.tier).memory[block], Upto(sequence.text, i))
+            << "sequence " << id << " block " << i;
       }
     }
     if (!all) return;

@@ -29,7 +29,8 @@ const BlockHash& PrefixIndex::HashOf(int32_t block) const {
 void PrefixIndex::Add(const BlockHash& hash, int32_t block, int32_t before) {
   TANDEM_CHECK(!Knows(block), "block {} is known already", block);
   TANDEM_CHECK(before < 0 || Knows(before), "block {} follows block {}, which is not known", block, before);
-  TANDEM_CHECK(blocks_.emplace(hash, block).second, "block {} has a hash that another one is known by", block);
+  TANDEM_CHECK(blocks_.emplace(hash, block).second, "block {} has a hash that another one is known by",
+               block);
   if (static_cast<size_t>(block) >= entries_.size()) entries_.resize(static_cast<size_t>(block) + 1);
   entry(block) = {.hash = hash, .known = true, .before = before};
 }

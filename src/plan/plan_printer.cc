@@ -54,7 +54,8 @@ std::string PrintPlan(const IterationPlan& plan) {
     text += '\n';
   }
   for (const AttachedPrefix& prefix : plan.attached)
-    fmt::format_to(out, "attach {} [0, {}) in {}\n", prefix.sequence, prefix.num_tokens, TierName(prefix.tier));
+    fmt::format_to(out, "attach {} [0, {}) in {}\n", prefix.sequence, prefix.num_tokens,
+                   TierName(prefix.tier));
   if (!plan.preempted.empty()) {
     text += "preempt";
     for (const SequenceId id : plan.preempted) fmt::format_to(out, " {}", id);

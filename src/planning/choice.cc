@@ -48,7 +48,8 @@ CopyDown CopyDownOf(const Findings& findings, const Schedule& schedule) {
   const int64_t num_left = capacity.free_blocks(Tier::kGpu) - num_without_loss;
   // Many at once, not some in each iteration: an iteration with copies is not enqueued ahead.
   if (num_left == 0 || num_without_loss >= margin / 2) return {};
-  const double most_us = input.tuning.copied_down_of_layer * schedule.us / static_cast<double>(input.costs.num_layers());
+  const double most_us =
+      input.tuning.copied_down_of_layer * schedule.us / static_cast<double>(input.costs.num_layers());
   const int64_t max_blocks = LargestThat(std::min(margin, num_left), [&](int64_t num_blocks) {
     return input.costs.SwapUs(num_blocks * capacity.block_size()) <= most_us;
   });

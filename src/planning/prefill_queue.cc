@@ -94,7 +94,8 @@ void PrefillQueue::AddWaiting(const ScheduleState& state, const AdmissionRules& 
     Tier tier = Tier::kGpu;
     if (!gpu_wanted || num_blocks - prefix.num_shared(tier) > GpuBlocksForPrompts(state, *books)) {
       tier = Tier::kCpu;
-      if (!cpu_wanted || !cpu_possible || !FitsCpuTier(state, *books, num_blocks - prefix.num_shared(tier))) return;
+      if (!cpu_wanted || !cpu_possible || !FitsCpuTier(state, *books, num_blocks - prefix.num_shared(tier)))
+        return;
     }
     Item prompt = {.id = waiting.id,
                    .start = prefix.longest().num_blocks * books->block_size(),

@@ -23,7 +23,9 @@ class PrefillQueueTest : public ::testing::Test {
   PrefillQueue Queue(TierBooks books, int64_t max_rows = 1000) const {
     return {machine.state, machine.costs, rules, max_rows, &books};
   }
-  std::vector<RowSpan> Chunks(int64_t max_rows = 1000) const { return testing::ChunksOf(Queue(max_rows), max_rows); }
+  std::vector<RowSpan> Chunks(int64_t max_rows = 1000) const {
+    return testing::ChunksOf(Queue(max_rows), max_rows);
+  }
 
   SmallMachine machine;
   AdmissionRules rules = {.max_cpu_sequences = 10};
@@ -210,8 +212,9 @@ TEST_F(PrefillQueueTest, ALongerPrefixComesFromTheOtherTier) {
   IterationPlan plan;
   queue.Write(1000, &plan);
   EXPECT_THAT(plan.main.spans, ElementsAre(Chunk(1, 70, 25, true), Chunk(2, 70, 25, true)));
-  EXPECT_THAT(plan.attached, ElementsAre(AttachedPrefix{.sequence = 1, .tier = Tier::kCpu, .num_tokens = 70},
-                                         AttachedPrefix{.sequence = 2, .tier = Tier::kGpu, .num_tokens = 70}));
+  EXPECT_THAT(plan.attached,
+              ElementsAre(AttachedPrefix{.sequence = 1, .tier = Tier::kCpu, .num_tokens = 70},
+                          AttachedPrefix{.sequence = 2, .tier = Tier::kGpu, .num_tokens = 70}));
   EXPECT_THAT(plan.moves, ElementsAre(Move{1, Tier::kGpu}));
   EXPECT_EQ(books.free_blocks(Tier::kGpu), 100 - 8 - 10);
   EXPECT_EQ(books.free_blocks(Tier::kCpu), 95) << "held until it has moved";
@@ -224,7 +227,8 @@ TEST_F(PrefillQueueTest, WhereTheGpuTierIsFullAPrefixIsUsedInTheCpuTier) {
   IterationPlan plan;
   Queue().Write(1000, &plan);
   EXPECT_THAT(plan.main.spans, ElementsAre(Chunk(2, 60, 35, true, Tier::kCpu)));
-  EXPECT_THAT(plan.attached, ElementsAre(AttachedPrefix{.sequence = 2, .tier = Tier::kCpu, .num_tokens = 60}));
+  EXPECT_THAT(plan.attached,
+              ElementsAre(AttachedPrefix{.sequence = 2, .tier = Tier::kCpu, .num_tokens = 60}));
   EXPECT_THAT(plan.moves, IsEmpty());
   // Out of use, it has none.
   machine.state.cpu_tier_usable = false;

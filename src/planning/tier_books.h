@@ -88,7 +88,7 @@ class TierBooks {
   static size_t Index(Tier tier) { return static_cast<size_t>(tier); }
   void Leave(RunningSequence* sequence);
 
-  const PlannerTuning* tuning_;     // outlives the books
+  const PlannerTuning* tuning_;   // outlives the books
   const CapacityView* capacity_;  // likewise
   int64_t block_size_;
   std::array<int64_t, kNumTiers> total_ = {};

@@ -118,7 +118,8 @@ TEST(GpuOnlyTest, AttachesToWhatIsCached) {
   state.limits = {.max_num_seqs = 4, .max_num_batched_tokens = 10};
   state.waiting = {{.id = 1, .num_tokens = 40}};
   const IterationPlan plan = GpuOnlyStrategy().Plan(state, books);
-  EXPECT_EQ(PrintPlan(plan), "attach 1 [0, 20) in gpu\nprefill 1 [20, 30)\n") << "5 of its 10 blocks are there, 7 free";
+  EXPECT_EQ(PrintPlan(plan), "attach 1 [0, 20) in gpu\nprefill 1 [20, 30)\n")
+      << "5 of its 10 blocks are there, 7 free";
 }
 
 }  // namespace
