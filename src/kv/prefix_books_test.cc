@@ -530,7 +530,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, PrefixBooksRandomTest, ::testing::ValuesIn(Seeds
 
 TEST_P(PrefixBooksRandomTest, AsNaivePrefixes) {
   constexpr int kNumSteps = kSanitized ? 60'000 : 1'000'000;
-  for (const auto& [gpu_blocks, cpu_blocks] : {std::pair(24, 30), std::pair(40, 20)}) {
+  for (const auto& [gpu_blocks, cpu_blocks] : {std::pair(24, 14), std::pair(40, 20)}) {
     SCOPED_TRACE(gpu_blocks);
     RandomPrefixes(gpu_blocks, cpu_blocks, static_cast<uint32_t>(gpu_blocks) * GetParam()).Run(kNumSteps / 2);
     if (HasFatalFailure()) return;
