@@ -55,6 +55,12 @@ class CapacityAhead : public CapacityView {
     if (freed_blocks_[static_cast<size_t>(tier)] > 0) prefix.num_unused = prefix.num_blocks;
     return prefix;
   }
+  bool is_coming(SequenceId sequence, int64_t num_blocks) const override {
+    return now_.is_coming(sequence, num_blocks);
+  }
+  bool begin_alike(SequenceId a, SequenceId b, int64_t num_blocks) const override {
+    return now_.begin_alike(a, b, num_blocks);
+  }
 
  private:
   const CapacityView& now_;

@@ -258,6 +258,7 @@ void RequestBooks::CountEnd(const Request& request, int64_t num_output) {
 
 void RequestBooks::Forget(RequestId id) {
   if (!state_.cpu_tier_usable && kv_->tier_of(id) == Tier::kCpu) {
+    kv_->Abandon(id);
     stalled_.push_back(id);
   } else {
     kv_->Forget(id);

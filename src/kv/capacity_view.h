@@ -33,6 +33,10 @@ class CapacityView {
   virtual CachedPrefix cached_prefix(SequenceId /*sequence*/, Tier /*tier*/, int64_t /*max_tokens*/) const {
     return {};
   }
+  // Whether a sequence that holds blocks is about to compute what block num_blocks - 1 of another one holds.
+  virtual bool is_coming(SequenceId /*sequence*/, int64_t /*num_blocks*/) const { return false; }
+  // Whether the first num_blocks blocks of two sequences are known to hold the same tokens.
+  virtual bool begin_alike(SequenceId /*a*/, SequenceId /*b*/, int64_t /*num_blocks*/) const { return false; }
 
   int64_t BlocksFor(int64_t num_tokens) const { return (num_tokens + block_size() - 1) / block_size(); }
 };

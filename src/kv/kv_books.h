@@ -55,6 +55,8 @@ class KvBooks : public CapacityView {
   int64_t blocks_freed_by(SequenceId sequence) const override;
   std::optional<Tier> tier_of(SequenceId sequence) const override;
   CachedPrefix cached_prefix(SequenceId sequence, Tier tier, int64_t max_tokens) const override;
+  bool is_coming(SequenceId sequence, int64_t num_blocks) const override;
+  bool begin_alike(SequenceId a, SequenceId b, int64_t num_blocks) const override;
   // Tables and moves under way that a block belongs to; 0: it is free, known or not.
   int32_t references(Tier tier, int32_t block) const {
     return books(tier).pool.references(block) - (books(tier).prefixes.Knows(block) ? 1 : 0);
@@ -63,10 +65,6 @@ class KvBooks : public CapacityView {
   // Grows the table of a sequence so that it holds num_tokens; a new sequence starts in `tier`. False, and
   // nothing changed, if the tier has too few free blocks. CHECKs that a known sequence is in `tier`.
   bool Reserve(SequenceId sequence, Tier tier, int64_t num_tokens);
-  // The new sequence `to` begins with the first num_tokens of `from`, in the same tier and the same blocks.
-  // CHECKs that those are whole blocks, full (num_computed: tokens of `from` whose KV is there), and that
-  // `from` does not move.
-  void ShareBlocks(SequenceId from, SequenceId to, int64_t num_tokens, int64_t num_computed);
   // Gives up all blocks of a sequence, those of its move too; unknown sequences are ignored. Its hashes stay.
   void Release(SequenceId sequence);
 
@@ -82,6 +80,8 @@ class KvBooks : public CapacityView {
   // blocks among them that are identified can be found. One that holds the same as a known one gives way to
   // it. Nothing for a sequence that is unknown or moves.
   void Publish(SequenceId sequence, int64_t num_computed);
+  // Nothing more is computed for it; it keeps its blocks.
+  void Abandon(SequenceId sequence);
   // A sequence without blocks begins with the first num_tokens of what cached_prefix finds in the tier.
   // CHECKs that those are known whole blocks.
   void Attach(SequenceId sequence, Tier tier, int64_t num_tokens);
@@ -153,6 +153,11 @@ class KvBooks : public CapacityView {
   void PublishBlocks(std::span<const BlockHash> chain, int64_t num_blocks, Table* table);
   // The block that holds the token at position; CHECKs as SlotToWrite.
   int32_t BlockToWrite(SequenceId sequence, const Table& table, int64_t position) const;
+  // Blocks [begin, end) of a chain are about to be computed by one more or one less.
+  void Expect(std::span<const BlockHash> chain, int64_t begin, int64_t end);
+  void ExpectNoMore(std::span<const BlockHash> chain, int64_t begin, int64_t end);
+  // The same of all that a table has not published yet.
+  void ExpectNoMore(SequenceId sequence, const Table& table);
   const Table& TableOf(SequenceId sequence) const;
   // All hashes of a sequence that have been told.
   std::span<const BlockHash> ChainOf(SequenceId sequence) const;
@@ -163,6 +168,9 @@ class KvBooks : public CapacityView {
   std::array<TierBooks, kNumTiers> tiers_;
   std::unordered_map<SequenceId, Table> tables_;
   std::unordered_map<SequenceId, std::vector<BlockHash>> chains_;
+  // Of sequences that hold blocks and publish: the hashes that they have not published, and how many have
+  // each.
+  std::unordered_map<BlockHash, int32_t, BlockHashBits> expected_;
 };
 
 // Applies the moves of a plan: in each direction in the order given, out of the gpu tier first, in turns as

@@ -75,6 +75,41 @@ TEST(PrefixBooksTest, WhoBeginsAlikeBeginsWithTheSameBlocks) {
   EXPECT_EQ(books->known_blocks(Tier::kGpu), 3);
 }
 
+TEST(PrefixBooksTest, WhatIsToComeIsKnown) {
+  const auto books = MakeBooks(10, 10);
+  books->Identify(1, Hashes("abc"));
+  books->Identify(2, Hashes("abx"));
+  EXPECT_FALSE(books->is_coming(2, 1)) << "it only waits";
+  ASSERT_TRUE(books->Reserve(1, Tier::kGpu, 12));
+  EXPECT_TRUE(books->is_coming(2, 1));
+  EXPECT_TRUE(books->is_coming(2, 2));
+  EXPECT_FALSE(books->is_coming(2, 3));
+  books->Publish(1, 6);
+  EXPECT_FALSE(books->is_coming(2, 1));
+  EXPECT_TRUE(books->is_coming(2, 2));
+  EXPECT_EQ(ApplyMoves({{1, Tier::kCpu}}, books.get()).size(), 1U);
+  EXPECT_TRUE(books->is_coming(2, 2));
+  books->Abandon(1);
+  EXPECT_FALSE(books->is_coming(2, 2));
+  books->Release(1);
+  books->Attach(1, Tier::kCpu, 4);
+  EXPECT_TRUE(books->is_coming(2, 2));
+  books->Release(1);
+  EXPECT_FALSE(books->is_coming(2, 2));
+}
+
+TEST(PrefixBooksTest, WhoBeginsAlike) {
+  const auto books = MakeBooks(10, 10);
+  books->Identify(1, Hashes("abc"));
+  books->Identify(2, Hashes("abxyz"));
+  EXPECT_TRUE(books->begin_alike(1, 2, 1));
+  EXPECT_TRUE(books->begin_alike(1, 2, 2));
+  EXPECT_FALSE(books->begin_alike(1, 2, 3));
+  EXPECT_FALSE(books->begin_alike(1, 2, 4));
+  EXPECT_FALSE(books->begin_alike(1, 2, 0));
+  EXPECT_FALSE(books->begin_alike(1, 7, 1));
+}
+
 TEST(PrefixBooksTest, WhatIsComputedTwiceIsKeptOnce) {
   const auto books = MakeBooks(10, 10);
   Compute(books.get(), 1, Tier::kGpu, "ab");
@@ -146,6 +181,7 @@ TEST(PrefixBooksDeathTest, BrokenInvariants) {
   const auto books = MakeBooks(10, 10);
   Compute(books.get(), 1, Tier::kGpu, "ab");
   EXPECT_DEATH(books->SlotToWrite(1, 3), "position 3 lies in a shared block");
+  EXPECT_DEATH(books->CheckWritable(1, 4, 6), "position 4 lies in a shared block");
   books->Identify(2, Hashes("abc"));
   EXPECT_DEATH(books->Attach(2, Tier::kGpu, 12), "block 2 of a prefix is not in the gpu tier");
   EXPECT_DEATH(books->Attach(2, Tier::kCpu, 4), "block 0 of a prefix is not in the cpu tier");
@@ -505,6 +541,17 @@ class RandomPrefixes {
       }
     }
     if (!all) return;
+    for (const auto& [id, sequence] : sequences_) {
+      for (int64_t i = 0; i < std::ssize(sequence.text); ++i) {
+        const bool coming = std::ranges::any_of(sequences_, [&](const auto& entry) {
+          const Sequence& other = entry.second;
+          const int64_t published = other.moves ? other.source_published : other.num_published;
+          return other.publishes && i >= published && i < std::ssize(other.text) &&
+                 Upto(other.text, i) == Upto(sequence.text, i);
+        });
+        ASSERT_EQ(books_->is_coming(id, i + 1), coming);
+      }
+    }
     for (const Tier tier : kBothTiers) {
       ASSERT_EQ(books_->free_blocks(tier), NumFree(tier));
       ASSERT_EQ(books_->known_blocks(tier), std::ssize(at(tier).known));

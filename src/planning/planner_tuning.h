@@ -36,6 +36,10 @@ struct PlannerTuning {
   // Waiting requests that are asked for their length where none runs.
   int64_t look_ahead = 16;
 
+  // Waiting requests at most that are passed over since what they begin with is being computed: more of them
+  // are not worth the search.
+  int64_t most_passed_over = 64;
+
   // Room.
 
   // Iterations in which the decodes of a tier can grow before something is swapped in or admitted to the cpu

@@ -81,10 +81,24 @@ PrefillQueue::Prefix PrefillQueue::FindPrefix(const ScheduleState& state, const 
   return prefix;
 }
 
+bool PrefillQueue::IsComing(const ScheduledSequence& waiting, const Prefix& prefix,
+                            const TierBooks& books) const {
+  const int64_t num_blocks = prefix.longest().num_blocks + 1;
+  if (num_blocks * books.block_size() > waiting.first_logits()) return false;
+  if (books.is_coming(waiting.id, num_blocks)) return true;
+  return std::ranges::any_of(
+      items_, [&](const Item& item) { return books.begin_alike(waiting.id, item.id, num_blocks); });
+}
+
 void PrefillQueue::AddWaiting(const ScheduleState& state, const AdmissionRules& rules, TierBooks* books) {
+  int64_t num_passed_over = 0;
   for (const ScheduledSequence& waiting : state.waiting) {
     if (rows_left_ <= 0 || books->num_sequences() >= state.limits.max_num_seqs) return;
     const Prefix prefix = FindPrefix(state, waiting, *books);
+    if (IsComing(waiting, prefix, *books)) {
+      if (++num_passed_over == books->tuning().most_passed_over) return;
+      continue;
+    }
     const int64_t num_blocks = books->BlocksFor(waiting.num_tokens);
     const bool only_cpu = num_blocks > books->total_blocks(Tier::kGpu);
     const bool cpu_possible = CanEverLiveInCpuTier(state, *books, waiting.num_tokens);

@@ -246,5 +246,23 @@ TEST_F(PrefillQueueTest, APrefixEndsBeforeTheFirstLogits) {
   EXPECT_THAT(Chunks(), ElementsAre(Chunk(1, 70, 10, true), RowSpan::Chunk(2, 30, 50, 35, Tier::kGpu)));
 }
 
+TEST_F(PrefillQueueTest, WhatIsBeingComputedIsWaitedFor) {
+  machine.Begin(Tier::kGpu, 90, 40);
+  machine.Wait(60, 3);
+  machine.capacity.coming = {{2, 5}};
+  machine.capacity.alike = {{{2, 1}, 5}, {{4, 3}, 4}};
+  machine.capacity.cached[{2, Tier::kGpu}] = {.num_blocks = 4, .num_unused = 0};
+  machine.capacity.cached[{4, Tier::kGpu}] = {.num_blocks = 4, .num_unused = 0};
+  // 1 computes the fifth block of 2; what 4 and 3 have in common is there.
+  EXPECT_THAT(Chunks(), ElementsAre(Chunk(1, 40, 50, true), Chunk(3, 0, 60, true), Chunk(4, 40, 20, true)));
+  machine.capacity.cached[{2, Tier::kGpu}].num_blocks = 5;
+  EXPECT_THAT(IdsOf(Chunks()), ElementsAre(1, 2, 3, 4));
+  // Two that are admitted at once.
+  machine.capacity.cached.clear();
+  EXPECT_THAT(IdsOf(Chunks()), ElementsAre(1, 3));
+  machine.tuning.most_passed_over = 1;
+  EXPECT_THAT(IdsOf(Chunks()), ElementsAre(1));
+}
+
 }  // namespace
 }  // namespace tandem

@@ -64,6 +64,7 @@ std::vector<Constant> Constants() {
           DistanceFromOne("overfill", &T::overfill),
           DistanceFromOne("riding_spare", &T::riding_spare),
           Times("look_ahead", &T::look_ahead),
+          Times("most_passed_over", &T::most_passed_over),
           Times("iterations_ahead", &T::iterations_ahead),
           Times("overload_slack", &T::overload_slack),
           Times("most_kept_of_tier", &T::most_kept_of_tier),

@@ -211,6 +211,30 @@ TEST_F(PrefixCacheTest, HitsAreAllThatIsPossible) {
   EXPECT_EQ(engine->Stats().recomputed_tokens, 0U);
 }
 
+// Those that come together too: the others wait until one has computed what all begin with.
+TEST_F(PrefixCacheTest, WhatSeveralBeginWithIsComputedOnce) {
+  for (const std::string strategy : {"gpu-only", "auto"}) {
+    SCOPED_TRACE(strategy);
+    EngineOptions options = Options(strategy);
+    if (strategy == "auto") options.cpu_kv_cache = SizeInTokens(4096);
+    const auto engine = Create(options);
+    constexpr int kCount = 12;
+    const Tokens prompt = MakeSessions(1, 1, 21)[0].said[0];
+    RequestSpec long_one = SpecOf(Tokens(400, 3), 4);
+    const Submitted first = SubmitTo(*engine, std::move(long_one));
+    std::vector<Submitted> submitted;
+    for (int i = 0; i < kCount; ++i) submitted.push_back(SubmitTo(*engine, SpecOf(prompt)));
+    first.output->Wait();
+    for (const Submitted& each : submitted) {
+      EXPECT_EQ(each.output->Wait(), FinishReason::kLength);
+      EXPECT_EQ(each.output->TokenIds(), submitted[0].output->TokenIds());
+    }
+    const int64_t block_size = engine->Stats().block_size;
+    const int64_t num_shared = (std::ssize(prompt) - 1) / block_size * block_size;
+    EXPECT_EQ(engine->Stats().prefix_hit_tokens, static_cast<uint64_t>((kCount - 1) * num_shared));
+  }
+}
+
 TEST_F(PrefixCacheTest, RequestsOfOtherSaltsShareNothing) {
   const auto engine = Create(Options());
   const Tokens prompt(100, 7);
