@@ -541,7 +541,8 @@ class RandomPrefixes {
       }
     }
     if (!all) return;
-    for (const auto& [id, sequence] : sequences_) {
+    for (const auto& each : sequences_) {
+      const Sequence& sequence = each.second;
       for (int64_t i = 0; i < std::ssize(sequence.text); ++i) {
         const bool coming = std::ranges::any_of(sequences_, [&](const auto& entry) {
           const Sequence& other = entry.second;
@@ -549,7 +550,7 @@ class RandomPrefixes {
           return other.publishes && i >= published && i < std::ssize(other.text) &&
                  Upto(other.text, i) == Upto(sequence.text, i);
         });
-        ASSERT_EQ(books_->is_coming(id, i + 1), coming);
+        ASSERT_EQ(books_->is_coming(each.first, i + 1), coming);
       }
     }
     for (const Tier tier : kBothTiers) {
