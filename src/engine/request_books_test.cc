@@ -187,24 +187,63 @@ TEST(RequestBooksTest, CohortsAreKeptAmidATokenOnly) {
   // Each row begins a block; what enters later does not have it yet.
   EXPECT_EQ(use.kv->held_blocks(2), 3);
   EXPECT_EQ(use.kv->held_blocks(3), 2);
-  EXPECT_EQ(use.books.CohortOf(1), std::nullopt);  // until the iteration has ended
+  EXPECT_TRUE(use.books.state().cohorts.empty());  // until the iteration has ended
   use.books.MoveCohort(pair, 0);
   use.books.MoveCohort(single, 0);
   use.books.MoveCohort(pair, 2);
   EXPECT_EQ(use.books.state().cohorts, (std::vector<InFlightCohort>{{5, pair.rows, 2}, {6, single.rows, 0}}));
-  EXPECT_EQ(use.books.CohortOf(2), 5U);
-  EXPECT_EQ(use.books.CohortOf(3), 6U);
-  EXPECT_EQ(use.books.CohortOf(4), std::nullopt);
+  EXPECT_EQ(use.books.CohortAloneWith(2), std::nullopt) << "1 is there too";
+  EXPECT_EQ(use.books.CohortAloneWith(3), 6U);
+  EXPECT_EQ(use.books.CohortAloneWith(4), std::nullopt);
   use.books.MoveCohort(pair, kEntry);  // its token is done
-  EXPECT_EQ(use.books.CohortOf(2), std::nullopt);
-  EXPECT_EQ(use.books.CohortOf(3), 6U);
+  EXPECT_EQ(use.books.state().cohorts.size(), 1U);
   use.books.MoveCohort(pair, 1);
   use.books.DropCohort(6);
-  EXPECT_EQ(use.books.CohortOf(1), 5U);
-  EXPECT_EQ(use.books.CohortOf(3), std::nullopt);
+  EXPECT_EQ(use.books.state().cohorts, (std::vector<InFlightCohort>{{5, pair.rows, 1}}));
   use.books.DropAllCohorts();
   EXPECT_TRUE(use.books.state().cohorts.empty());
   EXPECT_TRUE(use.books.state().cpu_tier_usable);
+}
+
+// A row of a cohort amid a token goes on for nobody, and its blocks are free when the token has come to its
+// end, however that is.
+TEST(RequestBooksTest, AForgottenRowOfACohortKeepsItsBlocksToTheEndOfTheToken) {
+  for (const std::string end : {"token", "drop", "stall"}) {
+    SCOPED_TRACE(end);
+    BooksInUse use({8, 12});
+    for (RequestId id = 1; id <= 3; ++id) use.AddDecoding(id, 8, Tier::kCpu);
+    const CohortStep cohort = Enter(5, CpuDecodes({{1, 8}, {2, 8}, {3, 8}}));
+    IterationPlan plan;
+    plan.cohorts = {cohort};
+    use.Apply(plan);
+    use.books.MoveCohort(cohort, 1);
+    EXPECT_TRUE(use.books.TakeReleased().empty());
+    use.books.Forget(2);
+    EXPECT_FALSE(use.books.contains(2));
+    EXPECT_EQ(IdsOf(use.books.state().running), (std::vector<RequestId>{1, 3}));
+    EXPECT_EQ(use.books.state().cohorts, (std::vector<InFlightCohort>{{5, cohort.rows, 1}}));
+    EXPECT_EQ(use.kv->free_blocks(Tier::kCpu), 3);
+    EXPECT_TRUE(use.books.TakeReleased().empty());
+    EXPECT_EQ(use.books.CohortAloneWith(1), std::nullopt);
+    use.books.Forget(1);
+    EXPECT_EQ(use.books.CohortAloneWith(3), 5U);
+    if (end == "token") use.books.MoveCohort(cohort, kEntry);
+    if (end == "drop") use.books.DropCohort(5);
+    if (end == "stall") {
+      use.books.FailCpuTier();
+      EXPECT_EQ(use.kv->free_blocks(Tier::kCpu), 3);
+      EXPECT_TRUE(use.books.any_stalled());
+      use.books.ReleaseStalled();
+    }
+    std::vector<RequestId> released = use.books.TakeReleased();
+    std::sort(released.begin(), released.end());
+    EXPECT_EQ(released, (std::vector<RequestId>{1, 2}));
+    EXPECT_EQ(use.kv->free_blocks(Tier::kCpu), 9);
+    use.books.Forget(3);
+    EXPECT_EQ(use.books.TakeReleased(), (std::vector<RequestId>{3}));
+    EXPECT_TRUE(use.AllFree());
+    EXPECT_TRUE(use.books.empty());
+  }
 }
 
 // 1 ends with the iteration that runs, which draws a token of 2 as well; 3 gets the blocks of 1 behind it.
