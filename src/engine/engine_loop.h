@@ -2,8 +2,8 @@
 //
 // While the device runs iteration i the thread hands out the tokens of i - 1 and plans i + 1, as if every
 // sequence went on unless its length ends it, and as if riding cohorts made their visits. What turns out
-// otherwise (a stop token, a visit that was skipped) is taken out of the plan or corrected before it starts;
-// a new request or a cancellation makes it void:
+// otherwise (a stop token, a cancellation, a visit that was skipped) is taken out of the plan or corrected
+// before it starts; a new request makes it void:
 //
 //   device   [ iteration i                  ][ iteration i + 1
 //   thread   start i, outputs i-1, plan i+1   results i, start i+1, outputs i, plan i+2

@@ -68,8 +68,9 @@ class CapacityAhead : public CapacityView {
   std::array<int64_t, kNumTiers> freed_blocks_ = {};
 };
 
-// Takes out of a plan what names a sequence that has ended against expectation, but for rows of cohorts amid a
-// token, which go on for nobody. False if the plan cannot run then: nothing is left, or nothing to ride with.
+// Takes out of a plan what names a sequence that has ended against expectation, but for rows of cohorts amid
+// a token, which go on for nobody. False if the plan cannot run then: nothing is left, or nothing to ride
+// with.
 bool DropEnded(const std::function<bool(SequenceId)>& has_ended, IterationPlan* plan);
 
 // Corrects a plan that was made as if every cohort of `ran` made the visits planned, now that progress says

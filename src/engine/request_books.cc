@@ -296,9 +296,8 @@ const InFlightCohort* RequestBooks::CohortOf(SequenceId sequence) const {
 std::optional<CohortId> RequestBooks::CohortAloneWith(SequenceId sequence) const {
   const InFlightCohort* cohort = CohortOf(sequence);
   if (cohort == nullptr) return std::nullopt;
-  const bool any_other = std::ranges::any_of(cohort->rows, [&](const RowSpan& row) {
-    return row.sequence != sequence && contains(row.sequence);
-  });
+  const bool any_other = std::ranges::any_of(
+      cohort->rows, [&](const RowSpan& row) { return row.sequence != sequence && contains(row.sequence); });
   return any_other ? std::nullopt : std::optional(cohort->cohort);
 }
 

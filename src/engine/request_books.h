@@ -67,9 +67,9 @@ class RequestBooks {
   // Remembers what kind of work the requests are: this one ends, or begins as if others like it had ended.
   // num_output: tokens that it has generated, or is to.
   void CountEnd(const Request& request, int64_t num_output);
-  // Forgets a request, and frees its blocks; where the cpu tier is out of use those that lie there stay taken,
-  // as CPU attention may still write to them. Amid a token of a cohort its row goes on to the end of that, for
-  // nobody, and its blocks are free then; CHECKs that somebody else's row is in the cohort.
+  // Forgets a request, and frees its blocks; where the cpu tier is out of use those that lie there stay
+  // taken, as CPU attention may still write to them. Amid a token of a cohort its row goes on to the end of
+  // that, for nobody, and its blocks are free then; CHECKs that somebody else's row is in the cohort.
   void Forget(RequestId id);
   // Forgotten requests whose blocks have come free, or stay taken, since the last call.
   std::vector<RequestId> TakeReleased() { return std::exchange(released_, {}); }
