@@ -59,6 +59,9 @@ class EngineWithLoop : public Engine {
   EngineWithLoop& operator=(const EngineWithLoop&) = delete;
 
   Status Load() {
+    if (options_.prefix_caching) {
+      TANDEM_ASSIGN_OR_RETURN(prefix_key_, MakeBlockHashKey(options_.prefix_cache_key));
+    }
     TANDEM_ASSIGN_OR_RETURN(model_, LoadModel(&options_));
     // Known only now: limits depend on the model.
     std::erase_if(model_.backend.graph_batch_sizes,
@@ -78,6 +81,7 @@ class EngineWithLoop : public Engine {
     return loop_->SubmitBegun(std::move(spec), num_made_tokens, std::move(callback));
   }
   void Cancel(RequestId id) override { loop_->Cancel(id); }
+  void ForgetPrefixes() override { loop_->ForgetPrefixes(); }
   void Drain() override { loop_->Drain(); }
   void CancelAll() override { loop_->CancelAll(); }
   Status UseStrategy(const std::string& name, int64_t async_cohorts) override {
@@ -303,6 +307,7 @@ class EngineWithLoop : public Engine {
     loop_options.eos_token_ids = model_.generation_defaults.eos_token_ids;
     loop_options.seed = options_.seed;
     loop_options.async_scheduling = options_.async_scheduling;
+    loop_options.prefix_key = prefix_key_;
     loop_options.timeline = timeline_.get();
     loop_options.live = &live_;
     loop_ = std::make_unique<EngineLoop>(loop_options, model_.backend.device.get(), strategy_.get(),
@@ -321,9 +326,10 @@ class EngineWithLoop : public Engine {
 
   // Destroyed in reverse: first the loop's thread ends, then the executor's streams, last the memory.
   EngineOptions options_;
-  MakeStrategy make_strategy_;          // null: by the name in the options
-  int64_t wanted_model_len_ = 0;        // max_model_len before the tiers limited it
-  std::unique_ptr<Timeline> timeline_;  // null before Load
+  MakeStrategy make_strategy_;            // null: by the name in the options
+  int64_t wanted_model_len_ = 0;          // max_model_len before the tiers limited it
+  std::optional<SipHashKey> prefix_key_;  // absent: nothing is cached
+  std::unique_ptr<Timeline> timeline_;    // null before Load
   LiveWatch live_;
   LoadedModel model_;
   ExecutorOptions executor_options_;

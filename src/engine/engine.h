@@ -52,6 +52,8 @@ class Engine {
   // (kCancelled), unless it had it already. Unknown ids are ignored.
   virtual void Cancel(RequestId id) = 0;
 
+  // Any thread. What has been computed so far is not found by requests that are submitted from now on.
+  virtual void ForgetPrefixes() = 0;
   // Any thread. No new requests; blocks until those in flight have finished.
   virtual void Drain() = 0;
   // Any thread. Cancels everything in flight and returns when the blocks are free.

@@ -46,8 +46,13 @@ struct EngineOptions {
   int64_t max_num_seqs = 256;               // sequences in an iteration at most
   int64_t max_num_batched_tokens = 0;  // rows of an iteration at most; 0: the backend's default (host: 512)
   int64_t max_num_queued_reqs = 1024;  // waiting requests beyond which Submit says kResourceExhausted
-  bool async_scheduling = true;        // an iteration may be enqueued while the one before runs
-  double max_itl_ms = 0;               // an iteration is not to take longer if less can be done; 0: no limit
+  // Requests that begin alike compute their beginning once, as long as there is room to keep it.
+  bool prefix_caching = true;
+  // Of the hashes by which it is found: 32 hexadecimal digits, secret. Replicas that are to speak of the same
+  // blocks have the same; empty: drawn at the start.
+  std::string prefix_cache_key;
+  bool async_scheduling = true;  // an iteration may be enqueued while the one before runs
+  double max_itl_ms = 0;         // an iteration is not to take longer if less can be done; 0: no limit
   // A token of a request is not to take longer if the strategy can choose, unless the request is flexible; 0:
   // no limit.
   double max_tpot_ms = 0;
