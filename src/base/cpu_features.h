@@ -11,7 +11,7 @@ struct CpuFeatures {
   bool zen4 = false;       // AMD family 19h with AVX-512: 512-bit operations take two passes
   bool avx2 = false;       // with FMA and F16C
   bool avx512 = false;     // F, BW, DQ, VL
-  bool avx512_bf16 = false;
+  bool avx512_bf16 = false;  // and VNNI, which no processor with bf16 lacks
   bool amx_bf16 = false;  // and the operating system lets this process use the tiles
 };
 
