@@ -27,7 +27,7 @@ inline void ConfigureTiles(int64_t num_queries) {
     config.row_bytes[tile] = kTileBytes;
     config.rows[tile] = static_cast<uint8_t>(right ? kTileRows : num_queries);
   }
-  _tile_loadconfig(&config);
+  LoadTileConfig(config);
 }
 
 // scores = q K^T of up to 16 queries and all 32 tokens of a tile. One sum for each half of the

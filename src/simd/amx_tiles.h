@@ -1,6 +1,8 @@
 // What sets up AMX's tiles. Included where its instructions are compiled.
 #pragma once
 
+#include <immintrin.h>
+
 #include <cstdint>
 
 namespace tandem {
@@ -16,6 +18,12 @@ struct alignas(64) TileConfig {
   uint16_t row_bytes[16] = {};
   uint8_t rows[16] = {};
 };
+
+inline void LoadTileConfig(const TileConfig& config) {
+  // GCC 12's intrinsic says that it reads 8 bytes: without this, stores to the others may be dropped.
+  asm volatile("" : : "r"(&config) : "memory");
+  _tile_loadconfig(&config);
+}
 
 }  // namespace
 }  // namespace tandem

@@ -39,7 +39,7 @@ inline void ConfigureTiles(int64_t num_rows, int64_t step) {
     config.row_bytes[tile] = static_cast<uint16_t>(tile == 2 || tile == 3 ? 2 * step : 64);
     config.rows[tile] = static_cast<uint8_t>(tile < 4 ? num_rows : step / 2);
   }
-  _tile_loadconfig(&config);
+  LoadTileConfig(config);
 }
 
 // A group, or a part of one that is longer than a slab.
@@ -155,24 +155,28 @@ TANDEM_SIMD_INLINE void AddScaled(const QuantizedLayout& layout, const Segment& 
   for (int r = 0; r < kRows; ++r) acc[r] = Fma(Set(group_sums[r * layout.num_groups]), minimums.value[0], acc[r]);
 }
 
+struct TileSums {
+  alignas(64) float of_set[2][kTileRows * kTileColumns] = {};
+};
+
 // partial: [kRows][64], the sums of the slabs before.
 template <int kRows>
-void MultiplySlab(const QuantizedLayout& layout, const Slab& slab, const TilePass& pass, float* partial) {
-  alignas(64) float sums[2][kTileRows * kTileColumns] = {};
+void MultiplySlab(const QuantizedLayout& layout, const Slab& slab, const TilePass& pass, TileSums* sums,
+                  float* partial) {
   F32V acc[kRows];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r)
     acc[r] = slab.begin == 0 ? Zero() : Load(partial + r * kPanelColumns + pass.column);
   int64_t s = 0;
   for (; s + 2 <= slab.num_segments; s += 2) {
-    MultiplySegment<0>(slab, slab.segments[s], pass, sums[0]);
-    MultiplySegment<1>(slab, slab.segments[s + 1], pass, sums[1]);
-    AddScaled<kRows>(layout, slab.segments[s], pass, sums[0], acc);
-    AddScaled<kRows>(layout, slab.segments[s + 1], pass, sums[1], acc);
+    MultiplySegment<0>(slab, slab.segments[s], pass, sums->of_set[0]);
+    MultiplySegment<1>(slab, slab.segments[s + 1], pass, sums->of_set[1]);
+    AddScaled<kRows>(layout, slab.segments[s], pass, sums->of_set[0], acc);
+    AddScaled<kRows>(layout, slab.segments[s + 1], pass, sums->of_set[1], acc);
   }
   if (s < slab.num_segments) {
-    MultiplySegment<0>(slab, slab.segments[s], pass, sums[0]);
-    AddScaled<kRows>(layout, slab.segments[s], pass, sums[0], acc);
+    MultiplySegment<0>(slab, slab.segments[s], pass, sums->of_set[0]);
+    AddScaled<kRows>(layout, slab.segments[s], pass, sums->of_set[0], acc);
   }
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) Store(partial + r * kPanelColumns + pass.column, acc[r]);
@@ -184,6 +188,7 @@ void RunTiles(const QuantizedTile& tile) {
   const int64_t in_features = layout.num_groups * layout.group_size;
   alignas(64) float partial[kMaxTileRows * kPanelColumns];
   Slab slab;
+  TileSums tile_sums;
   TilePass pass;
   pass.x_bytes = tile.x_stride * 2;
   pass.step = layout.group_size % 32 == 0 ? 32 : 16;
@@ -212,11 +217,11 @@ void RunTiles(const QuantizedTile& tile) {
         for (pass.column = first_column; pass.column < end_column; pass.column += kTileColumns) {
           float* sums = partial + row * kPanelColumns;
           if (rows <= 4) {
-            MultiplySlab<4>(layout, slab, pass, sums);
+            MultiplySlab<4>(layout, slab, pass, &tile_sums, sums);
           } else if (rows <= 8) {
-            MultiplySlab<8>(layout, slab, pass, sums);
+            MultiplySlab<8>(layout, slab, pass, &tile_sums, sums);
           } else {
-            MultiplySlab<16>(layout, slab, pass, sums);
+            MultiplySlab<16>(layout, slab, pass, &tile_sums, sums);
           }
         }
       }
@@ -249,7 +254,7 @@ const QuantizedKernels& QuantizedKernelsAmx() {
     result.bf16_to_f32 = RunTiles<float>;
     result.bf16_to_bf16 = RunTiles<uint16_t>;
     result.sum_groups = SumGroups;
-    result.max_rows_integers = 4;
+    result.max_rows_integers = 5;
     result.max_rows_bf16 = INT64_MAX;
     return result;
   }();
