@@ -107,13 +107,13 @@ TANDEM_SIMD_INLINE void MultiplyWords(const uint16_t* words, const uint16_t* x, 
     PairV pairs[kVectors];
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v)
-      pairs[v] = AndPairs(ShiftRight(LoadPairs(words + 2 * v * kLanes), static_cast<unsigned>(kBits * i)), mask);
+      pairs[v] =
+          AndPairs(ShiftRight(LoadPairs(words + 2 * v * kLanes), static_cast<unsigned>(kBits * i)), mask);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const PairV value = SetPair(PairAt(x + r * x_stride + 2 * i));
 #pragma GCC unroll 8
-      for (int v = 0; v < kVectors; ++v)
-        sums->value[r][v] = DotIntPairs(sums->value[r][v], pairs[v], value);
+      for (int v = 0; v < kVectors; ++v) sums->value[r][v] = DotIntPairs(sums->value[r][v], pairs[v], value);
     }
   }
 }

@@ -152,7 +152,8 @@ TANDEM_SIMD_INLINE void AddScaled(const QuantizedLayout& layout, const Segment& 
   if (segment.first != 0) return;
   const float* group_sums = pass.group_sums + segment.index;
 #pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) acc[r] = Fma(Set(group_sums[r * layout.num_groups]), minimums.value[0], acc[r]);
+  for (int r = 0; r < kRows; ++r)
+    acc[r] = Fma(Set(group_sums[r * layout.num_groups]), minimums.value[0], acc[r]);
 }
 
 struct TileSums {
