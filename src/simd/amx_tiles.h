@@ -1,6 +1,8 @@
 // What sets up AMX's tiles. Included where its instructions are compiled.
 #pragma once
 
+#include <immintrin.h>
+
 #include <cstdint>
 
 namespace tandem {

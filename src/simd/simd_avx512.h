@@ -128,6 +128,21 @@ TANDEM_SIMD_INLINE PairV ToBits(F32V a) {
 TANDEM_SIMD_INLINE F32V FromInts(PairV a) {
   return _mm512_cvtepi32_ps(a);
 }
+// acc + a.low * b.low + a.high * b.high in every lane; halves and lanes are signed numbers.
+TANDEM_SIMD_INLINE PairV DotIntPairs(PairV acc, PairV a, PairV b) {
+  return _mm512_add_epi32(acc, _mm512_madd_epi16(a, b));
+}
+// Lanes as signed numbers, rounded.
+TANDEM_SIMD_INLINE PairV ToInts(F32V a) {
+  return _mm512_cvtps_epi32(a);
+}
+TANDEM_SIMD_INLINE PairV AddInts(PairV a, PairV b) {
+  return _mm512_add_epi32(a, b);
+}
+// Lanes that fit as kLanes numbers of 16 bits.
+TANDEM_SIMD_INLINE void StoreInt16(uint16_t* p, PairV a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(a));
+}
 #if defined(__AVX512BF16__)
 TANDEM_SIMD_INLINE F32V DotPairs(F32V acc, PairV a, PairV b) {
   return _mm512_dpbf16_ps(acc, (__m512bh)a, (__m512bh)b);  // NOLINT(google-readability-casting)
