@@ -136,7 +136,7 @@ TEST(Fp8Test, SmallerGroupsHoldTheSameValues) {
   DequantizeRows(WidenRows(rows, Fp8Format(2)), found.data());
   EXPECT_EQ(found, wanted);
   EXPECT_EQ(DescribeWeightFormat(rows.format), "fp8, groups of 4");
-  EXPECT_EQ(QuantizedBytes(rows.format, 3, 8), 3 * (8 + 4));
+  EXPECT_EQ(QuantizedBytes(rows.format, 3, 8), 3 * (8 + 2 * 4));
 }
 
 }  // namespace

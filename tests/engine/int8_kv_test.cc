@@ -18,6 +18,8 @@
 #include "conformance/fixtures.h"
 #include "engine/engine.h"
 #include "engine/engine_client.h"
+#include "engine/paying_costs.h"
+#include "policy/strategy.h"
 
 namespace tandem {
 namespace {
@@ -222,7 +224,11 @@ TEST_P(MixedTiersTest, NothingIsLostBesideCancelsAndPreemptions) {
     options.cpu_kv_cache_dtype = GetParam().cpu;
     options.gpu_kv_cache = SizeInTokens(320);
     options.cpu_kv_cache = SizeInTokens(640);
-    auto created = Engine::Create(options);
+    AnalyticCosts costs = CostsWhereTheCpuTierPays();
+    auto created = Engine::Create(options, [&](const LayerCosts* measured) {
+      if (measured != nullptr) costs.layers = measured->num_layers();
+      return CreateStrategy(strategy, measured == nullptr ? nullptr : &costs);
+    });
     ASSERT_TRUE(created.ok()) << created.error().message;
     Engine& engine = **created;
     std::mt19937 random(5);
@@ -235,12 +241,14 @@ TEST_P(MixedTiersTest, NothingIsLostBesideCancelsAndPreemptions) {
     }
     double sum = 0;
     double worst = 0;
-    int64_t num_compared = 0;
+    size_t num_tokens = 0;
+    size_t num_compared = 0;
     for (size_t i = 0; i < kept.size(); ++i) {
       EXPECT_EQ(kept[i].output->Wait(), FinishReason::kLength) << strategy << ", request " << i;
       const auto& tokens = kept[i].output->tokens();
       const auto& others = expected[i].output->tokens();
       ASSERT_EQ(tokens.size(), others.size()) << strategy << ", request " << i;
+      num_tokens += tokens.size();
       for (size_t t = 0; t < tokens.size() && tokens[t].token == others[t].token; ++t) {
         const double difference = std::abs(tokens[t].logprob - others[t].logprob);
         sum += difference;
@@ -250,9 +258,11 @@ TEST_P(MixedTiersTest, NothingIsLostBesideCancelsAndPreemptions) {
     }
     engine.CancelAll();
     const EngineStats stats = engine.Stats();
-    std::printf("%-13s %ld tokens alike, log-probabilities differ by %.1e, at worst %.1e; %lu moved\n",
+    std::printf("%-13s %zu tokens alike, log-probabilities differ by %.1e, at worst %.1e; %lu moved\n",
                 strategy.c_str(), num_compared, sum / static_cast<double>(num_compared), worst,
                 stats.swapped_tokens);
+    EXPECT_GT(num_compared, num_tokens / 2) << strategy;
+    EXPECT_LT(worst, 0.02) << strategy;
     EXPECT_GT(stats.swapped_tokens, 0U) << strategy;
     EXPECT_GT(stats.cpu_tier_tokens, 0U) << strategy;
     EXPECT_EQ(stats.gpu_blocks_free, stats.gpu_blocks_total) << strategy;

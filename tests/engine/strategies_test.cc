@@ -20,6 +20,7 @@
 #include "conformance/fixtures.h"
 #include "engine/engine.h"
 #include "engine/engine_client.h"
+#include "engine/paying_costs.h"
 #include "perf/analytic_costs.h"
 #include "simulate/switching_testing.h"
 
@@ -28,24 +29,6 @@ namespace {
 
 const std::vector<std::string> kHybrids = {"asymmetric", "full-offload", "symmetric", "simple-offload",
                                            "async",      "apex",         "auto",      "switching"};
-
-// A machine whose CPU attention hides behind the linear operations, however many rows it has, and whose
-// linear operations take no longer for more rows: whoever can use the cpu tier should. Engines measure what
-// the machine of the test has, where it may pay or not.
-AnalyticCosts CostsWhereTheCpuTierPays() {
-  AnalyticCosts costs;
-  costs.linear_us = 300;
-  costs.linear_token_us = 1;
-  costs.gpu_kv_ns = 5;
-  costs.prefill_ns = 0.1;
-  costs.cpu_us = 10;
-  costs.cpu_kv_ns = 20;
-  costs.exchange_us = 10;
-  costs.exchange_row_us = 0.1;
-  costs.swap_ns = 20;
-  costs.outside_us = 100;
-  return costs;
-}
 
 // One row of CPU attention takes longer than all that the GPU does.
 AnalyticCosts CostsWhereTheCpuTierIsOfNoUse() {
