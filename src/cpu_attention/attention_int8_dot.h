@@ -25,18 +25,11 @@ TANDEM_SIMD_INLINE I32V LoadInts(const int32_t* p) {
 TANDEM_SIMD_INLINE void StoreInts(int32_t* p, I32V v) {
   _mm512_storeu_si512(p, v);
 }
-TANDEM_SIMD_INLINE I32V AddInts(I32V a, I32V b) {
-  return _mm512_add_epi32(a, b);
-}
 TANDEM_SIMD_INLINE I32V SubInts(I32V a, I32V b) {
   return _mm512_sub_epi32(a, b);
 }
 TANDEM_SIMD_INLINE F32V ToFloats(I32V v) {
   return _mm512_cvtepi32_ps(v);
-}
-// To the nearest, ties to even.
-TANDEM_SIMD_INLINE I32V ToInts(F32V v) {
-  return _mm512_cvtps_epi32(v);
 }
 
 #elif defined(__AVX2__)
@@ -51,18 +44,11 @@ TANDEM_SIMD_INLINE I32V LoadInts(const int32_t* p) {
 TANDEM_SIMD_INLINE void StoreInts(int32_t* p, I32V v) {
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), v);
 }
-TANDEM_SIMD_INLINE I32V AddInts(I32V a, I32V b) {
-  return _mm256_add_epi32(a, b);
-}
 TANDEM_SIMD_INLINE I32V SubInts(I32V a, I32V b) {
   return _mm256_sub_epi32(a, b);
 }
 TANDEM_SIMD_INLINE F32V ToFloats(I32V v) {
   return _mm256_cvtepi32_ps(v);
-}
-// To the nearest, ties to even.
-TANDEM_SIMD_INLINE I32V ToInts(F32V v) {
-  return _mm256_cvtps_epi32(v);
 }
 
 #else
