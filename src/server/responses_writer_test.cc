@@ -75,7 +75,7 @@ class ResponsesWriterTest : public testing::Test {
       if (parts[i].kind == Kind::kCallBegin) delta.call_ids = {"call_" + std::to_string(i)};
       text += writer->Delta(0, delta, stream, true);
     }
-    text += writer->EndStream({3, 4});
+    text += writer->EndStream({.prompt_tokens = 3, .completion_tokens = 4, .cached_tokens = 2});
     return Events(text);
   }
 
@@ -113,7 +113,7 @@ TEST_F(ResponsesWriterTest, AStreamOfTextHasItsEvents) {
   const ordered_json& response = events[9]["response"];
   EXPECT_EQ(response["output"], ordered_json::array({item}));
   EXPECT_EQ(response["usage"].dump(),
-            R"({"input_tokens":3,"input_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},)"
+            R"({"input_tokens":3,"input_tokens_details":{"cached_tokens":2,"cache_write_tokens":0},)"
             R"("output_tokens":4,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":7})");
   EXPECT_EQ(kept_, response);
 }

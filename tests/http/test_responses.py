@@ -79,7 +79,7 @@ def test_a_whole_answer_is_what_the_library_expects(client):
     assert answer.output_text
     assert answer.instructions == "Be brief." and answer.tools[0].name == "get_weather" and answer.store
     assert answer.usage.total_tokens == answer.usage.input_tokens + answer.usage.output_tokens
-    assert answer.usage.input_tokens_details.cached_tokens == 0
+    assert 0 <= answer.usage.input_tokens_details.cached_tokens < answer.usage.input_tokens
 
 
 def test_what_was_cut_says_so(client):
