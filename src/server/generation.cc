@@ -64,13 +64,15 @@ void Generation::Start() {
 }
 
 std::optional<Error> Generation::SubmitAll() {
+  const std::string cache_salt = EngineCacheSalt(request_.cache_sharing);
   for (size_t i = 0; i < sequences_.size(); ++i) {
     Sequence& sequence = sequences_[i];
     const GenerationRequest::Prompt& prompt = request_.prompts[sequence.prompt_index];
     RequestSpec spec{.prompt_tokens = prompt.tokens,
                      .sampling = request_.sampling,
                      .flexible = request_.flexible,
-                     .grammar = request_.grammar};
+                     .grammar = request_.grammar,
+                     .cache_salt = cache_salt};
     spec.sampling.max_tokens = prompt.max_tokens;
     if (spec.sampling.seed) *spec.sampling.seed += i % static_cast<size_t>(request_.n);
     auto submitted = environment_.engine->Submit(
