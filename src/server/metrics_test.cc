@@ -130,6 +130,33 @@ TEST_F(ServerMetricsTest, IterationTokensAreBucketsOfAllTokens) {
             static_cast<double>(stats.iterations));
 }
 
+TEST_F(ServerMetricsTest, PromptTokensAreComputedOrCached) {
+  const std::unique_ptr<Engine> engine = MakeEngine("gpu-only");
+  const ServerMetrics metrics(engine.get(), "tiny");
+  Serve(engine.get());
+  const std::string first = metrics.Render();
+  const auto all = static_cast<double>(kNumRequests * kPromptTokens);
+  EXPECT_EQ(ValueOf(first, "vllm:prompt_tokens_total"), all);
+  EXPECT_EQ(ValueOf(first, "vllm:prefix_cache_queries_total"), all);
+  for (const char* name : {"vllm:prompt_tokens_cached_total", "vllm:prefix_cache_hits_total",
+                           "tandem:recomputed_tokens_total"}) {
+    EXPECT_EQ(ValueOf(first, name), 0.0) << name;
+  }
+  EXPECT_GE(ValueOf(first, "tandem:prefix_cache_blocks", "tier=\"gpu\""), kNumRequests);
+  EXPECT_EQ(ValueOf(first, "tandem:prefix_cache_blocks", "tier=\"cpu\""), 0.0);
+
+  Serve(engine.get());
+  const EngineStats stats = engine->Stats();
+  const std::string second = metrics.Render();
+  const auto hits = static_cast<double>(stats.prefix_hit_tokens);
+  EXPECT_EQ(hits, static_cast<double>(kNumRequests * (kPromptTokens / stats.block_size * stats.block_size)));
+  EXPECT_EQ(static_cast<double>(stats.prompt_tokens), 2 * all - hits);
+  EXPECT_EQ(ValueOf(second, "vllm:prompt_tokens_total"), 2 * all);
+  EXPECT_EQ(ValueOf(second, "vllm:prompt_tokens_cached_total"), hits);
+  EXPECT_EQ(ValueOf(second, "vllm:prefix_cache_hits_total"), hits);
+  EXPECT_EQ(ValueOf(second, "vllm:prefix_cache_queries_total"), 2 * all);
+}
+
 TEST_F(ServerMetricsTest, PhasesAreOfThoseThatGotTokens) {
   const std::unique_ptr<Engine> engine = MakeEngine("gpu-only");
   ServerMetrics metrics(engine.get(), "tiny");
