@@ -136,11 +136,26 @@ void AddEngineFields(const BenchConditions& conditions, const BenchRun& run, ord
   constexpr double kUsPerMs = 1e3;
   ordered_json& to = *report;
   to["strategy"] = run.engine ? ordered_json(conditions.engine.strategy) : ordered_json(nullptr);
-  for (const char* field :
-       {"strategy_iterations", "gpu_busy", "gpu_gap", "cpu_attention_busy", "cpu_attention_gb_per_s",
-        "cpu_attention_busy_gb_per_s", "gpu_kv_tokens", "cpu_kv_tokens", "max_cpu_kv_tokens", "max_cpu_kv_gb",
-        "cpu_tier_tokens", "rider_visits", "rider_skips", "swapped_tokens", "preemptions", "iterations",
-        "iteration_tokens", "prediction_error"}) {
+  for (const char* field : {"strategy_iterations",
+                            "gpu_busy",
+                            "gpu_gap",
+                            "cpu_attention_busy",
+                            "cpu_attention_gb_per_s",
+                            "cpu_attention_busy_gb_per_s",
+                            "gpu_kv_tokens",
+                            "cpu_kv_tokens",
+                            "max_cpu_kv_tokens",
+                            "max_cpu_kv_gb",
+                            "cpu_tier_tokens",
+                            "rider_visits",
+                            "rider_skips",
+                            "swapped_tokens",
+                            "preemptions",
+                            "recomputed_tokens",
+                            "prefix_hit_rate",
+                            "iterations",
+                            "iteration_tokens",
+                            "prediction_error"}) {
     to[field] = nullptr;
   }
   const EngineStatsOfRun stats = run.engine.value_or(EngineStatsOfRun{});
@@ -169,6 +184,10 @@ void AddEngineFields(const BenchConditions& conditions, const BenchRun& run, ord
   to["cpu_tier_tokens"] = cpu_tier_tokens;
   to["swapped_tokens"] = after.swapped_tokens - before.swapped_tokens;
   to["preemptions"] = after.preemptions - before.preemptions;
+  to["recomputed_tokens"] = after.recomputed_tokens - before.recomputed_tokens;
+  to["prefix_hit_rate"] =
+      Ratio(static_cast<double>(after.prefix_hit_tokens - before.prefix_hit_tokens),
+            static_cast<double>(after.prefix_queried_tokens - before.prefix_queried_tokens));
   const uint64_t iterations = after.iterations - before.iterations;
   to["iterations"] = iterations;
   if (iterations > 0) {

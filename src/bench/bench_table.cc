@@ -85,6 +85,8 @@ void AddEngineRows(const ordered_json& report, Rows* rows) {
   rows->Add("decoded in cpu tier", "cpu_tier_tokens", 0, "tokens");
   rows->Add("swapped", "swapped_tokens", 0, "tokens");
   rows->Add("preemptions", "preemptions", 0, "");
+  rows->Add("computed again", "recomputed_tokens", 0, "tokens");
+  rows->Add("found in prefix cache", "prefix_hit_rate", 3, "of the prompts' tokens");
   rows->Add("gpu busy", "gpu_busy", 3, "of the run");
   rows->Add("gap of iterations", "gpu_gap", 3, "of the run");
   rows->Add("cpu attention busy", "cpu_attention_busy", 3, "of the run");

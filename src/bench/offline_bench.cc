@@ -52,6 +52,8 @@ class OfflineRun {
   // Once. All but costs and kv_bytes_per_token.
   BenchRun Run(std::string_view title, const BenchRunOptions& options) {
     BenchRun run;
+    // What an earlier run has computed is no work of this one's that was saved.
+    engine_->ForgetPrefixes();
     run.engine = {.before = engine_->Stats(), .after = {}};
     const Clock::time_point start = Clock::now();
     SubmitSome(0);

@@ -198,6 +198,8 @@ Result<BenchRun> RunOnlineBench(Engine* engine, const OnlinePlan& plan, const On
                                        engine->model_config().vocab_size));
     }
     EngineTarget target(engine, std::move(specs), online.io(), online.recorder(), online.end_callback());
+    // What the warm-up has computed is no work of this run's that was saved.
+    engine->ForgetPrefixes();
     EngineStatsOfRun stats{.before = engine->Stats(), .after = {}};
     bool has_end = false;
     if (HasWindow(run_options)) {

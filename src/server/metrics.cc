@@ -62,10 +62,7 @@ class EngineFamilies {
     Gauge("vllm:kv_cache_usage_perc", "Share of the KV blocks of both tiers in use; 1 means all.", all_usage);
     Gauge("vllm:gpu_cache_usage_perc", "Share of the gpu tier's KV blocks in use; 1 means all.", gpu_usage);
     Counter("vllm:num_preemptions_total", "Preemptions.", static_cast<double>(stats.preemptions));
-    Counter("vllm:prompt_tokens_total", "Prompt tokens computed.", static_cast<double>(stats.prompt_tokens));
-    // There is no prefix cache: every prompt token is computed.
-    Counter("vllm:prompt_tokens_cached_total", "Prompt tokens that were not computed since a cache had them.",
-            0);
+    AddPrefixCache(stats);
     AddIterationTokens(stats.iteration_tokens);
     Counter("tandem:drawn_tokens_total",
             "Tokens drawn, those past a stop string and those of a prompt that was only scored included.",
@@ -102,6 +99,22 @@ class EngineFamilies {
   }
 
  private:
+  void AddPrefixCache(const EngineStats& stats) {
+    const auto cached = static_cast<double>(stats.prefix_hit_tokens);
+    Counter("vllm:prompt_tokens_total", "Prompt tokens, computed or cached.",
+            static_cast<double>(stats.prompt_tokens) + cached);
+    Counter("vllm:prompt_tokens_cached_total", "Of those, cached.", cached);
+    Counter("vllm:prefix_cache_queries_total", "Prompt tokens that were looked for in the prefix cache.",
+            static_cast<double>(stats.prefix_queried_tokens));
+    Counter("vllm:prefix_cache_hits_total", "Of those, found.", cached);
+    PerTier("tandem:prefix_cache_blocks",
+            "KV blocks of a tier that the prefix cache can find, in use or free.",
+            stats.prefix_blocks[static_cast<size_t>(Tier::kGpu)],
+            stats.prefix_blocks[static_cast<size_t>(Tier::kCpu)]);
+    Counter("tandem:recomputed_tokens_total", "Tokens computed again after a preemption.",
+            static_cast<double>(stats.recomputed_tokens));
+  }
+
   void AddIterationTokens(const TokenHistogram& tokens) {
     prometheus::ClientMetric::Histogram& histogram =
         Add("vllm:iteration_tokens_total", "Prompt tokens computed and tokens drawn by an iteration.",

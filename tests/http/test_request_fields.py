@@ -25,6 +25,8 @@ VALUES = {
     "allowed_token_ids": [28, 29, 30],
     "bad_words": ["upon"],
     "best_of": 1,
+    "cache_prompt": False,
+    "cache_salt": "salt",
     "chat_template_kwargs": {"custom": 1},
     "continue_final_message": False,
     "dimensions": 8,
