@@ -309,12 +309,12 @@ constexpr QuantizedKernels kFp8Kernels = {
     .f32 = RunFp8Tile<float, float>,
     .bf16_to_f32 = RunFp8Tile<uint16_t, float>,
     .bf16_to_bf16 = RunFp8Tile<uint16_t, uint16_t>,
-    .max_rows_f32 = kFp8GroupRows,
 #if defined(__AVX512BF16__)
     .max_rows_bf16 = 4 * kFp8GroupRows,
 #else
     .max_rows_bf16 = kFp8GroupRows,
 #endif
+    .max_rows_f32 = kFp8GroupRows,
     .dequantize_f32 = DequantizeFp8Panel<float>,
     .dequantize_bf16 = DequantizeFp8Panel<uint16_t>,
 };
