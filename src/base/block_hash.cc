@@ -36,8 +36,8 @@ BlockHash BlockHasher::Root(std::string_view salt) const {
 }
 
 BlockHash BlockHasher::Next(const BlockHash& before, std::span<const int32_t> tokens) const {
-  TANDEM_CHECK(static_cast<int64_t>(tokens.size()) == block_size_, "a block of {} tokens is hashed as one of {}",
-               tokens.size(), block_size_);
+  TANDEM_CHECK(static_cast<int64_t>(tokens.size()) == block_size_,
+               "a block of {} tokens is hashed as one of {}", tokens.size(), block_size_);
   std::vector<std::byte> bytes(sizeof(before.halves) + tokens.size_bytes());
   const auto head = std::as_bytes(std::span(before.halves));
   std::ranges::copy(std::as_bytes(tokens), std::ranges::copy(head, bytes.begin()).out);
@@ -49,7 +49,8 @@ std::vector<BlockHash> BlockHasher::FullBlocks(const BlockHash& root, std::span<
   std::vector<BlockHash> hashes;
   hashes.reserve(tokens.size() / block_size);
   for (size_t end = block_size; end <= tokens.size(); end += block_size)
-    hashes.push_back(Next(hashes.empty() ? root : hashes.back(), tokens.subspan(end - block_size, block_size)));
+    hashes.push_back(
+        Next(hashes.empty() ? root : hashes.back(), tokens.subspan(end - block_size, block_size)));
   return hashes;
 }
 

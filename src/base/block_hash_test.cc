@@ -22,7 +22,8 @@ TEST(BlockHashTest, Keys) {
   EXPECT_EQ(MakeBlockHashKey("000102030405060708090A0b0c0d0e0f").value(),
             (SipHashKey{0x0001020304050607, 0x08090a0b0c0d0e0f}));
   EXPECT_NE(MakeBlockHashKey("").value(), MakeBlockHashKey("").value());
-  EXPECT_EQ(MakeBlockHashKey("12").error().message, "a prefix cache key is 32 hexadecimal digits, not 2 characters");
+  EXPECT_EQ(MakeBlockHashKey("12").error().message,
+            "a prefix cache key is 32 hexadecimal digits, not 2 characters");
   EXPECT_EQ(MakeBlockHashKey("00010203040506070809 a0b0c0d0e0f").error().message,
             "a prefix cache key is 32 hexadecimal digits, not 32 characters with others among them");
 }
@@ -47,10 +48,10 @@ TEST(BlockHashTest, GrowsAsABeginning) {
 
 TEST(BlockHashTest, DependsOnEverything) {
   const BlockHasher hasher(kKey, 4);
-  std::vector<std::vector<BlockHash>> chains = {hasher.FullBlocks(hasher.Root(""), Tokens(12)),
-                                                hasher.FullBlocks(hasher.Root("salt"), Tokens(12)),
-                                                BlockHasher({7, 9}, 4).FullBlocks(hasher.Root(""), Tokens(12)),
-                                                BlockHasher({8, 8}, 4).FullBlocks(hasher.Root(""), Tokens(12))};
+  std::vector<std::vector<BlockHash>> chains = {
+      hasher.FullBlocks(hasher.Root(""), Tokens(12)), hasher.FullBlocks(hasher.Root("salt"), Tokens(12)),
+      BlockHasher({7, 9}, 4).FullBlocks(hasher.Root(""), Tokens(12)),
+      BlockHasher({8, 8}, 4).FullBlocks(hasher.Root(""), Tokens(12))};
   for (size_t changed = 0; changed < 4; ++changed) {
     std::vector<int32_t> tokens = Tokens(12);
     tokens[changed] += 1 << (8 * changed);

@@ -1,6 +1,6 @@
-// SipHash-2-4 with 128 bits of result: a keyed hash whose values tell nothing about the input to whoever lacks
-// the key, and cannot be made to collide. (Aumasson, Bernstein: "SipHash: a fast short-input PRF", 2012, and
-// the authors' 128-bit variant.)
+// SipHash-2-4 with 128 bits of result: a keyed hash whose values tell nothing about the input to whoever
+// lacks the key, and cannot be made to collide. (Aumasson, Bernstein: "SipHash: a fast short-input PRF",
+// 2012, and the authors' 128-bit variant.)
 #pragma once
 
 #include <array>

@@ -7,7 +7,8 @@
 namespace tandem {
 namespace {
 
-// Key 00 .. 0f, input the bytes 0, 1, .. of the length: the first two are the authors', OpenSSL gives all four.
+// Key 00 .. 0f, input the bytes 0, 1, .. of the length: the first two are the authors', OpenSSL gives all
+// four.
 TEST(SipHashTest, ReferenceVectors) {
   const SipHashKey key = {0x0706050403020100U, 0x0f0e0d0c0b0a0908U};
   const auto hash = [&](size_t length) {

@@ -138,9 +138,10 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
   app->add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options->prefix_caching,
                 "Requests that begin alike compute their beginning once")
       ->envname("TANDEM_ENABLE_PREFIX_CACHING");
-  AddFlag(app, "prefix-cache-key", &options->prefix_cache_key,
-          "Secret of the hashes by which cached blocks are found, 32 hexadecimal digits, the same for replicas "
-          "whose blocks are to be told apart alike; drawn at the start if there is none");
+  AddFlag(
+      app, "prefix-cache-key", &options->prefix_cache_key,
+      "Secret of the hashes by which cached blocks are found, 32 hexadecimal digits, the same for replicas "
+      "whose blocks are to be told apart alike; drawn at the start if there is none");
   app->add_flag("--async-scheduling,!--no-async-scheduling", options->async_scheduling,
                 "An iteration may be enqueued while the one before runs")
       ->envname("TANDEM_ASYNC_SCHEDULING");

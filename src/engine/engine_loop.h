@@ -2,8 +2,8 @@
 //
 // While the device runs iteration i the thread hands out the tokens of i - 1 and plans i + 1, as if every
 // sequence went on unless its length ends it, and as if riding cohorts made their visits. What turns out
-// otherwise (a stop token, a visit that was skipped) is taken out of the plan or corrected before it starts;
-// a new request or a cancellation makes it void:
+// otherwise (a stop token, a cancellation, a visit that was skipped) is taken out of the plan or corrected
+// before it starts; a new request makes it void:
 //
 //   device   [ iteration i                  ][ iteration i + 1
 //   thread   start i, outputs i-1, plan i+1   results i, start i+1, outputs i, plan i+2
@@ -104,9 +104,11 @@ class EngineLoop {
   bool StartPlan(IterationPlan plan, bool is_checked, std::chrono::steady_clock::time_point now);
   // Publishes what the last iteration was, then hands out its outputs.
   void Deliver();
-  // Takes an ended request out of books and cohorts; publishes that.
+  // Takes an ended request out of the books. A cohort goes on as long as anybody's row is in it.
   void Forget(RequestId id);
-  // A cohort in flight loses its token; plans made ahead are void. After a stall cpu_tier_fails_ is true.
+  // Publishes what the books have let go of.
+  void CountReleased();
+  // A cohort in flight loses its token; a plan made ahead is void. After a stall cpu_tier_fails_ is true.
   void DropCohort(CohortId id);
   // Where the cohorts are after an iteration; corrects the plan made ahead.
   void TakeProgress(const IterationPlan& plan, const IterationResult& result);

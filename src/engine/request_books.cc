@@ -216,6 +216,10 @@ std::vector<BlockMove> RequestBooks::Apply(const IterationPlan& plan, Clock::tim
     if (step.cursor != kEntry) continue;
     for (const RowSpan& row : step.rows) Reserve(row, Tier::kCpu);
   }
+  if (plan.copy_down.max_blocks > 0) {
+    BlockMove copies = kv_->CopyUnused(plan.copy_down);
+    if (!copies.source_blocks.empty()) moves.push_back(std::move(copies));
+  }
   return moves;
 }
 
@@ -223,7 +227,11 @@ IterationInput RequestBooks::InputFor(IterationPlan plan, std::vector<BlockMove>
                                       GrammarMasks* masks) const {
   return MakeIterationInput(
       std::move(plan), std::move(moves), *kv_, state_.limits.num_layers,
-      [this](SequenceId id) -> const Request& { return *requests_.at(id); }, masks);
+      [this](SequenceId id) -> const Request& {
+        const auto found = requests_.find(id);
+        return found != requests_.end() ? *found->second : *ended_.at(id);
+      },
+      masks);
 }
 
 void RequestBooks::TakeComputed(Request* request, int64_t num_computed) {
@@ -252,37 +260,76 @@ void RequestBooks::CountEnd(const Request& request, int64_t num_output) {
   state_.SetWorkToCome(shape_);
 }
 
+void RequestBooks::KeepStalled(SequenceId id) {
+  kv_->Abandon(id);
+  stalled_.push_back(id);
+}
+
 void RequestBooks::Forget(RequestId id) {
+  const auto same = [id](const ScheduledSequence& sequence) { return sequence.id == id; };
+  if (std::erase_if(state_.running, same) == 0) state_.waiting.Erase(id);
+  auto request = requests_.extract(id);
+  if (CohortOf(id) != nullptr) {
+    TANDEM_CHECK(!CohortAloneWith(id), "request {} is forgotten, and its cohort computes for nobody", id);
+    // No more masks for it.
+    request.mapped()->grammar = nullptr;
+    kv_->Abandon(id);
+    ended_.insert(std::move(request));
+    return;
+  }
+  released_.push_back(id);
   if (!state_.cpu_tier_usable && kv_->tier_of(id) == Tier::kCpu) {
-    stalled_.push_back(id);
+    KeepStalled(id);
   } else {
     kv_->Forget(id);
   }
-  const auto same = [id](const ScheduledSequence& sequence) { return sequence.id == id; };
-  if (std::erase_if(state_.running, same) == 0) state_.waiting.Erase(id);
-  requests_.erase(id);
 }
 
-std::optional<CohortId> RequestBooks::CohortOf(SequenceId sequence) const {
-  for (const InFlightCohort& cohort : state_.cohorts) {
-    const bool has_row = std::any_of(cohort.rows.begin(), cohort.rows.end(),
-                                     [&](const RowSpan& row) { return row.sequence == sequence; });
-    if (has_row) return cohort.cohort;
+const InFlightCohort* RequestBooks::CohortOf(SequenceId sequence) const {
+  const auto has_row = [sequence](const InFlightCohort& cohort) {
+    return std::ranges::any_of(cohort.rows, [&](const RowSpan& row) { return row.sequence == sequence; });
+  };
+  const auto found = std::ranges::find_if(state_.cohorts, has_row);
+  return found == state_.cohorts.end() ? nullptr : &*found;
+}
+
+std::optional<CohortId> RequestBooks::CohortAloneWith(SequenceId sequence) const {
+  const InFlightCohort* cohort = CohortOf(sequence);
+  if (cohort == nullptr) return std::nullopt;
+  const bool any_other = std::ranges::any_of(
+      cohort->rows, [&](const RowSpan& row) { return row.sequence != sequence && contains(row.sequence); });
+  return any_other ? std::nullopt : std::optional(cohort->cohort);
+}
+
+void RequestBooks::Release(const std::vector<RowSpan>& rows) {
+  for (const RowSpan& row : rows) {
+    if (ended_.erase(row.sequence) == 0) continue;
+    kv_->Forget(row.sequence);
+    released_.push_back(row.sequence);
   }
-  return std::nullopt;
 }
 
 void RequestBooks::MoveCohort(const CohortStep& step, int64_t cursor) {
   tandem::MoveCohort(step, cursor, &state_.cohorts);
+  if (cursor == kEntry) Release(step.rows);
 }
 
 void RequestBooks::DropCohort(CohortId id) {
-  std::erase_if(state_.cohorts, [id](const InFlightCohort& each) { return each.cohort == id; });
+  const auto found = std::ranges::find(state_.cohorts, id, &InFlightCohort::cohort);
+  if (found == state_.cohorts.end()) return;
+  const std::vector<RowSpan> rows = std::move(found->rows);
+  state_.cohorts.erase(found);
+  Release(rows);
 }
 
 void RequestBooks::FailCpuTier() {
   state_.cohorts.clear();
   state_.cpu_tier_usable = false;
+  for (const auto& [id, request] : ended_) {
+    KeepStalled(id);
+    released_.push_back(id);
+  }
+  ended_.clear();
 }
 
 void RequestBooks::ReleaseStalled() {

@@ -48,7 +48,8 @@ void Results::CountComputed(const Request& request, int64_t num_computed) {
     stats.prefix_hit_tokens += static_cast<uint64_t>(request.num_cached_tokens);
   }
   const int64_t known = std::max(request.num_computed_tokens, request.num_ever_computed);
-  stats.prompt_tokens += static_cast<uint64_t>(std::max<int64_t>(0, std::min(num_computed, prompt_len) - known));
+  stats.prompt_tokens +=
+      static_cast<uint64_t>(std::max<int64_t>(0, std::min(num_computed, prompt_len) - known));
   stats.recomputed_tokens += static_cast<uint64_t>(
       std::max<int64_t>(0, std::min(num_computed, request.num_ever_computed) - request.num_computed_tokens));
 }

@@ -82,6 +82,7 @@ bool KvBooks::Reserve(SequenceId sequence, Tier tier, int64_t num_tokens) {
   if (missing <= 0) return true;
   if (missing > free_blocks(tier)) return false;
   Table& table = tables_[sequence];
+  if (held == 0) Expect(ChainOf(sequence), 0, num_identified(sequence));
   table.tier = tier;
   return books(tier).Allocate(missing, &table.blocks);
 }
@@ -109,124 +110,13 @@ void KvBooks::TierBooks::Free(const std::vector<int32_t>& blocks) {
   }
 }
 
-void KvBooks::ShareBlocks(SequenceId from, SequenceId to, int64_t num_tokens, int64_t num_computed) {
-  const auto found = tables_.find(from);
-  TANDEM_CHECK(found != tables_.end() && !found->second.leaving, "sequence {} is unknown or moves", from);
-  TANDEM_CHECK(!tables_.contains(to), "sequence {} has blocks already", to);
-  const std::vector<int32_t>& blocks = found->second.blocks;
-  const int64_t count = num_tokens / block_size_;
-  TANDEM_CHECK(num_tokens > 0 && num_tokens % block_size_ == 0 && num_tokens <= num_computed &&
-                   count <= static_cast<int64_t>(blocks.size()),
-               "{} tokens of sequence {} are to be shared: {} computed, {} blocks of {}", num_tokens, from,
-               num_computed, blocks.size(), block_size_);
-  const auto shared = std::span(blocks).first(static_cast<size_t>(count));
-  books(found->second.tier).pool.Share(shared);
-  Table table{.tier = found->second.tier,
-              .blocks = {shared.begin(), shared.end()},
-              .num_published = std::min(count, found->second.num_published),
-              .publishes = found->second.publishes,
-              .leaving = nullptr};
-  tables_.emplace(to, std::move(table));
-}
-
 void KvBooks::Release(SequenceId sequence) {
   const auto found = tables_.find(sequence);
   if (found == tables_.end()) return;
+  ExpectNoMore(sequence, found->second);
   if (found->second.leaving) FreeSource(&found->second);
   books(found->second.tier).Free(found->second.blocks);
   tables_.erase(found);
-}
-
-void KvBooks::Identify(SequenceId sequence, std::span<const BlockHash> hashes) {
-  std::vector<BlockHash>& chain = chains_[sequence];
-  chain.insert(chain.end(), hashes.begin(), hashes.end());
-}
-
-std::span<const BlockHash> KvBooks::ChainOf(SequenceId sequence) const {
-  const auto found = chains_.find(sequence);
-  return found == chains_.end() ? std::span<const BlockHash>() : found->second;
-}
-
-int64_t KvBooks::num_identified(SequenceId sequence) const { return std::ssize(ChainOf(sequence)); }
-
-std::optional<BlockHash> KvBooks::last_hash(SequenceId sequence) const {
-  const auto chain = ChainOf(sequence);
-  return chain.empty() ? std::nullopt : std::optional(chain.back());
-}
-
-void KvBooks::Forget(SequenceId sequence) {
-  Release(sequence);
-  chains_.erase(sequence);
-}
-
-void KvBooks::Publish(SequenceId sequence, int64_t num_computed) {
-  const auto found = tables_.find(sequence);
-  if (found == tables_.end() || found->second.leaving) return;
-  const auto chain = ChainOf(sequence);
-  const int64_t num_blocks = std::min(num_computed / block_size_, std::ssize(chain));
-  PublishBlocks(chain, num_blocks, &found->second);
-}
-
-void KvBooks::PublishBlocks(std::span<const BlockHash> chain, int64_t num_blocks, Table* table) {
-  if (!table->publishes) return;
-  TierBooks& of_tier = books(table->tier);
-  for (int64_t& i = table->num_published; i < num_blocks; ++i) {
-    int32_t& block = table->blocks[static_cast<size_t>(i)];
-    const BlockHash& hash = chain[static_cast<size_t>(i)];
-    const int32_t known = of_tier.prefixes.Find(hash);
-    if (known < 0) {
-      of_tier.pool.Share({&block, 1});
-      of_tier.prefixes.Add(hash, block);
-    } else if (known != block) {
-      of_tier.Use({&known, 1});
-      of_tier.Free({block});
-      block = known;
-    }
-  }
-}
-
-CachedPrefix KvBooks::cached_prefix(SequenceId sequence, Tier tier, int64_t max_tokens) const {
-  const auto chain = ChainOf(sequence);
-  const auto most = static_cast<size_t>(std::min(max_tokens / block_size_, std::ssize(chain)));
-  const PrefixIndex& prefixes = books(tier).prefixes;
-  CachedPrefix prefix{.num_blocks = prefixes.NumKnown(chain.first(most))};
-  prefix.num_unused = prefixes.NumUnused(chain.first(static_cast<size_t>(prefix.num_blocks)));
-  return prefix;
-}
-
-std::vector<int32_t> KvBooks::KnownBlocks(Tier tier, std::span<const BlockHash> chain) const {
-  std::vector<int32_t> blocks;
-  blocks.reserve(chain.size());
-  for (const BlockHash& hash : chain) {
-    blocks.push_back(books(tier).prefixes.Find(hash));
-    TANDEM_CHECK(blocks.back() >= 0, "block {} of a prefix is not in the {} tier", blocks.size() - 1,
-                 TierName(tier));
-  }
-  return blocks;
-}
-
-void KvBooks::Attach(SequenceId sequence, Tier tier, int64_t num_tokens) {
-  const auto chain = ChainOf(sequence);
-  TANDEM_CHECK(!tables_.contains(sequence), "sequence {} has blocks already", sequence);
-  const int64_t count = num_tokens / block_size_;
-  TANDEM_CHECK(count > 0 && num_tokens % block_size_ == 0 && count <= std::ssize(chain),
-               "sequence {} is to begin with {} tokens: blocks of {}, {} identified", sequence, num_tokens,
-               block_size_, chain.size());
-  std::vector<int32_t> blocks = KnownBlocks(tier, chain.first(static_cast<size_t>(count)));
-  books(tier).Use(blocks);
-  tables_.emplace(sequence, Table{.tier = tier, .blocks = std::move(blocks), .num_published = count});
-}
-
-void KvBooks::ForgetPrefixes() {
-  for (const Tier tier : {Tier::kGpu, Tier::kCpu}) {
-    const std::vector<int32_t> known = books(tier).prefixes.Clear();
-    books(tier).pool.Free(known);
-  }
-  for (auto& [sequence, table] : tables_) {
-    table.publishes = false;
-    table.num_published = 0;
-    if (table.leaving) table.leaving->num_published = 0;
-  }
 }
 
 const std::vector<int32_t>& KvBooks::block_table(SequenceId sequence) const {
@@ -278,12 +168,13 @@ const BlockMove* KvBooks::BeginMove(SequenceId sequence, Tier to) {
   there.Allocate(num_copies, &copies);
   books(table.tier).in_flight_blocks += std::ssize(table.blocks);
   const auto first_copied = table.blocks.begin() + static_cast<std::ptrdiff_t>(num_known);
-  table.leaving = std::make_unique<Leaving>(Leaving{.move = {.sequence = sequence,
-                                                             .to = to,
-                                                             .source_blocks = {first_copied, table.blocks.end()},
-                                                             .destination_blocks = copies},
-                                                    .blocks = std::move(table.blocks),
-                                                    .num_published = table.num_published});
+  table.leaving =
+      std::make_unique<Leaving>(Leaving{.move = {.sequence = sequence,
+                                                 .to = to,
+                                                 .source_blocks = {first_copied, table.blocks.end()},
+                                                 .destination_blocks = copies},
+                                        .blocks = std::move(table.blocks),
+                                        .num_published = table.num_published});
   table.tier = to;
   table.blocks = known;
   table.blocks.insert(table.blocks.end(), copies.begin(), copies.end());

@@ -41,6 +41,9 @@ class KvBooks : public CapacityView {
   int64_t free_blocks(Tier tier) const override {
     return books(tier).pool.num_free() + books(tier).prefixes.num_unused();
   }
+  int64_t blocks_without_loss(Tier tier) const override {
+    return books(tier).pool.num_free() + books(tier).prefixes.num_settled();
+  }
   // Blocks that are known by their hash, used or not.
   int64_t known_blocks(Tier tier) const { return books(tier).prefixes.num_known(); }
   // Blocks that moves under way have yet to let go. Where none is shared, free, held and in-flight blocks are
@@ -52,6 +55,8 @@ class KvBooks : public CapacityView {
   int64_t blocks_freed_by(SequenceId sequence) const override;
   std::optional<Tier> tier_of(SequenceId sequence) const override;
   CachedPrefix cached_prefix(SequenceId sequence, Tier tier, int64_t max_tokens) const override;
+  bool is_coming(SequenceId sequence, int64_t num_blocks) const override;
+  bool begin_alike(SequenceId a, SequenceId b, int64_t num_blocks) const override;
   // Tables and moves under way that a block belongs to; 0: it is free, known or not.
   int32_t references(Tier tier, int32_t block) const {
     return books(tier).pool.references(block) - (books(tier).prefixes.Knows(block) ? 1 : 0);
@@ -60,10 +65,6 @@ class KvBooks : public CapacityView {
   // Grows the table of a sequence so that it holds num_tokens; a new sequence starts in `tier`. False, and
   // nothing changed, if the tier has too few free blocks. CHECKs that a known sequence is in `tier`.
   bool Reserve(SequenceId sequence, Tier tier, int64_t num_tokens);
-  // The new sequence `to` begins with the first num_tokens of `from`, in the same tier and the same blocks.
-  // CHECKs that those are whole blocks, full (num_computed: tokens of `from` whose KV is there), and that
-  // `from` does not move.
-  void ShareBlocks(SequenceId from, SequenceId to, int64_t num_tokens, int64_t num_computed);
   // Gives up all blocks of a sequence, those of its move too; unknown sequences are ignored. Its hashes stay.
   void Release(SequenceId sequence);
 
@@ -79,9 +80,15 @@ class KvBooks : public CapacityView {
   // blocks among them that are identified can be found. One that holds the same as a known one gives way to
   // it. Nothing for a sequence that is unknown or moves.
   void Publish(SequenceId sequence, int64_t num_computed);
-  // A sequence without blocks begins with the first num_tokens of what cached_prefix finds in the tier. CHECKs
-  // that those are known whole blocks.
+  // Nothing more is computed for it; it keeps its blocks.
+  void Abandon(SequenceId sequence);
+  // A sequence without blocks begins with the first num_tokens of what cached_prefix finds in the tier.
+  // CHECKs that those are known whole blocks.
   void Attach(SequenceId sequence, Tier tier, int64_t num_tokens);
+  // As plan/iteration_plan.h says: what is copied, and all before it, can be found in the cpu tier too from
+  // now on. Blocks there that were let go before may be given up for it. The copies are to be enqueued before
+  // anything that is enqueued from now on.
+  BlockMove CopyUnused(const CopyDown& wanted);
   // Nothing that has been computed so far can be found any more.
   void ForgetPrefixes();
 
@@ -95,9 +102,9 @@ class KvBooks : public CapacityView {
 
   // Finds or reserves blocks in the other tier for all that a sequence holds and switches its table to them:
   // from now on it is in tier `to` and may grow there. What is known there is not copied. The old blocks stay
-  // its own until the move ends; what it shared is its own copy afterwards. Null, and nothing changed, if the other tier has too few free blocks. CHECKs
-  // that the sequence is in the other tier and does not move yet. The pointer is valid until EndMove,
-  // CancelMove or Release.
+  // its own until the move ends; what it shared is its own copy afterwards. Null, and nothing changed, if the
+  // other tier has too few free blocks. CHECKs that the sequence is in the other tier and does not move yet.
+  // The pointer is valid until EndMove, CancelMove or Release.
   const BlockMove* BeginMove(SequenceId sequence, Tier to);
   // Null if the sequence does not move.
   const BlockMove* move_of(SequenceId sequence) const;
@@ -129,8 +136,8 @@ class KvBooks : public CapacityView {
   struct Table {
     Tier tier = Tier::kGpu;
     std::vector<int32_t> blocks;
-    int64_t num_published = 0;  // the first of them: they are known
-    bool publishes = true;      // false: ForgetPrefixes came since it began
+    int64_t num_published = 0;         // the first of them: they are known
+    bool publishes = true;             // false: ForgetPrefixes came since it began
     std::unique_ptr<Leaving> leaving;  // null: no move under way
   };
 
@@ -140,10 +147,17 @@ class KvBooks : public CapacityView {
   Table& MovingTable(SequenceId sequence);
   // Gives up the blocks that a table's move holds beside it.
   void FreeSource(Table* table);
+  // Of a chain of the gpu tier, first to last, as far as there is room. How many blocks of it are left out.
+  int64_t CopyChainDown(std::span<const int32_t> chain, int64_t max_blocks, BlockMove* copies);
   // The first num_blocks of the table can be found.
   void PublishBlocks(std::span<const BlockHash> chain, int64_t num_blocks, Table* table);
   // The block that holds the token at position; CHECKs as SlotToWrite.
   int32_t BlockToWrite(SequenceId sequence, const Table& table, int64_t position) const;
+  // Blocks [begin, end) of a chain are about to be computed by one more or one less.
+  void Expect(std::span<const BlockHash> chain, int64_t begin, int64_t end);
+  void ExpectNoMore(std::span<const BlockHash> chain, int64_t begin, int64_t end);
+  // The same of all that a table has not published yet.
+  void ExpectNoMore(SequenceId sequence, const Table& table);
   const Table& TableOf(SequenceId sequence) const;
   // All hashes of a sequence that have been told.
   std::span<const BlockHash> ChainOf(SequenceId sequence) const;
@@ -154,6 +168,9 @@ class KvBooks : public CapacityView {
   std::array<TierBooks, kNumTiers> tiers_;
   std::unordered_map<SequenceId, Table> tables_;
   std::unordered_map<SequenceId, std::vector<BlockHash>> chains_;
+  // Of sequences that hold blocks and publish: the hashes that they have not published, and how many have
+  // each.
+  std::unordered_map<BlockHash, int32_t, BlockHashBits> expected_;
 };
 
 // Applies the moves of a plan: in each direction in the order given, out of the gpu tier first, in turns as

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <set>
 #include <span>
 #include <string>
 #include <utility>
@@ -72,6 +73,41 @@ TEST(PrefixBooksTest, WhoBeginsAlikeBeginsWithTheSameBlocks) {
   books->Forget(2);
   EXPECT_EQ(books->free_blocks(Tier::kGpu), 10);
   EXPECT_EQ(books->known_blocks(Tier::kGpu), 3);
+}
+
+TEST(PrefixBooksTest, WhatIsToComeIsKnown) {
+  const auto books = MakeBooks(10, 10);
+  books->Identify(1, Hashes("abc"));
+  books->Identify(2, Hashes("abx"));
+  EXPECT_FALSE(books->is_coming(2, 1)) << "it only waits";
+  ASSERT_TRUE(books->Reserve(1, Tier::kGpu, 12));
+  EXPECT_TRUE(books->is_coming(2, 1));
+  EXPECT_TRUE(books->is_coming(2, 2));
+  EXPECT_FALSE(books->is_coming(2, 3));
+  books->Publish(1, 6);
+  EXPECT_FALSE(books->is_coming(2, 1));
+  EXPECT_TRUE(books->is_coming(2, 2));
+  EXPECT_EQ(ApplyMoves({{1, Tier::kCpu}}, books.get()).size(), 1U);
+  EXPECT_TRUE(books->is_coming(2, 2));
+  books->Abandon(1);
+  EXPECT_FALSE(books->is_coming(2, 2));
+  books->Release(1);
+  books->Attach(1, Tier::kCpu, 4);
+  EXPECT_TRUE(books->is_coming(2, 2));
+  books->Release(1);
+  EXPECT_FALSE(books->is_coming(2, 2));
+}
+
+TEST(PrefixBooksTest, WhoBeginsAlike) {
+  const auto books = MakeBooks(10, 10);
+  books->Identify(1, Hashes("abc"));
+  books->Identify(2, Hashes("abxyz"));
+  EXPECT_TRUE(books->begin_alike(1, 2, 1));
+  EXPECT_TRUE(books->begin_alike(1, 2, 2));
+  EXPECT_FALSE(books->begin_alike(1, 2, 3));
+  EXPECT_FALSE(books->begin_alike(1, 2, 4));
+  EXPECT_FALSE(books->begin_alike(1, 2, 0));
+  EXPECT_FALSE(books->begin_alike(1, 7, 1));
 }
 
 TEST(PrefixBooksTest, WhatIsComputedTwiceIsKeptOnce) {
@@ -145,6 +181,7 @@ TEST(PrefixBooksDeathTest, BrokenInvariants) {
   const auto books = MakeBooks(10, 10);
   Compute(books.get(), 1, Tier::kGpu, "ab");
   EXPECT_DEATH(books->SlotToWrite(1, 3), "position 3 lies in a shared block");
+  EXPECT_DEATH(books->CheckWritable(1, 4, 6), "position 4 lies in a shared block");
   books->Identify(2, Hashes("abc"));
   EXPECT_DEATH(books->Attach(2, Tier::kGpu, 12), "block 2 of a prefix is not in the gpu tier");
   EXPECT_DEATH(books->Attach(2, Tier::kCpu, 4), "block 0 of a prefix is not in the cpu tier");
@@ -158,7 +195,8 @@ class RandomPrefixes {
  public:
   RandomPrefixes(int64_t gpu_blocks, int64_t cpu_blocks, uint32_t seed)
       : books_(MakeBooks(gpu_blocks, cpu_blocks)), random_(seed) {
-    for (const Tier tier : kBothTiers) at(tier).memory.resize(static_cast<size_t>(books_->total_blocks(tier)));
+    for (const Tier tier : kBothTiers)
+      at(tier).memory.resize(static_cast<size_t>(books_->total_blocks(tier)));
   }
 
   void Run(int num_steps) {
@@ -167,7 +205,8 @@ class RandomPrefixes {
       Check(step % 8 == 0);
       if (::testing::Test::HasFatalFailure()) return;
     }
-    for (const int count : taken_) EXPECT_GT(count, num_steps / 2000);
+    for (size_t branch = 0; branch < taken_.size(); ++branch)
+      EXPECT_GT(taken_[branch], branch == kNoRoomBelow ? 0 : num_steps / 2000) << branch;
     while (!sequences_.empty()) Release(sequences_.begin()->first);
     Check(true);
     for (const Tier tier : kBothTiers) EXPECT_EQ(books_->free_blocks(tier), books_->total_blocks(tier));
@@ -177,8 +216,23 @@ class RandomPrefixes {
   static constexpr int64_t kNumSequences = 8;
   static constexpr int64_t kMostBlocks = 8;
   enum Branch {
-    kBegun, kAttached, kAttachedUnused, kGrown, kRefused, kReleased, kMoved, kMovedInPart, kNoRoom, kEnded,
-    kCancelled, kGivenUp, kAdopted, kNumBranches
+    kBegun,
+    kAttached,
+    kAttachedUnused,
+    kGrown,
+    kRefused,
+    kReleased,
+    kMoved,
+    kMovedInPart,
+    kNoRoom,
+    kEnded,
+    kCancelled,
+    kGivenUp,
+    kAdopted,
+    kCopiedDown,
+    kCopiedInPart,
+    kNoRoomBelow,
+    kNumBranches
   };
   struct Sequence {
     std::string text;  // a letter a block, as far as it is identified
@@ -195,6 +249,7 @@ class RandomPrefixes {
   struct TierModel {
     std::map<std::string, int32_t> known;
     std::vector<std::string> unused;  // oldest first
+    std::set<std::string> settled;    // of those
     std::vector<std::string> memory;  // the text up to a block; of each block
   };
 
@@ -205,14 +260,17 @@ class RandomPrefixes {
   }
 
   bool InUse(Tier tier, int32_t block) const {
-    const auto has = [block](const std::vector<int32_t>& blocks) { return std::ranges::count(blocks, block) > 0; };
+    const auto has = [block](const std::vector<int32_t>& blocks) {
+      return std::ranges::count(blocks, block) > 0;
+    };
     return std::ranges::any_of(sequences_, [&](const auto& entry) {
       return has(entry.second.tier == tier ? entry.second.blocks : entry.second.source);
     });
   }
   int64_t NumFree(Tier tier) {
     int64_t num_free = 0;
-    for (int32_t block = 0; block < books_->total_blocks(tier); ++block) num_free += InUse(tier, block) ? 0 : 1;
+    for (int32_t block = 0; block < books_->total_blocks(tier); ++block)
+      num_free += InUse(tier, block) ? 0 : 1;
     return num_free;
   }
   int64_t NumKnown(Tier tier, const std::string& text, int64_t most) {
@@ -227,17 +285,21 @@ class RandomPrefixes {
   }
 
   // Room for count blocks that nobody has: what is unused goes as far as it must.
-  void GiveUp(Tier tier, int64_t count) {
+  void GiveUp(Tier tier, int64_t count, int64_t num_held = 0) {
     TierModel& model = at(tier);
-    int64_t num_free = NumFree(tier) - std::ssize(model.unused);
+    int64_t num_free = NumFree(tier) - std::ssize(model.unused) - num_held;
     for (; num_free < count; ++num_free) {
       ++taken_[kGivenUp];
       model.known.erase(model.unused.front());
+      model.settled.erase(model.unused.front());
       model.unused.erase(model.unused.begin());
     }
   }
   void Use(Tier tier, const std::string& text, int64_t num_blocks) {
-    for (int64_t i = 0; i < num_blocks; ++i) std::erase(at(tier).unused, Upto(text, i));
+    for (int64_t i = 0; i < num_blocks; ++i) {
+      std::erase(at(tier).unused, Upto(text, i));
+      at(tier).settled.erase(Upto(text, i));
+    }
   }
   // Blocks of a sequence that has just let go of them, the last first.
   void LetGo(Tier tier, const std::string& text, const std::vector<int32_t>& blocks) {
@@ -257,12 +319,14 @@ class RandomPrefixes {
       if (is_new || known->second == block) continue;
       ++taken_[kAdopted];
       std::erase(at(sequence->tier).unused, text);
+      at(sequence->tier).settled.erase(text);
       block = known->second;
     }
   }
 
   void Step(SequenceId id) {
     if (Below(4000) == 0) return ForgetAll();
+    if (Below(8) == 0) return CopyDown();
     const auto found = sequences_.find(id);
     if (found == sequences_.end()) return Begin(id);
     Sequence& sequence = found->second;
@@ -281,10 +345,12 @@ class RandomPrefixes {
   }
 
   void Begin(SequenceId id) {
-    Sequence sequence{.text = Letters(1 + Below(kMostBlocks)), .tier = kBothTiers[static_cast<size_t>(Below(2))]};
+    Sequence sequence{.text = Letters(1 + Below(kMostBlocks)),
+                      .tier = kBothTiers[static_cast<size_t>(Below(2))]};
     books_->Identify(id, Hashes(sequence.text));
     const int64_t most = Below(std::ssize(sequence.text) + 1);
-    const CachedPrefix prefix = books_->cached_prefix(id, sequence.tier, most * kBooksBlockSize + Below(kBooksBlockSize));
+    const CachedPrefix prefix =
+        books_->cached_prefix(id, sequence.tier, most * kBooksBlockSize + Below(kBooksBlockSize));
     ASSERT_EQ(prefix.num_blocks, NumKnown(sequence.tier, sequence.text, most));
     ASSERT_EQ(prefix.num_unused, NumUnused(sequence.tier, sequence.text, prefix.num_blocks));
     if (prefix.num_blocks == 0) {
@@ -311,7 +377,8 @@ class RandomPrefixes {
       sequence->text += Letters(1);
       IdentifyLast(books_.get(), id, sequence->text);
     }
-    const int64_t wanted = std::max<int64_t>(std::ssize(sequence->blocks), 1 + Below(std::ssize(sequence->text)));
+    const int64_t wanted =
+        std::max<int64_t>(std::ssize(sequence->blocks), 1 + Below(std::ssize(sequence->text)));
     const int64_t missing = wanted - std::ssize(sequence->blocks);
     const bool fits = missing <= NumFree(sequence->tier);
     if (fits) GiveUp(sequence->tier, missing);
@@ -352,7 +419,8 @@ class RandomPrefixes {
       // What is to be used is not there for others.
       sequence->source = sequence->blocks;
       sequence->blocks.clear();
-      for (int64_t i = 0; i < num_known; ++i) sequence->blocks.push_back(at(to).known.at(Upto(sequence->text, i)));
+      for (int64_t i = 0; i < num_known; ++i)
+        sequence->blocks.push_back(at(to).known.at(Upto(sequence->text, i)));
       sequence->tier = to;
       GiveUp(to, num_copies);
     }
@@ -363,8 +431,10 @@ class RandomPrefixes {
     const std::vector<int32_t>& table = books_->block_table(id);
     ASSERT_TRUE(std::equal(sequence->blocks.begin(), sequence->blocks.end(), table.begin()));
     ASSERT_EQ(std::ssize(move->source_blocks), num_copies);
-    ASSERT_TRUE(std::ranges::equal(move->source_blocks, std::span(sequence->source).last(move->source_blocks.size())));
-    ASSERT_TRUE(std::ranges::equal(move->destination_blocks, std::span(table).last(move->source_blocks.size())));
+    ASSERT_TRUE(std::ranges::equal(move->source_blocks,
+                                   std::span(sequence->source).last(move->source_blocks.size())));
+    ASSERT_TRUE(
+        std::ranges::equal(move->destination_blocks, std::span(table).last(move->source_blocks.size())));
     for (size_t i = 0; i < move->source_blocks.size(); ++i) {
       at(to).memory[static_cast<size_t>(move->destination_blocks[i])] =
           at(move->from()).memory[static_cast<size_t>(move->source_blocks[i])];
@@ -396,11 +466,62 @@ class RandomPrefixes {
     books_->CancelMove(id);
   }
 
+  void CopyDown() {
+    TierModel& gpu = at(Tier::kGpu);
+    TierModel& cpu = at(Tier::kCpu);
+    const int64_t margin = Below(books_->total_blocks(Tier::kGpu));
+    int64_t budget = Below(2 * kMostBlocks);
+    const int64_t one_in = 1 + Below(2);
+    const BlockMove copies = books_->CopyUnused({.margin = margin, .max_blocks = budget, .one_in = one_in});
+    ASSERT_EQ(copies.source_blocks.size(), copies.destination_blocks.size());
+    size_t next = 0;
+    while (NumFree(Tier::kGpu) - std::ssize(gpu.unused) + std::ssize(gpu.settled) < margin) {
+      const auto oldest =
+          std::ranges::find_if(gpu.unused, [&](const auto& text) { return !gpu.settled.contains(text); });
+      if (oldest == gpu.unused.end()) break;
+      const std::string text = *oldest;
+      if (Hashes(text.substr(0, 1))[0].halves[1] % static_cast<uint64_t>(one_in) != 0) {
+        gpu.settled.insert(text);
+        continue;
+      }
+      const int64_t length = std::ssize(text);
+      const int64_t num_known = NumKnown(Tier::kCpu, text, length);
+      Use(Tier::kCpu, text, num_known);
+      int64_t num_held = 0;  // by nobody but the one that copies
+      for (int64_t i = 0; i < num_known; ++i)
+        num_held += InUse(Tier::kCpu, cpu.known.at(Upto(text, i))) ? 0 : 1;
+      const int64_t room = NumFree(Tier::kCpu) - num_held;
+      const int64_t num_copies = std::min({length - num_known, budget, room});
+      GiveUp(Tier::kCpu, num_copies, num_held);
+      budget -= num_copies;
+      for (int64_t i = num_known; i < num_known + num_copies; ++i, ++next) {
+        ASSERT_LT(next, copies.source_blocks.size());
+        const std::string upto = Upto(text, i);
+        ASSERT_EQ(copies.source_blocks[next], gpu.known.at(upto));
+        const int32_t block = copies.destination_blocks[next];
+        ASSERT_FALSE(InUse(Tier::kCpu, block));
+        cpu.known[upto] = block;
+        cpu.memory[static_cast<size_t>(block)] = gpu.memory[static_cast<size_t>(copies.source_blocks[next])];
+      }
+      for (int64_t i = num_known + num_copies - 1; i >= 0; --i) {
+        if (!InUse(Tier::kCpu, cpu.known.at(Upto(text, i)))) cpu.unused.push_back(Upto(text, i));
+      }
+      const int64_t num_left = length - num_known - num_copies;
+      ++taken_[num_left == 0 ? kCopiedDown : kCopiedInPart];
+      const bool no_room = NumFree(Tier::kCpu) < num_left;
+      if (no_room) ++taken_[kNoRoomBelow];
+      if (num_left == 0 || no_room) gpu.settled.insert(text);
+      if (num_left > 0) break;
+    }
+    ASSERT_EQ(next, copies.source_blocks.size());
+  }
+
   void ForgetAll() {
     books_->ForgetPrefixes();
     for (const Tier tier : kBothTiers) {
       at(tier).known.clear();
       at(tier).unused.clear();
+      at(tier).settled.clear();
     }
     for (auto& [id, sequence] : sequences_) {
       sequence.publishes = false;
@@ -415,10 +536,23 @@ class RandomPrefixes {
       // Whatever was computed is still there.
       for (int64_t i = 0; i < sequence.num_computed; ++i) {
         const auto block = static_cast<size_t>(sequence.blocks[static_cast<size_t>(i)]);
-        ASSERT_EQ(at(sequence.tier).memory[block], Upto(sequence.text, i)) << "sequence " << id << " block " << i;
+        ASSERT_EQ(at(sequence.tier).memory[block], Upto(sequence.text, i))
+            << "sequence " << id << " block " << i;
       }
     }
     if (!all) return;
+    for (const auto& each : sequences_) {
+      const Sequence& sequence = each.second;
+      for (int64_t i = 0; i < std::ssize(sequence.text); ++i) {
+        const bool coming = std::ranges::any_of(sequences_, [&](const auto& entry) {
+          const Sequence& other = entry.second;
+          const int64_t published = other.moves ? other.source_published : other.num_published;
+          return other.publishes && i >= published && i < std::ssize(other.text) &&
+                 Upto(other.text, i) == Upto(sequence.text, i);
+        });
+        ASSERT_EQ(books_->is_coming(each.first, i + 1), coming);
+      }
+    }
     for (const Tier tier : kBothTiers) {
       ASSERT_EQ(books_->free_blocks(tier), NumFree(tier));
       ASSERT_EQ(books_->known_blocks(tier), std::ssize(at(tier).known));
@@ -444,7 +578,7 @@ INSTANTIATE_TEST_SUITE_P(Seeds, PrefixBooksRandomTest, ::testing::ValuesIn(Seeds
 
 TEST_P(PrefixBooksRandomTest, AsNaivePrefixes) {
   constexpr int kNumSteps = kSanitized ? 60'000 : 1'000'000;
-  for (const auto& [gpu_blocks, cpu_blocks] : {std::pair(24, 30), std::pair(40, 20)}) {
+  for (const auto& [gpu_blocks, cpu_blocks] : {std::pair(24, 14), std::pair(40, 20)}) {
     SCOPED_TRACE(gpu_blocks);
     RandomPrefixes(gpu_blocks, cpu_blocks, static_cast<uint32_t>(gpu_blocks) * GetParam()).Run(kNumSteps / 2);
     if (HasFatalFailure()) return;

@@ -26,19 +26,23 @@ const BlockHash& PrefixIndex::HashOf(int32_t block) const {
   return entry(block).hash;
 }
 
-void PrefixIndex::Add(const BlockHash& hash, int32_t block) {
+void PrefixIndex::Add(const BlockHash& hash, int32_t block, int32_t before) {
   TANDEM_CHECK(!Knows(block), "block {} is known already", block);
-  TANDEM_CHECK(blocks_.emplace(hash, block).second, "block {} has a hash that another one is known by", block);
+  TANDEM_CHECK(before < 0 || Knows(before), "block {} follows block {}, which is not known", block, before);
+  TANDEM_CHECK(blocks_.emplace(hash, block).second, "block {} has a hash that another one is known by",
+               block);
   if (static_cast<size_t>(block) >= entries_.size()) entries_.resize(static_cast<size_t>(block) + 1);
-  entry(block) = {.hash = hash, .known = true};
+  entry(block) = {.hash = hash, .known = true, .before = before};
 }
 
 void PrefixIndex::Unlink(int32_t block) {
   Entry& gone = entry(block);
+  if (block == next_to_settle_) next_to_settle_ = gone.newer;
+  if (gone.settled) --num_settled_;
   (gone.older < 0 ? oldest_ : entry(gone.older).newer) = gone.newer;
   (gone.newer < 0 ? newest_ : entry(gone.newer).older) = gone.older;
   gone.older = gone.newer = -1;
-  gone.unused = false;
+  gone.unused = gone.settled = false;
   --num_unused_;
 }
 
@@ -55,6 +59,15 @@ void PrefixIndex::LetGo(int32_t block) {
   (newest_ < 0 ? oldest_ : entry(newest_).newer) = block;
   newest_ = block;
   ++num_unused_;
+  if (next_to_settle_ < 0) next_to_settle_ = block;
+}
+
+void PrefixIndex::Settle() {
+  TANDEM_CHECK(next_to_settle_ >= 0, "every unused block is settled");
+  Entry& settled = entry(next_to_settle_);
+  settled.settled = true;
+  ++num_settled_;
+  next_to_settle_ = settled.newer;
 }
 
 int32_t PrefixIndex::GiveUpOldest() {

@@ -33,14 +33,24 @@ class PrefixIndex {
   // CHECKs that the block is known.
   const BlockHash& HashOf(int32_t block) const;
 
-  // A block in use, full, whose predecessor is known. CHECKs that neither it nor its hash is known.
-  void Add(const BlockHash& hash, int32_t block);
+  // A block in use, full, behind `before` (-1: it is the first of a chain). CHECKs that `before` is known and
+  // that neither the block nor its hash is.
+  void Add(const BlockHash& hash, int32_t block, int32_t before);
+  // The block before it; -1: none.
+  int32_t Before(int32_t block) const { return entry(block).before; }
   // Somebody uses a known block; no matter if others do.
   void Use(int32_t block);
   // Nobody uses a known block any more. It is given up after all that were let go before it.
   void LetGo(int32_t block);
   // The block that nobody has used for longest, and forgets it. CHECKs that there is one.
   int32_t GiveUpOldest();
+
+  // Unused blocks from the oldest on are settled one after the other: it has been seen to what becomes of
+  // their content. num_settled: those that have been. NextToSettle: -1: all are.
+  int64_t num_settled() const { return num_settled_; }
+  int32_t NextToSettle() const { return next_to_settle_; }
+  void Settle();
+
   // Forgets all; returns the blocks.
   std::vector<int32_t> Clear();
 
@@ -49,6 +59,8 @@ class PrefixIndex {
     BlockHash hash;
     bool known = false;
     bool unused = false;
+    bool settled = false;
+    int32_t before = -1;
     // Neighbours among the unused, -1 at the ends.
     int32_t older = -1;
     int32_t newer = -1;
@@ -60,6 +72,8 @@ class PrefixIndex {
   std::vector<Entry> entries_;  // of each block up to the last that was ever known
   std::unordered_map<BlockHash, int32_t, BlockHashBits> blocks_;
   int64_t num_unused_ = 0;
+  int64_t num_settled_ = 0;
+  int32_t next_to_settle_ = -1;
   int32_t oldest_ = -1;
   int32_t newest_ = -1;
 };

@@ -74,15 +74,31 @@ PrefillQueue::Prefix PrefillQueue::FindPrefix(const ScheduleState& state, const 
     if (tier == Tier::kCpu && !state.cpu_tier_usable) continue;
     CachedPrefix& in_tier = prefix.in[static_cast<size_t>(tier)];
     in_tier = books.cached_prefix(waiting.id, tier, waiting.first_logits());
+    // It may be those that leave who hold it, and what they leave counts as free.
+    if (!books.moves().empty()) in_tier.num_unused = in_tier.num_blocks;
     if (in_tier.num_blocks > prefix.longest().num_blocks) prefix.tier = tier;
   }
   return prefix;
 }
 
+bool PrefillQueue::IsComing(const ScheduledSequence& waiting, const Prefix& prefix,
+                            const TierBooks& books) const {
+  const int64_t num_blocks = prefix.longest().num_blocks + 1;
+  if (num_blocks * books.block_size() > waiting.first_logits()) return false;
+  if (books.is_coming(waiting.id, num_blocks)) return true;
+  return std::ranges::any_of(
+      items_, [&](const Item& item) { return books.begin_alike(waiting.id, item.id, num_blocks); });
+}
+
 void PrefillQueue::AddWaiting(const ScheduleState& state, const AdmissionRules& rules, TierBooks* books) {
+  int64_t num_passed_over = 0;
   for (const ScheduledSequence& waiting : state.waiting) {
     if (rows_left_ <= 0 || books->num_sequences() >= state.limits.max_num_seqs) return;
     const Prefix prefix = FindPrefix(state, waiting, *books);
+    if (IsComing(waiting, prefix, *books)) {
+      if (++num_passed_over == books->tuning().most_passed_over) return;
+      continue;
+    }
     const int64_t num_blocks = books->BlocksFor(waiting.num_tokens);
     const bool only_cpu = num_blocks > books->total_blocks(Tier::kGpu);
     const bool cpu_possible = CanEverLiveInCpuTier(state, *books, waiting.num_tokens);
@@ -92,7 +108,8 @@ void PrefillQueue::AddWaiting(const ScheduleState& state, const AdmissionRules& 
     Tier tier = Tier::kGpu;
     if (!gpu_wanted || num_blocks - prefix.num_shared(tier) > GpuBlocksForPrompts(state, *books)) {
       tier = Tier::kCpu;
-      if (!cpu_wanted || !cpu_possible || !FitsCpuTier(state, *books, num_blocks - prefix.num_shared(tier))) return;
+      if (!cpu_wanted || !cpu_possible || !FitsCpuTier(state, *books, num_blocks - prefix.num_shared(tier)))
+        return;
     }
     Item prompt = {.id = waiting.id,
                    .start = prefix.longest().num_blocks * books->block_size(),

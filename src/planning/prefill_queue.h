@@ -26,9 +26,10 @@ struct AdmissionRules {
 };
 
 // Prompts in the order in which they are served: those begun, oldest first, then waiting ones. Nobody
-// overtakes, who begins as somebody did before begins behind what is cached of that, and what a prompt will need is reserved whole when it is admitted, so one that is begun never
-// waits for blocks. A budget of tokens takes a prefix; the last prompt in it gets a shorter chunk (NEO
-// section 6: chunks, not whole prompts).
+// overtakes, but for those who wait until another prompt has computed what they begin with too; who begins as
+// somebody did before begins behind what is cached of that, and what a prompt will need is reserved whole
+// when it is admitted, so one that is begun never waits for blocks. A budget of tokens takes a prefix; the
+// last prompt in it gets a shorter chunk (NEO section 6: chunks, not whole prompts).
 class PrefillQueue {
  public:
   PrefillQueue() = default;  // nobody
@@ -78,7 +79,11 @@ class PrefillQueue {
     }
   };
 
-  static Prefix FindPrefix(const ScheduleState& state, const ScheduledSequence& waiting, const TierBooks& books);
+  static Prefix FindPrefix(const ScheduleState& state, const ScheduledSequence& waiting,
+                           const TierBooks& books);
+  // Whether what comes next behind the prefix of a waiting sequence is being computed, or will be by a prompt
+  // that this plan admits.
+  bool IsComing(const ScheduledSequence& waiting, const Prefix& prefix, const TierBooks& books) const;
   void AddBegun(const ScheduleState& state, const TierBooks& books);
   void AddWaiting(const ScheduleState& state, const AdmissionRules& rules, TierBooks* books);
   // False if a limit leaves it no token.

@@ -21,6 +21,7 @@ struct RunningSequence {
   int64_t num_computed = 0;
   int64_t first_logits = 0;  // ScheduledSequence::first_logits
   int64_t held_blocks = 0;
+  int64_t freed_blocks = 0;   // if it alone gives them up: fewer where it shares some
   int64_t needed_blocks = 0;  // for num_tokens
   int64_t growth_blocks = 0;  // its part of the growth of its tier
   Tier tier = Tier::kGpu;
@@ -69,6 +70,12 @@ class TierBooks {
   CachedPrefix cached_prefix(SequenceId sequence, Tier tier, int64_t max_tokens) const {
     return capacity_->cached_prefix(sequence, tier, max_tokens);
   }
+  bool is_coming(SequenceId sequence, int64_t num_blocks) const {
+    return capacity_->is_coming(sequence, num_blocks);
+  }
+  bool begin_alike(SequenceId a, SequenceId b, int64_t num_blocks) const {
+    return capacity_->begin_alike(a, b, num_blocks);
+  }
   // A waiting sequence takes blocks.
   void Admit(Tier tier, int64_t num_blocks);
   // Blocks that were free are held until the plan has been carried out.
@@ -87,7 +94,7 @@ class TierBooks {
   static size_t Index(Tier tier) { return static_cast<size_t>(tier); }
   void Leave(RunningSequence* sequence);
 
-  const PlannerTuning* tuning_;     // outlives the books
+  const PlannerTuning* tuning_;   // outlives the books
   const CapacityView* capacity_;  // likewise
   int64_t block_size_;
   std::array<int64_t, kNumTiers> total_ = {};

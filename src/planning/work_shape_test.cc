@@ -46,12 +46,21 @@ TEST(WorkShapeTest, ContextsAreThoseOfTokens) {
 
 TEST(WorkShapeTest, FollowsTheWork) {
   WorkShape shape;
+  EXPECT_EQ(shape.cached_share(), 0);
   for (int i = 0; i < 1000; ++i) shape.CountEnd(1000, 1000, 100);
   EXPECT_NEAR(shape.prompt_tokens_per_output(), 10, 0.01);
   for (int i = 0; i < 500; ++i) shape.CountEnd(1000, 1000, 1000);
   EXPECT_NEAR(shape.prompt_tokens_per_output(), 1, 0.1);
   EXPECT_NEAR(shape.mean_output_tokens(), 1000, 10);
   EXPECT_NEAR(shape.mean_context(), 1500, 10);
+}
+
+TEST(WorkShapeTest, CachedTokensAreContextAndNoWork) {
+  WorkShape shape;
+  shape.CountEnd(100, 20, 10);
+  EXPECT_DOUBLE_EQ(shape.prompt_tokens_per_output(), 2);
+  EXPECT_DOUBLE_EQ(shape.mean_context(), 105);
+  EXPECT_DOUBLE_EQ(shape.cached_share(), 0.8);
 }
 
 }  // namespace

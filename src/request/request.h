@@ -59,7 +59,7 @@ struct Request {
   // BlockHasher::Root of its salt; absent: it neither begins with cached blocks nor leaves any.
   std::optional<BlockHash> prefix_root;
   std::vector<BlockHash> prompt_hashes;  // of the prompt's full blocks; until the books have them
-  PooledRows pooled;                         // so far
+  PooledRows pooled;                     // so far
 
   std::vector<int32_t> output_tokens;
   // Tokens whose K and V are in the cache. Everything before num_tokens() - 1 when it decodes; grows by

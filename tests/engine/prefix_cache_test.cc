@@ -78,7 +78,8 @@ RequestSpec SpecOf(const Tokens& prompt, int64_t max_tokens = 12) {
 class PrefixCacheTest : public ::testing::Test {
  protected:
   PrefixCacheTest()
-      : cache_folder_(std::filesystem::temp_directory_path() / ("tandem-prefix-" + std::to_string(getpid()))) {}
+      : cache_folder_(std::filesystem::temp_directory_path() /
+                      ("tandem-prefix-" + std::to_string(getpid()))) {}
   ~PrefixCacheTest() override { std::filesystem::remove_all(cache_folder_); }
 
   EngineOptions Options(const std::string& strategy = "gpu-only") const {
@@ -154,8 +155,8 @@ class PrefixCacheTest : public ::testing::Test {
 TEST_F(PrefixCacheTest, SameTokensFromEveryStrategyAndTier) {
   const std::vector<Session> sessions = MakeSessions(kSanitized ? 5 : 8, 4, 3);
   const Played expected = PlayWithoutCache(sessions);
-  for (const std::string strategy : {"gpu-only", "asymmetric", "full-offload", "symmetric", "simple-offload", "async",
-                                     "apex", "auto", "switching"}) {
+  for (const std::string strategy : {"gpu-only", "asymmetric", "full-offload", "symmetric", "simple-offload",
+                                     "async", "apex", "auto", "switching"}) {
     SCOPED_TRACE(strategy);
     EngineOptions options = Options(strategy);
     // Less than all sessions have: what is cached is given up, prompts wait, requests change their tier.
@@ -168,9 +169,10 @@ TEST_F(PrefixCacheTest, SameTokensFromEveryStrategyAndTier) {
     EXPECT_GT(played.num_cached, 0);
     ExpectNoBlocksLeak(*engine);
     const EngineStats stats = engine->Stats();
-    std::printf("%-15s %6ld tokens cached of %6lu, %5lu of %5lu tokens made in the cpu tier, %lu preemptions\n",
-                strategy.c_str(), played.num_cached, stats.prefix_queried_tokens, stats.cpu_tier_tokens,
-                stats.generation_tokens, stats.preemptions);
+    std::printf(
+        "%-15s %6ld tokens cached of %6lu, %5lu of %5lu tokens made in the cpu tier, %lu preemptions\n",
+        strategy.c_str(), played.num_cached, stats.prefix_queried_tokens, stats.cpu_tier_tokens,
+        stats.generation_tokens, stats.preemptions);
     EXPECT_EQ(stats.prefix_hit_tokens, static_cast<uint64_t>(played.num_cached));
     EXPECT_EQ(stats.cpu_tier_tokens > 0, strategy != "gpu-only");
   }
@@ -207,6 +209,30 @@ TEST_F(PrefixCacheTest, HitsAreAllThatIsPossible) {
   EXPECT_GT(num_found, 1000);
   EXPECT_EQ(engine->Stats().prefix_hit_tokens, static_cast<uint64_t>(num_possible));
   EXPECT_EQ(engine->Stats().recomputed_tokens, 0U);
+}
+
+// Those that come together too: the others wait until one has computed what all begin with.
+TEST_F(PrefixCacheTest, WhatSeveralBeginWithIsComputedOnce) {
+  for (const std::string strategy : {"gpu-only", "auto"}) {
+    SCOPED_TRACE(strategy);
+    EngineOptions options = Options(strategy);
+    if (strategy == "auto") options.cpu_kv_cache = SizeInTokens(4096);
+    const auto engine = Create(options);
+    constexpr int kCount = 12;
+    const Tokens prompt = MakeSessions(1, 1, 21)[0].said[0];
+    RequestSpec long_one = SpecOf(Tokens(400, 3), 4);
+    const Submitted first = SubmitTo(*engine, std::move(long_one));
+    std::vector<Submitted> submitted;
+    for (int i = 0; i < kCount; ++i) submitted.push_back(SubmitTo(*engine, SpecOf(prompt)));
+    first.output->Wait();
+    for (const Submitted& each : submitted) {
+      EXPECT_EQ(each.output->Wait(), FinishReason::kLength);
+      EXPECT_EQ(each.output->TokenIds(), submitted[0].output->TokenIds());
+    }
+    const int64_t block_size = engine->Stats().block_size;
+    const int64_t num_shared = (std::ssize(prompt) - 1) / block_size * block_size;
+    EXPECT_EQ(engine->Stats().prefix_hit_tokens, static_cast<uint64_t>((kCount - 1) * num_shared));
+  }
 }
 
 TEST_F(PrefixCacheTest, RequestsOfOtherSaltsShareNothing) {
@@ -309,7 +335,8 @@ TEST_P(PrefixCacheRandomTest, SameTokensBesideCancels) {
             if (random() % 16 == 0) engine->ForgetPrefixes();
             ASSERT_EQ(request.output->Wait(), FinishReason::kLength);
             const Tokens answer = request.output->TokenIds();
-            EXPECT_EQ(answer, expected.answers[turn * sessions.size() + i]) << "session " << i << " turn " << turn;
+            EXPECT_EQ(answer, expected.answers[turn * sessions.size() + i])
+                << "session " << i << " turn " << turn;
             history.insert(history.end(), answer.begin(), answer.end());
           }
         }
