@@ -75,7 +75,9 @@ TEST(AgentSessions, EveryTurnSendsTheHistoryAndSomethingNew) {
     EXPECT_LE(std::abs(turn.new_tokens - (is_first ? 300 : 400)), is_first ? 30 : 40);
     EXPECT_LE(std::abs(request.output_tokens - 150), 15);
     history = request.prompt_tokens + request.output_tokens;
-    if (is_first) EXPECT_EQ(turn.pause_s, 0);
+    if (is_first) {
+      EXPECT_EQ(turn.pause_s, 0);
+    }
     sum_of_pauses_s += turn.pause_s;
   }
   EXPECT_NEAR(sum_of_pauses_s / (50 * 39), 5, 0.4);
