@@ -21,6 +21,7 @@
 #include "bench/distribution.h"
 #include "bench/online_report.h"
 #include "bench/run_totals.h"
+#include "bench/session_report.h"
 #include "bench/steady_throughput.h"
 #include "bench/upper_bound.h"
 #include "bench/workload.h"
@@ -210,6 +211,11 @@ void AddBoundFields(const BenchConditions& conditions, const BenchRun& run,
   to["ideal_gpu_only_throughput"] = nullptr;
   to["upper_bound_throughput"] = nullptr;
   if (run.costs == nullptr || !run.engine || requests.empty()) return;
+  // What a prefix cache had was no work.
+  if (std::any_of(run.records.begin(), run.records.end(),
+                  [](const RequestRecord& record) { return record.possible_hit_tokens.value_or(0) > 0; })) {
+    return;
+  }
   const EngineStats& stats = run.engine->after;
   const ThroughputBound bound =
       BoundThroughput(*run.costs, requests,
@@ -334,6 +340,7 @@ ordered_json MakeBenchReport(const BenchConditions& conditions, const BenchRun& 
   report["per_token_latency_percentiles_s"] =
       per_token ? ordered_json(AllPercentiles(std::move(totals.per_token_s))) : ordered_json(nullptr);
   report["mean_per_token_latency_s"] = per_token ? ordered_json(per_token->mean) : ordered_json(nullptr);
+  if (conditions.online) AddSessionFields(run, &report);
   AddEngineFields(conditions, run, &report);
   AddBoundFields(conditions, run, requests, &report);
   AddBalancedField(conditions, run, requests, &report);

@@ -1,15 +1,16 @@
 #include "bench/bench_request.h"
 
+#include <utility>
+
 #include "base/dtype.h"
 #include "load/model_config.h"
 
 namespace tandem {
 
-RequestSpec MakeBenchRequest(const WorkloadRequest& request, int64_t index, uint64_t seed,
-                             int64_t vocab_size) {
+RequestSpec MakeBenchRequest(const WorkloadRequest& request, std::vector<int32_t> prompt) {
   const int64_t num_left = request.output_tokens - request.made_tokens;
   RequestSpec spec;
-  spec.prompt_tokens = RandomPrompt(seed, index, request.prompt_tokens + request.made_tokens, vocab_size);
+  spec.prompt_tokens = std::move(prompt);
   spec.sampling.max_tokens = num_left;
   spec.sampling.min_tokens = num_left;
   spec.sampling.ignore_eos = true;
