@@ -256,6 +256,7 @@ const QuantizedKernels& QuantizedKernelsAmx() {
     result.bf16_to_bf16 = RunTiles<uint16_t>;
     result.sum_groups = SumGroups;
     result.max_rows_integers = 5;
+    result.max_rows_integers_int8 = 8;
     result.max_rows_bf16 = INT64_MAX;
     return result;
   }();

@@ -52,7 +52,8 @@ struct QuantizedKernels {
   void (*integers_to_f32)(const QuantizedTile& tile) = nullptr;
   void (*integers_to_bf16)(const QuantizedTile& tile) = nullptr;
   // With more rows the next in this order is faster: integers, bf16, dequantizing panels for LinearKernels.
-  int64_t max_rows_integers = 0;
+  int64_t max_rows_integers = 0;       // of codes of 4 bits
+  int64_t max_rows_integers_int8 = 0;  // of 8 bits
   int64_t max_rows_bf16 = 0;
   int64_t max_rows_f32 = 0;
   // A panel of LinearKernels, with in_features of its layout. panel, factors: of the panel.

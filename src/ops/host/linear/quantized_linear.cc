@@ -184,7 +184,8 @@ void RunQuantized(ComputePool& pool, const LinearArgs& args, const HostQuantized
   if (use_onednn && RunDequantizedWithOneDnn(pool, args, weight, quantized)) return;
   const bool is_f32 = args.x.dtype == DType::kF32;
   const int64_t rows = args.x.rows;
-  if (!is_f32 && rows <= quantized.max_rows_integers)
+  if (!is_f32 &&
+      rows <= (weight.layout().bits == 4 ? quantized.max_rows_integers : quantized.max_rows_integers_int8))
     return RunIntegers(pool, args, weight, quantized, kernels.max_group_rows);
   if (rows <= (is_f32 ? quantized.max_rows_f32 : quantized.max_rows_bf16))
     return RunCodes(pool, args, weight, quantized, kernels.max_group_rows);

@@ -167,6 +167,67 @@ TEST_P(QuantizedLinearTest, Fp32HasTheBitsOfDequantizedWeights) {
   }
 }
 
+// What few bf16 rows lose when they become integers is a part of what rounding them to bf16 lost, also beside
+// an outlier; weights are not rounded. Groups of any size: sums of integers must not overflow.
+TEST_P(QuantizedLinearTest, FewBf16RowsAreMultipliedFinerThanBf16) {
+  std::mt19937 random(8);
+  OpTestBench bench(GetParam());
+  std::vector<int64_t> row_counts = {1, 3, 4};
+  if (GetParam() == CpuIsa::kAmx) row_counts.insert(row_counts.end(), {5, 7, 16});
+  for (const WeightFormat& format :
+       {Int4Format(32, true), Int4Format(32, false), Int8Format(32, false), Int8Format(64, true),
+        Int4Format(576, false), Int8Format(576, true), Int8Format(1152, false)}) {
+    const QuantizedCase c = MakeCase(bench.ops(), format, 130, 1152, DType::kBF16, false, random);
+    for (const int64_t rows : row_counts) {
+      TestMatrix x(DType::kBF16, rows, 1152);
+      x.Fill(random);
+      for (int64_t r = 0; r < rows; ++r) x.Set(r, 100 * r % 1152, 30.0F);
+      const TestMatrix y(DType::kF32, rows, 130);
+      RunLinear(bench, x.view(), *c.weight, y.view());
+      double errors = 0;
+      double bf16_errors = 0;
+      for (int64_t r = 0; r < rows; ++r) {
+        for (int64_t n = 0; n < 130; ++n) {
+          double sum = 0;
+          for (int64_t k = 0; k < 1152; ++k) {
+            const double product = static_cast<double>(x.Get(r, k)) * c.values.Get(n, k);
+            sum += product;
+            bf16_errors += product * product * 0x1p-14 / 24;  // a unit of 8 bits, evenly spread
+          }
+          errors += (y.Get(r, n) - sum) * (y.Get(r, n) - sum);
+        }
+      }
+      EXPECT_LT(std::sqrt(errors), 0.3 * std::sqrt(bf16_errors))
+          << DescribeWeightFormat(format) << ", " << rows << " rows";
+    }
+  }
+}
+
+TEST_P(QuantizedLinearTest, RowsThatAreZeroOrNotFiniteStayAlone) {
+  std::mt19937 random(9);
+  OpTestBench bench(GetParam());
+  for (const WeightFormat& format : {Int4Format(32, true), Int8Format(32, false)}) {
+    const QuantizedCase c = MakeCase(bench.ops(), format, 64, 96, DType::kBF16, true, random);
+    for (const int64_t rows : {4, 9}) {
+      TestMatrix x(DType::kBF16, rows, 96);
+      x.Fill(random);
+      const TestMatrix expected(DType::kF32, rows, 64);
+      RunLinear(bench, x.view(), *c.weight, expected.view());
+      x.Set(1, 7, std::numeric_limits<float>::infinity());
+      x.Set(2, 95, std::numeric_limits<float>::quiet_NaN());
+      for (int64_t k = 0; k < 96; ++k) x.Set(3, k, 0.0F);
+      const TestMatrix y(DType::kF32, rows, 64);
+      RunLinear(bench, x.view(), *c.weight, y.view());
+      EXPECT_TRUE(y.RowEquals(0, expected, 0));
+      for (int64_t n = 0; n < 64; ++n) {
+        EXPECT_FALSE(std::isfinite(y.Get(1, n)));
+        EXPECT_FALSE(std::isfinite(y.Get(2, n)));
+        EXPECT_EQ(y.Get(3, n), c.bias[static_cast<size_t>(n)]);
+      }
+    }
+  }
+}
+
 TEST_P(QuantizedLinearTest, GateUpIsAProductAndSiluMul) {
   std::mt19937 random(4);
   OpTestBench bench(GetParam());

@@ -110,9 +110,9 @@ void QuantizedRowGroup(const QuantizedTile& tile, int64_t row) {
   for (int64_t unit = tile.first_unit; unit < tile.end_unit;) {
     const int64_t panel = unit / kUnitsPerPanel;
     const int64_t column = unit % kUnitsPerPanel * kColumnsPerUnit;
-    // Few rows: a panel at once, so that it is read from the first to the last byte.
+    // Few rows, as long as their sums are registers: a panel at once, read from the first to the last byte.
     constexpr int kPanelVectors = static_cast<int>(kPanelColumns) / kLanes;
-    if constexpr (kRows <= 3 && kPanelVectors <= 4) {
+    if constexpr (kRows <= 2 && kPanelVectors <= 4) {
       if (column == 0 && unit + kUnitsPerPanel <= tile.end_unit) {
         QuantizedColumns<X, Y, kBits, kRows, kPanelVectors>(tile, row, panel, 0);
         unit += kUnitsPerPanel;
@@ -270,6 +270,7 @@ constexpr QuantizedKernels kQuantizedKernels = {
     .integers_to_f32 = RunQuantizedTile<Integer16, float>,
     .integers_to_bf16 = RunQuantizedTile<Integer16, uint16_t>,
     .max_rows_integers = 4 * kQuantizedGroupRows,
+    .max_rows_integers_int8 = 4 * kQuantizedGroupRows,
 #else
     .bf16_to_f32 = RunQuantizedTile<uint16_t, float>,
     .bf16_to_bf16 = RunQuantizedTile<uint16_t, uint16_t>,
