@@ -46,7 +46,7 @@ inline std::array<uint64_t, 2> SipHash128(const SipHashKey& key, std::span<const
     compress(word);
   }
   uint64_t last = uint64_t{bytes.size() & 0xff} << 56;
-  std::memcpy(&last, bytes.data() + num_words * 8, bytes.size() % 8);
+  if (bytes.size() % 8 > 0) std::memcpy(&last, bytes.data() + num_words * 8, bytes.size() % 8);
   compress(last);
   const auto finish = [&] {
     for (int i = 0; i < 4; ++i) round();

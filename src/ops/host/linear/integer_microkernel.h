@@ -187,7 +187,9 @@ TANDEM_SIMD_INLINE void ConvertRow(const QuantizedLayout& layout, const uint16_t
     }
     const float sum = SumLanes(FromInts(sums));  // exact up to kMaxSumDepth
     to.group_sums[g] = sum;
-    to.first_sums[g] = adds_minimum ? 0 : -ZeroCode(kBits) * static_cast<int32_t>(sum);
+    // Of rows that are not finite it wraps: whatever their sums are, the scale makes nothing of them.
+    const int64_t first = adds_minimum ? 0 : -ZeroCode(kBits) * static_cast<int64_t>(sum);
+    to.first_sums[g] = static_cast<int32_t>(first);
   }
 }
 
