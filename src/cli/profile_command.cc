@@ -20,7 +20,8 @@ namespace {
 // Of a layer.
 KvTokenBytes TokenBytesOf(const Engine& engine) {
   const auto of = [&](Tier tier) {
-    return static_cast<double>(engine.kv_token_bytes(tier) / engine.model_config().num_layers);
+    return static_cast<double>(engine.kv_token_bytes(tier)) /
+           static_cast<double>(engine.model_config().num_layers);
   };
   return {.gpu = of(Tier::kGpu), .cpu = of(Tier::kCpu)};
 }

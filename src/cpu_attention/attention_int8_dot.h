@@ -288,6 +288,7 @@ TANDEM_SIMD_INLINE I32V Total(const QuadSum& sum) {
 template <typename Code>
 TANDEM_SIMD_INLINE CodeFours LoadCodes(const Code* p) {
   CodeFours fours;
+  // NOLINTNEXTLINE(bugprone-signed-char-misuse): codes have a sign
   for (int i = 0; i < 4 * kLanes; ++i) fours.codes[i] = static_cast<int16_t>(p[i]);
   return fours;
 }
