@@ -292,6 +292,7 @@ void CublasLinear::Tune(CudaStream& stream, const LinearTuning& tuning) {
   if (!fp8.empty()) {
     runner_.PrepareFp8(stream);
     std::vector<const LinearWeight*> weights;
+    weights.reserve(fp8.size());
     for (const auto& weight : fp8) weights.push_back(weight.get());
     std::vector<int64_t> row_counts(tuning.row_counts.begin(), tuning.row_counts.end());
     const int64_t max_rows = MaxFp8Rows(weights[0]->in_features());

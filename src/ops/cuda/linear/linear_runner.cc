@@ -48,9 +48,9 @@ ProductKind ShapeOf(const CudaLinearWeight& weight, DType y_dtype) {
 }
 
 int64_t MaxFp8Rows(int64_t in_features) {
-  constexpr int64_t kRowStep = 128;
-  static_assert(kMaxFp8RowWidth * kRowStep <= static_cast<int64_t>(kMaxFp8XBytes));
-  const int64_t fitting = static_cast<int64_t>(kMaxFp8XBytes) / in_features / kRowStep * kRowStep;
+  constexpr int64_t kFittingStep = 128;
+  static_assert(kMaxFp8RowWidth * kFittingStep <= static_cast<int64_t>(kMaxFp8XBytes));
+  const int64_t fitting = static_cast<int64_t>(kMaxFp8XBytes) / in_features / kFittingStep * kFittingStep;
   return std::min(fitting, kMaxFp8ScaledRows);
 }
 
