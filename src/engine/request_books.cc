@@ -120,8 +120,9 @@ Status RequestBooks::ValidateBy(
                             .num_computed = sequence->num_computed,
                             .tier = kv_->tier_of(id),
                             .first_logits = sequence->first_logits()};
+    // Only who holds nothing is attached.
+    if (plan.attached.empty() || planned.tier) return planned;
     for (const Tier tier : {Tier::kGpu, Tier::kCpu}) {
-      if (plan.attached.empty()) break;
       const CachedPrefix prefix = kv_->cached_prefix(id, tier, sequence->first_logits());
       planned.num_cached[static_cast<size_t>(tier)] = prefix.num_blocks * kv_->block_size();
     }

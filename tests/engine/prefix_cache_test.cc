@@ -21,29 +21,13 @@
 #include "conformance/fixtures.h"
 #include "engine/engine.h"
 #include "engine/engine_client.h"
-#include "perf/analytic_costs.h"
+#include "engine/paying_costs.h"
 #include "simulate/switching_testing.h"
 
 namespace tandem {
 namespace {
 
 using Tokens = std::vector<int32_t>;
-
-// A machine on which the cpu tier pays, so that both are used.
-AnalyticCosts CostsOfUsefulCpuTier() {
-  AnalyticCosts costs;
-  costs.linear_us = 300;
-  costs.linear_token_us = 1;
-  costs.gpu_kv_ns = 5;
-  costs.prefill_ns = 0.1;
-  costs.cpu_us = 10;
-  costs.cpu_kv_ns = 20;
-  costs.exchange_us = 10;
-  costs.exchange_row_us = 0.1;
-  costs.swap_ns = 20;
-  costs.outside_us = 100;
-  return costs;
-}
 
 // Conversations that share their beginning, and go on with what was answered.
 struct Session {
@@ -97,7 +81,7 @@ class PrefixCacheTest : public ::testing::Test {
   }
 
   static std::unique_ptr<Engine> Create(const EngineOptions& options) {
-    const auto costs = std::make_shared<AnalyticCosts>(CostsOfUsefulCpuTier());
+    const auto costs = std::make_shared<AnalyticCosts>(CostsWhereTheCpuTierPays());
     auto engine = Engine::Create(options, [name = options.strategy, costs](const LayerCosts* measured) {
       if (measured != nullptr) costs->layers = measured->num_layers();
       return testing::CreateAnyStrategy(name, measured == nullptr ? nullptr : costs.get());

@@ -6,6 +6,7 @@
 
 #include "ops/host/linear/linear_kernels.h"
 #include "ops/host/linear/quantized_kernels.h"
+#include "ops/host/linear/row_groups.h"
 #include "simd/multiply_add.h"
 #include "simd/simd.h"
 
@@ -229,34 +230,8 @@ void Fp8RowGroup(const QuantizedTile& tile, int64_t row) {
 
 template <typename X, typename Y>
 void RunFp8Tile(const QuantizedTile& tile) {
-  const int64_t num_groups = (tile.num_rows + kFp8GroupRows - 1) / kFp8GroupRows;
-  int64_t row = 0;
-  for (int64_t group = 0; group < num_groups; ++group) {
-    const int64_t rows = tile.num_rows / num_groups + (group < tile.num_rows % num_groups ? 1 : 0);
-    switch (rows) {
-      case 1:
-        Fp8RowGroup<X, Y, 1>(tile, row);
-        break;
-      case 2:
-        Fp8RowGroup<X, Y, 2>(tile, row);
-        break;
-      case 3:
-        Fp8RowGroup<X, Y, 3>(tile, row);
-        break;
-      case 4:
-        Fp8RowGroup<X, Y, 4>(tile, row);
-        break;
-      default:
-        if constexpr (kFp8GroupRows > 4) {
-          if (rows == 5) {
-            Fp8RowGroup<X, Y, 5>(tile, row);
-          } else {
-            Fp8RowGroup<X, Y, 6>(tile, row);
-          }
-        }
-    }
-    row += rows;
-  }
+  ForEachRowGroup<kFp8GroupRows>(tile.num_rows,
+                                 [&]<int kRows>(int64_t row) { Fp8RowGroup<X, Y, kRows>(tile, row); });
 }
 
 // Weights of k, an even one, and k + 1: to fp32 [k][64], to bf16 [k / 2][64][2].

@@ -4,6 +4,7 @@
 
 #include "ops/host/linear/integer_microkernel.h"
 #include "ops/host/linear/quantized_panel.h"
+#include "ops/host/linear/row_groups.h"
 
 namespace tandem {
 namespace {  // NOLINT(google-build-namespaces): compiled differently in each file that includes it
@@ -127,34 +128,8 @@ void QuantizedRowGroup(const QuantizedTile& tile, int64_t row) {
 
 template <typename X, typename Y, int kBits>
 void QuantizedRowsOf(const QuantizedTile& tile) {
-  const int64_t num_groups = (tile.num_rows + kQuantizedGroupRows - 1) / kQuantizedGroupRows;
-  int64_t row = 0;
-  for (int64_t group = 0; group < num_groups; ++group) {
-    const int64_t rows = tile.num_rows / num_groups + (group < tile.num_rows % num_groups ? 1 : 0);
-    switch (rows) {
-      case 1:
-        QuantizedRowGroup<X, Y, kBits, 1>(tile, row);
-        break;
-      case 2:
-        QuantizedRowGroup<X, Y, kBits, 2>(tile, row);
-        break;
-      case 3:
-        QuantizedRowGroup<X, Y, kBits, 3>(tile, row);
-        break;
-      case 4:
-        QuantizedRowGroup<X, Y, kBits, 4>(tile, row);
-        break;
-      default:
-        if constexpr (kQuantizedGroupRows > 4) {
-          if (rows == 5) {
-            QuantizedRowGroup<X, Y, kBits, 5>(tile, row);
-          } else {
-            QuantizedRowGroup<X, Y, kBits, 6>(tile, row);
-          }
-        }
-    }
-    row += rows;
-  }
+  ForEachRowGroup<kQuantizedGroupRows>(
+      tile.num_rows, [&]<int kRows>(int64_t row) { QuantizedRowGroup<X, Y, kBits, kRows>(tile, row); });
 }
 
 template <typename X, typename Y>
