@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Adds up test results and prints "N passed, N failed, N skipped".
+"""Adds up test results and prints what failed and "N passed, N failed, N skipped".
 
     scripts/count_tests.py RESULTS [FAILED_STAGE...]
 
@@ -25,12 +25,24 @@ FOLDERS = {
 }
 
 
+# Of a failure's message.
+MAX_LINES = 12
+
+
+def print_failure(folder, name, message):
+    lines = (message or "").strip().splitlines()
+    print(f"failed: {name} ({folder})")
+    for line in lines[:MAX_LINES]:
+        print("  " + line)
+
+
 def count_gtest(path):
     counts = collections.Counter()
     for suite in json.loads(path.read_text())["testsuites"]:
         for case in suite["testsuite"]:
             if case.get("failures"):
                 counts["failed"] += 1
+                print_failure(path.parent.name, f"{case['classname']}.{case['name']}", case["failures"][0].get("failure"))
             elif case.get("status") == "NOTRUN":
                 # Disabled in the source, or outside the filter: it did not take part.
                 continue
@@ -53,7 +65,12 @@ def count_run(folder):
     counts = collections.Counter()
     pytest = folder / "pytest.xml"
     if pytest.is_file():
-        counts.update(junit_outcome(case) for case in ElementTree.parse(pytest).iter("testcase"))
+        for case in ElementTree.parse(pytest).iter("testcase"):
+            outcome = junit_outcome(case)
+            counts[outcome] += 1
+            if outcome == "failed":
+                said = [child.get("message") for child in case if child.tag in ("failure", "error")]
+                print_failure(folder.name, f"{case.get('classname')}.{case.get('name')}", said[0] if said else None)
     by_program = {}
     for path in sorted(folder.glob("*.json")):
         by_program[path.stem] = count_gtest(path)
@@ -66,6 +83,8 @@ def count_run(folder):
             # The exit code says more than the cases: a sanitizer report comes after the last of them.
             if cases is None or (outcome == "failed" and cases["failed"] == 0):
                 counts[outcome] += 1
+                if outcome == "failed":
+                    print_failure(folder.name, case.get("name"), "no case of it failed: its output is above")
     return counts
 
 
