@@ -33,8 +33,9 @@ WeightFormat ExpectedFormat(const QuantizedFolderForm& form, int64_t cols) {
     return Fp8Format(form.block_size == 0 ? cols : form.block_size);
   }
   const int64_t group_size = form.group_size == 0 ? cols : form.group_size;
-  return form.bits == 4 ? Int4Format(group_size, !form.is_symmetric)
-                        : Int8Format(group_size, !form.is_symmetric);
+  const WeightFormat symmetric =
+      form.bits == 4 ? Int4Format(group_size, false) : Int8Format(group_size, false);
+  return form.is_symmetric ? symmetric : WithZeroPoints(symmetric);
 }
 
 class EveryFormTest : public testing::TestWithParam<QuantizedFolderForm> {

@@ -55,8 +55,10 @@ struct QuantizedWeightShape {
 // another path than many, on every processor.
 class QuantizedLinearWeight : public LinearWeight {
  public:
-  // Rows [row_begin, row_begin + rows.num_rows) in format(). Scales and minimums are rounded to fp16 times a
-  // power of two that suits the row: what an fp16 can hold stays exact. Thread-safe for disjoint rows.
+  // Rows [row_begin, row_begin + rows.num_rows) in format(). Scales, minimums and units are rounded to fp16
+  // times a power of two that suits the row: what an fp16 can hold stays exact, and so do zero points and
+  // the multiples of units (on the cuda backend these become minimums and scales of fp16). Thread-safe for
+  // disjoint rows.
   virtual void LoadQuantizedRows(int64_t row_begin, const QuantizedRows& rows) = 0;
 };
 

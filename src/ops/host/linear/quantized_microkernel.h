@@ -18,19 +18,40 @@ struct GroupScales {
   F32V minimum[kVectors];
 };
 
-// Scales and minimums of the columns from `column` of the panel on; group: its first byte.
+// Scales and minimums of group g for the columns from `column` of the panel on: numbers that fp32 holds
+// exactly.
 template <int kVectors>
-TANDEM_SIMD_INLINE GroupScales<kVectors> LoadScales(const QuantizedLayout& layout, const std::byte* group,
-                                                    const float* factors, int64_t column) {
-  const Fp16* scales = reinterpret_cast<const Fp16*>(group) + column;
+TANDEM_SIMD_INLINE GroupScales<kVectors> LoadScales(const QuantizedLayout& layout, const std::byte* panel,
+                                                    int64_t g, const float* factors, int64_t column) {
+  const std::byte* group = panel + layout.groups_offset + g * layout.group_bytes;
   const F32V minus_zero = Set(layout.bits == 4 ? -8.0F : -128.0F);
   GroupScales<kVectors> result;
+  if (layout.groups_per_block > 0) {
+    const int64_t block = g / layout.groups_per_block;
+    const Fp16* units =
+        reinterpret_cast<const Fp16*>(panel) + block * kPanelColumns * (layout.has_minimum ? 2 : 1) + column;
+    const int8_t* scales = reinterpret_cast<const int8_t*>(group) + column;
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) {
+      const F32V factor = Load(factors + column + v * kLanes);
+      result.scale[v] = Mul(LoadInt8(scales + v * kLanes), Mul(LoadFp16(units + v * kLanes), factor));
+      result.minimum[v] = layout.has_minimum ? Mul(LoadInt8(scales + kPanelColumns + v * kLanes),
+                                                   Mul(LoadFp16(units + kPanelColumns + v * kLanes), factor))
+                                             : Mul(result.scale[v], minus_zero);
+    }
+    return result;
+  }
+  const Fp16* scales = reinterpret_cast<const Fp16*>(group) + column;
 #pragma GCC unroll 8
   for (int v = 0; v < kVectors; ++v) {
     const F32V factor = Load(factors + column + v * kLanes);
     result.scale[v] = Mul(LoadFp16(scales + v * kLanes), factor);
-    result.minimum[v] = layout.has_minimum ? Mul(LoadFp16(scales + kPanelColumns + v * kLanes), factor)
-                                           : Mul(result.scale[v], minus_zero);
+    if (layout.has_minimum) {
+      const F32V number = LoadFp16(scales + kPanelColumns + v * kLanes);
+      result.minimum[v] = Mul(number, layout.has_zero_points ? result.scale[v] : factor);
+    } else {
+      result.minimum[v] = Mul(result.scale[v], minus_zero);
+    }
   }
   return result;
 }
@@ -61,10 +82,10 @@ struct PanelPass {
 template <typename X, int kBits, int kRows, int kVectors>
 TANDEM_SIMD_INLINE void MultiplyDequantized(const QuantizedLayout& layout, const PanelPass<X>& pass,
                                             Accumulators<kRows, kVectors>& acc) {
-  const std::byte* group = pass.panel;
+  const std::byte* group = pass.panel + layout.groups_offset;
   const X* x = pass.x;
   for (int64_t g = 0; g < layout.num_groups; ++g, group += layout.group_bytes) {
-    const auto scales = LoadScales<kVectors>(layout, group, pass.factors, pass.column);
+    const auto scales = LoadScales<kVectors>(layout, pass.panel, g, pass.factors, pass.column);
     const auto* words = reinterpret_cast<const uint16_t*>(group + layout.words_offset) + 2 * pass.column;
     for (int64_t end = layout.group_size; end > 0; end -= kCodesPerWord<kBits>) {
       PairV codes[kVectors];
@@ -115,7 +136,7 @@ template <int kBits, int kRows, int kVectors>
 TANDEM_SIMD_INLINE void MultiplyCodes(const QuantizedLayout& layout, const PanelPass<uint16_t>& pass,
                                       Accumulators<kRows, kVectors>& acc) {
   const __m512i small_numbers = _mm512_load_si512(kSmallNumbers);
-  const std::byte* group = pass.panel;
+  const std::byte* group = pass.panel + layout.groups_offset;
   const uint16_t* x = pass.x;
   for (int64_t g = 0; g < layout.num_groups; ++g, group += layout.group_bytes) {
     Accumulators<kRows, kVectors> sums;
@@ -148,7 +169,7 @@ TANDEM_SIMD_INLINE void MultiplyCodes(const QuantizedLayout& layout, const Panel
       x += kCodesPerWord<kBits>;
       words += kPairsPerPanelRow;
     }
-    const auto scales = LoadScales<kVectors>(layout, group, pass.factors, pass.column);
+    const auto scales = LoadScales<kVectors>(layout, pass.panel, g, pass.factors, pass.column);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const F32V x_sum = Set(pass.x_sums[r * layout.num_groups + g]);
@@ -274,9 +295,9 @@ void RunQuantizedTile(const QuantizedTile& tile) {
 template <typename T, int kBits>
 void DequantizeColumns(const QuantizedLayout& layout, const std::byte* panel, const float* factors,
                        int64_t column, T* to) {
-  const std::byte* group = panel;
+  const std::byte* group = panel + layout.groups_offset;
   for (int64_t g = 0; g < layout.num_groups; ++g, group += layout.group_bytes) {
-    const auto scales = LoadScales<1>(layout, group, factors, column);
+    const auto scales = LoadScales<1>(layout, panel, g, factors, column);
     const auto* words = reinterpret_cast<const uint16_t*>(group + layout.words_offset) + 2 * column;
     for (int64_t end = layout.group_size; end > 0; end -= kCodesPerWord<kBits>) {
       const PairV codes = LoadPairs(words);
@@ -320,10 +341,10 @@ void DequantizePairs(const QuantizedLayout& layout, const std::byte* panel, cons
       _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
                          _mm512_set1_epi32(0x00010001)),
       _mm512_set1_epi32(0x00100000));
-  const std::byte* group = panel;
+  const std::byte* group = panel + layout.groups_offset;
   to += 2 * column;
   for (int64_t g = 0; g < layout.num_groups; ++g, group += layout.group_bytes) {
-    const auto scales = LoadScales<1>(layout, group, factors, column);
+    const auto scales = LoadScales<1>(layout, panel, g, factors, column);
     const auto* words = reinterpret_cast<const uint16_t*>(group + layout.words_offset) + 2 * column;
     for (int64_t left = layout.group_size; left > 0; left -= kCodesPerWord<kBits>) {
       const __m512i codes = LoadPairs(words);
