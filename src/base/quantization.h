@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "base/result.h"
@@ -18,6 +19,7 @@ constexpr bool QuantizesFloats(Quantization quantization) {
   return quantization == Quantization::kInt4 || quantization == Quantization::kInt8;
 }
 
+std::span<const Quantization> AllQuantizations();
 std::string_view QuantizationName(Quantization quantization);
 // "auto", "keep", "none", "int4", "int8". Errors: kInvalidArgument, param "quantization".
 Result<Quantization> ParseQuantization(std::string_view name);

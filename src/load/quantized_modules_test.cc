@@ -218,6 +218,20 @@ TEST_F(BadFolderTest, BitsAndGroupsThatDisagreeWithTheConfiguration) {
   EXPECT_THAT(with(fp8_, {{"weight_block_size", nullptr}}), HasSubstr("needs one scale, or one a row"));
 }
 
+// Rows of 576, as SmolLM2 has them.
+TEST_F(BadFolderTest, GroupsOf128DoNotDivideRowsOf576) {
+  const QuantizedFolderShape shape = {.hidden = 576, .heads = 9, .kv_heads = 3};
+  for (const Kind kind : {Kind::kAwq, Kind::kGptq}) {
+    QuantizedFolder folder = MakeQuantizedFolder({.name = "g", .kind = kind, .group_size = 64}, shape);
+    folder.config["quantization_config"]["group_size"] = 128;
+    const TemporaryFolder to;
+    const auto checkpoint = OpenQuantized(to, folder);
+    ASSERT_FALSE(checkpoint.ok());
+    EXPECT_EQ(checkpoint.error().code, ErrorCode::kMalformedFile);
+    EXPECT_THAT(checkpoint.error().message, HasSubstr("q_proj.qweight' has 576 columns, which groups of 128 do not divide"));
+  }
+}
+
 TEST_F(BadFolderTest, ScalesZerosAndCodesThatAreNoNumbers) {
   for (const auto& [bits, name] :
        {std::pair<uint16_t, std::string>{0, "0"}, {0xfc00, "-inf"}, {0x7e00, "nan"}, {0x8000, "-0"}}) {
