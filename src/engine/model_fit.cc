@@ -55,12 +55,18 @@ std::vector<ModelFit> FitModel(const Checkpoint& checkpoint, const Backend& back
     }
     fits.push_back(std::move(fit));
   }
-  // A file of floats has nothing to keep.
+  // A file of floats has nothing to keep, one of codes nothing to quantize.
   const auto widened = std::ranges::find(fits, Quantization::kNone, &ModelFit::quantization);
   const int64_t widened_bytes = widened->weight_bytes;
   std::erase_if(fits, [widened_bytes](const ModelFit& fit) {
     return fit.quantization == Quantization::kKeep && fit.error.empty() && fit.weight_bytes == widened_bytes;
   });
+  if (fits.front().quantization == Quantization::kKeep) {
+    std::erase_if(fits, [kept = fits.front()](const ModelFit& fit) {
+      return fit.quantization != kept.quantization && fit.error == kept.error && fit.weights == kept.weights &&
+             fit.weight_bytes == kept.weight_bytes;
+    });
+  }
   return fits;
 }
 
