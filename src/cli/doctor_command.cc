@@ -121,7 +121,8 @@ Result<ordered_json> FitReport(const Checkpoint& checkpoint, const Ops& ops, DTy
 }
 
 // Every form of the weights on a backend. dtype: absent, the backend's default.
-ordered_json FormsReport(const Checkpoint& checkpoint, const std::string& device, std::optional<DType> dtype) {
+ordered_json FormsReport(const Checkpoint& checkpoint, const std::string& device,
+                         std::optional<DType> dtype) {
   EngineOptions options;
   options.device = device;
   options.quantization = Quantization::kKeep;
@@ -312,9 +313,10 @@ Status Doctor(const DoctorOptions& options) {
   const Result<Backend> cuda = CreateCudaBackend();
   report["gpu"]["backend"] = CudaBackendReport(cuda);
   if (checkpoint != nullptr) {
-    TANDEM_ASSIGN_OR_RETURN(report["model"],
-                            ModelReport(options, *checkpoint, cuda, report["memory"]["available_bytes"].get<int64_t>(),
-                                        report["memory"]["read_bytes_per_s_all_threads"].get<double>()));
+    TANDEM_ASSIGN_OR_RETURN(
+        report["model"],
+        ModelReport(options, *checkpoint, cuda, report["memory"]["available_bytes"].get<int64_t>(),
+                    report["memory"]["read_bytes_per_s_all_threads"].get<double>()));
   }
   report["limits"] = Limits(report);
   if (options.json) {

@@ -12,7 +12,8 @@
 namespace tandem {
 namespace {
 
-// What `tandem doctor FOLDER` and `tandem serve FOLDER` say of a model that is not served, in one sentence each.
+// What `tandem doctor FOLDER` and `tandem serve FOLDER` say of a model that is not served, in one sentence
+// each.
 TEST(DoctorTest, MixturesOfExpertsAreRefusedByName) {
   struct Mixture {
     std::string architecture;
@@ -43,10 +44,8 @@ TEST(DoctorTest, MixturesOfExpertsAreRefusedByName) {
 
 TEST(DoctorTest, ListsTheFormsOfAModel) {
   const TemporaryFolder to;
-  const QuantizedFolder folder = MakeQuantizedFolder({.name = "a",
-                                                      .kind = QuantizedFolderForm::Kind::kAwq,
-                                                      .group_size = 128,
-                                                      .is_symmetric = false});
+  const QuantizedFolder folder = MakeQuantizedFolder(
+      {.name = "a", .kind = QuantizedFolderForm::Kind::kAwq, .group_size = 128, .is_symmetric = false});
   to.Write("config.json", folder.config.dump());
   to.Write("model.safetensors", SafetensorsOf(folder.tensors));
   DoctorOptions options;

@@ -26,8 +26,9 @@ Status SizeTiers(const ModelConfig& config, const Backend& backend, DType dtype,
   TANDEM_ASSIGN_OR_RETURN(const KvCacheOptions gpu_only, size());
   fit->gpu_kv_tokens = TokensOf(gpu_only, Tier::kGpu);
   const auto gpu_bytes = static_cast<int64_t>(gpu_only.LayoutOf(Tier::kGpu).TotalBytes().value_or(0));
-  options.cpu_kv_cache = CacheSize{.unit = CacheSize::Unit::kBytes,
-                                   .amount = DefaultCpuCacheBytes(*backend.device, gpu_bytes + reserved_bytes)};
+  options.cpu_kv_cache =
+      CacheSize{.unit = CacheSize::Unit::kBytes,
+                .amount = DefaultCpuCacheBytes(*backend.device, gpu_bytes + reserved_bytes)};
   // A cpu tier of no block is none, and no error.
   if (const Result<KvCacheOptions> both = size(); both.ok()) {
     fit->gpu_kv_tokens = TokensOf(*both, Tier::kGpu);
@@ -63,8 +64,8 @@ std::vector<ModelFit> FitModel(const Checkpoint& checkpoint, const Backend& back
   });
   if (fits.front().quantization == Quantization::kKeep) {
     std::erase_if(fits, [kept = fits.front()](const ModelFit& fit) {
-      return fit.quantization != kept.quantization && fit.error == kept.error && fit.weights == kept.weights &&
-             fit.weight_bytes == kept.weight_bytes;
+      return fit.quantization != kept.quantization && fit.error == kept.error &&
+             fit.weights == kept.weights && fit.weight_bytes == kept.weight_bytes;
     });
   }
   return fits;

@@ -14,7 +14,7 @@ namespace tandem {
 
 struct ModelFit {
   Quantization quantization = Quantization::kKeep;
-  std::string weights;    // WeightsEstimate::form
+  std::string weights;  // WeightsEstimate::form
   int64_t weight_bytes = 0;
   // Tokens that the tiers hold beside the weights where no flag says otherwise; the cpu tier where a strategy
   // uses it.

@@ -96,5 +96,20 @@ TEST_F(ModelFitTest, FloatsHaveNothingToKeep) {
   EXPECT_LT(Of(fits, Quantization::kInt8).weight_bytes, Of(fits, Quantization::kNone).weight_bytes);
 }
 
+TEST_F(ModelFitTest, CodesHaveNothingToQuantize) {
+  std::vector<TinyTensor> tensors = TinyLlamaTensors();
+  for (TinyTensor& tensor : tensors) {
+    if (tensor.dims.size() != 2) continue;
+    tensor.type = GgmlType::kQ8_0;
+    tensor.data = std::string(tensor.dims[0] * tensor.dims[1] / 32 * 34, '\0');
+  }
+  checkpoint_ = Checkpoint::Open(to_.Write("model.gguf", TinyLlamaGguf(tensors).bytes())).value();
+  const std::vector<ModelFit> fits = Fits(64, 64, false);
+  ASSERT_EQ(fits.size(), 2U);
+  EXPECT_EQ(fits[0].quantization, Quantization::kKeep);
+  EXPECT_EQ(fits[0].weights, "int8, groups of 32");
+  EXPECT_EQ(fits[1].quantization, Quantization::kNone);
+}
+
 }  // namespace
 }  // namespace tandem

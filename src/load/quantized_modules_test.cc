@@ -228,7 +228,8 @@ TEST_F(BadFolderTest, GroupsOf128DoNotDivideRowsOf576) {
     const auto checkpoint = OpenQuantized(to, folder);
     ASSERT_FALSE(checkpoint.ok());
     EXPECT_EQ(checkpoint.error().code, ErrorCode::kMalformedFile);
-    EXPECT_THAT(checkpoint.error().message, HasSubstr("q_proj.qweight' has 576 columns, which groups of 128 do not divide"));
+    EXPECT_THAT(checkpoint.error().message,
+                HasSubstr("q_proj.qweight' has 576 columns, which groups of 128 do not divide"));
   }
 }
 
