@@ -65,7 +65,7 @@ class Program:
 
     def server(self):
         words = [self._options.tandem, "serve", *self._options.engine, "--port", "{port}", "--log-level", "error",
-                 "--max-num-seqs", str(self._options.streams),
+                 "--max-num-seqs", str(self._options.streams), "--no-enable-prefix-caching",
                  "--max-num-queued-reqs", str(self._options.requests + self._options.streams)]
         return Server(ServerCommand(words), os.cpu_count(), self._folder / "server.log")
 

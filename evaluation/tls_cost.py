@@ -44,7 +44,8 @@ class Server:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
-        command = ["taskset", "-c", options.server_cpus, options.tandem, "serve", *model_words, "--port", str(self.port)]
+        command = ["taskset", "-c", options.server_cpus, options.tandem, "serve", *model_words, "--port", str(self.port),
+                   "--no-enable-prefix-caching"]
         command += ["--log-level", "error", "--max-num-seqs", str(options.streams), "--gpu-kv-cache", "65536tok"]
         if tls:
             command += tls.flags()

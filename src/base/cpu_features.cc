@@ -39,12 +39,14 @@ CpuFeatures Detect() {
   const unsigned family = ((eax >> 8) & 0xfU) + ((eax >> 20) & 0xffU);
   constexpr unsigned kZen3And4 = 0x19;
   features.zen4 = __builtin_cpu_is("amd") != 0 && features.avx512 && family == kZen3And4;
-  features.avx512_bf16 = features.avx512 && __builtin_cpu_supports("avx512bf16") != 0;
+  features.avx512_bf16 = features.avx512 && __builtin_cpu_supports("avx512bf16") != 0 &&
+                         __builtin_cpu_supports("avx512vnni") != 0;
   constexpr unsigned kAmxBf16Bit = 1U << 22;
   constexpr unsigned kAmxTileBit = 1U << 24;
+  constexpr unsigned kAmxInt8Bit = 1U << 25;
   if (__get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0) {
-    features.amx_bf16 =
-        features.avx512_bf16 && (edx & kAmxBf16Bit) != 0 && (edx & kAmxTileBit) != 0 && RequestTiles();
+    constexpr unsigned kAmxBits = kAmxBf16Bit | kAmxTileBit | kAmxInt8Bit;
+    features.amx_bf16 = features.avx512_bf16 && (edx & kAmxBits) == kAmxBits && RequestTiles();
   }
 #endif
   return features;

@@ -104,6 +104,27 @@ inline float E4M3ToF32(fp8_e4m3_t value) {
   return std::bit_cast<float>(sign | bits);
 }
 
+constexpr float kLargestE4M3 = 448.0F;
+
+// Round to nearest even, to +-448 beyond that; NaN stays NaN.
+inline fp8_e4m3_t F32ToE4M3(float value) {
+  const auto bits = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = bits >> 24 & 0x80U;
+  const uint32_t magnitude = bits & 0x7fffffffU;
+  if (magnitude > 0x7f800000U) return static_cast<fp8_e4m3_t>(sign | 0x7fU);
+  constexpr float kLeastNormal = 0x1p-6F;
+  if (magnitude < std::bit_cast<uint32_t>(kLeastNormal)) {
+    constexpr float kUnitAtEnd = 0x1p14F;  // the last bit of such a float is a subnormal's unit, 2^-9
+    const float sum = std::bit_cast<float>(magnitude) + kUnitAtEnd;
+    return static_cast<fp8_e4m3_t>(sign |
+                                   (std::bit_cast<uint32_t>(sum) - std::bit_cast<uint32_t>(kUnitAtEnd)));
+  }
+  const uint32_t kept =
+      magnitude < std::bit_cast<uint32_t>(kLargestE4M3) ? magnitude : std::bit_cast<uint32_t>(kLargestE4M3);
+  const uint32_t rounded = (kept + 0x7ffffU + (kept >> 20 & 1U)) >> 20;
+  return static_cast<fp8_e4m3_t>(sign | (rounded - (120U << 3)));
+}
+
 // Raw IEEE half bits.
 using fp16_t = uint16_t;
 float F16ToF32(fp16_t value);

@@ -18,6 +18,7 @@ std::string_view ScaleName(ScaleKind scales) {
 }  // namespace
 
 std::string KvFormatName(const KvFormat& format) {
+  if (format == KvFormat::Int8()) return std::string(DTypeName(DType::kI8));
   if (format == KvFormat::Plain(format.k_type)) return std::string(DTypeName(format.k_type));
   return fmt::format("K {}, V {}, {}", DTypeName(format.k_type), DTypeName(format.v_type),
                      ScaleName(format.scales));

@@ -14,7 +14,7 @@ namespace tandem {
 // What elements narrower than the numbers they stand for are multiplied with.
 enum class ScaleKind : uint8_t {
   kNone,
-  kPerToken,  // one fp16 scale for each token and head, K and V apart
+  kPerToken,  // one bf16 scale for each token and head, K and V apart
 };
 
 // How the elements of K and V are stored; the tiers may differ.
@@ -25,6 +25,12 @@ struct KvFormat {
 
   // K and V of one type, no scales.
   static constexpr KvFormat Plain(DType dtype) { return {.k_type = dtype, .v_type = dtype}; }
+  // Codes of 8 bits with a scale for each token and head, K rotated (cpu_attention/kv_codes.h).
+  static constexpr KvFormat Int8() {
+    return {.k_type = DType::kI8, .v_type = DType::kI8, .scales = ScaleKind::kPerToken};
+  }
+  // Of a cache whose elements are of this type: kI8 stands for Int8(), others for themselves.
+  static constexpr KvFormat Of(DType dtype) { return dtype == DType::kI8 ? Int8() : Plain(dtype); }
   bool operator==(const KvFormat&) const = default;
 };
 
@@ -42,16 +48,18 @@ struct KvShape {
   // The type of K and V, for whoever knows plain elements only. CHECKs that it is one, without scales.
   DType plain_dtype() const;
 
-  // Of one head of one block of one layer: {K, V, scales of K, scales of V}.
+  // Of one head of one block of one layer: {K with its scales, V with its scales}.
   size_t KeyBytes() const { return BytesFor(format.k_type, block_size * head_dim); }
   size_t ValueBytes() const { return BytesFor(format.v_type, block_size * head_dim); }
   // Those of K or those of V.
   size_t ScaleBytes() const {
-    return format.scales == ScaleKind::kNone ? 0 : BytesFor(DType::kF16, block_size);
+    return format.scales == ScaleKind::kNone ? 0 : BytesFor(DType::kBF16, block_size);
   }
   size_t HeadBytes() const { return KeyBytes() + ValueBytes() + 2 * ScaleBytes(); }
   // All heads of one block of one layer.
   size_t BlockBytes() const { return static_cast<size_t>(num_kv_heads) * HeadBytes(); }
+  // All heads of one token of one layer.
+  size_t TokenBytes() const { return BlockBytes() / static_cast<size_t>(block_size); }
 };
 
 // How the kv heads are spread over parts of the memory, one a NUMA node: part p holds heads
@@ -67,7 +75,8 @@ constexpr KvParts SplitHeads(int64_t num_kv_heads, int64_t wanted_parts) {
   return {(num_kv_heads + heads_per_part - 1) / heads_per_part, heads_per_part};
 }
 
-// One layer of one tier. Within a part, block b is [kv head]{K, V, scales}; blocks follow each other.
+// One layer of one tier. Within a part, block b is [kv head]{K, V}, each with its scales; blocks follow each
+// other.
 struct KvLayerView {
   void* data = nullptr;
   KvShape shape;

@@ -10,7 +10,7 @@ namespace tandem {
 namespace {
 
 constexpr std::array kQuantizations = {Quantization::kAuto, Quantization::kKeep, Quantization::kNone,
-                                       Quantization::kInt4, Quantization::kInt8};
+                                       Quantization::kInt4, Quantization::kInt8, Quantization::kFp8};
 
 }  // namespace
 
@@ -30,6 +30,8 @@ std::string_view QuantizationName(Quantization quantization) {
       return "int4";
     case Quantization::kInt8:
       return "int8";
+    case Quantization::kFp8:
+      return "fp8";
   }
   return "?";
 }
@@ -39,7 +41,7 @@ Result<Quantization> ParseQuantization(std::string_view name) {
     if (QuantizationName(quantization) == name) return quantization;
   }
   return MakeParamError(ErrorCode::kInvalidArgument, "quantization",
-                        "'{}' is none of auto, keep, none, int4, int8", name);
+                        "'{}' is none of auto, keep, none, int4, int8, fp8", name);
 }
 
 WeightFormat QuantizedFormat(Quantization quantization, int64_t in_features, bool is_vocabulary,
@@ -49,6 +51,7 @@ WeightFormat QuantizedFormat(Quantization quantization, int64_t in_features, boo
   auto group = static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(largest_group)));
   while (group >= kSmallestGroup && in_features % group != 0) group /= 2;
   if (group < kSmallestGroup) return {};
+  if (quantization == Quantization::kFp8) return Fp8Format(in_features);
   return quantization == Quantization::kInt4 && !is_vocabulary ? Int4Format(group, true)
                                                                : Int8Format(group, false);
 }

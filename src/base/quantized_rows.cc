@@ -44,6 +44,21 @@ void QuantizeSymmetric(const float* values, int64_t count, int zero_code, uint8_
   }
 }
 
+void QuantizeFp8(const float* values, int64_t count, uint8_t* codes, float* scale) {
+  float largest = 0.0F;
+  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(values[i]));
+  *scale = largest / kLargestE4M3;
+  // A quotient, not the inverse: that of a small scale would be infinite.
+  for (int64_t i = 0; i < count; ++i) codes[i] = *scale == 0.0F ? 0 : F32ToE4M3(values[i] / *scale);
+}
+
+void HashedFp8Codes(uint64_t seed, uint64_t first, std::vector<uint8_t>* codes) {
+  for (size_t i = 0; i < codes->size(); ++i) {
+    const auto code = static_cast<uint8_t>(HashedBits(seed, first + i) >> 56);
+    (*codes)[i] = (code & 0x7fU) == 0x7fU ? static_cast<uint8_t>(code - 1) : code;
+  }
+}
+
 }  // namespace
 
 void QuantizedRows::Resize(const WeightFormat& new_format, int64_t new_num_rows, int64_t new_cols) {
@@ -116,7 +131,7 @@ QuantizedRows WidenRows(const QuantizedRows& rows, const WeightFormat& format) {
 
 void QuantizeRows(const float* values, int64_t num_rows, int64_t cols, const WeightFormat& format,
                   QuantizedRows* rows) {
-  TANDEM_CHECK(format.has_integers(), "rounding to {}", DescribeWeightFormat(format));
+  TANDEM_CHECK(format.is_quantized(), "rounding to {}", DescribeWeightFormat(format));
   if (format.has_zero_points || format.block_size > 0) {
     WeightFormat plain = format;
     plain.has_minimum = format.has_minimum && !format.has_zero_points;
@@ -132,7 +147,9 @@ void QuantizeRows(const float* values, int64_t num_rows, int64_t cols, const Wei
   for (size_t group = 0; group < rows->scales.size(); ++group) {
     const int64_t begin = static_cast<int64_t>(group) * format.group_size;
     uint8_t* codes = rows->codes.data() + begin;
-    if (format.has_minimum) {
+    if (!format.has_integers()) {
+      QuantizeFp8(values + begin, format.group_size, codes, &rows->scales[group]);
+    } else if (format.has_minimum) {
       QuantizeWithMinimum(values + begin, format.group_size, 2 * format.zero_code() - 1, codes,
                           &rows->scales[group], &rows->minimums[group]);
     } else {
@@ -143,15 +160,22 @@ void QuantizeRows(const float* values, int64_t num_rows, int64_t cols, const Wei
 
 void HashedRows(uint64_t seed, float bound, int64_t row_begin, int64_t num_rows, int64_t cols,
                 const WeightFormat& format, QuantizedRows* rows) {
-  TANDEM_CHECK(format.has_integers() && !format.has_zero_points && format.block_size == 0,
+  TANDEM_CHECK(format.is_quantized() && !format.has_zero_points && format.block_size == 0,
                "random codes of {}", DescribeWeightFormat(format));
   rows->Resize(format, num_rows, cols);
   const int zero_code = format.zero_code();
   const auto first = static_cast<uint64_t>(row_begin * cols);
-  for (size_t i = 0; i < rows->codes.size(); ++i)
-    rows->codes[i] = static_cast<uint8_t>(HashedBits(seed, first + i) >> (64 - format.bits()));
-  // The power of two below bound / zero_code times 1 to 15 / 8.
-  const float power = std::ldexp(1.0F, std::ilogb(bound / static_cast<float>(zero_code)));
+  if (format.has_integers()) {
+    for (size_t i = 0; i < rows->codes.size(); ++i)
+      rows->codes[i] = static_cast<uint8_t>(HashedBits(seed, first + i) >> (64 - format.bits()));
+  } else {
+    HashedFp8Codes(seed, first, &rows->codes);
+  }
+  // sqrt(3) times the standard deviation of the codes' values: that of uniform integers is their range's end.
+  constexpr float kFp8Spread = 168.0F;
+  const float spread = format.has_integers() ? static_cast<float>(zero_code) : kFp8Spread;
+  // The power of two below bound / spread times 1 to 15 / 8.
+  const float power = std::ldexp(1.0F, std::ilogb(bound / spread));
   const auto first_group = static_cast<uint64_t>(row_begin * rows->num_groups());
   for (size_t group = 0; group < rows->scales.size(); ++group) {
     const uint64_t eighths = 8 + HashedBits(~seed, first_group + group) % 8;

@@ -36,18 +36,17 @@ void DequantizeRows(const QuantizedRows& rows, float* dst);
 // The same values in a format that holds them all (CommonWeightFormat of rows.format and another).
 QuantizedRows WidenRows(const QuantizedRows& rows, const WeightFormat& format);
 
-// The codes nearest to values [num_rows, cols], in a format of integers. With a minimum a group spans its
-// values from the least to the greatest, without one its largest magnitude is the end of the codes' range.
-// Scales and minimums have the precision of fp16, so that packing need not round them. In blocks the groups
-// of a block share one scale; for zero points the codes are those without a minimum. rows: takes format and
-// shape.
+// The codes nearest to values [num_rows, cols]. With a minimum a group spans its values from the least to the
+// greatest, without one its largest magnitude is the end of the codes' range. Scales and minimums of integers
+// have the precision of fp16, so that packing need not round them. In blocks the groups of a block share one
+// scale; for zero points the codes are those without a minimum. rows: takes format and shape.
 void QuantizeRows(const float* values, int64_t num_rows, int64_t cols, const WeightFormat& format,
                   QuantizedRows* rows);
 
-// Rows [row_begin, row_begin + num_rows) of a random weight [any, cols] in a format of integers without zero
-// points and blocks: a function of seed, place and format only. Codes are uniform, scales have four
-// significant bits (which every backend can hold), a minimum makes the mean of its group zero. The values'
-// spread is about that of HashedUniform(seed, index, bound).
+// Rows [row_begin, row_begin + num_rows) of a random weight [any, cols] in a quantized format without zero
+// points and blocks: a function of seed, place and format only. Codes are uniform (but for NaN), scales have
+// four significant bits (which every backend can hold), a minimum makes the mean of its group zero. The
+// values' spread is about that of HashedUniform(seed, index, bound).
 void HashedRows(uint64_t seed, float bound, int64_t row_begin, int64_t num_rows, int64_t cols,
                 const WeightFormat& format, QuantizedRows* rows);
 

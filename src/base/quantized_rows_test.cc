@@ -44,13 +44,65 @@ TEST(QuantizeRowsTest, ErrorsAreHalfAStepAtMost) {
 TEST(QuantizeRowsTest, EqualValuesAndZerosAreExact) {
   for (const float value : {0.0F, 1.5F, -0.25F}) {
     const std::vector<float> values(64, value);
-    for (const WeightFormat& format : {Int4Format(32, false), Int4Format(64, true), Int8Format(32, false)}) {
+    for (const WeightFormat& format :
+         {Int4Format(32, false), Int4Format(64, true), Int8Format(32, false), Fp8Format(64)}) {
       QuantizedRows rows;
       QuantizeRows(values.data(), 1, 64, format, &rows);
       std::vector<float> found(values.size());
       DequantizeRows(rows, found.data());
       EXPECT_EQ(found, values) << DescribeWeightFormat(format);
     }
+  }
+}
+
+TEST(E4M3Test, EveryCodeIsTheNearestToItsValueAndToWhatIsBesideIt) {
+  const auto next = [](uint8_t code) { return E4M3ToF32(static_cast<uint8_t>(code + 1)); };
+  for (uint8_t code = 0; code < 0x7f; ++code) {
+    const float value = E4M3ToF32(code);
+    for (const uint8_t sign : {0, 0x80}) {
+      const float signed_value = sign == 0 ? value : -value;
+      ASSERT_EQ(F32ToE4M3(signed_value), code | sign) << value;
+    }
+    if (code == 0x7e) break;
+    const float middle = (value + next(code)) / 2;
+    EXPECT_EQ(F32ToE4M3(middle), code % 2 == 0 ? code : code + 1) << "ties go to even: " << middle;
+    EXPECT_EQ(F32ToE4M3(std::nextafter(middle, 0.0F)), code) << middle;
+    EXPECT_EQ(F32ToE4M3(std::nextafter(middle, 1e9F)), code + 1) << middle;
+  }
+  EXPECT_EQ(F32ToE4M3(1e30F), 0x7e);
+  EXPECT_EQ(F32ToE4M3(-INFINITY), 0xfe);
+  EXPECT_EQ(F32ToE4M3(1e-30F), 0);
+  EXPECT_EQ(F32ToE4M3(NAN) & 0x7f, 0x7f);
+}
+
+TEST(QuantizeRowsTest, Fp8IsWithinHalfAUnitOfItsPrecision) {
+  for (const float scale : {1e-30F, 1e-4F, 1.0F, 300.0F, 1e30F}) {
+    const std::vector<float> values = Normal(6 * 96, scale);
+    for (const int64_t group_size : {16, 32, 96}) {
+      QuantizedRows rows;
+      QuantizeRows(values.data(), 6, 96, Fp8Format(group_size), &rows);
+      std::vector<float> found(values.size());
+      DequantizeRows(rows, found.data());
+      for (size_t i = 0; i < values.size(); ++i) {
+        const float unit = rows.scales[i / static_cast<size_t>(group_size)] * 0x1p-9F;
+        ASSERT_LE(std::abs(found[i] - values[i]), std::abs(values[i]) * 0.0626F + 0.51F * unit) << i;
+      }
+    }
+  }
+}
+
+TEST(HashedRowsTest, SpreadIsThatOfUniformValues) {
+  constexpr float kBound = 0.035F;
+  for (const WeightFormat& format : {Int4Format(128, true), Int8Format(128, false), Fp8Format(512)}) {
+    QuantizedRows rows;
+    HashedRows(3, kBound, 10, 200, 512, format, &rows);
+    std::vector<float> values(rows.codes.size());
+    DequantizeRows(rows, values.data());
+    double squares = 0.0;
+    for (const float value : values) squares += double{value} * value;
+    const double deviation = std::sqrt(squares / static_cast<double>(values.size()));
+    EXPECT_GT(deviation, 0.6 * kBound / std::sqrt(3.0)) << DescribeWeightFormat(format);
+    EXPECT_LT(deviation, 1.7 * kBound / std::sqrt(3.0)) << DescribeWeightFormat(format);
   }
 }
 
@@ -132,7 +184,7 @@ TEST(Fp8Test, SmallerGroupsHoldTheSameValues) {
   DequantizeRows(WidenRows(rows, Fp8Format(2)), found.data());
   EXPECT_EQ(found, wanted);
   EXPECT_EQ(DescribeWeightFormat(rows.format), "fp8, groups of 4");
-  EXPECT_EQ(QuantizedBytes(rows.format, 3, 8), 3 * (8 + 4));
+  EXPECT_EQ(QuantizedBytes(rows.format, 3, 8), 3 * (8 + 2 * 4));
 }
 
 }  // namespace

@@ -36,7 +36,8 @@ WeightFormat CommonWeightFormat(const WeightFormat& a, const WeightFormat& b) {
 
 int64_t QuantizedBytes(const WeightFormat& format, int64_t rows, int64_t cols) {
   const int64_t numbers_a_group = format.has_minimum ? 2 : 1;
-  const int64_t of_groups = cols / format.group_size * numbers_a_group * (format.block_size > 0 ? 1 : 2);
+  const int64_t number_bytes = !format.has_integers() ? 4 : format.block_size > 0 ? 1 : 2;
+  const int64_t of_groups = cols / format.group_size * numbers_a_group * number_bytes;
   const int64_t of_blocks = format.block_size > 0 ? cols / format.block_size * numbers_a_group * 2 : 0;
   return rows * (cols * format.bits() / 8 + of_groups + of_blocks);
 }

@@ -60,7 +60,7 @@ constexpr WeightFormat InBlocksOf(int64_t block_size, WeightFormat format) {
 WeightFormat CommonWeightFormat(const WeightFormat& a, const WeightFormat& b);
 
 // Of [rows, cols] values: their codes, and scales, minimums, zero points and units of 16 bits, integers in
-// blocks of 8. What a backend takes is this and little more.
+// blocks of 8, scales of kFp8 of 32. What a backend takes is this and little more.
 int64_t QuantizedBytes(const WeightFormat& format, int64_t rows, int64_t cols);
 
 // "int4, groups of 32 with minimum in blocks of 256"; "int4, groups of 128 with zero point"; "fp8, groups of

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/param_error.h"
+#include "bench/seeded_draws.h"
 
 namespace tandem {
 namespace {
@@ -34,12 +35,6 @@ Result<std::vector<double>> TraceTimes(const std::vector<WorkloadRequest>& reque
   }
   for (double& time_s : times_s) time_s *= scale;
   return times_s;
-}
-
-// Exponential with mean 1: the same draws with every standard library.
-double DrawExponential(std::mt19937_64& random) {
-  constexpr double kUnit = 0x1p-53;
-  return -std::log((static_cast<double>(random() >> 11) + 0.5) * kUnit);
 }
 
 }  // namespace

@@ -21,6 +21,7 @@
 #include "bench/distribution.h"
 #include "bench/online_report.h"
 #include "bench/run_totals.h"
+#include "bench/session_report.h"
 #include "bench/steady_throughput.h"
 #include "bench/upper_bound.h"
 #include "bench/workload.h"
@@ -136,11 +137,26 @@ void AddEngineFields(const BenchConditions& conditions, const BenchRun& run, ord
   constexpr double kUsPerMs = 1e3;
   ordered_json& to = *report;
   to["strategy"] = run.engine ? ordered_json(conditions.engine.strategy) : ordered_json(nullptr);
-  for (const char* field :
-       {"strategy_iterations", "gpu_busy", "gpu_gap", "cpu_attention_busy", "cpu_attention_gb_per_s",
-        "cpu_attention_busy_gb_per_s", "gpu_kv_tokens", "cpu_kv_tokens", "max_cpu_kv_tokens", "max_cpu_kv_gb",
-        "cpu_tier_tokens", "rider_visits", "rider_skips", "swapped_tokens", "preemptions", "iterations",
-        "iteration_tokens", "prediction_error"}) {
+  for (const char* field : {"strategy_iterations",
+                            "gpu_busy",
+                            "gpu_gap",
+                            "cpu_attention_busy",
+                            "cpu_attention_gb_per_s",
+                            "cpu_attention_busy_gb_per_s",
+                            "gpu_kv_tokens",
+                            "cpu_kv_tokens",
+                            "max_cpu_kv_tokens",
+                            "max_cpu_kv_gb",
+                            "cpu_tier_tokens",
+                            "rider_visits",
+                            "rider_skips",
+                            "swapped_tokens",
+                            "preemptions",
+                            "recomputed_tokens",
+                            "prefix_hit_rate",
+                            "iterations",
+                            "iteration_tokens",
+                            "prediction_error"}) {
     to[field] = nullptr;
   }
   const EngineStatsOfRun stats = run.engine.value_or(EngineStatsOfRun{});
@@ -169,6 +185,10 @@ void AddEngineFields(const BenchConditions& conditions, const BenchRun& run, ord
   to["cpu_tier_tokens"] = cpu_tier_tokens;
   to["swapped_tokens"] = after.swapped_tokens - before.swapped_tokens;
   to["preemptions"] = after.preemptions - before.preemptions;
+  to["recomputed_tokens"] = after.recomputed_tokens - before.recomputed_tokens;
+  to["prefix_hit_rate"] =
+      Ratio(static_cast<double>(after.prefix_hit_tokens - before.prefix_hit_tokens),
+            static_cast<double>(after.prefix_queried_tokens - before.prefix_queried_tokens));
   const uint64_t iterations = after.iterations - before.iterations;
   to["iterations"] = iterations;
   if (iterations > 0) {
@@ -191,6 +211,11 @@ void AddBoundFields(const BenchConditions& conditions, const BenchRun& run,
   to["ideal_gpu_only_throughput"] = nullptr;
   to["upper_bound_throughput"] = nullptr;
   if (run.costs == nullptr || !run.engine || requests.empty()) return;
+  // What a prefix cache had was no work.
+  if (std::any_of(run.records.begin(), run.records.end(),
+                  [](const RequestRecord& record) { return record.possible_hit_tokens.value_or(0) > 0; })) {
+    return;
+  }
   const EngineStats& stats = run.engine->after;
   const ThroughputBound bound =
       BoundThroughput(*run.costs, requests,
@@ -234,6 +259,8 @@ ordered_json ConditionsToJson(const BenchConditions& conditions) {
       {"device", engine.device},
       {"dtype", engine.dtype ? ordered_json(DTypeName(*engine.dtype)) : ordered_json(nullptr)},
       {"quantization", QuantizationName(engine.quantization)},
+      {"kv_cache_dtype", engine.kv_cache_dtype},
+      {"cpu_kv_cache_dtype", engine.cpu_kv_cache_dtype},
       {"max_model_len", engine.max_model_len},
       {"max_num_seqs", engine.max_num_seqs},
       {"max_num_batched_tokens", engine.max_num_batched_tokens},
@@ -243,8 +270,9 @@ ordered_json ConditionsToJson(const BenchConditions& conditions) {
       {"gpu_memory_limit_bytes", engine.gpu_memory_limit_bytes}};
   if (!conditions.online || !conditions.online->server) return json;
   // A server says nothing of these.
-  for (const char* field : {"device", "dtype", "quantization", "max_num_seqs", "max_num_batched_tokens",
-                            "cpu_threads", "gpu_sm_limit", "gpu_memory_limit_bytes"}) {
+  for (const char* field :
+       {"device", "dtype", "quantization", "kv_cache_dtype", "cpu_kv_cache_dtype", "max_num_seqs",
+        "max_num_batched_tokens", "cpu_threads", "gpu_sm_limit", "gpu_memory_limit_bytes"}) {
     json[field] = nullptr;
   }
   json["model"] = conditions.online->server->model;
@@ -312,6 +340,7 @@ ordered_json MakeBenchReport(const BenchConditions& conditions, const BenchRun& 
   report["per_token_latency_percentiles_s"] =
       per_token ? ordered_json(AllPercentiles(std::move(totals.per_token_s))) : ordered_json(nullptr);
   report["mean_per_token_latency_s"] = per_token ? ordered_json(per_token->mean) : ordered_json(nullptr);
+  if (conditions.online) AddSessionFields(run, &report);
   AddEngineFields(conditions, run, &report);
   AddBoundFields(conditions, run, requests, &report);
   AddBalancedField(conditions, run, requests, &report);

@@ -41,6 +41,9 @@ BenchRun MakeRun() {
   EngineStats before;
   before.iterations = 100;
   before.preemptions = 1;
+  before.prefix_queried_tokens = 100;
+  before.prefix_hit_tokens = 90;
+  before.recomputed_tokens = 5;
   before.gpu_busy_seconds = 5.0;
   before.strategy_iterations = {{"gpu-only", 99}, {"async", 1}};
   before.iteration.AddUs(1e6);
@@ -48,6 +51,9 @@ BenchRun MakeRun() {
   EngineStats after = before;
   after.iterations = 110;
   after.preemptions = 4;
+  after.prefix_queried_tokens = 300;
+  after.prefix_hit_tokens = 140;
+  after.recomputed_tokens = 12;
   after.gpu_busy_seconds = 5.15;
   after.strategy_iterations["gpu-only"] = 109;
   for (int i = 0; i < 9; ++i) after.iteration.AddUs(10e3);
@@ -125,6 +131,8 @@ TEST(BenchReport, EngineFieldsAreThoseOfTheRunAlone) {
   const ordered_json report = MakeBenchReport(MakeConditions(), MakeRun(), {});
   EXPECT_EQ(report["strategy_iterations"], ordered_json({{"gpu-only", 10}}));
   EXPECT_EQ(report["preemptions"], 3);
+  EXPECT_EQ(report["recomputed_tokens"], 7);
+  EXPECT_EQ(report["prefix_hit_rate"], 0.25);
   EXPECT_EQ(report["gpu_kv_tokens"], 256);
   EXPECT_EQ(report["cpu_kv_tokens"], 64);
   EXPECT_NEAR(report["iteration_ms"]["mean"], 15, 1e-6);
@@ -218,8 +226,9 @@ TEST(BenchReport, WhatNothingMeasuredIsNull) {
   for (const char* field :
        {"gpu_busy", "cpu_attention_busy", "cpu_attention_gb_per_s", "cpu_tier_tokens", "swapped_tokens",
         "iteration_tokens", "prediction_error", "ideal_gpu_only_throughput", "upper_bound_throughput",
-        "balanced_output_throughput", "strategy_iterations", "gpu_kv_tokens", "preemptions", "mean_ttft_ms",
-        "p99_itl_ms", "mean_per_token_latency_s", "steady_output_throughput"}) {
+        "balanced_output_throughput", "strategy_iterations", "gpu_kv_tokens", "preemptions",
+        "recomputed_tokens", "prefix_hit_rate", "mean_ttft_ms", "p99_itl_ms", "mean_per_token_latency_s",
+        "steady_output_throughput"}) {
     ASSERT_TRUE(report.contains(field)) << field;
     EXPECT_TRUE(report[field].is_null()) << field;
   }

@@ -1,15 +1,16 @@
 #include "bench/bench_request.h"
 
+#include <utility>
+
 #include "base/dtype.h"
 #include "load/model_config.h"
 
 namespace tandem {
 
-RequestSpec MakeBenchRequest(const WorkloadRequest& request, int64_t index, uint64_t seed,
-                             int64_t vocab_size) {
+RequestSpec MakeBenchRequest(const WorkloadRequest& request, std::vector<int32_t> prompt) {
   const int64_t num_left = request.output_tokens - request.made_tokens;
   RequestSpec spec;
-  spec.prompt_tokens = RandomPrompt(seed, index, request.prompt_tokens + request.made_tokens, vocab_size);
+  spec.prompt_tokens = std::move(prompt);
   spec.sampling.max_tokens = num_left;
   spec.sampling.min_tokens = num_left;
   spec.sampling.ignore_eos = true;
@@ -24,9 +25,7 @@ std::string ReasonOfFailure(const RequestOutput& output) {
 }
 
 int64_t KvBytesPerToken(const Engine& engine) {
-  const ModelConfig& config = engine.model_config();
-  return 2 * config.num_layers * config.kv_width() *
-         static_cast<int64_t>(DTypeSize(engine.options().dtype.value_or(DType::kBF16)));
+  return engine.kv_token_bytes(Tier::kCpu);
 }
 
 }  // namespace tandem

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "bench/workload.h"
 #include "engine/engine.h"
@@ -13,9 +14,8 @@ namespace tandem {
 // prefixes a cache might otherwise know.
 inline constexpr uint64_t kWarmupPromptSeed = 0x5851f42d4c957f2dU;
 
-// Random tokens of the request's length; exactly its number of output tokens, greedily.
-RequestSpec MakeBenchRequest(const WorkloadRequest& request, int64_t index, uint64_t seed,
-                             int64_t vocab_size);
+// Exactly the request's number of output tokens, greedily.
+RequestSpec MakeBenchRequest(const WorkloadRequest& request, std::vector<int32_t> prompt);
 
 // Why a request with a finish reason has failed; empty if it has not.
 std::string ReasonOfFailure(const RequestOutput& output);

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "bench/bench_report.h"
@@ -64,7 +65,11 @@ void AddOnlineRows(const ordered_json& report, Rows* rows) {
   }
   rows->Add("rejected", "rejected", 0, "requests");
   rows->Add("failed", "failed", 0, "requests");
-  if (report["unsent"] != 0) rows->Add("never sent", "unsent", 0, "requests, for want of room");
+  if (report["unsent"] != 0) {
+    rows->Add("never sent", "unsent", 0,
+              report["sessions"].is_null() ? "requests, for want of room"
+                                           : "turns, behind a failed one or for want of room");
+  }
   rows->Add("peak concurrency", "peak_concurrency", 0, "requests");
   // With a limit the wait for room is most of it.
   rows->AddValue(report["max_concurrency"].is_null() ? "sent too late by" : "waited to be sent",
@@ -73,6 +78,22 @@ void AddOnlineRows(const ordered_json& report, Rows* rows) {
   if (report["url"].is_null()) return;
   rows->Add("cpu of the client", "client_cpu_share", 4, "of a core");
   rows->Add("", "client_cpu_us_per_token", 1, "us a token");
+}
+
+// How sessions went, and what of their prompts was found in a prefix cache.
+void AddSessionRows(const ordered_json& report, Rows* rows) {
+  if (const ordered_json& sessions = report["sessions"]; !sessions.is_null()) {
+    rows->AddValue("sessions begun", sessions["begun"], 0, "");
+    rows->AddValue("finished", sessions["finished"], 0, "sessions");
+    rows->AddValue("ended by a failed turn", sessions["failed"], 0, "sessions");
+    rows->AddValue("finished turns", sessions["turns_per_minute"], 1, "a minute");
+  }
+  if (const ordered_json& hits = report["prefix_hits"]; !hits.is_null()) {
+    rows->AddValue("prompts", hits["prompt_tokens"], 0, "tokens");
+    rows->AddValue("possible prefix hits", hits["possible_tokens"], 0, "tokens");
+    rows->AddValue("prefix hits", hits["tokens"], 0, "tokens");
+    rows->AddValue("", hits["share_of_possible"], 3, "of the possible");
+  }
 }
 
 // What only the engine's own counters say.
@@ -85,6 +106,8 @@ void AddEngineRows(const ordered_json& report, Rows* rows) {
   rows->Add("decoded in cpu tier", "cpu_tier_tokens", 0, "tokens");
   rows->Add("swapped", "swapped_tokens", 0, "tokens");
   rows->Add("preemptions", "preemptions", 0, "");
+  rows->Add("computed again", "recomputed_tokens", 0, "tokens");
+  rows->Add("found in prefix cache", "prefix_hit_rate", 3, "of the prompts' tokens");
   rows->Add("gpu busy", "gpu_busy", 3, "of the run");
   rows->Add("gap of iterations", "gpu_gap", 3, "of the run");
   rows->Add("cpu attention busy", "cpu_attention_busy", 3, "of the run");
@@ -94,28 +117,41 @@ void AddEngineRows(const ordered_json& report, Rows* rows) {
   rows->AddValue("of it scheduling", report["schedule_us"]["mean"], 1, "us (mean)");
 }
 
+// Mean and percentiles in one row; value_of: of a statistic's name.
+template <typename ValueOf>
+void AddStatistics(std::string_view label, std::string* table, const ValueOf& value_of) {
+  *table += fmt::format("  {:<22}", label);
+  for (const char* statistic : {"mean", "median", "p90", "p99"})
+    *table += fmt::format("{:>12}", Text(value_of(statistic), 2));
+  *table += '\n';
+}
+
 void AddLatencies(const ordered_json& report, std::string* table) {
   *table += fmt::format("  {:<22}{:>12}{:>12}{:>12}{:>12}\n", "ms", "mean", "median", "p90", "p99");
   constexpr std::pair<const char*, const char*> kLatencies[] = {{"time to first token", "ttft"},
                                                                 {"time per output token", "tpot"},
                                                                 {"between tokens", "itl"},
                                                                 {"whole request", "e2el"}};
-  constexpr const char* kStatistics[] = {"mean", "median", "p90", "p99"};
-  for (const auto& [label, name] : kLatencies) {
-    *table += fmt::format("  {:<22}", label);
-    for (const char* statistic : kStatistics) {
-      *table += fmt::format("{:>12}", Text(report[fmt::format("{}_{}_ms", statistic, name)], 2));
+  for (const auto& latency : kLatencies) {
+    AddStatistics(latency.first, table, [&](const char* statistic) {
+      return report[fmt::format("{}_{}_ms", statistic, latency.second)];
+    });
+  }
+  if (report.contains("sessions") && !report["sessions"].is_null()) {
+    constexpr std::pair<const char*, const char*> kOfTurns[] = {{"whole turn", "turn_ms"},
+                                                                {"first token, turn 1", "first_turn_ttft_ms"},
+                                                                {"first token, later", "later_turn_ttft_ms"}};
+    for (const auto& of_turn : kOfTurns) {
+      AddStatistics(of_turn.first, table,
+                    [&](const char* statistic) { return report["sessions"][of_turn.second][statistic]; });
     }
-    *table += '\n';
   }
   if (report["iterations"].is_null()) return;  // a server says nothing of its tiers
   for (const auto& [label, tier] : {std::pair("gpu tier", "gpu_tier"), std::pair("cpu tier", "cpu_tier")}) {
-    if (report[tier]["output_tokens"] == 0) continue;
-    *table += fmt::format("  {:<22}", fmt::format("between, {}", label));
-    for (const char* statistic : kStatistics) {
-      *table += fmt::format("{:>12}", Text(report[tier][fmt::format("{}_itl_ms", statistic)], 2));
-    }
-    *table += '\n';
+    const ordered_json& of_tier = report[tier];
+    if (of_tier["output_tokens"] == 0) continue;
+    AddStatistics(fmt::format("between, {}", label), table,
+                  [&](const char* statistic) { return of_tier[fmt::format("{}_itl_ms", statistic)]; });
   }
 }
 
@@ -155,7 +191,10 @@ std::string FormatBenchTable(const ordered_json& report) {
   rows.Add("input tokens", "total_input_tokens", 0, "");
   rows.Add("output tokens", "total_output_tokens", 0, "");
   rows.Add("latency per token", "mean_per_token_latency_s", 4, "s (mean of latency / output tokens)");
-  if (is_online) AddOnlineRows(report, &rows);
+  if (is_online) {
+    AddOnlineRows(report, &rows);
+    AddSessionRows(report, &rows);
+  }
   if (has_engine) AddEngineRows(report, &rows);
   AddLatencies(report, &table);
   return table;

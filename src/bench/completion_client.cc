@@ -129,7 +129,7 @@ Result<CompletionServer> FindCompletionServer(const ServerUrl& url, const std::s
 }
 
 std::string MakeCompletionRequest(const CompletionServer& server, const std::vector<int32_t>& prompt_tokens,
-                                  int64_t max_tokens) {
+                                  int64_t max_tokens, bool return_token_ids) {
   nlohmann::ordered_json fields = {
       {"model", server.model},
       {"max_tokens", max_tokens},
@@ -138,6 +138,7 @@ std::string MakeCompletionRequest(const CompletionServer& server, const std::vec
       {"temperature", 0},
       {"stream", true},
       {"stream_options", {{"include_usage", true}, {"continuous_usage_stats", true}}}};
+  if (return_token_ids) fields["return_token_ids"] = true;
   fields.update(server.extra_fields);
   const std::string body = fmt::format(R"({{"prompt":[{}],{})", fmt::join(prompt_tokens, ","),
                                        fields.dump(-1, ' ', false, json::error_handler_t::replace).substr(1));

@@ -35,8 +35,9 @@ Result<CompletionServer> FindCompletionServer(const ServerUrl& url, const std::s
                                               const std::string& model, const std::string& ca_file);
 
 // The whole text of a request for a streamed completion of exactly max_tokens tokens, greedily. Servers that
-// can say with every event how many tokens there are so far are asked to. extra_fields may ask otherwise.
+// can say with every event how many tokens there are so far are asked to, and for the ids of output tokens if
+// return_token_ids. extra_fields may ask otherwise.
 std::string MakeCompletionRequest(const CompletionServer& server, const std::vector<int32_t>& prompt_tokens,
-                                  int64_t max_tokens);
+                                  int64_t max_tokens, bool return_token_ids);
 
 }  // namespace tandem

@@ -40,9 +40,15 @@ class EventReader : public nlohmann::json_sax<json> {
     if (depth_ == 2 && root_key_ == Key::kChoices) event_->has_choice = true;
     return Enter();
   }
-  bool start_array(size_t /*size*/) override { return Enter(); }
+  bool start_array(size_t /*size*/) override {
+    in_token_ids_ = depth_ == 3 && root_key_ == Key::kChoices && key_ == Key::kTokenIds;
+    return Enter();
+  }
   bool end_object() override { return Leave(); }
-  bool end_array() override { return Leave(); }
+  bool end_array() override {
+    in_token_ids_ = false;
+    return Leave();
+  }
 
   bool key(string_t& name) override {
     const Key key = KeyOf(name);
@@ -56,7 +62,18 @@ class EventReader : public nlohmann::json_sax<json> {
   }
 
  private:
-  enum class Key { kOther, kChoices, kUsage, kError, kText, kFinishReason, kCompletionTokens, kMessage };
+  enum class Key {
+    kOther,
+    kChoices,
+    kUsage,
+    kError,
+    kText,
+    kFinishReason,
+    kTokenIds,
+    kCompletionTokens,
+    kCachedTokens,
+    kMessage
+  };
 
   static Key KeyOf(std::string_view name) {
     if (name == "choices") return Key::kChoices;
@@ -64,7 +81,9 @@ class EventReader : public nlohmann::json_sax<json> {
     if (name == "error") return Key::kError;
     if (name == "text") return Key::kText;
     if (name == "finish_reason") return Key::kFinishReason;
+    if (name == "token_ids") return Key::kTokenIds;
     if (name == "completion_tokens") return Key::kCompletionTokens;
+    if (name == "cached_tokens") return Key::kCachedTokens;
     if (name == "message") return Key::kMessage;
     return Key::kOther;
   }
@@ -72,6 +91,9 @@ class EventReader : public nlohmann::json_sax<json> {
   bool Number(int64_t value) {
     if (depth_ == 2 && root_key_ == Key::kUsage && key_ == Key::kCompletionTokens)
       event_->completion_tokens = value;
+    // In its prompt_tokens_details.
+    if (depth_ == 3 && root_key_ == Key::kUsage && key_ == Key::kCachedTokens) event_->cached_tokens = value;
+    if (in_token_ids_) event_->token_ids.push_back(static_cast<int32_t>(value));
     return true;
   }
   bool Enter() {
@@ -88,6 +110,7 @@ class EventReader : public nlohmann::json_sax<json> {
   CompletionEvent* event_;
   int depth_ = 0;
   bool is_object_ = false;
+  bool in_token_ids_ = false;
   Key root_key_ = Key::kOther;  // of the outermost object
   Key key_ = Key::kOther;       // of the innermost
 };

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 
@@ -16,7 +17,10 @@ struct CompletionEvent {
   std::string finish_reason;  // empty: null or absent
   // Tokens of the answer so far, if the event has a usage.
   std::optional<int64_t> completion_tokens;
-  std::string error;  // what the server says went wrong; empty if nothing did
+  // Tokens of the prompt that a prefix cache had, if the event has a usage that says so.
+  std::optional<int64_t> cached_tokens;
+  std::vector<int32_t> token_ids;  // of the choice, where the server was asked for them
+  std::string error;               // what the server says went wrong; empty if nothing did
 };
 
 // text: the data of an event of /v1/completions. Of several choices the last one counts. Errors

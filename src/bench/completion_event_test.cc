@@ -69,6 +69,20 @@ TEST(CompletionEvent, WhatIsNoObjectIsAnError) {
   }
 }
 
+TEST(CompletionEvent, TokenIdsAndCachedTokensAreReadWhereTheyStand) {
+  const CompletionEvent event = MustParse(
+      R"({"choices":[{"prompt_token_ids":[1,2],"logprobs":{"token_ids":[3]},"token_ids":[7,8],"stop":[9]}],)"
+      R"("usage":{"prompt_tokens":64,"completion_tokens":2,"cached_tokens":1,)"
+      R"("prompt_tokens_details":{"cached_tokens":32}},"token_ids":[4]})");
+  EXPECT_EQ(event.token_ids, (std::vector<int32_t>{7, 8}));
+  EXPECT_EQ(event.completion_tokens, 2);
+  EXPECT_EQ(event.cached_tokens, 32);
+  const CompletionEvent none =
+      MustParse(R"({"choices":[{"token_ids":null}],"usage":{"prompt_tokens_details":null}})");
+  EXPECT_TRUE(none.token_ids.empty());
+  EXPECT_FALSE(none.cached_tokens.has_value());
+}
+
 TEST(CompletionEvent, ErrorBodiesOfSeveralServers) {
   EXPECT_EQ(ErrorMessageOf(R"({"error":{"message":"full","type":"x"}})"), "full");
   EXPECT_EQ(ErrorMessageOf(R"({"object":"error","message":"full"})"), "full");

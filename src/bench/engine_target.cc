@@ -19,29 +19,42 @@ RequestEnd EndOf(const RequestOutput& output) {
 
 }  // namespace
 
-EngineTarget::EngineTarget(Engine* engine, std::vector<RequestSpec> requests,
+EngineTarget::EngineTarget(Engine* engine, const std::vector<WorkloadRequest>& requests,
                            std::shared_ptr<boost::asio::io_context> io,
                            std::shared_ptr<RequestRecorder> recorder, RequestEndCallback on_end)
     : engine_(engine),
-      requests_(std::move(requests)),
-      ids_(requests_.size()),
+      ids_(requests.size()),
       io_(std::move(io)),
       recorder_(std::move(recorder)),
-      on_end_(std::move(on_end)) {}
+      on_end_(std::move(on_end)) {
+  requests_.reserve(requests.size());
+  for (const WorkloadRequest& request : requests) requests_.push_back(MakeBenchRequest(request, {}));
+}
+
+void EngineTarget::SetPrompt(int64_t index, std::vector<int32_t> tokens) {
+  requests_[static_cast<size_t>(index)].prompt_tokens = std::move(tokens);
+}
 
 void EngineTarget::Send(int64_t index) {
+  RequestSpec& request = requests_[static_cast<size_t>(index)];
   const auto end_later = [io = io_, on_end = on_end_, index](RequestEnd end) {
     boost::asio::post(*io,
                       [on_end, index, end = std::move(end)]() mutable { on_end(index, std::move(end)); });
   };
-  auto id = engine_->Submit(std::move(requests_[static_cast<size_t>(index)]),
-                            [recorder = recorder_, end_later, index](const RequestOutput& output) {
-                              if (!output.tokens.empty()) {
-                                recorder->AddTokens(index, static_cast<int64_t>(output.tokens.size()),
-                                                    output.cpu_tier, Clock::now());
-                              }
-                              if (output.finish_reason != FinishReason::kNone) end_later(EndOf(output));
-                            });
+  const auto answer = std::make_shared<std::vector<int32_t>>();
+  answer->reserve(static_cast<size_t>(request.sampling.max_tokens));
+  auto id = engine_->Submit(std::move(request), [recorder = recorder_, end_later, answer,
+                                                 index](const RequestOutput& output) {
+    if (!output.tokens.empty()) {
+      recorder->AddTokens(index, static_cast<int64_t>(output.tokens.size()), output.cpu_tier, Clock::now());
+      for (const SampledToken& token : output.tokens) answer->push_back(token.token);
+    }
+    if (output.finish_reason == FinishReason::kNone) return;
+    RequestEnd end = EndOf(output);
+    end.output_tokens = std::move(*answer);
+    end.cached_tokens = output.num_cached_tokens;
+    end_later(std::move(end));
+  });
   if (id.ok()) {
     ids_[static_cast<size_t>(index)] = *id;
     return;

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/post.hpp>
 #include <chrono>
 #include <utility>
@@ -24,22 +25,33 @@ constexpr int kServiceUnavailable = 503;
 
 }  // namespace
 
-HttpTarget::HttpTarget(asio::io_context* io, HttpAddress address, std::vector<std::string> requests,
-                       std::vector<int64_t> max_tokens, RequestRecorder* recorder, RequestEndCallback on_end)
+HttpTarget::HttpTarget(asio::io_context* io, const CompletionServer& server,
+                       const std::vector<WorkloadRequest>& requests, bool return_token_ids,
+                       RequestRecorder* recorder, RequestEndCallback on_end)
     : io_(io),
-      address_(std::move(address)),
-      requests_(std::move(requests)),
-      max_tokens_(std::move(max_tokens)),
+      server_(server),
+      address_{{asio::ip::make_address(server.address), server.port}, server.tls, server.url.host},
+      return_token_ids_(return_token_ids),
+      requests_(requests.size()),
       recorder_(recorder),
       on_end_(std::move(on_end)),
       silence_timer_(*io) {
+  max_tokens_.reserve(requests.size());
+  for (const WorkloadRequest& request : requests) max_tokens_.push_back(request.output_tokens);
   WatchSilence();
+}
+
+void HttpTarget::SetPrompt(int64_t index, std::vector<int32_t> tokens) {
+  const auto request = static_cast<size_t>(index);
+  requests_[request] = MakeCompletionRequest(server_, tokens, max_tokens_[request], return_token_ids_);
 }
 
 void HttpTarget::Send(int64_t index) {
   Exchange exchange{.connection = nullptr,
                     .events = {},
                     .tokens = StreamTokens(max_tokens_[static_cast<size_t>(index)]),
+                    .token_ids = {},
+                    .cached_tokens = {},
                     .error_body = {},
                     .error = {},
                     .finish_reason = {}};
@@ -83,6 +95,8 @@ void HttpTarget::OnEvent(Exchange* exchange, std::string_view data, Clock::time_
   if (!event->error.empty() && exchange->error.empty())
     exchange->error = fmt::format("the server said: {}", event->error);
   if (!event->finish_reason.empty()) exchange->finish_reason = event->finish_reason;
+  exchange->token_ids.insert(exchange->token_ids.end(), event->token_ids.begin(), event->token_ids.end());
+  if (event->cached_tokens) exchange->cached_tokens = event->cached_tokens;
   exchange->tokens.Add(*event, now);
 }
 
@@ -118,7 +132,10 @@ void HttpTarget::Finish(int64_t index, RequestEnd end) {
   const auto node = under_way_.extract(index);
   Exchange& exchange = node.mapped();
   exchange.tokens.Report(index, recorder_);
+  end.output_tokens = std::move(exchange.token_ids);
+  end.cached_tokens = exchange.cached_tokens;
   if (exchange.connection->reusable()) idle_.push_back(std::move(exchange.connection));
+  requests_[static_cast<size_t>(index)] = {};
   on_end_(index, std::move(end));
 }
 

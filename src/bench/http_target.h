@@ -7,11 +7,13 @@
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "bench/completion_client.h"
 #include "bench/request_recorder.h"
 #include "bench/request_target.h"
 #include "bench/sse_parser.h"
@@ -23,11 +25,13 @@ namespace tandem {
 // Only on the thread that runs the io_context.
 class HttpTarget final : public RequestTarget {
  public:
-  // requests: the whole text of each, as MakeCompletionRequest writes it; max_tokens: what each asks for. The
-  // recorder outlives the target.
-  HttpTarget(boost::asio::io_context* io, HttpAddress address, std::vector<std::string> requests,
-             std::vector<int64_t> max_tokens, RequestRecorder* recorder, RequestEndCallback on_end);
+  // return_token_ids: whether the server is asked for the ids of output tokens. server and recorder outlive
+  // the target.
+  HttpTarget(boost::asio::io_context* io, const CompletionServer& server,
+             const std::vector<WorkloadRequest>& requests, bool return_token_ids, RequestRecorder* recorder,
+             RequestEndCallback on_end);
 
+  void SetPrompt(int64_t index, std::vector<int32_t> tokens) override;
   void Send(int64_t index) override;
   void Cancel(int64_t index) override;
   void Close() override;
@@ -38,6 +42,8 @@ class HttpTarget final : public RequestTarget {
     std::shared_ptr<HttpConnection> connection;
     SseParser events;
     StreamTokens tokens;
+    std::vector<int32_t> token_ids;
+    std::optional<int64_t> cached_tokens;
     int status = 0;
     std::string error_body;
     std::string error;  // what the stream itself said or what is wrong with it
@@ -56,9 +62,11 @@ class HttpTarget final : public RequestTarget {
   void WatchSilence();
 
   boost::asio::io_context* const io_;
+  const CompletionServer& server_;
   const HttpAddress address_;
-  const std::vector<std::string> requests_;
-  const std::vector<int64_t> max_tokens_;
+  const bool return_token_ids_;
+  std::vector<int64_t> max_tokens_;
+  std::vector<std::string> requests_;  // the whole text of each, from SetPrompt until its end
   RequestRecorder* const recorder_;
   const RequestEndCallback on_end_;
   std::unordered_map<int64_t, Exchange> under_way_;

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "bench/bench_progress.h"
 #include "bench/bench_request.h"
+#include "bench/prompt_tokens.h"
 #include "bench/request_recorder.h"
 #include "bench/run_totals.h"
 #include "bench/seconds.h"
@@ -42,16 +43,19 @@ class OfflineRun {
     begun_.reserve(requests.size());
     num_made_tokens_.reserve(requests.size());
     for (int64_t i = 0; i < num_requests_; ++i) {
+      const WorkloadRequest& request = requests[static_cast<size_t>(i)];
       specs_.push_back(
-          MakeBenchRequest(requests[static_cast<size_t>(i)], i, seed, engine->model_config().vocab_size));
-      begun_.push_back(requests[static_cast<size_t>(i)].begun);
-      num_made_tokens_.push_back(requests[static_cast<size_t>(i)].made_tokens);
+          MakeBenchRequest(request, PromptTokens(request, i, seed, engine->model_config().vocab_size)));
+      begun_.push_back(request.begun);
+      num_made_tokens_.push_back(request.made_tokens);
     }
   }
 
   // Once. All but costs and kv_bytes_per_token.
   BenchRun Run(std::string_view title, const BenchRunOptions& options) {
     BenchRun run;
+    // What an earlier run has computed is no work of this one's that was saved.
+    engine_->ForgetPrefixes();
     run.engine = {.before = engine_->Stats(), .after = {}};
     const Clock::time_point start = Clock::now();
     SubmitSome(0);

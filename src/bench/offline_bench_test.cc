@@ -75,6 +75,19 @@ TEST(OfflineBench, EveryRequestGetsItsNumberOfTokens) {
   EXPECT_LE(iteration_ms * report["iterations"].get<double>(), 1050 * run->duration_s + 50);
 }
 
+TEST(OfflineBench, TheSamePromptsAgainAreComputedAgain) {
+  const auto engine = MakeOfflineEngine();
+  const auto workload = LoadWorkload("synthetic:in=50,out=5", 3, 1);
+  ASSERT_TRUE(workload.ok());
+  for (int i = 0; i < 2; ++i) {
+    const auto run = RunOfflineBench(engine.get(), *workload, {.seed = 3, .show_progress = false});
+    ASSERT_TRUE(run.ok()) << run.error().message;
+    EXPECT_GT(run->engine->after.prefix_queried_tokens, run->engine->before.prefix_queried_tokens);
+    EXPECT_EQ(run->engine->after.prefix_hit_tokens, 0U);
+    EXPECT_GT(run->engine->after.prefix_blocks[0], 0) << "a third would find them";
+  }
+}
+
 TEST(OfflineBench, WhatTheEngineRefusesHasFailed) {
   const auto engine = MakeOfflineEngine();
   Workload workload = MakeWorkload(5);

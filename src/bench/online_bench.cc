@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/address.hpp>
 #include <chrono>
 #include <cmath>
 #include <ctime>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -21,8 +21,13 @@
 #include "bench/engine_target.h"
 #include "bench/http_target.h"
 #include "bench/open_loop.h"
+#include "bench/possible_hits.h"
+#include "bench/prompt_tokens.h"
+#include "bench/request_loop.h"
 #include "bench/run_totals.h"
 #include "bench/seconds.h"
+#include "bench/session_histories.h"
+#include "bench/session_loop.h"
 
 namespace tandem {
 namespace {
@@ -33,66 +38,102 @@ double ThreadCpuSeconds() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
 }
 
-// One run of some requests against whatever target.
+// One run of a workload against whatever target.
 class OnlineRun {
  public:
-  OnlineRun(const std::vector<WorkloadRequest>& requests, std::vector<double> times_s,
+  OnlineRun(const Workload& workload, std::vector<double> times_s, const PromptSource& prompts,
             const OnlineBenchOptions& options)
-      : options_(options),
+      : workload_(workload),
+        prompts_(prompts),
+        options_(options),
         io_(std::make_shared<boost::asio::io_context>(1)),
-        recorder_(std::make_shared<RequestRecorder>(requests)),
-        num_requests_(static_cast<int64_t>(requests.size())),
-        loop_(io_.get(), recorder_.get(),
-              {.send_times_s = std::move(times_s),
-               .max_concurrency = options.max_concurrency,
-               // Without a limit nothing waits: the plan ends where the duration does.
-               .duration_s = options.max_concurrency > 0 ? options.duration_s : 0,
-               .deadline_s = options.deadline_s}) {}
+        recorder_(std::make_shared<RequestRecorder>(workload.requests)) {
+    const RequestLoopOptions loop = {.max_concurrency = options.max_concurrency,
+                                     // Without a limit nothing waits: the plan ends where the duration does.
+                                     .duration_s = options.max_concurrency > 0 ? options.duration_s : 0,
+                                     .deadline_s = options.deadline_s};
+    if (workload.has_sessions()) {
+      histories_.emplace(workload, prompts.seed, prompts.vocab_size);
+      loop_ = std::make_unique<SessionLoop>(io_.get(), recorder_.get(), workload.requests, std::move(times_s),
+                                            &*histories_, loop);
+    } else {
+      loop_ = std::make_unique<OpenLoop>(io_.get(), recorder_.get(), std::move(times_s), loop);
+    }
+  }
 
   const std::shared_ptr<boost::asio::io_context>& io() const { return io_; }
   const std::shared_ptr<RequestRecorder>& recorder() const { return recorder_; }
   RequestEndCallback end_callback() {
-    return [this](int64_t index, RequestEnd end) { loop_.OnEnd(index, std::move(end)); };
+    return [this](int64_t index, RequestEnd end) { loop_->OnEnd(index, std::move(end)); };
   }
-  OpenLoop& loop() { return loop_; }
+  RequestLoop& loop() { return *loop_; }
 
-  // Once. All but the engine's counters.
-  BenchRun Run(RequestTarget* target, const char* title) {
-    BenchProgress progress{title, num_requests_, 0};
+  // What does not depend on answers, before the clock starts.
+  void SetPrompts(RequestTarget* target) {
+    for (int64_t i = 0; i < num_requests(); ++i) {
+      const WorkloadRequest& request = workload_.requests[static_cast<size_t>(i)];
+      if (request.turn && request.turn->number > 0) continue;
+      target->SetPrompt(i, histories_ ? histories_->Prompt(i)
+                                      : PromptTokens(request, i, prompts_.seed, prompts_.vocab_size));
+    }
+  }
+
+  // Once, after SetPrompts. All but the engine's counters. block_size: of the possible hits.
+  BenchRun Run(RequestTarget* target, int64_t block_size, const char* title) {
+    BenchProgress progress{title, num_requests(), 0};
     const double cpu_before_s = ThreadCpuSeconds();
     const Clock::time_point before = Clock::now();
-    loop_.Run(target, progress.interval(), [&](const RequestRecorder::Progress& now) {
+    loop_->Run(target, progress.interval(), [&](const RequestRecorder::Progress& now) {
       if (options_.show_progress) progress.Show(now);
     });
     BenchRun run;
-    run.online = OnlineFigures{.start = loop_.start(),
-                               .num_unsent = num_requests_ - loop_.num_sent(),
-                               .peak_concurrency = loop_.peak_concurrency(),
+    run.online = OnlineFigures{.start = loop_->start(),
+                               .peak_concurrency = loop_->peak_concurrency(),
                                .client_cpu_s = ThreadCpuSeconds() - cpu_before_s,
                                .client_s = std::chrono::duration<double>(Clock::now() - before).count()};
-    for (int64_t i = loop_.num_sent(); i < num_requests_; ++i) recorder_->Cancel(i);
-    run.records = recorder_->TakeRecords();
-    run.records.resize(static_cast<size_t>(loop_.num_sent()));
-    Clock::time_point last_token = loop_.start();
+    run.records = TakeRecords(block_size);
+    run.online->num_unsent = num_requests() - std::ssize(run.records);
+    Clock::time_point last_token = loop_->start();
     for (const RequestRecord& record : run.records) {
       if (record.output_tokens > 0) last_token = std::max(last_token, record.last_token);
     }
-    run.duration_s = std::chrono::duration<double>(last_token - loop_.start()).count();
+    run.duration_s = std::chrono::duration<double>(last_token - loop_->start()).count();
     return run;
   }
 
  private:
+  int64_t num_requests() const { return std::ssize(workload_.requests); }
+
+  // Of the requests that were sent.
+  std::vector<RequestRecord> TakeRecords(int64_t block_size) {
+    std::vector<bool> was_sent(workload_.requests.size());
+    for (int64_t i = 0; i < num_requests(); ++i) {
+      was_sent[static_cast<size_t>(i)] = loop_->WasSent(i);
+      if (!loop_->WasSent(i)) recorder_->Cancel(i);
+    }
+    std::vector<RequestRecord> records = recorder_->TakeRecords();
+    CountPossibleHits(workload_, prompts_, histories_ ? &*histories_ : nullptr, block_size, was_sent,
+                      &records);
+    std::vector<RequestRecord> sent;
+    sent.reserve(records.size());
+    for (size_t i = 0; i < records.size(); ++i) {
+      if (was_sent[i]) sent.push_back(std::move(records[i]));
+    }
+    return sent;
+  }
+
+  const Workload& workload_;
+  const PromptSource prompts_;
   const OnlineBenchOptions& options_;
   const std::shared_ptr<boost::asio::io_context> io_;
   const std::shared_ptr<RequestRecorder> recorder_;
-  const int64_t num_requests_;
-  OpenLoop loop_;
+  std::optional<SessionHistories> histories_;
+  std::unique_ptr<RequestLoop> loop_;
 };
 
-// Runs requests at these times and returns what came of it.
-using RunRequests =
-    std::function<BenchRun(const std::vector<WorkloadRequest>& requests, std::vector<double> times_s,
-                           const OnlineBenchOptions& options, const char* title)>;
+// Runs a workload that arrives at these times and returns what came of it.
+using RunWorkload = std::function<BenchRun(const Workload& workload, std::vector<double> times_s,
+                                           const OnlineBenchOptions& options, const char* title)>;
 
 bool HasWindow(const OnlineBenchOptions& options) {
   return options.warm_up_s > 0 || options.cool_down_s > 0;
@@ -116,23 +157,32 @@ Status CheckAnyCompleted(const BenchRun& run) {
   return MakeError(ErrorCode::kUnavailable, "none of {} requests that count was completed", totals.counted);
 }
 
+// Of the first requests, which share nothing and wait for nothing.
+Workload WarmUpOf(const Workload& workload, int64_t num_requests) {
+  Workload warm_up;
+  warm_up.name = workload.name;
+  for (const WorkloadRequest& request : workload.requests) {
+    if (std::ssize(warm_up.requests) == num_requests) break;
+    warm_up.requests.push_back(
+        {.prompt_tokens = request.prompt_tokens, .output_tokens = request.output_tokens});
+  }
+  return warm_up;
+}
+
 // The requests of the warm-up at once, then the plan.
 Result<BenchRun> RunPlan(const OnlinePlan& plan, const OnlineBenchOptions& options,
-                         const RunRequests& run_requests) {
+                         const RunWorkload& run_workload) {
   TANDEM_RETURN_IF_ERROR(CheckOnlineOptions(options, plan));
-  const std::vector<WorkloadRequest>& requests = plan.workload.requests;
   if (options.num_warmup > 0) {
-    const size_t count = std::min(requests.size(), static_cast<size_t>(options.num_warmup));
-    const std::vector<WorkloadRequest> first(requests.begin(),
-                                             requests.begin() + static_cast<std::ptrdiff_t>(count));
+    const Workload first = WarmUpOf(plan.workload, options.num_warmup);
     OnlineBenchOptions warm_up;
     warm_up.seed = options.seed ^ kWarmupPromptSeed;
     warm_up.show_progress = options.show_progress;
     warm_up.max_concurrency = options.max_concurrency;
-    TANDEM_RETURN_IF_ERROR(
-        CheckAnyCompleted(run_requests(first, std::vector<double>(count), warm_up, "warm-up")));
+    TANDEM_RETURN_IF_ERROR(CheckAnyCompleted(
+        run_workload(first, std::vector<double>(first.requests.size()), warm_up, "warm-up")));
   }
-  BenchRun run = run_requests(requests, plan.times_s, options, "online");
+  BenchRun run = run_workload(plan.workload, plan.times_s, options, "online");
   if (HasWindow(options)) {
     run.window = BenchWindow{.begin = run.online->start + FromSeconds(options.warm_up_s),
                              .end = run.online->start + FromSeconds(plan.span_s - options.cool_down_s),
@@ -159,6 +209,25 @@ Status MakeRoomForConnections(const OnlinePlan& plan, const OnlineBenchOptions& 
       count, count + kOtherFiles, limit, std::max<int64_t>(limit - kOtherFiles, 1));
 }
 
+// Asks for a short answer, whose ids a next turn would have to send.
+Status CheckReturnsTokenIds(const RunWorkload& run_workload) {
+  Workload probe;
+  probe.name = "probe";
+  probe.requests.push_back({.prompt_tokens = 4, .output_tokens = 2});
+  probe.requests.back().turn = SessionTurn{.is_last = true, .new_tokens = 4};
+  OnlineBenchOptions options;
+  options.seed = kWarmupPromptSeed;
+  options.show_progress = false;
+  const BenchRun run = run_workload(probe, {0.0}, options, "probe");
+  const RequestRecord& record = run.records.front();
+  if (record.completed()) return {};
+  if (record.output_tokens != record.wanted_output_tokens) return CheckAnyCompleted(run);
+  return MakeParamError(
+      ErrorCode::kUnsupported, "workload",
+      "the server does not return the ids of the tokens that it generates (return_token_ids), "
+      "of which the next turn is made: answers=seeded has random tokens in their place");
+}
+
 void WarnOfBusyClient(const BenchRun& run) {
   constexpr double kBusyShare = 0.5;
   const double share = run.online->client_cpu_s.value_or(0) / std::max(run.online->client_s, 1e-9);
@@ -169,8 +238,11 @@ void WarnOfBusyClient(const BenchRun& run) {
 }  // namespace
 
 Status CheckOnlineOptions(const OnlineBenchOptions& options, const OnlinePlan& plan) {
-  TANDEM_CHECK(!plan.times_s.empty() && plan.times_s.size() == plan.workload.requests.size(),
-               "{} times of {} requests", plan.times_s.size(), plan.workload.requests.size());
+  const auto num_arrivals = std::count_if(
+      plan.workload.requests.begin(), plan.workload.requests.end(),
+      [](const WorkloadRequest& request) { return !request.turn || request.turn->number == 0; });
+  TANDEM_CHECK(num_arrivals > 0 && std::ssize(plan.times_s) == num_arrivals, "{} times of {} arrivals",
+               plan.times_s.size(), num_arrivals);
   if (!HasWindow(options)) return {};
   const char* flag = options.warm_up_s > 0 ? "warm-up" : "cool-down";
   if (options.max_concurrency > 0 && options.duration_s <= 0) {
@@ -187,17 +259,15 @@ Status CheckOnlineOptions(const OnlineBenchOptions& options, const OnlinePlan& p
 }
 
 Result<BenchRun> RunOnlineBench(Engine* engine, const OnlinePlan& plan, const OnlineBenchOptions& options) {
-  const auto run_requests = [&](const std::vector<WorkloadRequest>& requests, std::vector<double> times_s,
+  const auto run_workload = [&](const Workload& workload, std::vector<double> times_s,
                                 const OnlineBenchOptions& run_options, const char* title) {
-    OnlineRun online(requests, std::move(times_s), run_options);
-    // The prompts exist before the clock starts.
-    std::vector<RequestSpec> specs;
-    specs.reserve(requests.size());
-    for (size_t i = 0; i < requests.size(); ++i) {
-      specs.push_back(MakeBenchRequest(requests[i], static_cast<int64_t>(i), run_options.seed,
-                                       engine->model_config().vocab_size));
-    }
-    EngineTarget target(engine, std::move(specs), online.io(), online.recorder(), online.end_callback());
+    OnlineRun online(workload, std::move(times_s),
+                     {.seed = run_options.seed, .vocab_size = engine->model_config().vocab_size},
+                     run_options);
+    EngineTarget target(engine, workload.requests, online.io(), online.recorder(), online.end_callback());
+    online.SetPrompts(&target);
+    // What the warm-up has computed is no work of this run's that was saved.
+    engine->ForgetPrefixes();
     EngineStatsOfRun stats{.before = engine->Stats(), .after = {}};
     bool has_end = false;
     if (HasWindow(run_options)) {
@@ -207,14 +277,14 @@ Result<BenchRun> RunOnlineBench(Engine* engine, const OnlinePlan& plan, const On
         has_end = true;
       });
     }
-    BenchRun run = online.Run(&target, title);
+    BenchRun run = online.Run(&target, stats.before.block_size, title);
     if (!has_end) stats.after = engine->Stats();
     run.engine = stats;
     // Tokens are taken on the engine's thread.
     run.online->client_cpu_s.reset();
     return run;
   };
-  TANDEM_ASSIGN_OR_RETURN(BenchRun run, RunPlan(plan, options, run_requests));
+  TANDEM_ASSIGN_OR_RETURN(BenchRun run, RunPlan(plan, options, run_workload));
   run.costs = engine->cost_table();
   run.kv_bytes_per_token = KvBytesPerToken(*engine);
   return run;
@@ -222,28 +292,22 @@ Result<BenchRun> RunOnlineBench(Engine* engine, const OnlinePlan& plan, const On
 
 Result<BenchRun> RunOnlineBench(const CompletionServer& server, int64_t vocab_size, const OnlinePlan& plan,
                                 const OnlineBenchOptions& options) {
+  // A server does not say how long its blocks are.
+  constexpr int64_t kBlockTokens = 32;
   TANDEM_CHECK(vocab_size >= 1, "a vocabulary of {} tokens", vocab_size);
   TANDEM_RETURN_IF_ERROR(MakeRoomForConnections(plan, options));
-  const auto run_requests = [&](const std::vector<WorkloadRequest>& requests, std::vector<double> times_s,
+  const bool needs_ids = plan.workload.has_sessions() && !plan.workload.seeded_answers;
+  const auto run_workload = [&](const Workload& workload, std::vector<double> times_s,
                                 const OnlineBenchOptions& run_options, const char* title) {
-    OnlineRun online(requests, std::move(times_s), run_options);
-    std::vector<std::string> texts;
-    std::vector<int64_t> max_tokens;
-    texts.reserve(requests.size());
-    max_tokens.reserve(requests.size());
-    for (size_t i = 0; i < requests.size(); ++i) {
-      const auto prompt =
-          RandomPrompt(run_options.seed, static_cast<int64_t>(i), requests[i].prompt_tokens, vocab_size);
-      texts.push_back(MakeCompletionRequest(server, prompt, requests[i].output_tokens));
-      max_tokens.push_back(requests[i].output_tokens);
-    }
-    HttpTarget target(
-        online.io().get(),
-        {{boost::asio::ip::make_address(server.address), server.port}, server.tls, server.url.host},
-        std::move(texts), std::move(max_tokens), online.recorder().get(), online.end_callback());
-    return online.Run(&target, title);
+    OnlineRun online(workload, std::move(times_s), {.seed = run_options.seed, .vocab_size = vocab_size},
+                     run_options);
+    HttpTarget target(online.io().get(), server, workload.requests, needs_ids, online.recorder().get(),
+                      online.end_callback());
+    online.SetPrompts(&target);
+    return online.Run(&target, kBlockTokens, title);
   };
-  TANDEM_ASSIGN_OR_RETURN(BenchRun run, RunPlan(plan, options, run_requests));
+  if (needs_ids) TANDEM_RETURN_IF_ERROR(CheckReturnsTokenIds(run_workload));
+  TANDEM_ASSIGN_OR_RETURN(BenchRun run, RunPlan(plan, options, run_workload));
   WarnOfBusyClient(run);
   return run;
 }

@@ -176,6 +176,40 @@ TEST(OnlineBench, ADeadlineEndsWhatTakesTooLong) {
   EXPECT_EQ(engine->Stats().num_running + engine->Stats().num_waiting, 0);
 }
 
+TEST(OnlineBench, SessionsFindWhatTheirTurnsBeforeComputed) {
+  EngineOptions engine_options = TestEngineOptions();
+  engine_options.max_model_len = 512;
+  engine_options.gpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 4096};
+  const auto engine = CreateTestEngine(engine_options);
+  OnlinePlanOptions options;
+  options.workload = "agents:sessions=5,system=100,turns=4,user=30,tool=30,out=20,pause=0.02";
+  options.arrivals.rate = 50;
+  options.max_model_len = 512;
+  const auto plan = PlanOnlineBench(options);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  const auto run = RunOnlineBench(engine.get(), *plan, {.num_warmup = 2, .show_progress = false});
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  ASSERT_EQ(run->records.size(), 20U);
+  for (const RequestRecord& record : run->records) {
+    EXPECT_TRUE(record.completed()) << record.error;
+    EXPECT_EQ(record.possible_hit_tokens.value_or(-1) % 32, 0);
+    if (record.turn->number > 0) {
+      // There is room for all: what the turn before left is found, whole blocks of it.
+      EXPECT_EQ(record.cached_tokens, record.possible_hit_tokens);
+      EXPECT_GE(*record.possible_hit_tokens, 128);
+    }
+  }
+  const nlohmann::ordered_json report = MakeBenchReport(MakeConditions(*engine, *plan), *run, {});
+  EXPECT_EQ(report["sessions"]["begun"], 5);
+  EXPECT_EQ(report["sessions"]["finished"], 5);
+  EXPECT_GE(report["prefix_hits"]["share_of_possible"], 0.94);
+  const EngineStatsOfRun& stats = *run->engine;
+  EXPECT_EQ(report["prefix_hits"]["tokens"], stats.after.prefix_hit_tokens - stats.before.prefix_hit_tokens);
+  const std::string table = FormatBenchTable(report);
+  EXPECT_THAT(table, HasSubstr("whole turn"));
+  EXPECT_THAT(table, HasSubstr("of the possible"));
+}
+
 TEST(OnlineBench, FlagsThatLeaveNothingToCountAreErrors) {
   const auto engine = MakeOnlineEngine();
   const auto error = [&](const OnlinePlan& plan, const OnlineBenchOptions& options) {

@@ -13,8 +13,9 @@
 namespace tandem {
 
 struct OnlinePlanOptions {
-  std::string workload;      // as LoadWorkload takes it
-  int64_t num_requests = 0;  // 0: as many as are due in duration_s, or 1000
+  std::string workload;      // as LoadWorkload takes it, or sessions (agent_sessions.h)
+  int64_t num_requests = 0;  // or sessions, if their name says no number; 0: as many as are due in
+                             // duration_s, or 1000 requests, 100 sessions
   ArrivalOptions arrivals;
   double duration_s = 0;                 // no request is due later; 0: all are sent
   int64_t max_concurrency = 0;           // 0: no limit
@@ -23,9 +24,9 @@ struct OnlinePlanOptions {
 };
 
 struct OnlinePlan {
-  Workload workload;  // its arrival times are those of times_s
+  Workload workload;  // its arrival times are those of times_s; first turns alone have one
   ArrivalPlan arrivals;
-  std::vector<double> times_s;  // when each is due, from the start
+  std::vector<double> times_s;  // when each is due, from the start; of sessions when each begins
   double span_s = 0;            // requests arrive until then
 };
 

@@ -107,5 +107,35 @@ TEST(OnlinePlan, ATraceKeepsItsTimes) {
   EXPECT_EQ(none.error().param, "arrivals");
 }
 
+TEST(OnlinePlan, SessionsArriveAndTheirTurnsFollow) {
+  OnlinePlanOptions options;
+  options.workload = "agents:system=100,turns=3,user=20,tool=20,out=10";
+  options.arrivals.rate = 2;
+  options.duration_s = 100;
+  const auto plan = PlanOnlineBench(options);
+  ASSERT_TRUE(plan.ok()) << plan.error().message;
+  const size_t num_sessions = plan->times_s.size();
+  EXPECT_NEAR(static_cast<double>(num_sessions), 200, 50);
+  EXPECT_LT(plan->times_s.back(), 100);
+  ASSERT_EQ(plan->workload.requests.size(), 3 * num_sessions);
+  EXPECT_EQ(plan->workload.requests[3].arrival_s, plan->times_s[1]);
+  EXPECT_FALSE(plan->workload.requests[4].arrival_s.has_value()) << "nobody knows when it is due";
+  options.workload += ",sessions=5";
+  EXPECT_EQ(PlanOnlineBench(options)->times_s.size(), 5U);
+  options.workload += "0";
+  options.max_model_len = 190;
+  const auto some = PlanOnlineBench(options);
+  ASSERT_TRUE(some.ok()) << some.error().message;
+  EXPECT_GT(some->workload.num_dropped, 0);
+  // Those behind the last that fits are not counted.
+  EXPECT_NEAR(static_cast<double>(std::ssize(some->times_s) + some->workload.num_dropped), 50, 5);
+  EXPECT_EQ(some->workload.requests.size(), 3 * some->times_s.size());
+  options.max_model_len = 100;
+  EXPECT_THAT(PlanOnlineBench(options).error().message, HasSubstr("all 50 sessions of agents:"));
+  options.arrivals = {.kind = ArrivalKind::kTrace, .rate = {}, .time_scale = {}};
+  options.max_model_len = {};
+  EXPECT_EQ(PlanOnlineBench(options).error().param, "arrivals");
+}
+
 }  // namespace
 }  // namespace tandem

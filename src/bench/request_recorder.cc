@@ -14,6 +14,7 @@ RequestRecorder::RequestRecorder(const std::vector<WorkloadRequest>& requests) {
     records_[i].prompt_tokens = requests[i].prompt_tokens;
     records_[i].begun = requests[i].begun;
     records_[i].made_tokens = requests[i].made_tokens;
+    records_[i].turn = requests[i].turn;
     records_[i].wanted_output_tokens = requests[i].output_tokens - requests[i].made_tokens;
     // No allocation while the clock runs.
     records_[i].inter_token_ms.reserve(static_cast<size_t>(requests[i].output_tokens));
@@ -21,10 +22,15 @@ RequestRecorder::RequestRecorder(const std::vector<WorkloadRequest>& requests) {
   }
 }
 
-void RequestRecorder::Start(int64_t index, Clock::time_point start, Clock::duration send_delay) {
+void RequestRecorder::Start(int64_t index, const SendTimes& times) {
   RequestRecord& record = records_[static_cast<size_t>(index)];
-  record.start = start;
-  record.send_delay_ms = std::chrono::duration<double, std::milli>(send_delay).count();
+  record.start = times.start;
+  record.due = times.due;
+  record.send_delay_ms = std::chrono::duration<double, std::milli>(times.sent - times.due).count();
+}
+
+void RequestRecorder::SetCachedTokens(int64_t index, int64_t num_tokens) {
+  records_[static_cast<size_t>(index)].cached_tokens = num_tokens;
 }
 
 void RequestRecorder::AddTokens(int64_t index, int64_t num_tokens, bool in_cpu_tier, Clock::time_point now) {

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,9 +19,11 @@ struct RequestRecord {
   bool begun = false;       // WorkloadRequest::begun: then prompt and made tokens were taken as computed
   int64_t made_tokens = 0;  // of the whole output, before those that follow
   int64_t wanted_output_tokens = 0;
+  std::optional<SessionTurn> turn;
   int64_t output_tokens = 0;  // that have arrived
   Clock::time_point start;    // when it was sent (or should have been, if the client was late)
-  double send_delay_ms = 0;   // from when it was due to when it was sent
+  Clock::time_point due;
+  double send_delay_ms = 0;  // from when it was due to when it was sent
   Clock::time_point first_token;
   Clock::time_point last_token;
   std::vector<float> inter_token_ms;  // from each token to the next: output_tokens - 1 values
@@ -29,8 +32,19 @@ struct RequestRecord {
   bool cancelled = false;  // by the benchmark, as its time was over
   bool rejected = false;   // not accepted by whoever should have worked it off; error says why
   std::string error;       // why it failed; empty if it did not
+  // Tokens of the prompt that a prefix cache had; absent if nobody says.
+  std::optional<int64_t> cached_tokens;
+  // That one without an end would have had; absent where prompts share nothing.
+  std::optional<int64_t> possible_hit_tokens;
 
   bool completed() const { return ended && !cancelled && error.empty(); }
+};
+
+// When a request starts, as latencies have it, when it should have been sent, and when it was.
+struct SendTimes {
+  Clock::time_point start;
+  Clock::time_point due;
+  Clock::time_point sent;
 };
 
 // Start, AddTokens and End of one request come in this order, from one thread at a time; different requests
@@ -39,15 +53,21 @@ class RequestRecorder {
  public:
   explicit RequestRecorder(const std::vector<WorkloadRequest>& requests);
 
-  void Start(int64_t index, Clock::time_point start, Clock::duration send_delay = {});
+  void Start(int64_t index, const SendTimes& times);
+  // It was sent when it was due.
+  void Start(int64_t index, Clock::time_point now) { Start(index, {.start = now, .due = now, .sent = now}); }
   void AddTokens(int64_t index, int64_t num_tokens, bool in_cpu_tier, Clock::time_point now);
   // error: empty if all went well; a request that got another number of tokens than it wanted has failed too.
   // What the request recorded is visible to whoever learns of the end through this class.
   void End(int64_t index, std::string error);
+  // Before End.
+  void SetCachedTokens(int64_t index, int64_t num_tokens);
   // In place of End: it was not accepted.
   void Reject(int64_t index, std::string reason);
   // In place of End: the benchmark itself has ended the request.
   void Cancel(int64_t index);
+  // After its end.
+  bool HasCompleted(int64_t index) const { return records_[static_cast<size_t>(index)].completed(); }
 
   struct Progress {
     int64_t ended = 0;

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
+#include <vector>
 
 namespace tandem {
 
@@ -16,7 +18,10 @@ struct RequestEnd {
     kCancelled,  // by Cancel
   };
   Kind kind = Kind::kDone;
-  std::string reason;  // one clause; empty if it is done or cancelled
+  std::string reason;                       // one clause; empty if it is done or cancelled
+  std::vector<int32_t> output_tokens = {};  // their ids, where they are known
+  // Of the prompt, that a prefix cache had; absent if nobody says.
+  std::optional<int64_t> cached_tokens = std::nullopt;
 };
 
 // Called once for each request that was sent, on the thread of the benchmark's loop, not before Send has
@@ -29,6 +34,8 @@ class RequestTarget {
  public:
   virtual ~RequestTarget() = default;
 
+  // What a request asks. Before it is sent.
+  virtual void SetPrompt(int64_t index, std::vector<int32_t> tokens) = 0;
   // Sends a request; does not block.
   virtual void Send(int64_t index) = 0;
   // Ends a request that was sent and has not ended; the callback still follows.

@@ -10,11 +10,6 @@ double Milliseconds(Clock::time_point begin, Clock::time_point end) {
   return std::chrono::duration<double, std::milli>(end - begin).count();
 }
 
-// Whether the request is one of those whose latencies count, if that goes by its start.
-bool StartCounts(const RequestRecord& record, const std::optional<BenchWindow>& window) {
-  return !window || !window->by_due || window->HasStart(record.start);
-}
-
 // The tokens of one request that count.
 void AddTokens(const RequestRecord& record, const std::optional<BenchWindow>& window, RunTotals* totals) {
   const bool by_due = window && window->by_due;
@@ -72,6 +67,10 @@ bool HasPart(const RequestRecord& record, const std::optional<BenchWindow>& wind
 }
 
 }  // namespace
+
+bool StartCounts(const RequestRecord& record, const std::optional<BenchWindow>& window) {
+  return !window || !window->by_due || window->HasStart(record.start);
+}
 
 RunTotals AddUpRun(const BenchRun& run) {
   RunTotals totals;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "bench/bench_run.h"
@@ -40,6 +41,9 @@ struct RunTotals {
 };
 
 RunTotals AddUpRun(const BenchRun& run);
+
+// Whether the request is one of those whose latencies count, if that goes by its start.
+bool StartCounts(const RequestRecord& record, const std::optional<BenchWindow>& window);
 
 // The lengths, as the workload has them, of the requests that had a part in the totals. Of a window amid work
 // that is all there: of all requests, as it is chance and the strategy's choice who has a part in it, mostly

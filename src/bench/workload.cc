@@ -7,7 +7,6 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <numbers>
 #include <random>
 #include <string_view>
 #include <utility>
@@ -15,13 +14,17 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/param_error.h"
+#include "bench/agent_sessions.h"
+#include "bench/seeded_draws.h"
 #include "traces/embedded_traces.h"
+#include "traces/mooncake_trace.h"
 #include "traces/trace_csv.h"
 
 namespace tandem {
 namespace {
 
 constexpr std::string_view kSyntheticPrefix = "synthetic:";
+constexpr std::string_view kTracePrefix = "trace:";
 constexpr std::string_view kReasoning = "reasoning";
 constexpr int64_t kMaxDrawnTokens = int64_t{1} << 30;
 
@@ -36,14 +39,6 @@ constexpr std::array kNamedTraces = {NamedTrace{"azure-code", "azure_code.csv"},
 template <typename... Args>
 Error WorkloadError(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {
   return MakeParamError(code, "workload", format, std::forward<Args>(args)...);
-}
-
-// An unbiased draw from [0, bound): the same numbers with every standard library.
-uint64_t DrawBelow(std::mt19937_64& random, uint64_t bound) {
-  const uint64_t limit = std::mt19937_64::max() - std::mt19937_64::max() % bound;
-  uint64_t value = random();
-  while (value >= limit) value = random();
-  return value % bound;
 }
 
 // Mean lengths that a name asks for; 0: none.
@@ -92,22 +87,10 @@ Result<Lengths> ParseSynthetic(const std::string& name) {
 // Draws the lengths that are asked for, uniform within 10 % of their means.
 void DrawLengths(const Lengths& lengths, uint64_t seed, std::vector<WorkloadRequest>* requests) {
   std::mt19937_64 random(seed);
-  const auto draw = [&random](int64_t mean) {
-    const int64_t spread = mean / 10;
-    return mean - spread + static_cast<int64_t>(DrawBelow(random, static_cast<uint64_t>(2 * spread + 1)));
-  };
   for (WorkloadRequest& request : *requests) {
-    if (lengths.in > 0) request.prompt_tokens = draw(lengths.in);
-    if (lengths.out > 0) request.output_tokens = draw(lengths.out);
+    if (lengths.in > 0) request.prompt_tokens = DrawLength(random, lengths.in);
+    if (lengths.out > 0) request.output_tokens = DrawLength(random, lengths.out);
   }
-}
-
-// A standard normal draw (Box and Muller): the same numbers with every standard library.
-double DrawNormal(std::mt19937_64& random) {
-  constexpr double kUnit = 0x1p-53;
-  const double u = (static_cast<double>(random() >> 11) + 0.5) * kUnit;
-  const double v = static_cast<double>(random() >> 11) * kUnit;
-  return std::sqrt(-2 * std::log(u)) * std::cos(2 * std::numbers::pi * v);
 }
 
 // Short questions, long answers, some of them very long.
@@ -134,36 +117,83 @@ size_t FindLengths(const std::string& name) {
   return rest.starts_with("in=") || rest.starts_with("out=") ? colon : std::string::npos;
 }
 
-Result<std::vector<TraceRequest>> ReadTrace(const std::string& name) {
-  for (const NamedTrace& named : kNamedTraces) {
-    if (named.name != name) continue;
-    for (const EmbeddedTrace& trace : EmbeddedTraces()) {
-      if (trace.file_name == named.file_name)
-        return ParseTraceCsv(trace.content, std::string(trace.file_name));
-    }
-    TANDEM_CHECK(false, "the trace {} is not embedded", named.file_name);
-  }
-  std::ifstream file(name, std::ios::binary);
+// path: as the workload's name has it, which messages repeat.
+Result<std::string> ReadTraceFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
   if (!file) {
     return WorkloadError(
         ErrorCode::kNotFound,
         "'{}' is no workload and no file that can be read; workloads are azure-code, azure-conv, "
-        "osc, reasoning, synthetic:in=N,out=N or the path of a CSV file; a trace with other lengths is "
-        "written "
-        "osc:out=N",
-        name);
+        "osc, reasoning, synthetic:in=N,out=N, agents:sessions=N, chat:sessions=N, trace:FILE or the path of "
+        "a "
+        "CSV file; a trace with other lengths is written osc:out=N",
+        path);
   }
-  const std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-  if (file.bad()) return WorkloadError(ErrorCode::kIo, "{} cannot be read", name);
-  auto requests = ParseTraceCsv(text, name);
-  if (requests.ok()) return requests;
-  Error error = requests.error();
+  std::string text{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  if (file.bad()) return WorkloadError(ErrorCode::kIo, "{} cannot be read", path);
+  return text;
+}
+
+template <typename T>
+Result<T> AsWorkloadError(Result<T> result) {
+  if (result.ok()) return result;
+  Error error = result.error();
   error.param = "workload";
   return error;
 }
 
+WorkloadRequest RequestOf(const TraceRequest& row) {
+  return {.prompt_tokens = row.prompt_tokens, .output_tokens = row.output_tokens, .arrival_s = row.arrival_s};
+}
+
+WorkloadRequest RequestOf(const MooncakeRequest& row) {
+  return {.prompt_tokens = row.prompt_tokens,
+          .output_tokens = row.output_tokens,
+          .arrival_s = row.arrival_s,
+          .begun = false,
+          .made_tokens = 0,
+          .block_ids = row.block_ids};
+}
+
+template <typename Row>
+std::vector<WorkloadRequest> RequestsOf(const std::vector<Row>& trace) {
+  std::vector<WorkloadRequest> requests;
+  requests.reserve(trace.size());
+  for (const Row& row : trace) requests.push_back(RequestOf(row));
+  return requests;
+}
+
+Result<std::vector<WorkloadRequest>> ReadTrace(const std::string& name) {
+  for (const NamedTrace& named : kNamedTraces) {
+    if (named.name != name) continue;
+    for (const EmbeddedTrace& trace : EmbeddedTraces()) {
+      if (trace.file_name == named.file_name)
+        return RequestsOf(ParseTraceCsv(trace.content, std::string(trace.file_name)).value());
+    }
+    TANDEM_CHECK(false, "the trace {} is not embedded", named.file_name);
+  }
+  if (name.starts_with(kTracePrefix)) {
+    const std::string path = name.substr(kTracePrefix.size());
+    TANDEM_ASSIGN_OR_RETURN(const std::string text, ReadTraceFile(path));
+    TANDEM_ASSIGN_OR_RETURN(const auto trace, AsWorkloadError(ParseMooncakeTrace(text, path)));
+    return RequestsOf(trace);
+  }
+  TANDEM_ASSIGN_OR_RETURN(const std::string text, ReadTraceFile(name));
+  TANDEM_ASSIGN_OR_RETURN(const auto trace, AsWorkloadError(ParseTraceCsv(text, name)));
+  return RequestsOf(trace);
+}
+
+// What is added to ids with each round, so that none comes again.
+int64_t IdsOfARound(const std::vector<WorkloadRequest>& trace) {
+  int64_t last_id = -1;
+  for (const WorkloadRequest& request : trace) {
+    for (const int64_t id : request.block_ids) last_id = std::max(last_id, id);
+  }
+  return last_id + 1;
+}
+
 // The first num_requests of trace, begun again when it ends.
-std::vector<WorkloadRequest> Repeat(const std::vector<TraceRequest>& trace, int64_t num_requests) {
+std::vector<WorkloadRequest> Repeat(const std::vector<WorkloadRequest>& trace, int64_t num_requests) {
   std::vector<WorkloadRequest> requests;
   requests.reserve(static_cast<size_t>(num_requests));
   const auto size = static_cast<int64_t>(trace.size());
@@ -173,15 +203,14 @@ std::vector<WorkloadRequest> Repeat(const std::vector<TraceRequest>& trace, int6
     const double span_s = *trace.back().arrival_s - *trace.front().arrival_s;
     round_s = span_s + (size > 1 ? span_s / static_cast<double>(size - 1) : 0.0);
   }
+  const int64_t ids_of_a_round = num_requests > size ? IdsOfARound(trace) : 0;
   for (int64_t i = 0; i < num_requests; ++i) {
-    const TraceRequest& row = trace[static_cast<size_t>(i % size)];
-    WorkloadRequest request = {
-        .prompt_tokens = row.prompt_tokens, .output_tokens = row.output_tokens, .arrival_s = row.arrival_s};
-    if (request.arrival_s) {
-      const int64_t round = i / size;
+    WorkloadRequest request = trace[static_cast<size_t>(i % size)];
+    const int64_t round = i / size;
+    if (request.arrival_s)
       *request.arrival_s += static_cast<double>(round) * round_s - *trace.front().arrival_s;
-    }
-    requests.push_back(request);
+    for (int64_t& id : request.block_ids) id += round * ids_of_a_round;
+    requests.push_back(std::move(request));
   }
   return requests;
 }
@@ -192,6 +221,13 @@ Result<Workload> LoadWorkload(const std::string& name, int64_t num_requests, uin
   TANDEM_CHECK(num_requests >= 1, "a workload of {} requests", num_requests);
   Workload workload;
   workload.name = name;
+  if (NamesSessions(name)) {
+    return WorkloadError(
+        ErrorCode::kInvalidArgument,
+        "the turns of '{}' depend on each other: only bench online, or compare with a --rate, runs "
+        "sessions",
+        name);
+  }
   if (name.starts_with(kSyntheticPrefix)) {
     TANDEM_ASSIGN_OR_RETURN(const Lengths lengths, ParseSynthetic(name));
     workload.requests.resize(static_cast<size_t>(num_requests));
@@ -206,7 +242,13 @@ Result<Workload> LoadWorkload(const std::string& name, int64_t num_requests, uin
       workload.requests.resize(static_cast<size_t>(num_requests));
       DrawReasoning(seed, &workload.requests);
     } else {
-      TANDEM_ASSIGN_OR_RETURN(const std::vector<TraceRequest> trace, ReadTrace(source));
+      if (lengths.in > 0 && source.starts_with(kTracePrefix)) {
+        return WorkloadError(
+            ErrorCode::kInvalidArgument,
+            "'{}': what the prompts of {} share goes by their own lengths: only out=N can differ", name,
+            source);
+      }
+      TANDEM_ASSIGN_OR_RETURN(const std::vector<WorkloadRequest> trace, ReadTrace(source));
       workload.requests = Repeat(trace, num_requests);
     }
     DrawLengths(lengths, seed, &workload.requests);
@@ -231,6 +273,7 @@ MeanLengths MeanLengthsOf(std::span<const WorkloadRequest> requests) {
 }
 
 void DropTooLong(int64_t max_model_len, Workload* workload) {
+  if (workload->has_sessions()) return DropLongSessions(max_model_len, workload);
   workload->num_dropped +=
       static_cast<int64_t>(std::erase_if(workload->requests, [max_model_len](const WorkloadRequest& request) {
         return request.prompt_tokens + request.output_tokens > max_model_len;
@@ -238,27 +281,18 @@ void DropTooLong(int64_t max_model_len, Workload* workload) {
 }
 
 Status KeepFitting(int64_t max_model_len, Workload* workload) {
+  const char* what = NamesSessions(workload->name) ? "sessions" : "requests";
   DropTooLong(max_model_len, workload);
   if (workload->requests.empty()) {
     return MakeParamError(ErrorCode::kInvalidArgument, "workload",
-                          "all {} requests of {} are longer than the context of {} tokens",
-                          workload->num_dropped, workload->name, max_model_len);
+                          "all {} {} of {} are longer than the context of {} tokens", workload->num_dropped,
+                          what, workload->name, max_model_len);
   }
   if (workload->num_dropped > 0) {
-    LogWarn("{}: {} requests are longer than the context of {} tokens and are left out", workload->name,
-            workload->num_dropped, max_model_len);
+    LogWarn("{}: {} {} are longer than the context of {} tokens and are left out", workload->name,
+            workload->num_dropped, what, max_model_len);
   }
   return {};
-}
-
-std::vector<int32_t> RandomPrompt(uint64_t seed, int64_t index, int64_t num_tokens, int64_t vocab_size) {
-  constexpr uint64_t kOddConstant = 0x9e3779b97f4a7c15U;
-  std::mt19937_64 random(seed ^ (kOddConstant * (static_cast<uint64_t>(index) + 1)));
-  std::vector<int32_t> tokens(static_cast<size_t>(num_tokens));
-  for (int32_t& token : tokens) {
-    token = static_cast<int32_t>(DrawBelow(random, static_cast<uint64_t>(vocab_size)));
-  }
-  return tokens;
 }
 
 Status WriteWorkloadJson(const Workload& workload, uint64_t seed, const std::string& path) {
@@ -267,6 +301,12 @@ Status WriteWorkloadJson(const Workload& workload, uint64_t seed, const std::str
   for (const WorkloadRequest& request : workload.requests) {
     ordered_json entry = {{"prompt_tokens", request.prompt_tokens}, {"output_tokens", request.output_tokens}};
     if (request.arrival_s) entry["arrival_s"] = *request.arrival_s;
+    if (!request.block_ids.empty()) entry["hash_ids"] = request.block_ids;
+    if (request.turn) {
+      entry["session"] = request.turn->session;
+      entry["new_tokens"] = request.turn->new_tokens;
+      entry["pause_s"] = request.turn->pause_s;
+    }
     requests.push_back(std::move(entry));
   }
   const ordered_json root = {{"workload", workload.name},

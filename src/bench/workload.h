@@ -11,6 +11,16 @@
 
 namespace tandem {
 
+// Where in a session a request stands (agent_sessions.h).
+struct SessionTurn {
+  int64_t session = 0;
+  int64_t number = 0;  // from 0
+  bool is_last = false;
+  int64_t new_tokens =
+      0;               // the end of its prompt; before them: all that the turn before sent, and its answer
+  double pause_s = 0;  // from the end of the turn before until this one is due
+};
+
 struct WorkloadRequest {
   int64_t prompt_tokens = 0;        // at least 1
   int64_t output_tokens = 0;        // at least 1
@@ -18,20 +28,30 @@ struct WorkloadRequest {
   // Is amid its output when the benchmark begins (steady_start.h): so many of its output tokens are there.
   bool begun = false;
   int64_t made_tokens = 0;
+  // Of the prompt's blocks, where the trace says which are alike (traces/mooncake_trace.h).
+  std::vector<int64_t> block_ids = {};
+  // Of a session: prompt_tokens are then those of the whole history. Absent: it depends on no other request.
+  std::optional<SessionTurn> turn = std::nullopt;
 };
 
 struct Workload {
   std::string name;  // as it was asked for
   std::vector<WorkloadRequest> requests;
-  int64_t num_dropped = 0;  // requests that DropTooLong took out
+  int64_t num_dropped = 0;  // requests that DropTooLong took out, or sessions
+  // The histories of sessions have random tokens where the answers would be.
+  bool seeded_answers = false;
+
+  bool has_sessions() const { return !requests.empty() && requests.front().turn.has_value(); }
 };
 
 // name: azure-code, azure-conv, osc, "synthetic:in=1000,out=100" (lengths uniform within 10 % of these, drawn
 // from seed), reasoning (prompts of 300 tokens within 10 %, outputs log-normal with mean 1500 and sigma 0.6,
-// from 64 to 8192), or the path of a CSV file (traces/trace_csv.h). The trace's first num_requests requests,
-// begun again from its start when there are not as many; the arrival times then go on after its last. A
-// trace's prompts with other outputs, or its outputs with other prompts: "osc:out=100", "osc:in=500", drawn
-// as synthetic lengths are. Errors: kInvalidArgument, kNotFound, kIo or kMalformedFile; param is "workload".
+// from 64 to 8192), "trace:FILE" of requests that share beginnings (traces/mooncake_trace.h), or the path of
+// a CSV file (traces/trace_csv.h). The trace's first num_requests requests, begun again from its start when
+// there are not as many; the arrival times then go on after its last, and nothing is shared with the round
+// before. A trace's prompts with other outputs, or its outputs with other prompts: "osc:out=100",
+// "osc:in=500", drawn as synthetic lengths are. Not sessions, of which only agent_sessions.h knows. Errors:
+// kInvalidArgument, kNotFound, kIo or kMalformedFile; param is "workload".
 Result<Workload> LoadWorkload(const std::string& name, int64_t num_requests, uint64_t seed);
 
 // Of the decoded tokens of requests, each with a prompt and an output.
@@ -42,17 +62,15 @@ struct MeanLengths {
 };
 MeanLengths MeanLengthsOf(std::span<const WorkloadRequest> requests);
 
-// Takes out the requests whose prompt and output exceed max_model_len tokens together.
+// Takes out the requests whose prompt and output exceed max_model_len tokens together; of sessions those with
+// such a turn.
 void DropTooLong(int64_t max_model_len, Workload* workload);
 
 // The same, and says in the log how many. Error: kInvalidArgument (param "workload"): none is left.
 Status KeepFitting(int64_t max_model_len, Workload* workload);
 
-// Random tokens of request `index`, each of [0, vocab_size): a function of the arguments only. No two
-// requests share a prefix that a cache could use.
-std::vector<int32_t> RandomPrompt(uint64_t seed, int64_t index, int64_t num_tokens, int64_t vocab_size);
-
-// Writes {"workload", "seed", "dropped", "requests": [{"prompt_tokens", "output_tokens", "arrival_s"}]}, for
+// Writes {"workload", "seed", "dropped", "requests": [{"prompt_tokens", "output_tokens", "arrival_s"}]}, and
+// what says which tokens are shared ("hash_ids"; "session", "new_tokens", "pause_s"), for
 // programs that are to do the same work. Errors: kIo.
 Status WriteWorkloadJson(const Workload& workload, uint64_t seed, const std::string& path);
 

@@ -191,17 +191,6 @@ TEST(Workload, RequestsThatCannotFitAreDroppedAndCounted) {
   EXPECT_EQ(workload.requests[1].prompt_tokens, 1);
 }
 
-TEST(RandomPrompt, IsAFunctionOfSeedAndIndex) {
-  const std::vector<int32_t> prompt = RandomPrompt(1, 2, 6000, 300);
-  EXPECT_EQ(prompt, RandomPrompt(1, 2, 6000, 300));
-  EXPECT_NE(prompt, RandomPrompt(1, 3, 6000, 300));
-  EXPECT_NE(prompt, RandomPrompt(2, 2, 6000, 300));
-  const std::set<int32_t> tokens(prompt.begin(), prompt.end());
-  EXPECT_EQ(tokens.size(), 300U);
-  EXPECT_EQ(*tokens.begin(), 0);
-  EXPECT_EQ(*tokens.rbegin(), 299);
-}
-
 TEST(Workload, IsWrittenForOtherPrograms) {
   const TemporaryFile file("arrival_s,prompt_tokens,output_tokens\n0,10,1\n1.5,200,2\n");
   Workload workload = MustLoad(file.path(), 2);
@@ -217,6 +206,30 @@ TEST(Workload, IsWrittenForOtherPrograms) {
   EXPECT_EQ(json["requests"][0]["prompt_tokens"], 10);
   EXPECT_EQ(json["requests"][0]["arrival_s"], 0.0);
   EXPECT_FALSE(WriteWorkloadJson(workload, 7, "/nonexistent/w.json").ok());
+}
+
+TEST(Workload, ATraceOfBlocksSharesNothingWithItsNextRound) {
+  const TemporaryFile file(
+      R"({"timestamp": 1000, "input_length": 1000, "output_length": 10, "hash_ids": [3, 8]})"
+      "\n"
+      R"({"timestamp": 3000, "input_length": 600, "output_length": 20, "hash_ids": [3, 9]})"
+      "\n");
+  const Workload workload = MustLoad("trace:" + file.path(), 4);
+  ASSERT_EQ(workload.requests.size(), 4U);
+  EXPECT_EQ(workload.requests[1].prompt_tokens, 600);
+  EXPECT_EQ(workload.requests[1].arrival_s, 2.0);
+  EXPECT_EQ(workload.requests[1].block_ids, (std::vector<int64_t>{3, 9}));
+  EXPECT_EQ(workload.requests[2].arrival_s, 4.0);
+  EXPECT_EQ(workload.requests[2].block_ids, (std::vector<int64_t>{13, 18}));
+  EXPECT_EQ(MustLoad("trace:" + file.path() + ":out=5", 2).requests[1].output_tokens, 5);
+  EXPECT_THAT(ErrorOf("trace:" + file.path() + ":in=5"), HasSubstr("only out=N can differ"));
+  EXPECT_THAT(ErrorOf("trace:/nonexistent"), HasSubstr("'/nonexistent' is no workload and no file"));
+  const TemporaryFile csv("prompt_tokens,output_tokens\n5,6\n");
+  EXPECT_THAT(ErrorOf("trace:" + csv.path()), HasSubstr("line 1: it is no JSON object"));
+}
+
+TEST(Workload, SessionsAreForTheOnlineBench) {
+  EXPECT_THAT(ErrorOf("agents:sessions=3"), HasSubstr("only bench online, or compare with a --rate"));
 }
 
 }  // namespace

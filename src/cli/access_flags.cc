@@ -65,6 +65,11 @@ void AddAccessFlags(CLI::App* app, AccessFlags* flags) {
       ->allow_extra_args(false);
   app->add_flag("--open-metrics", flags->open_metrics, "/metrics needs no key")
       ->envname("TANDEM_OPEN_METRICS");
+  app->add_flag(
+         "--share-prefix-cache", flags->share_prefix_cache,
+         "With several keys: requests of one begin with what was computed for another's. Who has a key can "
+         "then find out what others have sent")
+      ->envname("TANDEM_SHARE_PREFIX_CACHE");
   AddFlag(app, "access-log", &flags->access_log,
           "File to which a JSON object is appended for each request; -: standard output");
   AddFlag(app, "root-path", &flags->root_path, "Path under which a proxy has the server, such as /tandem");
@@ -76,6 +81,7 @@ Status SetAccessOptions(const AccessFlags& flags, ServerOptions* options) {
   access.allowed_hosts = flags.allowed_hosts;
   access.allowed_origins = flags.allowed_origins;
   access.open_metrics = flags.open_metrics;
+  access.share_prefix_cache = flags.share_prefix_cache;
   TANDEM_RETURN_IF_ERROR(AccessRules::Make(access));
   options->access_log = flags.access_log;
   TANDEM_ASSIGN_OR_RETURN(options->root_path, ParseRootPath(flags.root_path));

@@ -21,6 +21,7 @@ struct AccessFlags {
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> allowed_origins;
   bool open_metrics = false;
+  bool share_prefix_cache = false;
   std::string access_log;
   std::string root_path;
 };

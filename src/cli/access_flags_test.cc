@@ -58,6 +58,7 @@ TEST(AccessFlags, NoKeysAndNobodyElseByDefault) {
   EXPECT_TRUE(access.allowed_hosts.empty());
   EXPECT_TRUE(access.allowed_origins.empty());
   EXPECT_FALSE(access.open_metrics);
+  EXPECT_FALSE(access.share_prefix_cache);
 }
 
 TEST(AccessFlags, AnEmptyKeyIsAnError) {
@@ -116,9 +117,10 @@ TEST(AccessFlags, KeysThatNoHeaderCarriesAreErrors) {
 }
 
 TEST(AccessFlags, HostsOriginsAndPaths) {
-  const CommandLine parsed = ParseWords({"serve", "--allowed-hosts", "a.example,*.lan", "--allowed-origins",
-                                         "https://a.example", "m", "--allowed-origins", "http://b",
-                                         "--open-metrics", "--access-log", "-", "--root-path", "/tandem/"});
+  const CommandLine parsed =
+      ParseWords({"serve", "--allowed-hosts", "a.example,*.lan", "--allowed-origins", "https://a.example",
+                  "m", "--allowed-origins", "http://b", "--open-metrics", "--share-prefix-cache",
+                  "--access-log", "-", "--root-path", "/tandem/"});
   const auto* options = std::get_if<ServeOptions>(&parsed);
   ASSERT_NE(options, nullptr);
   EXPECT_EQ(options->engine.model, "m");
@@ -126,6 +128,7 @@ TEST(AccessFlags, HostsOriginsAndPaths) {
   EXPECT_EQ(options->server.access.allowed_origins,
             (std::vector<std::string>{"https://a.example", "http://b"}));
   EXPECT_TRUE(options->server.access.open_metrics);
+  EXPECT_TRUE(options->server.access.share_prefix_cache);
   EXPECT_EQ(options->server.access_log, "-");
   EXPECT_EQ(options->server.root_path, "/tandem");
   EXPECT_THAT(ErrorOf({"serve", "m", "--allowed-origins", "example.com"}), HasSubstr("--allowed-origins: "));

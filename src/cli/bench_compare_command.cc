@@ -111,7 +111,7 @@ class Comparison {
 Status BenchCompare(const BenchCompareOptions& options) {
   // What is wrong with the flags is said before a model is loaded.
   for (const std::string& workload : options.workloads) {
-    TANDEM_RETURN_IF_ERROR(LoadWorkload(workload, 1, options.run.engine.seed));
+    if (options.rates.empty()) TANDEM_RETURN_IF_ERROR(LoadWorkload(workload, 1, options.run.engine.seed));
     for (const double rate : options.rates)
       TANDEM_RETURN_IF_ERROR(CheckOnlineFlags(OnlineOptions(options, workload, rate)));
   }

@@ -87,7 +87,9 @@ void AddServerTargetFlags(CLI::App* app, BenchOnlineOptions* options) {
 }
 
 constexpr const char* kWorkloadText =
-    "azure-code, azure-conv, osc, reasoning, synthetic:in=1000,out=100, or a CSV file";
+    "azure-code, azure-conv, osc, reasoning, synthetic:in=1000,out=100, trace:FILE (Mooncake's format), a "
+    "CSV "
+    "file, or for bench online agents:sessions=N,turns=12,... and chat:...";
 
 void AddWorkloadFlag(CLI::App* app, std::string* workload) {
   app->add_option("--workload", *workload, kWorkloadText)->required();

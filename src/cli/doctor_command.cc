@@ -15,10 +15,10 @@
 #include "cli/machine_report.h"
 #include "cli/memory_bandwidth.h"
 #include "engine/backend.h"
+#include "engine/kv_formats.h"
 #include "engine/model_fit.h"
 #include "load/checkpoint.h"
 #include "model/weight_formats.h"
-#include "ops/ops.h"
 #include "trial/choice_file.h"
 
 namespace tandem {
@@ -102,22 +102,43 @@ ordered_json CudaBackendReport(const Result<Backend>& backend) {
           {"dtype", DTypeName(backend->dtypes.front())}};
 }
 
-// A model's weights and KV cache in a memory of free_bytes.
-Result<ordered_json> FitReport(const Checkpoint& checkpoint, const Ops& ops, DType dtype,
+int64_t KvBytesOfToken(const ModelConfig& config, const KvFormat& format) {
+  const KvShape shape = {.format = format, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
+  return config.num_layers * static_cast<int64_t>(shape.TokenBytes());
+}
+
+// A model's weights and KV cache in a memory of free_bytes: in the model's type, and in int8 where the
+// backend takes it.
+Result<ordered_json> FitReport(const Checkpoint& checkpoint, const Backend& backend, DType dtype,
                                int64_t free_bytes) {
   const ModelConfig& config = checkpoint.config();
-  const auto dtype_bytes = static_cast<int64_t>(DTypeSize(dtype));
-  TANDEM_ASSIGN_OR_RETURN(const WeightsEstimate weights, EstimateWeights(checkpoint, {.dtype = dtype}, ops));
+  TANDEM_ASSIGN_OR_RETURN(const WeightsEstimate weights,
+                          EstimateWeights(checkpoint, {.dtype = dtype}, *backend.ops));
   const int64_t weight_bytes = weights.bytes;
-  const int64_t kv_bytes = 2 * config.num_layers * config.num_kv_heads * config.head_dim * dtype_bytes;
+  const int64_t kv_bytes = KvBytesOfToken(config, KvFormat::Plain(dtype));
   const int64_t room = std::max<int64_t>(free_bytes - weight_bytes, 0);
-  return ordered_json{{"dtype", DTypeName(dtype)},
-                      {"weights", weights.form},
-                      {"weight_bytes", weight_bytes},
-                      {"free_bytes", free_bytes},
-                      {"kv_bytes_per_token", kv_bytes},
-                      {"kv_tokens_that_fit", kv_bytes > 0 ? room / kv_bytes : 0},
-                      {"fits", kv_bytes > 0 && room / kv_bytes >= 1}};
+  ordered_json report = {{"dtype", DTypeName(dtype)},
+                         {"weights", weights.form},
+                         {"weight_bytes", weight_bytes},
+                         {"free_bytes", free_bytes},
+                         {"kv_bytes_per_token", kv_bytes},
+                         {"kv_tokens_that_fit", kv_bytes > 0 ? room / kv_bytes : 0},
+                         {"fits", kv_bytes > 0 && room / kv_bytes >= 1}};
+  EngineOptions options;
+  options.kv_cache_dtype = "int8";
+  const auto int8 = KvFormatsOf(options, dtype, config.head_dim, backend);
+  if (int8.ok()) report["int8_kv_tokens_that_fit"] = room / KvBytesOfToken(config, int8->gpu);
+  return report;
+}
+
+// The end of a sentence about such a model.
+std::string FitText(const ordered_json& fit) {
+  if (!fit["fits"].get<bool>()) return "does not fit";
+  std::string text =
+      fmt::format("fits, with room for {} KV tokens", fit["kv_tokens_that_fit"].get<int64_t>());
+  if (fit.contains("int8_kv_tokens_that_fit"))
+    text += fmt::format(", or {} in int8", fit["int8_kv_tokens_that_fit"].get<int64_t>());
+  return text;
 }
 
 // Every form of the weights on a backend. dtype: absent, the backend's default.
@@ -160,8 +181,8 @@ Result<ordered_json> ModelReport(const DoctorOptions& options, const Checkpoint&
                          {"parameters", num_parameters},
                          {"stored_bytes", stored_bytes},
                          {"context_length", config.max_position}};
-  TANDEM_ASSIGN_OR_RETURN(const ordered_json fit,
-                          FitReport(checkpoint, *CreateHostOps(), dtype, available_bytes));
+  TANDEM_ASSIGN_OR_RETURN(const Backend host, CreateBackend({.device = "host"}));
+  TANDEM_ASSIGN_OR_RETURN(const ordered_json fit, FitReport(checkpoint, host, dtype, available_bytes));
   report.update(fit);
   report["decode_tokens_per_s_bound"] =
       bandwidth / static_cast<double>(std::max<int64_t>(report["weight_bytes"].get<int64_t>(), 1));
@@ -170,7 +191,7 @@ Result<ordered_json> ModelReport(const DoctorOptions& options, const Checkpoint&
                             static_cast<int64_t>(cuda->workspace_bytes);
     TANDEM_ASSIGN_OR_RETURN(
         report["cuda"],
-        FitReport(checkpoint, *cuda->ops, options.dtype.value_or(cuda->dtypes.front()), free_bytes));
+        FitReport(checkpoint, *cuda, options.dtype.value_or(cuda->dtypes.front()), free_bytes));
   }
   report["forms"] = FormsReport(checkpoint, "host", dtype);
   if (cuda.ok()) {
@@ -276,19 +297,13 @@ void PrintText(const ordered_json& report) {
     fmt::print("model      {}, {:.1f} M parameters, context length {}\n",
                model["architecture"].get<std::string>(), model["parameters"].get<double>() / 1e6,
                model["context_length"].get<int64_t>());
-    fmt::print(
-        "           weights {:.2f} GiB ({}), KV cache {} bytes a token: {}\n", gib(model["weight_bytes"]),
-        model["weights"].get<std::string>(), model["kv_bytes_per_token"].get<int64_t>(),
-        model["fits"].get<bool>()
-            ? fmt::format("fits, with room for {} KV tokens", model["kv_tokens_that_fit"].get<int64_t>())
-            : std::string("does not fit"));
+    fmt::print("           weights {:.2f} GiB ({}), KV cache {} bytes a token: {}\n",
+               gib(model["weight_bytes"]), model["weights"].get<std::string>(),
+               model["kv_bytes_per_token"].get<int64_t>(), FitText(model));
     if (model.contains("cuda")) {
       const ordered_json& fit = model["cuda"];
       fmt::print("           on the GPU: weights {:.2f} GiB ({}), {}\n", gib(fit["weight_bytes"]),
-                 fit["weights"].get<std::string>(),
-                 fit["fits"].get<bool>() ? fmt::format("fits, with room for {} KV tokens",
-                                                       fit["kv_tokens_that_fit"].get<int64_t>())
-                                         : std::string("does not fit"));
+                 fit["weights"].get<std::string>(), FitText(fit));
     }
     fmt::print(
         "           one stream decodes at most {:.0f} tokens/s on the CPU (memory bandwidth over weights)\n",

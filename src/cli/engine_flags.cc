@@ -99,12 +99,18 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
       ->capture_default_str();
   AddFlag(app, "quantization", &flags->quantization,
           "Weights in memory: auto (as the file has them where the backend by default multiplies that), keep "
-          "(where it can), none (all in --dtype), int4, int8 (floats are quantized while loading)")
+          "(where it can), none (all in --dtype), int4, int8, fp8 (floats are quantized while loading)")
       ->capture_default_str();
   AddFlag(app, "gpu-kv-cache", &flags->gpu_kv_cache,
           "SIZE of the gpu tier (4GiB, 26400tok; default: from memory)");
   AddFlag(app, "cpu-kv-cache", &flags->cpu_kv_cache,
           "SIZE of the cpu tier (default: from memory, if the strategy uses it)");
+  AddFlag(app, "kv-cache-dtype", &options->kv_cache_dtype,
+          "Type of K and V in the gpu tier: auto (as --dtype) or int8 (host)")
+      ->capture_default_str();
+  AddFlag(app, "cpu-kv-cache-dtype", &options->cpu_kv_cache_dtype,
+          "Type of K and V in the cpu tier: auto (as --dtype) or int8 (host)")
+      ->capture_default_str();
   AddFlag(app, "gpu-memory-limit", &flags->gpu_memory_limit, "SIZE of GPU memory used at most (cuda)");
   AddFlag(app, "gpu-memory-utilization", &flags->gpu_memory_utilization,
           "Share of the GPU's memory used at most (cuda; default: 0.9)");
@@ -135,6 +141,13 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
           "Waiting requests beyond which new ones get 503")
       ->check(CLI::Range(int64_t{0}, kMaxInt64))
       ->capture_default_str();
+  app->add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", options->prefix_caching,
+                "Requests that begin alike compute their beginning once")
+      ->envname("TANDEM_ENABLE_PREFIX_CACHING");
+  AddFlag(
+      app, "prefix-cache-key", &options->prefix_cache_key,
+      "Secret of the hashes by which cached blocks are found, 32 hexadecimal digits, the same for replicas "
+      "whose blocks are to be told apart alike; drawn at the start if there is none");
   app->add_flag("--async-scheduling,!--no-async-scheduling", options->async_scheduling,
                 "An iteration may be enqueued while the one before runs")
       ->envname("TANDEM_ASYNC_SCHEDULING");
@@ -163,8 +176,8 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
                 "Tries at the first start on a machine how CPU kernels fetch memory best (some 50 ms)")
       ->envname("TANDEM_CPU_TRIAL");
   AddFlag(app, "without", &options->without,
-          "To see what it is worth, leaves out (cuda): fa3, fused-gate-up, streamed-products, hot-products, "
-          "rider-graphs, graphs")
+          "To see what it is worth, leaves out (cuda): fa3, fused-gate-up, streamed-products, fp8-products, "
+          "hot-products, rider-graphs, graphs")
       ->delimiter(',')
       ->allow_extra_args(false);
   AddFlag(app, "seed", &options->seed, "Seed of requests that bring none")->capture_default_str();

@@ -17,6 +17,15 @@
 namespace tandem {
 namespace {
 
+// Of a layer.
+KvTokenBytes TokenBytesOf(const Engine& engine) {
+  const auto of = [&](Tier tier) {
+    return static_cast<double>(engine.kv_token_bytes(tier)) /
+           static_cast<double>(engine.model_config().num_layers);
+  };
+  return {.gpu = of(Tier::kGpu), .cpu = of(Tier::kCpu)};
+}
+
 // Measured by an engine of its own, with the parts that would serve.
 Result<CostTable> MeasureCosts(const Engine& engine) {
   const CostTable* table = engine.cost_table();
@@ -30,7 +39,7 @@ Result<CostTable> MeasureCosts(const Engine& engine) {
 nlohmann::ordered_json MakeReport(const Engine& engine, const CostMeasurements& measurements) {
   const ModelConfig& config = engine.model_config();
   const ProfileFigures figures =
-      FiguresOf(measurements, config, *engine.options().dtype, engine.layer_weight_bytes());
+      FiguresOf(measurements, config, engine.layer_weight_bytes(), TokenBytesOf(engine));
   nlohmann::ordered_json machine = MachineReport();
   machine["device"] = engine.device_description();
   return {{"model", engine.options().served_model_name},
@@ -65,8 +74,8 @@ Status MeasureProfile(const ProfileCommandOptions& options) {
     engine_options.strategy = "asymmetric";
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(engine_options));
   TANDEM_ASSIGN_OR_RETURN(const CostTable table, MeasureCosts(*engine));
-  fmt::print("{}", FormatProfile(table.measurements(), engine->model_config(), *engine->options().dtype,
-                                 engine->layer_weight_bytes()));
+  fmt::print("{}", FormatProfile(table.measurements(), engine->model_config(), engine->layer_weight_bytes(),
+                                 TokenBytesOf(*engine)));
   if (options.json.empty()) return {};
   return WriteJson(MakeReport(*engine, table.measurements()), options.json);
 }

@@ -2,9 +2,11 @@
 
 #include <cstddef>
 #include <type_traits>
+#include <vector>
 
 #include "base/check.h"
 #include "cpu_attention/kv_block.h"
+#include "cpu_attention/kv_codes.h"
 
 namespace tandem {
 namespace {
@@ -86,6 +88,75 @@ void ReadTyped(const KvLayerView& kv, int32_t slot, int64_t kv_head, float* key,
   }
 }
 
+// One token of one head of an int8 block.
+class CodedToken {
+ public:
+  CodedToken(const KvLayerView& kv, int32_t slot, int64_t kv_head)
+      : head_dim_(kv.shape.head_dim), tile_tokens_(KvTileTokens(kv.shape.block_size)) {
+    const int64_t token = slot % kv.shape.block_size;
+    const size_t tile_bytes = KvTileBytes(kv.shape);
+    in_tile_ = token % tile_tokens_;
+    keys_ = reinterpret_cast<uint8_t*>(kv.Head(slot / kv.shape.block_size, kv_head) +
+                                       static_cast<size_t>(token / tile_tokens_) * tile_bytes);
+    values_ = keys_ + kv.shape.KeyBytes() + kv.shape.ScaleBytes();
+  }
+
+  uint8_t& Key(int64_t d) const { return keys_[d / 4 * 4 * tile_tokens_ + in_tile_ * 4 + d % 4]; }
+  uint8_t& Value(int64_t d) const {
+    return values_[d / kValueColumns * kValueColumns * tile_tokens_ + in_tile_ / 4 * 4 * kValueColumns +
+                   d % kValueColumns * 4 + in_tile_ % 4];
+  }
+  bf16_t& KeyScale() const { return Scale(keys_); }
+  bf16_t& ValueScale() const { return Scale(values_); }
+
+ private:
+  bf16_t& Scale(uint8_t* tile) const {
+    return reinterpret_cast<bf16_t*>(tile + tile_tokens_ * head_dim_)[in_tile_];
+  }
+
+  int64_t head_dim_;
+  int64_t tile_tokens_;
+  int64_t in_tile_ = 0;
+  uint8_t* keys_;    // of the tile
+  uint8_t* values_;  // of the tile
+};
+
+template <typename In>
+void AppendCodes(const KvLayerView& kv, int32_t slot, int64_t first_head, int64_t num_heads, const void* keys,
+                 const void* values) {
+  const int64_t head_dim = kv.shape.head_dim;
+  std::vector<float> row(static_cast<size_t>(head_dim));
+  std::vector<int8_t> codes(static_cast<size_t>(head_dim));
+  for (int64_t h = 0; h < num_heads; ++h) {
+    const CodedToken token(kv, slot, first_head + h);
+    const auto load = [&](const void* rows) {
+      const auto* from = static_cast<const typename In::Bits*>(rows) + h * head_dim;
+      for (int64_t d = 0; d < head_dim; ++d) row[static_cast<size_t>(d)] = In::ToF32(from[d]);
+    };
+    load(keys);
+    RotateHead(row.data(), head_dim);
+    token.KeyScale() = QuantizeHead(row.data(), head_dim, codes.data());
+    for (int64_t d = 0; d < head_dim; ++d)
+      token.Key(d) = static_cast<uint8_t>(codes[static_cast<size_t>(d)] + kInt8KeyOffset);
+    load(values);
+    token.ValueScale() = QuantizeHead(row.data(), head_dim, codes.data());
+    for (int64_t d = 0; d < head_dim; ++d)
+      token.Value(d) = static_cast<uint8_t>(codes[static_cast<size_t>(d)]);
+  }
+}
+
+void ReadCodes(const KvLayerView& kv, int32_t slot, int64_t kv_head, float* key, float* value) {
+  const int64_t head_dim = kv.shape.head_dim;
+  const CodedToken token(kv, slot, kv_head);
+  const float key_scale = BF16ToF32(token.KeyScale());
+  const float value_scale = BF16ToF32(token.ValueScale());
+  for (int64_t d = 0; d < head_dim; ++d) {
+    key[d] = key_scale * static_cast<float>(token.Key(d) - kInt8KeyOffset);
+    value[d] = value_scale * static_cast<float>(static_cast<int8_t>(token.Value(d)));
+  }
+  RotateHead(key, head_dim);
+}
+
 void CheckSlot(const KvLayerView& kv, int32_t slot) {
   TANDEM_CHECK(slot >= 0 && slot < kv.num_blocks * kv.shape.block_size, "slot {} of {} blocks of {} tokens",
                slot, kv.num_blocks, kv.shape.block_size);
@@ -97,9 +168,15 @@ void AppendToken(const KvLayerView& kv, int32_t slot, int64_t first_head, int64_
                  const void* values, DType dtype) {
   if (slot < 0) return;
   CheckSlot(kv, slot);
+  TANDEM_CHECK(RowsGoWith(dtype, kv.shape.format), "{} appended to a cache of {}", DTypeName(dtype),
+               KvFormatName(kv.shape.format));
+  if (kv.shape.format == KvFormat::Int8()) {
+    const auto append = dtype == DType::kF32    ? AppendCodes<F32Element>
+                        : dtype == DType::kBF16 ? AppendCodes<BF16Element>
+                                                : AppendCodes<F16Element>;
+    return append(kv, slot, first_head, num_heads, keys, values);
+  }
   const DType cache = kv.shape.plain_dtype();
-  TANDEM_CHECK(dtype == DType::kF32 || dtype == cache, "{} appended to a cache of {}", DTypeName(dtype),
-               DTypeName(cache));
   if (cache == DType::kF32) {
     AppendTyped<F32Element, F32Element>(kv, slot, first_head, num_heads, keys, values);
   } else if (cache == DType::kBF16 && dtype == DType::kF32) {
@@ -115,6 +192,7 @@ void AppendToken(const KvLayerView& kv, int32_t slot, int64_t first_head, int64_
 
 void ReadToken(const KvLayerView& kv, int32_t slot, int64_t kv_head, float* key, float* value) {
   CheckSlot(kv, slot);
+  if (kv.shape.format == KvFormat::Int8()) return ReadCodes(kv, slot, kv_head, key, value);
   const DType cache = kv.shape.plain_dtype();
   if (cache == DType::kF32) {
     ReadTyped<F32Element>(kv, slot, kv_head, key, value);

@@ -27,7 +27,7 @@ inline void ConfigureTiles(int64_t num_queries) {
     config.row_bytes[tile] = kTileBytes;
     config.rows[tile] = static_cast<uint8_t>(right ? kTileRows : num_queries);
   }
-  _tile_loadconfig(&config);
+  LoadTileConfig(config);
 }
 
 // scores = q K^T of up to 16 queries and all 32 tokens of a tile. One sum for each half of the
@@ -37,6 +37,7 @@ TANDEM_SIMD_INLINE void TileScores(const uint16_t* q, int64_t head_dim, const ui
                                    Fetcher* fetcher) {
   constexpr int64_t kKeyStride = kMaxTileTokens * 4;  // bytes from a pair of d to the next
   constexpr int64_t kStep = kMaxTileTokens * kTileDepth;
+  FinishStoresForTiles();
   _tile_zero(0);
   _tile_zero(1);
   for (int64_t d = 0; d < head_dim; d += kTileDepth) {
@@ -52,17 +53,23 @@ TANDEM_SIMD_INLINE void TileScores(const uint16_t* q, int64_t head_dim, const ui
   _tile_stored(1, scores + 16, kMaxTileTokens * 4);
 }
 
-// acc = acc * alpha + weights V of up to 16 queries and all 32 tokens of a tile.
-template <typename Fetcher>
-TANDEM_SIMD_INLINE void TileValues(const float* scores, int64_t num_queries, const uint16_t* values,
-                                   int64_t head_dim, const float* alpha, float* acc, Fetcher* fetcher) {
+// acc = acc * alpha. Seldom anything but 1.
+TANDEM_SIMD_INLINE void ScaleRows(int64_t num_queries, int64_t head_dim, const float* alpha, float* acc) {
   for (int64_t i = 0; i < num_queries; ++i) {
     if (alpha[i] == 1.0F) continue;
     for (int64_t d = 0; d < head_dim; d += kLanes) {
       Store(acc + i * head_dim + d, Mul(Load(acc + i * head_dim + d), Set(alpha[i])));
     }
   }
+}
+
+// acc = acc * alpha + weights V of up to 16 queries and all 32 tokens of a tile.
+template <typename Fetcher>
+TANDEM_SIMD_INLINE void TileValues(const float* scores, int64_t num_queries, const uint16_t* values,
+                                   int64_t head_dim, const float* alpha, float* acc, Fetcher* fetcher) {
+  ScaleRows(num_queries, head_dim, alpha, acc);
   const int64_t acc_stride = head_dim * 4;  // bytes from a query to the next
+  FinishStoresForTiles();
   _tile_loadd(2, scores, kMaxTileTokens * 4);
   // Two pairs of result tiles in turns, so that the products overlap.
   for (int64_t d = 0; d < head_dim; d += 32) {

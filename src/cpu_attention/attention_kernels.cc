@@ -10,7 +10,7 @@ void SetKv(const KvLayerView& kv, int64_t first_head, int64_t num_heads, Attenti
   const int64_t part_heads = kv.heads_per_part > 0 ? kv.heads_per_part : kv.shape.num_kv_heads;
   TANDEM_CHECK(first_head / part_heads == (first_head + num_heads - 1) / part_heads,
                "heads [{}, +{}) are in several parts of {}", first_head, num_heads, part_heads);
-  rows->kv_dtype = kv.shape.plain_dtype();
+  rows->kv_dtype = kv.shape.format.k_type;
   rows->block_size = kv.shape.block_size;
   rows->head_dim = kv.shape.head_dim;
   rows->num_kv_heads = num_heads;

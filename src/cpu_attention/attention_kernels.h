@@ -36,7 +36,7 @@ struct AttentionRows {
   int64_t window = 0;          // keys a row sees, its own included; 0: all
   float scale = 1.0F;
   const int32_t* block_table = nullptr;
-  DType kv_dtype = DType::kF32;
+  DType kv_dtype = DType::kF32;  // kI8: KvFormat::Int8()
   int64_t block_size = 0;
   int64_t head_dim = 0;
   int64_t num_kv_heads = 0;       // of the span; their pieces {K, V} of a block follow each other in memory
@@ -64,7 +64,7 @@ constexpr int64_t AttentionStateSize(int64_t num_queries, int64_t head_dim) {
 }
 // Floats of scratch that `run` needs for num_kv_heads heads of num_queries queries each.
 constexpr int64_t AttentionScratchSize(int64_t num_queries, int64_t head_dim, int64_t num_kv_heads) {
-  return num_kv_heads * (num_queries * (2 * head_dim + 16) + AttentionStateSize(num_queries, head_dim)) +
+  return num_kv_heads * (num_queries * (2 * head_dim + 2 + 16) + AttentionStateSize(num_queries, head_dim)) +
          num_queries * 32 + num_queries + 16;
 }
 

@@ -2,6 +2,8 @@
 // set (see simd.h).
 #pragma once
 
+#include <type_traits>
+
 #include "cpu_attention/attention_kernels.h"
 #include "cpu_attention/attention_partition.h"
 
@@ -68,15 +70,15 @@ struct StepBits<8> {
   using Type = uint64_t;
 };
 
-template <typename T, FetchLevel kLevel>
-void RunPartitions(const AttentionRows& rows, int64_t first_partition, int64_t end_partition, float* states,
-                   float* scratch) {
-  const int64_t head_dim = rows.head_dim;
+// q: the floats at the start of scratch. Returns what the kernels for T read; *used: floats of scratch that
+// this takes.
+template <typename T>
+HeadQueries<T> PrepareQueries(const AttentionRows& rows, float* scratch, int64_t* used) {
   const int64_t n = rows.num_queries();
-  const int64_t state_size = n * (head_dim + 2);
-  const int64_t q_size = rows.num_kv_heads * n * head_dim;
-  auto* q_rows = reinterpret_cast<Operand<T>*>(scratch);
-  auto* q_steps = reinterpret_cast<Operand<T>*>(scratch + q_size);
+  const int64_t q_size = rows.num_kv_heads * n * rows.head_dim;
+  // Of floats, int8 makes its own numbers.
+  using Row = std::conditional_t<std::is_same_v<T, Int8Kv>, float, Operand<T>>;
+  auto* q_rows = reinterpret_cast<Row*>(scratch);
   if (rows.q.dtype == DType::kF32) {
     CopyQueries<float>(rows, q_rows);
   } else if (rows.q.dtype == DType::kBF16) {
@@ -84,14 +86,32 @@ void RunPartitions(const AttentionRows& rows, int64_t first_partition, int64_t e
   } else {
     CopyQueries<Fp16>(rows, q_rows);
   }
-  using Step = typename StepBits<static_cast<int64_t>(sizeof(Operand<T>)) * kStepDepth<T>>::Type;
-  TransposeQueries(reinterpret_cast<const Step*>(q_rows), rows.num_kv_heads, n, head_dim / kStepDepth<T>,
-                   reinterpret_cast<Step*>(q_steps));
-  HeadQueries<T> q;
-  q.steps = {q_steps, n * kStepDepth<T>};
-  q.rows = q_rows;
+  if constexpr (std::is_same_v<T, Int8Kv>) {
+    *used = Int8QueryScratch(rows.num_kv_heads * n, rows.head_dim);
+    return PrepareInt8Queries(scratch, rows.num_kv_heads * n, n, rows.head_dim);
+  } else {
+    using Step = typename StepBits<static_cast<int64_t>(sizeof(Operand<T>)) * kStepDepth<T>>::Type;
+    auto* q_steps = reinterpret_cast<Operand<T>*>(scratch + q_size);
+    TransposeQueries(reinterpret_cast<const Step*>(q_rows), rows.num_kv_heads, n,
+                     rows.head_dim / kStepDepth<T>, reinterpret_cast<Step*>(q_steps));
+    *used = 2 * q_size;
+    HeadQueries<T> q;
+    q.steps = {q_steps, n * kStepDepth<T>};
+    q.rows = q_rows;
+    return q;
+  }
+}
+
+template <typename T, FetchLevel kLevel>
+void RunPartitions(const AttentionRows& rows, int64_t first_partition, int64_t end_partition, float* states,
+                   float* scratch) {
+  const int64_t head_dim = rows.head_dim;
+  const int64_t n = rows.num_queries();
+  const int64_t state_size = n * (head_dim + 2);
+  int64_t used = 0;
+  const HeadQueries<T> q = PrepareQueries<T>(rows, scratch, &used);
   Workspace work;
-  work.scores = scratch + 2 * q_size;
+  work.scores = scratch + used;
   work.alpha = work.scores + n * kMaxTileTokens;
   float* lanes = work.alpha + (n + 15) / 16 * 16;
   float* partial = lanes + rows.num_kv_heads * n * kLanes;
@@ -103,7 +123,7 @@ void RunPartitions(const AttentionRows& rows, int64_t first_partition, int64_t e
       const int64_t next = (partition + 1) * kPartitionTokens / rows.block_size;
       at.next_kv = rows.kv + rows.block_table[next] * rows.block_stride_bytes;
     }
-    RunPartition<T, kLevel>(at, work, q, partition, to, lanes);
+    RunPartition<T, kLevel>(at, work, q, partition, {to, lanes, n, head_dim});
     if (to == states) continue;
     for (int64_t head = 0; head < rows.num_kv_heads; ++head) {
       MergeStates(states + head * state_size, partial + head * state_size, n, head_dim);
@@ -131,13 +151,15 @@ void RunAttention(const AttentionRows& rows, int64_t first_partition, int64_t en
     RunFetching<float>(rows, first_partition, end_partition, states, scratch);
   } else if (rows.kv_dtype == DType::kF16) {
     RunFetching<Fp16>(rows, first_partition, end_partition, states, scratch);
+  } else if (rows.kv_dtype == DType::kI8) {
+    RunFetching<Int8Kv>(rows, first_partition, end_partition, states, scratch);
   } else {
     RunFetching<uint16_t>(rows, first_partition, end_partition, states, scratch);
-#if defined(__AMX_BF16__)
-    // Tiles in use make every task switch dearer.
-    if (UsesTiles(rows)) _tile_release();
-#endif
   }
+#if defined(__AMX_BF16__)
+  // Tiles in use make every task switch dearer.
+  if (UsesTiles(rows)) _tile_release();
+#endif
 }
 
 template <typename Out>

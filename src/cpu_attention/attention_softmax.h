@@ -16,8 +16,12 @@ struct TileRange {  // tokens [begin, end) of a tile
   int64_t end = 0;
 };
 
-// T: element type of the cache (float, uint16_t for bf16, Fp16). Queries and weights meet it as Operand<T>,
-// kStepDepth<T> values of d (K) or tokens (V) a step: bf16 where the processor multiplies it, else fp32.
+// Stands for a cache of KvFormat::Int8(). Its kernels are in attention_int8.h.
+enum class Int8Kv : uint8_t {};
+
+// T: element type of the cache (float, uint16_t for bf16, Fp16, Int8Kv). Queries and weights meet it as
+// Operand<T>, kStepDepth<T> values of d (K) or tokens (V) a step: bf16 where the processor multiplies it,
+// else fp32.
 template <typename T>
 struct OperandOf {
   using Type = float;

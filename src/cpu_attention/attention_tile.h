@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cpu_attention/attention_softmax.h"
+#include "cpu_attention/attention_workspace.h"
 #include "cpu_attention/kv_block.h"
 
 namespace tandem {
@@ -115,10 +116,6 @@ void ScoreVectors(QuerySteps<T> q, int64_t num_queries, int64_t head_dim, const 
     scores += done * kMaxTileTokens;
     num_queries -= done;
   }
-}
-
-TANDEM_SIMD_INLINE int64_t DivideUp(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
 }
 
 template <typename T, typename Fetcher>

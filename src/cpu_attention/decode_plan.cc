@@ -139,10 +139,9 @@ void DecodePlan::CheckLayer(const DecodeLayer& layer) const {
       layer.q.cols == width && layer.out.cols == width && layer.q.rows >= rows && layer.out.rows >= rows,
       "decode layer: q [{}, {}], out [{}, {}], {} rows of {}", layer.q.rows, layer.q.cols, layer.out.rows,
       layer.out.cols, rows, width);
-  const DType cache = kv.plain_dtype();
-  const auto fits = [&](DType dtype) { return dtype == DType::kF32 || dtype == cache; };
+  const auto fits = [&](DType dtype) { return RowsGoWith(dtype, kv.format); };
   TANDEM_CHECK(fits(layer.q.dtype) && fits(layer.out.dtype), "decode layer: q {}, out {}, cache {}",
-               DTypeName(layer.q.dtype), DTypeName(layer.out.dtype), DTypeName(cache));
+               DTypeName(layer.q.dtype), DTypeName(layer.out.dtype), KvFormatName(kv.format));
   if (layer.k.data != nullptr) {
     const int64_t kv_width = kv.num_kv_heads * kv.head_dim;
     TANDEM_CHECK(layer.k.cols == kv_width && layer.v.cols == kv_width && layer.k.rows >= rows &&

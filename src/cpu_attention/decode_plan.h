@@ -31,7 +31,8 @@ struct DecodeShape {
 
 // What changes from layer to layer. Host memory (pinned where a GPU writes it). q and out: [rows, num_heads *
 // head_dim], row i is sequence i; k and v: [rows, num_kv_heads * head_dim] of the new tokens, already
-// rotated. fp32 or the cache's dtype. k.data null: the new tokens are in the cache already.
+// rotated. Of types that go with the cache (RowsGoWith). k.data null: the new tokens are in the cache
+// already.
 struct DecodeLayer {
   KvLayerView kv;
   MatrixView q;

@@ -44,7 +44,7 @@ inline void StoreElement(DType dtype, float value, std::byte* p) {
 }
 
 struct DecodeCase {
-  DType dtype = DType::kF32;
+  DType dtype = DType::kF32;      // of the cache: KvFormat::Of
   DType row_dtype = DType::kF32;  // of q, k, v and out
   int64_t group_size = 1;
   int64_t num_kv_heads = 1;
@@ -58,7 +58,7 @@ struct DecodeCase {
 class DecodeBatch {
  public:
   DecodeBatch(const DecodeCase& c, std::mt19937& random) : case_(c) {
-    shape_.kv = {KvFormat::Plain(c.dtype), c.block_size, c.num_kv_heads, c.head_dim};
+    shape_.kv = {KvFormat::Of(c.dtype), c.block_size, c.num_kv_heads, c.head_dim};
     shape_.num_heads = c.group_size * c.num_kv_heads;
     shape_.sliding_window = c.window;
     const KvParts parts = SplitHeads(c.num_kv_heads, c.num_parts);

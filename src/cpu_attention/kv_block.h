@@ -4,9 +4,15 @@
 //
 //   fp32, fp16  K: [tile][d][T]            V: [tile][d / 16][T][16]
 //   bf16        K: [tile][d / 2][T][2]     V: [tile][d / 16][T / 2][16][2]
+//   int8        K: [tile]{[d / 4][T][4], scales [T]}
+//               V: [tile]{[d / 16][T / 4][16][4], scales [T]}
 //
-// So scores of T tokens come without horizontal sums, bf16 pairs feed two-way dot products and AMX tiles, and
-// whatever a kernel's width is, it reads K and each column group of V front to back.
+// So scores of T tokens come without horizontal sums, pairs of bf16 and fours of int8 feed dot products and
+// AMX tiles, and whatever a kernel's width is, it reads K and each column group of V front to back.
+//
+// int8: codes and scales are those of kv_codes.h, scales bf16. Codes of K are stored with 128 added, since
+// the dot products multiply unsigned by signed numbers: there the queries are signed, for V the weights are
+// not.
 #pragma once
 
 #include <cstdint>
@@ -21,8 +27,21 @@ constexpr int64_t KvTileTokens(int64_t block_size) {
   return block_size % 32 == 0 ? 32 : 16;
 }
 
-// Aborts unless the shape is one that the kernels take: fp32, bf16 or fp16, block size and head size
-// multiples of 16.
+// From a tile of K or V to the next.
+constexpr size_t KvTileBytes(const KvShape& shape) {
+  const int64_t tokens = KvTileTokens(shape.block_size);
+  const size_t scales = shape.format.scales == ScaleKind::kNone ? 0 : BytesFor(DType::kBF16, tokens);
+  return BytesFor(shape.format.k_type, tokens * shape.head_dim) + scales;
+}
+
+constexpr int64_t kInt8KeyOffset = 128;
+
+// Aborts unless the shape is one that the kernels take: fp32, bf16, fp16 or KvFormat::Int8(), block size and
+// head size multiples of 16.
 void CheckKvShape(const KvLayerView& kv);
+
+// Whether rows of this type (q, k, v and results of attention) go with a cache of this format: fp32 with
+// any, others with their own and with int8.
+bool RowsGoWith(DType rows, const KvFormat& format);
 
 }  // namespace tandem

@@ -34,6 +34,7 @@ Backend CreateHostBackend(const EngineOptions& options) {
   backend.ops = std::move(ops);
   backend.dtypes = {DType::kF32, DType::kBF16};
   if (HostCpuFeatures().avx512_bf16) std::reverse(backend.dtypes.begin(), backend.dtypes.end());
+  backend.int8_kv = true;
   // A larger chunk would make decodes wait longer than it saves.
   backend.default_max_num_batched_tokens = 512;
   backend.max_rider_rows = 64;
@@ -58,8 +59,8 @@ bool WantsQuantized(Quantization quantization) {
 }
 
 // Parts for EngineOptions::without. Without graphs there are none with riders either.
-constexpr std::array<std::string_view, 6> kParts = {"fa3",          "fused-gate-up", "streamed-products",
-                                                    "hot-products", "rider-graphs",  "graphs"};
+constexpr std::array<std::string_view, 7> kParts = {
+    "fa3", "fused-gate-up", "streamed-products", "fp8-products", "hot-products", "rider-graphs", "graphs"};
 
 Result<Backend> CreateCudaBackend(const EngineOptions& options) {
   for (const std::string& part : options.without) {
@@ -83,6 +84,7 @@ Result<Backend> CreateCudaBackend(const EngineOptions& options) {
                      .hot_choice = has("hot-products"),
                      .fused_gate_up = has("fused-gate-up"),
                      .streamed_products = has("streamed-products"),
+                     .fp8_products = has("fp8-products"),
                      .flash_attention3 = has("fa3")});
   backend.dtypes = {DType::kBF16, DType::kF16, DType::kF32};
   constexpr int kFirstWithBF16 = 80;

@@ -66,13 +66,13 @@ Status CheckRoom(const TierWish& wish, int64_t available_bytes) {
 
 }  // namespace
 
-Result<KvCacheOptions> SizeCache(const EngineOptions& options, const ModelConfig& config, DType dtype,
-                                 const Device& device, size_t reserved_bytes) {
+Result<KvCacheOptions> SizeCache(const EngineOptions& options, const ModelConfig& config,
+                                 const KvFormats& formats, const Device& device, size_t reserved_bytes) {
   KvCacheOptions cache;
   cache.num_layers = config.num_layers;
-  cache.gpu.shape = {
-      .format = KvFormat::Plain(dtype), .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
+  cache.gpu.shape = {.format = formats.gpu, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
   cache.cpu.shape = cache.gpu.shape;
+  cache.cpu.shape.format = formats.cpu;
   const int64_t device_bytes = std::max<int64_t>(
       0, static_cast<int64_t>(device.FreeBytes(MemoryKind::kDevice)) - static_cast<int64_t>(reserved_bytes));
   const auto pinned_bytes = static_cast<int64_t>(device.FreeBytes(MemoryKind::kPinned));

@@ -7,6 +7,7 @@
 #include "base/result.h"
 #include "device/device.h"
 #include "engine/engine_options.h"
+#include "engine/kv_formats.h"
 #include "kv/kv_cache_options.h"
 #include "load/model_config.h"
 
@@ -17,8 +18,8 @@ namespace tandem {
 // still to be allocated), or, where both tiers share one memory, a quarter of it, 4 GiB at most; without
 // --cpu-kv-cache there is no cpu tier. Errors name the flag (param): kInvalidArgument if a size holds not
 // even one block, kResourceExhausted if a tier, or both together, want more memory than there is.
-Result<KvCacheOptions> SizeCache(const EngineOptions& options, const ModelConfig& config, DType dtype,
-                                 const Device& device, size_t reserved_bytes);
+Result<KvCacheOptions> SizeCache(const EngineOptions& options, const ModelConfig& config,
+                                 const KvFormats& formats, const Device& device, size_t reserved_bytes);
 
 // The cpu tier for a strategy that uses it, beside a gpu tier of gpu_cache_bytes that is not allocated yet:
 // half of the free host memory; where both tiers share one memory, what the gpu tier leaves of it by the rule

@@ -35,7 +35,8 @@ Result<KvCacheOptions> Size(const Device& device, std::optional<CacheSize> gpu,
   EngineOptions options;
   options.gpu_kv_cache = gpu;
   options.cpu_kv_cache = cpu;
-  return SizeCache(options, SmallModel(), DType::kBF16, device, reserved_bytes);
+  return SizeCache(options, SmallModel(), {KvFormat::Plain(DType::kBF16), KvFormat::Plain(DType::kBF16)},
+                   device, reserved_bytes);
 }
 
 void ExpectError(const Result<KvCacheOptions>& result, ErrorCode code, std::string_view param,
@@ -61,6 +62,20 @@ TEST(CacheSizingTest, FlagsDecide) {
   ASSERT_TRUE(tokens.ok()) << tokens.error().message;
   EXPECT_EQ(tokens->gpu.num_blocks, 825);
   EXPECT_EQ(tokens->cpu.num_blocks, 2);
+}
+
+TEST(CacheSizingTest, EachTierHoldsWhatItsTypeLets) {
+  const SizedDevice device(8 * kGiB, 8 * kGiB, false);
+  EngineOptions options;
+  options.gpu_kv_cache = Bytes(660 * kBlockBytes);
+  options.cpu_kv_cache = Bytes(660 * kBlockBytes);
+  const auto cache =
+      SizeCache(options, SmallModel(), {KvFormat::Plain(DType::kBF16), KvFormat::Int8()}, device, 0);
+  ASSERT_TRUE(cache.ok()) << cache.error().message;
+  EXPECT_EQ(cache->gpu.num_blocks, 660);
+  // 66 bytes for each 128: codes, and a scale of 2 bytes for each 64.
+  EXPECT_LE(cache->cpu.num_blocks, 1280);
+  EXPECT_GE(cache->cpu.num_blocks, 1280 - cache->LayoutOf(Tier::kCpu).parts.num_parts);
 }
 
 TEST(CacheSizingTest, MemoryOfItsOwnIsUsedUpBesideWhatIsReserved) {

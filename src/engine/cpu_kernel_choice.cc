@@ -10,7 +10,7 @@
 namespace tandem {
 
 AttentionChoice ChooseCpuKernels(const EngineOptions& options, const ModelConfig& config, DType dtype,
-                                 bool cpu_tier, Backend* backend) {
+                                 const KvFormats& formats, bool cpu_tier, Backend* backend) {
   HostOps* host_ops = backend->host_ops;
   if (!options.cpu_trial || (host_ops == nullptr && !cpu_tier)) return {};
   // More heads of a block together are no longer pieces to the memory.
@@ -18,7 +18,8 @@ AttentionChoice ChooseCpuKernels(const EngineOptions& options, const ModelConfig
   AttentionUse use;
   use.num_threads =
       options.cpu_threads > 0 ? options.cpu_threads : DefaultCpuAttentionThreads(backend->leave_cores);
-  use.kv_dtype = dtype;
+  // Of the tier that attention reads on the CPU; where it reads both, of the cpu tier if there is one.
+  use.kv_dtype = (cpu_tier ? formats.cpu : formats.gpu).k_type;
   use.block_size = KvShape{}.block_size;
   use.head_dim = config.head_dim;
   use.group_size = config.num_heads / config.num_kv_heads;

@@ -4,6 +4,7 @@
 #include "base/dtype.h"
 #include "engine/backend.h"
 #include "engine/engine_options.h"
+#include "engine/kv_formats.h"
 #include "load/model_config.h"
 #include "trial/cpu_choice.h"
 
@@ -13,6 +14,6 @@ namespace tandem {
 // 100 ms what no earlier start has, while nothing else runs on the device. The default where the options want
 // no trial or nothing runs on the CPU.
 AttentionChoice ChooseCpuKernels(const EngineOptions& options, const ModelConfig& config, DType dtype,
-                                 bool cpu_tier, Backend* backend);
+                                 const KvFormats& formats, bool cpu_tier, Backend* backend);
 
 }  // namespace tandem

@@ -59,6 +59,9 @@ class EngineWithLoop : public Engine {
   EngineWithLoop& operator=(const EngineWithLoop&) = delete;
 
   Status Load() {
+    if (options_.prefix_caching) {
+      TANDEM_ASSIGN_OR_RETURN(prefix_key_, MakeBlockHashKey(options_.prefix_cache_key));
+    }
     TANDEM_ASSIGN_OR_RETURN(model_, LoadModel(&options_));
     // Known only now: limits depend on the model.
     std::erase_if(model_.backend.graph_batch_sizes,
@@ -78,6 +81,7 @@ class EngineWithLoop : public Engine {
     return loop_->SubmitBegun(std::move(spec), num_made_tokens, std::move(callback));
   }
   void Cancel(RequestId id) override { loop_->Cancel(id); }
+  void ForgetPrefixes() override { loop_->ForgetPrefixes(); }
   void Drain() override { loop_->Drain(); }
   void CancelAll() override { loop_->CancelAll(); }
   Status UseStrategy(const std::string& name, int64_t async_cohorts) override {
@@ -116,6 +120,11 @@ class EngineWithLoop : public Engine {
   double layer_weight_bytes() const override { return model_.decoder->weights().LayerBytes(); }
   const CostTable* cost_table() const override { return cost_table_ ? &*cost_table_ : nullptr; }
   const LayerCosts* learned_costs() const override { return costs_.get(); }
+  int64_t kv_token_bytes(Tier tier) const override {
+    const TierLayout& layout = kv_memory_->layout(tier);
+    return layout.num_layers * static_cast<int64_t>(layout.shape.TokenBytes());
+  }
+  const KvFormat& kv_format(Tier tier) const override { return model_.kv_formats.of(tier); }
   const ScheduleLimits& schedule_limits() const override { return loop_->limits(); }
 
  private:
@@ -138,8 +147,8 @@ class EngineWithLoop : public Engine {
     Device* device = model_.backend.device.get();
     TANDEM_ASSIGN_OR_RETURN(const TaskOrder task_order, ParseTaskOrder(options_.cpu_attention_order));
     const bool cpu_tier = uses_cpu_tier() || options_.cpu_kv_cache.has_value();
-    const AttentionChoice kernels =
-        ChooseCpuKernels(options_, config, model_.decoder->dtype(), cpu_tier, &model_.backend);
+    const AttentionChoice kernels = ChooseCpuKernels(options_, config, model_.decoder->dtype(),
+                                                     model_.kv_formats, cpu_tier, &model_.backend);
     executor_options_ = {.max_rows = options_.max_num_batched_tokens,
                          .cpu_attention = {.num_threads = options_.cpu_threads,
                                            .leave_cores = model_.backend.leave_cores,
@@ -155,9 +164,9 @@ class EngineWithLoop : public Engine {
                          .graph_batch_sizes = model_.backend.graph_batch_sizes,
                          .graph_rider_rows = GraphRiderRows(),
                          .timeline = timeline_.get()};
-    const KvShape kv_shape = {.format = KvFormat::Plain(model_.decoder->dtype()),
-                              .num_kv_heads = config.num_kv_heads,
-                              .head_dim = config.head_dim};
+    // As they pass through the device.
+    const KvShape kv_shape = {
+        .format = model_.kv_formats.gpu, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
     const size_t reserved_bytes =
         Executor::BytesFor(*model_.decoder, executor_options_, cpu_tier ? &kv_shape : nullptr) +
         model_.backend.workspace_bytes + model_.backend.ops->UnallocatedBytes();
@@ -200,7 +209,7 @@ class EngineWithLoop : public Engine {
   Status CreateCache(size_t reserved_bytes) {
     Device* device = model_.backend.device.get();
     const auto size = [&] {
-      return SizeCache(options_, model_.decoder->config(), model_.decoder->dtype(), *device, reserved_bytes);
+      return SizeCache(options_, model_.decoder->config(), model_.kv_formats, *device, reserved_bytes);
     };
     TANDEM_ASSIGN_OR_RETURN(KvCacheOptions cache_options, size());
     if (uses_cpu_tier() && !options_.cpu_kv_cache) {
@@ -224,6 +233,12 @@ class EngineWithLoop : public Engine {
   }
 
   int64_t TokensOf(Tier tier) const { return kv_books_->total_blocks(tier) * kv_books_->block_size(); }
+
+  // What is to be said of a tier's type: nothing where it is the model's.
+  std::string KvTypeText(Tier tier) const {
+    const KvFormat& format = kv_format(tier);
+    return format == KvFormat::Plain(model_.decoder->dtype()) ? "" : " in " + KvFormatName(format);
+  }
 
   // Any single request must be able to run alone: in the gpu tier, or through the transit in the cpu tier.
   void LimitContext() {
@@ -292,16 +307,18 @@ class EngineWithLoop : public Engine {
     loop_options.eos_token_ids = model_.generation_defaults.eos_token_ids;
     loop_options.seed = options_.seed;
     loop_options.async_scheduling = options_.async_scheduling;
+    loop_options.prefix_key = prefix_key_;
     loop_options.timeline = timeline_.get();
     loop_options.live = &live_;
     loop_ = std::make_unique<EngineLoop>(loop_options, model_.backend.device.get(), strategy_.get(),
                                          kv_books_.get(), executor_.get(), costs_.get());
     LogInfo(
-        "{}: {} layers, {}, {} MiB of weights ({}), gpu tier {} tokens, cpu tier {} tokens, strategy {}, "
+        "{}: {} layers, {}, {} MiB of weights ({}), gpu tier {} tokens{}, cpu tier {} tokens{}, strategy {}, "
         "{}{}",
         options_.served_model_name, config.num_layers, DTypeName(model_.decoder->dtype()),
         model_.decoder->weights().size_bytes >> 20, model_.decoder->weights().Describe(),
-        TokensOf(Tier::kGpu), TokensOf(Tier::kCpu), strategy_->name(), model_.backend.device->Description(),
+        TokensOf(Tier::kGpu), KvTypeText(Tier::kGpu), TokensOf(Tier::kCpu), KvTypeText(Tier::kCpu),
+        strategy_->name(), model_.backend.device->Description(),
         executor_->cpu_attention() == nullptr
             ? ""
             : ", CPU attention: " + executor_->cpu_attention()->Description());
@@ -309,9 +326,10 @@ class EngineWithLoop : public Engine {
 
   // Destroyed in reverse: first the loop's thread ends, then the executor's streams, last the memory.
   EngineOptions options_;
-  MakeStrategy make_strategy_;          // null: by the name in the options
-  int64_t wanted_model_len_ = 0;        // max_model_len before the tiers limited it
-  std::unique_ptr<Timeline> timeline_;  // null before Load
+  MakeStrategy make_strategy_;            // null: by the name in the options
+  int64_t wanted_model_len_ = 0;          // max_model_len before the tiers limited it
+  std::optional<SipHashKey> prefix_key_;  // absent: nothing is cached
+  std::unique_ptr<Timeline> timeline_;    // null before Load
   LiveWatch live_;
   LoadedModel model_;
   ExecutorOptions executor_options_;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/kv_layout.h"
 #include "base/result.h"
 #include "base/timeline.h"
 #include "engine/engine_options.h"
@@ -51,6 +52,8 @@ class Engine {
   // (kCancelled), unless it had it already. Unknown ids are ignored.
   virtual void Cancel(RequestId id) = 0;
 
+  // Any thread. What has been computed so far is not found by requests that are submitted from now on.
+  virtual void ForgetPrefixes() = 0;
   // Any thread. No new requests; blocks until those in flight have finished.
   virtual void Drain() = 0;
   // Any thread. Cancels everything in flight and returns when the blocks are free.
@@ -80,6 +83,9 @@ class Engine {
   virtual const Tokenizer& tokenizer() const = 0;
   virtual const ChatTemplate* chat_template() const = 0;  // nullptr if the model has none
   virtual int64_t max_model_len() const = 0;
+  // Of K and V of a token in all layers, in the tier's type.
+  virtual int64_t kv_token_bytes(Tier tier) const = 0;
+  virtual const KvFormat& kv_format(Tier tier) const = 0;
   virtual std::string device_description() const = 0;
   // That a layer's linear operations read, on average.
   virtual double layer_weight_bytes() const = 0;

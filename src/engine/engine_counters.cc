@@ -95,6 +95,8 @@ void EngineCounters::UpdateGauges(EngineStats* stats) {
   stats->cpu_blocks_total = kv_->total_blocks(Tier::kCpu);
   stats->cpu_blocks_free = kv_->free_blocks(Tier::kCpu);
   stats->block_size = kv_->block_size();
+  for (const Tier tier : {Tier::kGpu, Tier::kCpu})
+    stats->prefix_blocks[static_cast<size_t>(tier)] = kv_->known_blocks(tier);
   const int64_t cpu_blocks = stats->cpu_blocks_total - stats->cpu_blocks_free;
   max_cpu_blocks_ = std::max(max_cpu_blocks_, cpu_blocks);
   stats->cpu_kv_tokens = cpu_blocks * stats->block_size;

@@ -32,13 +32,17 @@ EngineLoop::EngineLoop(const EngineLoopOptions& options, Device* device, Strateg
       strategy_(strategy),
       kv_(kv),
       executor_(executor),
+      hasher_(options.prefix_key ? std::optional(BlockHasher(*options.prefix_key, kv->block_size()))
+                                 : std::nullopt),
       inbox_(options.max_num_queued_reqs, options.seed),
-      books_(options.limits, options.max_model_len, kv),
+      books_(options.limits, options.max_model_len, kv, hasher_ ? &*hasher_ : nullptr),
       masks_(device, options.vocab_size),
       counters_(kv, &books_.state(), costs,
                 executor->cpu_attention() == nullptr ? 0 : executor->cpu_attention()->num_threads()),
       results_(&books_, kv, &counters_, [this](RequestId id) { Forget(id); }),
       clock_(costs) {
+  // Of a loop before this one.
+  kv->ForgetPrefixes();
   inbox_.Publish(counters_.Snapshot());
   thread_ = std::thread([this] { ThreadMain(); });
 }
@@ -87,6 +91,10 @@ std::unique_ptr<Request> EngineLoop::MakeRequest(RequestSpec spec, OutputCallbac
     request->sampling = {.max_tokens = 0, .temperature = 0};
     spec.grammar = nullptr;
   }
+  if (hasher_ && !request->pooling) {
+    request->prefix_root = hasher_->Root(spec.cache_salt);
+    request->prompt_hashes = hasher_->FullBlocks(*request->prefix_root, request->prompt_tokens);
+  }
   request->callback = std::move(callback);
   request->arrival = Clock::now();
   request->end_tokens = request->sampling.stop_token_ids;
@@ -115,6 +123,8 @@ Result<RequestId> EngineLoop::SubmitBegun(RequestSpec spec, int64_t num_made_tok
   }
   auto request = MakeRequest(std::move(spec), std::move(callback));
   request->begun = true;
+  request->prefix_root.reset();
+  request->prompt_hashes.clear();
   request->num_made_tokens = num_made_tokens;
   return inbox_.Submit(std::move(request));
 }
@@ -138,7 +148,11 @@ void EngineLoop::ThreadMain() {
 
 void EngineLoop::TakeNews(Inbox::News* news) {
   // A plan made ahead does not know of these.
-  if (!news->arrived.empty() || news->cancels()) planned_ahead_.reset();
+  if (!news->arrived.empty() || news->forget_prefixes) planned_ahead_.reset();
+  if (news->forget_prefixes) {
+    kv_->ForgetPrefixes();
+    inbox_.Publish(counters_.Snapshot());
+  }
   for (std::unique_ptr<Request>& request : news->arrived)
     books_.Add(std::move(request), strategy_->uses_cpu_tier());
   if (!news->cancels()) return;
@@ -161,15 +175,20 @@ void EngineLoop::Deliver() {
 }
 
 void EngineLoop::Forget(RequestId id) {
-  // Before its blocks are anyone else's.
-  if (const auto cohort = books_.CohortOf(id)) DropCohort(*cohort);
+  if (const auto cohort = books_.CohortAloneWith(id)) DropCohort(*cohort);
   books_.Forget(id);
   ended_since_plan_ = true;
-  inbox_.EndRequest([this](EngineStats* stats) { counters_.UpdateGauges(stats); },
-                    [this]() -> const EngineStats& {
-                      counters_.Count();
-                      return counters_.Snapshot();
-                    });
+  CountReleased();
+}
+
+void EngineLoop::CountReleased() {
+  for (size_t i = books_.TakeReleased().size(); i > 0; --i) {
+    inbox_.EndRequest([this](EngineStats* stats) { counters_.UpdateGauges(stats); },
+                      [this]() -> const EngineStats& {
+                        counters_.Count();
+                        return counters_.Snapshot();
+                      });
+  }
 }
 
 void EngineLoop::CountSchedule(Clock::time_point start) {
@@ -279,6 +298,7 @@ void EngineLoop::RunAhead() {
   Inbox::News news;
   inbox_.Take(true, false, &news);
   TakeNews(&news);
+  if (ended_since_plan_) planned_ahead_.reset();
   if (!planned_ahead_ && !books_.empty()) PlanAhead(running_.front().plan);
   if (!MayStartAhead()) return;
   IterationPlan plan = std::move(*planned_ahead_);
@@ -314,12 +334,15 @@ void EngineLoop::FinishOldest() {
 }
 
 void EngineLoop::DropCohort(CohortId id) {
-  books_.DropCohort(id);
   planned_ahead_.reset();
-  if (executor_->DropCohort(id)) return;
-  // It has forgotten all of them.
-  books_.FailCpuTier();
-  cpu_tier_fails_ = true;
+  if (executor_->DropCohort(id)) {
+    books_.DropCohort(id);
+  } else {
+    // It has forgotten all of them.
+    books_.FailCpuTier();
+    cpu_tier_fails_ = true;
+  }
+  CountReleased();
 }
 
 void EngineLoop::TakeProgress(const IterationPlan& plan, const IterationResult& result) {
@@ -339,6 +362,7 @@ void EngineLoop::TakeProgress(const IterationPlan& plan, const IterationResult& 
     if (step.rides && progress.num_visits == 0) ahead_is_checked_ = false;
     books_.MoveCohort(step, progress.cursor);
   }
+  CountReleased();
   if (planned_ahead_ && !FollowCohorts(plan, result.cohorts, options_.limits.num_layers,
                                        options_.limits.max_rider_rows, &*planned_ahead_))
     planned_ahead_.reset();
@@ -350,6 +374,7 @@ void EngineLoop::FailCpuTier() {
                 "CPU attention did not answer in time; the requests that it serves have ended");
   LogError("{}", error.message);
   books_.FailCpuTier();
+  CountReleased();
   cpu_tier_fails_ = false;
   planned_ahead_.reset();
   Deliver();
@@ -381,7 +406,9 @@ void EngineLoop::FailCohorts(const IterationPlan& plan, const Error& error) {
   }
   for (const CohortStep& step : failed) {
     DropCohort(step.cohort);
-    for (const RowSpan& row : step.rows) results_.End(row.sequence, FinishReason::kError, error);
+    for (const RowSpan& row : step.rows) {
+      if (books_.contains(row.sequence)) results_.End(row.sequence, FinishReason::kError, error);
+    }
   }
   if (cpu_tier_fails_) FailCpuTier();
 }

@@ -2,8 +2,8 @@
 //
 // While the device runs iteration i the thread hands out the tokens of i - 1 and plans i + 1, as if every
 // sequence went on unless its length ends it, and as if riding cohorts made their visits. What turns out
-// otherwise (a stop token, a visit that was skipped) is taken out of the plan or corrected before it starts;
-// a new request or a cancellation makes it void:
+// otherwise (a stop token, a cancellation, a visit that was skipped) is taken out of the plan or corrected
+// before it starts; a new request makes it void:
 //
 //   device   [ iteration i                  ][ iteration i + 1
 //   thread   start i, outputs i-1, plan i+1   results i, start i+1, outputs i, plan i+2
@@ -24,6 +24,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/block_hash.h"
 #include "base/result.h"
 #include "base/timeline.h"
 #include "engine/engine.h"
@@ -51,6 +52,8 @@ struct EngineLoopOptions {
   std::vector<int32_t> eos_token_ids;
   uint64_t seed = 0;
   bool async_scheduling = true;  // iterations may be enqueued ahead
+  // Who begins as another request did begins with what was computed for it; absent: nobody. Of hashes.
+  std::optional<SipHashKey> prefix_key;
   Timeline* timeline = nullptr;  // outlives the loop
   LiveWatch* live = nullptr;     // null, or outlives the loop
 };
@@ -69,6 +72,7 @@ class EngineLoop {
   Result<RequestId> Submit(RequestSpec spec, OutputCallback callback);
   Result<RequestId> SubmitBegun(RequestSpec spec, int64_t num_made_tokens, OutputCallback callback);
   void Cancel(RequestId id) { inbox_.Cancel(id); }
+  void ForgetPrefixes() { inbox_.ForgetPrefixes(); }
   void Drain() { inbox_.Drain(); }
   void CancelAll() { inbox_.CancelAll(); }
   EngineStats Stats() const { return inbox_.Stats(); }
@@ -100,9 +104,11 @@ class EngineLoop {
   bool StartPlan(IterationPlan plan, bool is_checked, std::chrono::steady_clock::time_point now);
   // Publishes what the last iteration was, then hands out its outputs.
   void Deliver();
-  // Takes an ended request out of books and cohorts; publishes that.
+  // Takes an ended request out of the books. A cohort goes on as long as anybody's row is in it.
   void Forget(RequestId id);
-  // A cohort in flight loses its token; plans made ahead are void. After a stall cpu_tier_fails_ is true.
+  // Publishes what the books have let go of.
+  void CountReleased();
+  // A cohort in flight loses its token; a plan made ahead is void. After a stall cpu_tier_fails_ is true.
   void DropCohort(CohortId id);
   // Where the cohorts are after an iteration; corrects the plan made ahead.
   void TakeProgress(const IterationPlan& plan, const IterationResult& result);
@@ -117,6 +123,7 @@ class EngineLoop {
   Strategy* strategy_;
   KvBooks* kv_;
   Executor* executor_;
+  const std::optional<BlockHasher> hasher_;  // of EngineLoopOptions::prefix_key
 
   Inbox inbox_;
   // The engine thread's own.

@@ -32,9 +32,12 @@ struct EngineOptions {
   std::optional<DType> dtype;             // absent: bf16 where the backend multiplies it natively
   std::optional<CacheSize> gpu_kv_cache;  // absent: from what the machine has
   std::optional<CacheSize> cpu_kv_cache;  // absent: from what the machine has, if the strategy uses it
-  int64_t gpu_memory_limit_bytes = 0;     // of the GPU's memory at most; 0: no limit
-  double gpu_memory_utilization = 0.9;    // share of the GPU's memory at most
-  int gpu_sm_limit = 0;                   // SMs of the GPU (a slice); 0: all
+  // Types of K and V in the tiers: auto (as dtype) | int8 (host backend).
+  std::string kv_cache_dtype = "auto";
+  std::string cpu_kv_cache_dtype = "auto";
+  int64_t gpu_memory_limit_bytes = 0;   // of the GPU's memory at most; 0: no limit
+  double gpu_memory_utilization = 0.9;  // share of the GPU's memory at most
+  int gpu_sm_limit = 0;                 // SMs of the GPU (a slice); 0: all
   // Of CPU attention, and on the host backend of all computation. 0: one for each physical core; on the cuda
   // backend all but one in eight, which the scheduler and the driver need.
   int cpu_threads = 0;
@@ -43,8 +46,13 @@ struct EngineOptions {
   int64_t max_num_seqs = 256;               // sequences in an iteration at most
   int64_t max_num_batched_tokens = 0;  // rows of an iteration at most; 0: the backend's default (host: 512)
   int64_t max_num_queued_reqs = 1024;  // waiting requests beyond which Submit says kResourceExhausted
-  bool async_scheduling = true;        // an iteration may be enqueued while the one before runs
-  double max_itl_ms = 0;               // an iteration is not to take longer if less can be done; 0: no limit
+  // Requests that begin alike compute their beginning once, as long as there is room to keep it.
+  bool prefix_caching = true;
+  // Of the hashes by which it is found: 32 hexadecimal digits, secret. Replicas that are to speak of the same
+  // blocks have the same; empty: drawn at the start.
+  std::string prefix_cache_key;
+  bool async_scheduling = true;  // an iteration may be enqueued while the one before runs
+  double max_itl_ms = 0;         // an iteration is not to take longer if less can be done; 0: no limit
   // A token of a request is not to take longer if the strategy can choose, unless the request is flexible; 0:
   // no limit.
   double max_tpot_ms = 0;
@@ -58,8 +66,8 @@ struct EngineOptions {
   bool cpu_trial = true;
   // Where what was measured about the machine is kept between starts; empty: ~/.cache/tandem.
   std::string cache_folder;
-  // cuda: what is left out to see what it is worth: fa3, fused-gate-up, streamed-products, hot-products,
-  // rider-graphs, graphs.
+  // cuda: what is left out to see what it is worth: fa3, fused-gate-up, streamed-products, fp8-products,
+  // hot-products, rider-graphs, graphs.
   std::vector<std::string> without;
   bool measure_costs = false;             // for the scheduler, even if there is a profile already
   double profile_seconds = 40;            // of measuring them at most

@@ -34,6 +34,14 @@ void Inbox::Cancel(RequestId id) {
   changed_.notify_one();
 }
 
+void Inbox::ForgetPrefixes() {
+  {
+    const std::lock_guard lock(mutex_);
+    news_.forget_prefixes = true;
+  }
+  changed_.notify_one();
+}
+
 void Inbox::Drain() {
   std::unique_lock lock(mutex_);
   draining_ = true;
@@ -67,7 +75,9 @@ EngineStats Inbox::Stats() const {
 bool Inbox::Take(bool has_work, bool looks, News* news) {
   *news = {};
   std::unique_lock lock(mutex_);
-  const auto has_news = [&] { return has_work || !news_.arrived.empty() || news_.cancels() || stopping_; };
+  const auto has_news = [&] {
+    return has_work || !news_.arrived.empty() || news_.forget_prefixes || news_.cancels() || stopping_;
+  };
   if (looks) {
     constexpr std::chrono::milliseconds kLook{20};
     changed_.wait_for(lock, kLook, has_news);

@@ -30,6 +30,8 @@ class Inbox {
   void Cancel(RequestId id);
   // No new requests; blocks until none is in flight.
   void Drain();
+  // For requests that are submitted from now on nothing is cached.
+  void ForgetPrefixes();
   // Cancels all that have been submitted so far, and blocks until none is in flight.
   void CancelAll();
   // No new requests, all are cancelled, Take says false once there are none.
@@ -42,6 +44,7 @@ class Inbox {
     std::vector<std::unique_ptr<Request>> arrived;
     std::vector<RequestId> cancelled;
     RequestId cancel_below = 0;  // requests with smaller ids are cancelled, those of `arrived` too
+    bool forget_prefixes = false;
     bool cancels() const { return !cancelled.empty() || cancel_below > 0; }
   };
   // Waits for news if there is no other work; not long if something else is to be looked at (looks).

@@ -252,7 +252,10 @@ using IterationInputsDeathTest = IterationInputsTest;
 
 TEST_F(IterationInputsDeathTest, NoRowWritesToASharedBlock) {
   Add(1, 8, Tier::kGpu, {50});
-  kv_->ShareBlocks(1, 2, 8, 8);
+  const std::vector<BlockHash> hashes = {{.halves = {1, 1}}, {.halves = {2, 2}}};
+  for (const SequenceId id : {1, 2}) kv_->Identify(id, hashes);
+  kv_->Publish(1, 8);
+  kv_->Attach(2, Tier::kGpu, 8);
   requests_.emplace(2, MakeRequest(2, 12));
   ASSERT_TRUE(kv_->Reserve(2, Tier::kGpu, 12));
   EXPECT_EQ(InputOf(GpuDecode(1, 8)).block_table, Table(1, 3));  // behind what is shared

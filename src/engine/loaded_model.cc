@@ -68,6 +68,14 @@ Status FillDefaults(const ModelConfig& config, const Backend& backend, EngineOpt
   return {};
 }
 
+// What options want of this model, settled before weights are read: that may take minutes.
+Status SettleOptions(const ModelConfig& config, EngineOptions* options, LoadedModel* loaded) {
+  TANDEM_RETURN_IF_ERROR(FillDefaults(config, loaded->backend, options));
+  TANDEM_ASSIGN_OR_RETURN(loaded->kv_formats,
+                          KvFormatsOf(*options, *options->dtype, config.head_dim, loaded->backend));
+  return {};
+}
+
 int NumLoaderThreads(const EngineOptions& options) {
   return options.cpu_threads > 0 ? options.cpu_threads : MachineTopology().num_physical_cores;
 }
@@ -115,7 +123,7 @@ Status TakeDummyQuantization(EngineOptions* options) {
 // Random weights; tokens are bytes unless options name a tokenizer.
 Status LoadDummy(EngineOptions* options, LoadedModel* loaded) {
   TANDEM_ASSIGN_OR_RETURN(const ModelConfig config, DummyConfigOf(*options));
-  TANDEM_RETURN_IF_ERROR(FillDefaults(config, loaded->backend, options));
+  TANDEM_RETURN_IF_ERROR(SettleOptions(config, options, loaded));
   if (options->tokenizer.empty()) {
     TANDEM_ASSIGN_OR_RETURN(loaded->tokenizer, MakeByteTokenizer(config.vocab_size));
   } else {
@@ -134,7 +142,7 @@ Status LoadDummy(EngineOptions* options, LoadedModel* loaded) {
 }
 
 Status LoadFromCheckpoint(EngineOptions* options, const Checkpoint& checkpoint, LoadedModel* loaded) {
-  TANDEM_RETURN_IF_ERROR(FillDefaults(checkpoint.config(), loaded->backend, options));
+  TANDEM_RETURN_IF_ERROR(SettleOptions(checkpoint.config(), options, loaded));
   TANDEM_RETURN_IF_ERROR(options->tokenizer.empty()
                              ? TakeTextSide(checkpoint.text_side(), *options, loaded)
                              : TakeOtherTextSide(*options, checkpoint.config().vocab_size, loaded));

@@ -6,6 +6,7 @@
 #include "base/result.h"
 #include "engine/backend.h"
 #include "engine/engine_options.h"
+#include "engine/kv_formats.h"
 #include "load/checkpoint.h"
 #include "model/decoder.h"
 #include "text/chat_template.h"
@@ -20,6 +21,7 @@ struct LoadedModel {
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<ChatTemplate> chat_template;  // may be nullptr
   GenerationDefaults generation_defaults;
+  KvFormats kv_formats;  // in which the tiers keep K and V
 };
 
 // Of the dummy that options name, with their RoPE scaling.

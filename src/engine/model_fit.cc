@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine/cache_sizing.h"
+#include "engine/kv_formats.h"
 #include "model/weight_formats.h"
 
 namespace tandem {
@@ -20,8 +21,9 @@ Status SizeTiers(const ModelConfig& config, const Backend& backend, DType dtype,
                      reserved_bytes >> 20, free_bytes >> 20);
   }
   EngineOptions options;
+  TANDEM_ASSIGN_OR_RETURN(const KvFormats formats, KvFormatsOf(options, dtype, config.head_dim, backend));
   const auto size = [&] {
-    return SizeCache(options, config, dtype, *backend.device, static_cast<size_t>(reserved_bytes));
+    return SizeCache(options, config, formats, *backend.device, static_cast<size_t>(reserved_bytes));
   };
   TANDEM_ASSIGN_OR_RETURN(const KvCacheOptions gpu_only, size());
   fit->gpu_kv_tokens = TokensOf(gpu_only, Tier::kGpu);

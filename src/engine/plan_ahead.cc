@@ -71,7 +71,9 @@ StateAhead AdvanceState(const ScheduleState& now, const IterationPlan& running, 
   std::unordered_map<SequenceId, ScheduledSequence*> by_id;
   for (ScheduledSequence& sequence : ahead.state.running) by_id.emplace(sequence.id, &sequence);
   const auto advance = [&](SequenceId id, int64_t num_computed, bool samples) {
-    ScheduledSequence& sequence = *by_id.at(id);
+    const auto found = by_id.find(id);
+    if (found == by_id.end()) return;  // what is computed of it is for nobody
+    ScheduledSequence& sequence = *found->second;
     sequence.num_computed = num_computed;
     if (!samples) return;
     ++sequence.num_tokens;
@@ -79,7 +81,7 @@ StateAhead AdvanceState(const ScheduleState& now, const IterationPlan& running, 
   };
   for (const RowSpan& span : running.main.spans) {
     const auto found = by_id.find(span.sequence);
-    if (found == by_id.end()) continue;  // what is computed of it is for nobody
+    if (found == by_id.end()) continue;
     ScheduledSequence& sequence = *found->second;
     // Its log-probabilities up to there are reported then.
     if (sequence.echo_from) sequence.echo_from = std::max(*sequence.echo_from, span.end());
@@ -107,21 +109,19 @@ CapacityAhead::CapacityAhead(const CapacityView& now, const std::unordered_set<S
 
 bool DropEnded(const std::function<bool(SequenceId)>& has_ended, IterationPlan* plan) {
   const auto of_ended = [&](const auto& part) { return has_ended(part.sequence); };
+  std::erase_if(plan->attached, of_ended);
   std::erase_if(plan->preempted, has_ended);
   std::erase_if(plan->moves, of_ended);
   std::erase_if(plan->main.spans, of_ended);
-  // A cohort may begin with fewer rows than planned; one in flight goes on with all or not at all.
+  // A cohort may begin with fewer rows than planned; one in flight goes on with all.
   for (CohortStep& step : plan->cohorts) {
     if (step.cursor == kEntry) std::erase_if(step.rows, of_ended);
   }
   std::erase_if(plan->cohorts, [](const CohortStep& step) { return step.rows.empty(); });
-  const bool cohorts_whole = std::all_of(
-      plan->cohorts.begin(), plan->cohorts.end(),
-      [&](const CohortStep& step) { return std::none_of(step.rows.begin(), step.rows.end(), of_ended); });
   const bool can_ride =
       !plan->main.empty() || std::none_of(plan->cohorts.begin(), plan->cohorts.end(),
                                           [](const CohortStep& step) { return step.rides; });
-  return cohorts_whole && can_ride && !plan->empty();
+  return can_ride && !plan->empty();
 }
 
 bool FollowCohorts(const IterationPlan& ran, const std::vector<CohortProgress>& progress, int64_t num_layers,

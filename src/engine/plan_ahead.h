@@ -39,6 +39,7 @@ class CapacityAhead : public CapacityView {
   int64_t free_blocks(Tier tier) const override {
     return now_.free_blocks(tier) + freed_blocks_[static_cast<size_t>(tier)];
   }
+  int64_t blocks_without_loss(Tier tier) const override { return now_.blocks_without_loss(tier); }
   int64_t held_blocks(SequenceId sequence) const override {
     return ended_.contains(sequence) ? 0 : now_.held_blocks(sequence);
   }
@@ -48,6 +49,18 @@ class CapacityAhead : public CapacityView {
   std::optional<Tier> tier_of(SequenceId sequence) const override {
     return ended_.contains(sequence) ? std::nullopt : now_.tier_of(sequence);
   }
+  CachedPrefix cached_prefix(SequenceId sequence, Tier tier, int64_t max_tokens) const override {
+    CachedPrefix prefix = now_.cached_prefix(sequence, tier, max_tokens);
+    // It may be those that give up their blocks who hold it, and those count as free.
+    if (freed_blocks_[static_cast<size_t>(tier)] > 0) prefix.num_unused = prefix.num_blocks;
+    return prefix;
+  }
+  bool is_coming(SequenceId sequence, int64_t num_blocks) const override {
+    return now_.is_coming(sequence, num_blocks);
+  }
+  bool begin_alike(SequenceId a, SequenceId b, int64_t num_blocks) const override {
+    return now_.begin_alike(a, b, num_blocks);
+  }
 
  private:
   const CapacityView& now_;
@@ -55,8 +68,9 @@ class CapacityAhead : public CapacityView {
   std::array<int64_t, kNumTiers> freed_blocks_ = {};
 };
 
-// Takes out of a plan what names a sequence that has ended against expectation. False if the plan cannot run
-// then: nothing is left, or nothing to ride with, or a cohort that lost a row is to go on.
+// Takes out of a plan what names a sequence that has ended against expectation, but for rows of cohorts amid
+// a token, which go on for nobody. False if the plan cannot run then: nothing is left, or nothing to ride
+// with.
 bool DropEnded(const std::function<bool(SequenceId)>& has_ended, IterationPlan* plan);
 
 // Corrects a plan that was made as if every cohort of `ran` made the visits planned, now that progress says

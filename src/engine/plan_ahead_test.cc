@@ -112,20 +112,25 @@ TEST(PlanAheadTest, BlocksOfWhatEndsAreFreeAhead) {
 TEST(PlanAheadTest, WhatEndedAgainstExpectationIsTakenOut) {
   IterationPlan plan;
   plan.preempted = {4};
+  plan.attached = {{.sequence = 2, .tier = Tier::kCpu, .num_tokens = 8}};
+  plan.moves = {{.sequence = 2, .to = Tier::kGpu}};
   plan.main.spans = {Chunk(3, 0, 5, true), GpuDecode(1, 39), GpuDecode(2, 8)};
   EXPECT_TRUE(DropEnded([](SequenceId id) { return id == 2 || id == 4; }, &plan));
+  EXPECT_TRUE(plan.attached.empty());
+  EXPECT_TRUE(plan.moves.empty());
   EXPECT_EQ(plan.main.spans, (std::vector<RowSpan>{Chunk(3, 0, 5, true), GpuDecode(1, 39)}));
   EXPECT_TRUE(plan.preempted.empty());
   EXPECT_FALSE(DropEnded([](SequenceId /*id*/) { return true; }, &plan));  // nothing is left
 }
 
-TEST(PlanAheadTest, CohortThatLostARowVoidsThePlan) {
+TEST(PlanAheadTest, ACohortGoesOnWithoutOneOfItsRows) {
   IterationPlan plan;
   plan.main.spans = {GpuDecode(1, 39)};
-  plan.cohorts.push_back(
-      {.cohort = 1, .rows = CpuDecodes({{2, 8}, {3, 8}}), .cursor = 1, .visits = {{1, 1}}});
-  EXPECT_TRUE(DropEnded(Never, &plan));
-  EXPECT_FALSE(DropEnded([](SequenceId id) { return id == 3; }, &plan));
+  plan.cohorts = {{.cohort = 1, .rows = CpuDecodes({{2, 8}, {3, 8}}), .cursor = 1, .visits = {{1, 1}}},
+                  {.cohort = 2, .rows = CpuDecodes({{4, 8}, {5, 8}}), .visits = {{kEntry, kEntry}}}};
+  EXPECT_TRUE(DropEnded([](SequenceId id) { return id == 3 || id == 5; }, &plan));
+  EXPECT_EQ(plan.cohorts[0].rows, CpuDecodes({{2, 8}, {3, 8}})) << "amid a token";
+  EXPECT_EQ(plan.cohorts[1].rows, CpuDecodes({{4, 8}}));
 }
 
 CohortStep Ride(CohortId id, std::initializer_list<RowAt> rows, int64_t cursor) {

@@ -9,8 +9,9 @@
 
 namespace tandem {
 
-RequestBooks::RequestBooks(const ScheduleLimits& limits, int64_t max_model_len, KvBooks* kv)
-    : max_model_len_(max_model_len), kv_(kv) {
+RequestBooks::RequestBooks(const ScheduleLimits& limits, int64_t max_model_len, KvBooks* kv,
+                           const BlockHasher* hasher)
+    : max_model_len_(max_model_len), kv_(kv), hasher_(hasher) {
   state_.limits = limits;
 }
 
@@ -47,6 +48,8 @@ ScheduledSequence RequestBooks::SequenceOf(const Request& request) {
 
 void RequestBooks::Add(std::unique_ptr<Request> request, bool uses_cpu_tier) {
   const ScheduledSequence sequence = SequenceOf(*request);
+  kv_->Identify(sequence.id, request->prompt_hashes);
+  request->prompt_hashes.clear();
   const auto [entry, is_new] = requests_.emplace(sequence.id, std::move(request));
   if (!BeginAmidWork(entry->second.get(), uses_cpu_tier)) state_.waiting.push_back(sequence);
 }
@@ -113,10 +116,17 @@ Status RequestBooks::ValidateBy(
   const auto find = [&](SequenceId id) -> std::optional<PlannedSequence> {
     const std::optional<ScheduledSequence> sequence = find_scheduled(id);
     if (!sequence) return std::nullopt;
-    return PlannedSequence{.num_tokens = sequence->num_tokens,
-                           .num_computed = sequence->num_computed,
-                           .tier = kv_->tier_of(id),
-                           .first_logits = sequence->first_logits()};
+    PlannedSequence planned{.num_tokens = sequence->num_tokens,
+                            .num_computed = sequence->num_computed,
+                            .tier = kv_->tier_of(id),
+                            .first_logits = sequence->first_logits()};
+    // Only who holds nothing is attached.
+    if (plan.attached.empty() || planned.tier) return planned;
+    for (const Tier tier : {Tier::kGpu, Tier::kCpu}) {
+      const CachedPrefix prefix = kv_->cached_prefix(id, tier, sequence->first_logits());
+      planned.num_cached[static_cast<size_t>(tier)] = prefix.num_blocks * kv_->block_size();
+    }
+    return planned;
   };
   return ValidatePlan(plan, {.num_layers = state_.limits.num_layers,
                              .max_rows = state_.limits.max_num_batched_tokens,
@@ -134,6 +144,30 @@ ScheduledSequence& RequestBooks::Running(SequenceId id) {
     return state_.running[index];
   }
   CheckFailed(__FILE__, __LINE__, "Running", fmt::format("sequence {} is not running", id));
+}
+
+void RequestBooks::Attach(const AttachedPrefix& prefix, Clock::time_point now) {
+  kv_->Attach(prefix.sequence, prefix.tier, prefix.num_tokens);
+  Admit(prefix.sequence, now);
+  Request& request = At(prefix.sequence);
+  request.num_computed_tokens = prefix.num_tokens;
+  if (request.num_preemptions == 0) request.num_cached_tokens = prefix.num_tokens;
+  Running(prefix.sequence).num_computed = prefix.num_tokens;
+}
+
+void RequestBooks::Publish(const Request& request) {
+  if (!request.prefix_root) return;
+  const int64_t block_size = kv_->block_size();
+  std::vector<int32_t> tokens;
+  for (int64_t begin = kv_->num_identified(request.id) * block_size;
+       begin + block_size <= request.num_computed_tokens; begin += block_size) {
+    tokens.clear();
+    for (int64_t i = begin; i < begin + block_size; ++i) tokens.push_back(request.TokenAt(i));
+    const BlockHash before = kv_->last_hash(request.id).value_or(*request.prefix_root);
+    const BlockHash hash = hasher_->Next(before, tokens);
+    kv_->Identify(request.id, {&hash, 1});
+  }
+  kv_->Publish(request.id, request.num_computed_tokens);
 }
 
 void RequestBooks::Preempt(SequenceId id) {
@@ -169,6 +203,7 @@ void RequestBooks::Reserve(const RowSpan& span, Tier tier) {
 
 std::vector<BlockMove> RequestBooks::Apply(const IterationPlan& plan, Clock::time_point now,
                                            int64_t* num_swapped_tokens) {
+  for (const AttachedPrefix& prefix : plan.attached) Attach(prefix, now);
   for (const SequenceId id : plan.preempted) Preempt(id);
   std::vector<BlockMove> moves = ApplyMoves(plan.moves, kv_);
   for (const Move& move : plan.moves) *num_swapped_tokens += At(move.sequence).num_computed_tokens;
@@ -182,6 +217,10 @@ std::vector<BlockMove> RequestBooks::Apply(const IterationPlan& plan, Clock::tim
     if (step.cursor != kEntry) continue;
     for (const RowSpan& row : step.rows) Reserve(row, Tier::kCpu);
   }
+  if (plan.copy_down.max_blocks > 0) {
+    BlockMove copies = kv_->CopyUnused(plan.copy_down);
+    if (!copies.source_blocks.empty()) moves.push_back(std::move(copies));
+  }
   return moves;
 }
 
@@ -189,11 +228,17 @@ IterationInput RequestBooks::InputFor(IterationPlan plan, std::vector<BlockMove>
                                       GrammarMasks* masks) const {
   return MakeIterationInput(
       std::move(plan), std::move(moves), *kv_, state_.limits.num_layers,
-      [this](SequenceId id) -> const Request& { return *requests_.at(id); }, masks);
+      [this](SequenceId id) -> const Request& {
+        const auto found = requests_.find(id);
+        return found != requests_.end() ? *found->second : *ended_.at(id);
+      },
+      masks);
 }
 
 void RequestBooks::TakeComputed(Request* request, int64_t num_computed) {
   request->num_computed_tokens = num_computed;
+  request->num_ever_computed = std::max(request->num_ever_computed, num_computed);
+  Publish(*request);
   ScheduledSequence& sequence = Running(request->id);
   sequence.num_computed = num_computed;
   if (sequence.echo_from) sequence.echo_from = EchoFrom(*request);
@@ -211,45 +256,85 @@ bool RequestBooks::EndsByLength(const Request& request, int64_t num_output) cons
 
 void RequestBooks::CountEnd(const Request& request, int64_t num_output) {
   const int64_t num_made = request.num_made_tokens;
-  shape_.CountEnd(static_cast<int64_t>(request.prompt_tokens.size()) - num_made, num_output + num_made);
+  const int64_t prompt_len = static_cast<int64_t>(request.prompt_tokens.size()) - num_made;
+  shape_.CountEnd(prompt_len, prompt_len - request.num_cached_tokens, num_output + num_made);
   state_.SetWorkToCome(shape_);
 }
 
-void RequestBooks::Forget(RequestId id) {
-  if (!state_.cpu_tier_usable && kv_->tier_of(id) == Tier::kCpu) {
-    stalled_.push_back(id);
-  } else {
-    kv_->Release(id);
-  }
-  const auto same = [id](const ScheduledSequence& sequence) { return sequence.id == id; };
-  if (std::erase_if(state_.running, same) == 0) state_.waiting.Erase(id);
-  requests_.erase(id);
+void RequestBooks::KeepStalled(SequenceId id) {
+  kv_->Abandon(id);
+  stalled_.push_back(id);
 }
 
-std::optional<CohortId> RequestBooks::CohortOf(SequenceId sequence) const {
-  for (const InFlightCohort& cohort : state_.cohorts) {
-    const bool has_row = std::any_of(cohort.rows.begin(), cohort.rows.end(),
-                                     [&](const RowSpan& row) { return row.sequence == sequence; });
-    if (has_row) return cohort.cohort;
+void RequestBooks::Forget(RequestId id) {
+  const auto same = [id](const ScheduledSequence& sequence) { return sequence.id == id; };
+  if (std::erase_if(state_.running, same) == 0) state_.waiting.Erase(id);
+  auto request = requests_.extract(id);
+  if (CohortOf(id) != nullptr) {
+    TANDEM_CHECK(!CohortAloneWith(id), "request {} is forgotten, and its cohort computes for nobody", id);
+    // No more masks for it.
+    request.mapped()->grammar = nullptr;
+    kv_->Abandon(id);
+    ended_.insert(std::move(request));
+    return;
   }
-  return std::nullopt;
+  released_.push_back(id);
+  if (!state_.cpu_tier_usable && kv_->tier_of(id) == Tier::kCpu) {
+    KeepStalled(id);
+  } else {
+    kv_->Forget(id);
+  }
+}
+
+const InFlightCohort* RequestBooks::CohortOf(SequenceId sequence) const {
+  const auto has_row = [sequence](const InFlightCohort& cohort) {
+    return std::ranges::any_of(cohort.rows, [&](const RowSpan& row) { return row.sequence == sequence; });
+  };
+  const auto found = std::ranges::find_if(state_.cohorts, has_row);
+  return found == state_.cohorts.end() ? nullptr : &*found;
+}
+
+std::optional<CohortId> RequestBooks::CohortAloneWith(SequenceId sequence) const {
+  const InFlightCohort* cohort = CohortOf(sequence);
+  if (cohort == nullptr) return std::nullopt;
+  const bool any_other = std::ranges::any_of(
+      cohort->rows, [&](const RowSpan& row) { return row.sequence != sequence && contains(row.sequence); });
+  return any_other ? std::nullopt : std::optional(cohort->cohort);
+}
+
+void RequestBooks::Release(const std::vector<RowSpan>& rows) {
+  for (const RowSpan& row : rows) {
+    if (ended_.erase(row.sequence) == 0) continue;
+    kv_->Forget(row.sequence);
+    released_.push_back(row.sequence);
+  }
 }
 
 void RequestBooks::MoveCohort(const CohortStep& step, int64_t cursor) {
   tandem::MoveCohort(step, cursor, &state_.cohorts);
+  if (cursor == kEntry) Release(step.rows);
 }
 
 void RequestBooks::DropCohort(CohortId id) {
-  std::erase_if(state_.cohorts, [id](const InFlightCohort& each) { return each.cohort == id; });
+  const auto found = std::ranges::find(state_.cohorts, id, &InFlightCohort::cohort);
+  if (found == state_.cohorts.end()) return;
+  const std::vector<RowSpan> rows = std::move(found->rows);
+  state_.cohorts.erase(found);
+  Release(rows);
 }
 
 void RequestBooks::FailCpuTier() {
   state_.cohorts.clear();
   state_.cpu_tier_usable = false;
+  for (const auto& [id, request] : ended_) {
+    KeepStalled(id);
+    released_.push_back(id);
+  }
+  ended_.clear();
 }
 
 void RequestBooks::ReleaseStalled() {
-  for (const SequenceId id : stalled_) kv_->Release(id);
+  for (const SequenceId id : stalled_) kv_->Forget(id);
   stalled_.clear();
   state_.cpu_tier_usable = true;
 }

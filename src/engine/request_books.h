@@ -9,6 +9,7 @@
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -26,8 +27,10 @@ namespace tandem {
 // Engine thread only.
 class RequestBooks {
  public:
-  // kv: outlives the books.
-  RequestBooks(const ScheduleLimits& limits, int64_t max_model_len, KvBooks* kv);
+  // All outlive the books. hasher: of blocks of kv's size, by which requests with a prefix_root find what was
+  // computed before; null: none has one.
+  RequestBooks(const ScheduleLimits& limits, int64_t max_model_len, KvBooks* kv,
+               const BlockHasher* hasher = nullptr);
 
   // What strategies see.
   const ScheduleState& state() const { return state_; }
@@ -50,9 +53,9 @@ class RequestBooks {
   // Sequences that end by length with the iteration that runs give back their blocks now, for a plan that is
   // enqueued behind it and was promised them.
   void ReleaseEnding(const std::unordered_set<SequenceId>& ending);
-  // What the plan does to them but for the cohorts that it drops: preempts, moves, admits, reserves. Returns
-  // the moves in the order in which their copies are to be enqueued. CHECKs that there is room: the plan
-  // promised it. now: when its iteration begins. num_swapped_tokens: of the moves.
+  // What the plan does to them but for the cohorts that it drops: attaches, preempts, moves, admits,
+  // reserves. Returns the moves in the order in which their copies are to be enqueued. CHECKs that there is
+  // room: the plan promised it. now: when its iteration begins. num_swapped_tokens: of the moves.
   std::vector<BlockMove> Apply(const IterationPlan& plan, Clock::time_point now, int64_t* num_swapped_tokens);
   IterationInput InputFor(IterationPlan plan, std::vector<BlockMove> moves, GrammarMasks* masks) const;
 
@@ -64,12 +67,15 @@ class RequestBooks {
   // Remembers what kind of work the requests are: this one ends, or begins as if others like it had ended.
   // num_output: tokens that it has generated, or is to.
   void CountEnd(const Request& request, int64_t num_output);
-  // Forgets a request that is in no cohort in flight, and frees its blocks; where the cpu tier is out of use
-  // those that lie there stay taken, as CPU attention may still write to them.
+  // Forgets a request, and frees its blocks; where the cpu tier is out of use those that lie there stay
+  // taken, as CPU attention may still write to them. Amid a token of a cohort its row goes on to the end of
+  // that, for nobody, and its blocks are free then; CHECKs that somebody else's row is in the cohort.
   void Forget(RequestId id);
+  // Forgotten requests whose blocks have come free, or stay taken, since the last call.
+  std::vector<RequestId> TakeReleased() { return std::exchange(released_, {}); }
 
-  // The cohort that a sequence is amid a token in.
-  std::optional<CohortId> CohortOf(SequenceId sequence) const;
+  // The cohort that a sequence is amid a token in, if no other row of it is anybody's.
+  std::optional<CohortId> CohortAloneWith(SequenceId sequence) const;
   void MoveCohort(const CohortStep& step, int64_t cursor);
   void DropCohort(CohortId id);
   void DropAllCohorts() { state_.cohorts.clear(); }
@@ -80,13 +86,21 @@ class RequestBooks {
   void ReleaseStalled();
 
  private:
+  const InFlightCohort* CohortOf(SequenceId sequence) const;
+  // Of rows whose token has come to its end: what was kept for nobody.
+  void Release(const std::vector<RowSpan>& rows);
+  // Its blocks stay taken until CPU attention is back.
+  void KeepStalled(SequenceId id);
   // A request as strategies see it.
   static ScheduledSequence SequenceOf(const Request& request);
   // False if it does not begin amid its output, or has no room.
   bool BeginAmidWork(Request* request, bool uses_cpu_tier);
   ScheduledSequence& Running(SequenceId id);
+  void Attach(const AttachedPrefix& prefix, Clock::time_point now);
   void Preempt(SequenceId id);
   void Admit(SequenceId id, Clock::time_point now);
+  // Full blocks that are computed by now can be found.
+  void Publish(const Request& request);
   // All tokens of the sequence, or of the span if that goes beyond them.
   void Reserve(const RowSpan& span, Tier tier);
   int64_t TokensToHold(const RowSpan& span) const;
@@ -96,11 +110,15 @@ class RequestBooks {
 
   const int64_t max_model_len_;
   KvBooks* kv_;
+  const BlockHasher* hasher_;
   std::unordered_map<RequestId, std::unique_ptr<Request>> requests_;
   ScheduleState state_;
   WorkShape shape_;
   // Where the search for a running sequence begins: results come in the order of the queue.
   size_t running_hint_ = 0;
+  // Have ended amid a token of their cohort.
+  std::unordered_map<RequestId, std::unique_ptr<Request>> ended_;
+  std::vector<RequestId> released_;
   // Have ended in a stall, with blocks in the cpu tier that are not free yet.
   std::vector<SequenceId> stalled_;
 };

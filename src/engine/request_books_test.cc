@@ -187,24 +187,63 @@ TEST(RequestBooksTest, CohortsAreKeptAmidATokenOnly) {
   // Each row begins a block; what enters later does not have it yet.
   EXPECT_EQ(use.kv->held_blocks(2), 3);
   EXPECT_EQ(use.kv->held_blocks(3), 2);
-  EXPECT_EQ(use.books.CohortOf(1), std::nullopt);  // until the iteration has ended
+  EXPECT_TRUE(use.books.state().cohorts.empty());  // until the iteration has ended
   use.books.MoveCohort(pair, 0);
   use.books.MoveCohort(single, 0);
   use.books.MoveCohort(pair, 2);
   EXPECT_EQ(use.books.state().cohorts, (std::vector<InFlightCohort>{{5, pair.rows, 2}, {6, single.rows, 0}}));
-  EXPECT_EQ(use.books.CohortOf(2), 5U);
-  EXPECT_EQ(use.books.CohortOf(3), 6U);
-  EXPECT_EQ(use.books.CohortOf(4), std::nullopt);
+  EXPECT_EQ(use.books.CohortAloneWith(2), std::nullopt) << "1 is there too";
+  EXPECT_EQ(use.books.CohortAloneWith(3), 6U);
+  EXPECT_EQ(use.books.CohortAloneWith(4), std::nullopt);
   use.books.MoveCohort(pair, kEntry);  // its token is done
-  EXPECT_EQ(use.books.CohortOf(2), std::nullopt);
-  EXPECT_EQ(use.books.CohortOf(3), 6U);
+  EXPECT_EQ(use.books.state().cohorts.size(), 1U);
   use.books.MoveCohort(pair, 1);
   use.books.DropCohort(6);
-  EXPECT_EQ(use.books.CohortOf(1), 5U);
-  EXPECT_EQ(use.books.CohortOf(3), std::nullopt);
+  EXPECT_EQ(use.books.state().cohorts, (std::vector<InFlightCohort>{{5, pair.rows, 1}}));
   use.books.DropAllCohorts();
   EXPECT_TRUE(use.books.state().cohorts.empty());
   EXPECT_TRUE(use.books.state().cpu_tier_usable);
+}
+
+// A row of a cohort amid a token goes on for nobody, and its blocks are free when the token has come to its
+// end, however that is.
+TEST(RequestBooksTest, AForgottenRowOfACohortKeepsItsBlocksToTheEndOfTheToken) {
+  for (const std::string end : {"token", "drop", "stall"}) {
+    SCOPED_TRACE(end);
+    BooksInUse use({8, 12});
+    for (RequestId id = 1; id <= 3; ++id) use.AddDecoding(id, 8, Tier::kCpu);
+    const CohortStep cohort = Enter(5, CpuDecodes({{1, 8}, {2, 8}, {3, 8}}));
+    IterationPlan plan;
+    plan.cohorts = {cohort};
+    use.Apply(plan);
+    use.books.MoveCohort(cohort, 1);
+    EXPECT_TRUE(use.books.TakeReleased().empty());
+    use.books.Forget(2);
+    EXPECT_FALSE(use.books.contains(2));
+    EXPECT_EQ(IdsOf(use.books.state().running), (std::vector<RequestId>{1, 3}));
+    EXPECT_EQ(use.books.state().cohorts, (std::vector<InFlightCohort>{{5, cohort.rows, 1}}));
+    EXPECT_EQ(use.kv->free_blocks(Tier::kCpu), 3);
+    EXPECT_TRUE(use.books.TakeReleased().empty());
+    EXPECT_EQ(use.books.CohortAloneWith(1), std::nullopt);
+    use.books.Forget(1);
+    EXPECT_EQ(use.books.CohortAloneWith(3), 5U);
+    if (end == "token") use.books.MoveCohort(cohort, kEntry);
+    if (end == "drop") use.books.DropCohort(5);
+    if (end == "stall") {
+      use.books.FailCpuTier();
+      EXPECT_EQ(use.kv->free_blocks(Tier::kCpu), 3);
+      EXPECT_TRUE(use.books.any_stalled());
+      use.books.ReleaseStalled();
+    }
+    std::vector<RequestId> released = use.books.TakeReleased();
+    std::sort(released.begin(), released.end());
+    EXPECT_EQ(released, (std::vector<RequestId>{1, 2}));
+    EXPECT_EQ(use.kv->free_blocks(Tier::kCpu), 9);
+    use.books.Forget(3);
+    EXPECT_EQ(use.books.TakeReleased(), (std::vector<RequestId>{3}));
+    EXPECT_TRUE(use.AllFree());
+    EXPECT_TRUE(use.books.empty());
+  }
 }
 
 // 1 ends with the iteration that runs, which draws a token of 2 as well; 3 gets the blocks of 1 behind it.
@@ -418,6 +457,55 @@ TEST_F(ValidateTest, TheBooksContradictAWrongPlan) {
   waited.visits = {{-1, -1}, {0, 0}, {1, 1}, {3, 2}};
   plan.cohorts = {waited};
   expect(plan, "boundary 3 is out of order or range");  // there are 3 layers
+}
+
+std::unique_ptr<Request> MakeCachedRequest(const BlockHasher& hasher, RequestId id,
+                                           const std::vector<int32_t>& prompt) {
+  auto request = MakeRequest(id, 1);
+  request->prompt_tokens = prompt;
+  request->prefix_root = hasher.Root("");
+  request->prompt_hashes = hasher.FullBlocks(*request->prefix_root, prompt);
+  return request;
+}
+
+TEST(RequestBooksTest, WhoBeginsAlikeBeginsBehindWhatIsComputed) {
+  const BlockHasher hasher({1, 2}, 4);
+  BooksInUse use({16, 16}, {}, &hasher);
+  // A prompt of 6, and 3 tokens of output, the last of which is not computed: two blocks are full.
+  Request& first = use.AddRunning(MakeCachedRequest(hasher, 1, {1, 2, 3, 4, 5, 6}));
+  for (const int32_t token : {7, 8, 9}) {
+    use.books.TakeToken(&first, token);
+    if (token == 9) break;
+    use.Apply(MainPlan({GpuDecode(1, first.num_tokens() - 1)}));
+    use.books.TakeComputed(&first, first.num_tokens());
+  }
+  EXPECT_EQ(use.kv->known_blocks(Tier::kGpu), 2);
+  use.books.Add(MakeCachedRequest(hasher, 2, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}), true);
+  EXPECT_EQ(use.kv->cached_prefix(2, Tier::kGpu, 9).num_blocks, 2);
+  IterationPlan plan = MainPlan({Chunk(2, 8, 2, true)});
+  plan.attached = {{.sequence = 2, .tier = Tier::kGpu, .num_tokens = 12}};
+  EXPECT_EQ(use.books.Validate(plan).error().message,
+            "sequence 2 is attached to 12 tokens, 8 are in the gpu tier");
+  plan.attached[0].num_tokens = 8;
+  ASSERT_TRUE(use.books.Validate(plan).ok());
+  use.Apply(plan);
+  const Request& second = use.books.At(2);
+  EXPECT_EQ(second.num_computed_tokens, 8);
+  EXPECT_EQ(second.num_cached_tokens, 8);
+  EXPECT_EQ(second.first_scheduled, use.now);
+  EXPECT_EQ(IdsOf(use.books.state().running), (std::vector<RequestId>{1, 2}));
+  EXPECT_EQ(use.books.state().running[1].num_computed, 8);
+  EXPECT_TRUE(std::equal(use.kv->block_table(2).begin(), use.kv->block_table(2).begin() + 2,
+                         use.kv->block_table(1).begin()));
+  // Preempted, it finds them again, and whatever it had computed itself.
+  IterationPlan preempt;
+  preempt.preempted = {2};
+  use.Apply(preempt);
+  EXPECT_EQ(second.num_computed_tokens, 0);
+  EXPECT_EQ(use.kv->cached_prefix(2, Tier::kGpu, 9).num_blocks, 2);
+  use.books.Forget(1);
+  use.books.Forget(2);
+  EXPECT_TRUE(use.AllFree());
 }
 
 }  // namespace

@@ -37,8 +37,9 @@ inline IterationPlan MainPlan(std::vector<RowSpan> spans) {
 // Blocks of 4 tokens, 3 layers, a context of 64 tokens.
 struct BooksInUse {
   // num_blocks: by tier.
-  explicit BooksInUse(const std::array<int64_t, kNumTiers>& num_blocks, const ScheduleLimits& limits = {})
-      : kv(KvBooks::Create(4, num_blocks).value()), books(WithDefaults(limits), 64, kv.get()) {}
+  explicit BooksInUse(const std::array<int64_t, kNumTiers>& num_blocks, const ScheduleLimits& limits = {},
+                      const BlockHasher* hasher = nullptr)
+      : kv(KvBooks::Create(4, num_blocks).value()), books(WithDefaults(limits), 64, kv.get(), hasher) {}
 
   std::vector<BlockMove> Apply(const IterationPlan& plan) {
     num_swapped_tokens = 0;

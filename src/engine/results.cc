@@ -39,19 +39,31 @@ void Results::TakePooled(Request* request, const SequenceResult& result, Request
   output->finish_reason = FinishReason::kStop;
 }
 
+void Results::CountComputed(const Request& request, int64_t num_computed) {
+  EngineStats& stats = counters_->stats();
+  const auto prompt_len = static_cast<int64_t>(request.prompt_tokens.size());
+  // Its first.
+  if (request.prefix_root && request.num_ever_computed == 0) {
+    stats.prefix_queried_tokens += static_cast<uint64_t>(prompt_len);
+    stats.prefix_hit_tokens += static_cast<uint64_t>(request.num_cached_tokens);
+  }
+  const int64_t known = std::max(request.num_computed_tokens, request.num_ever_computed);
+  stats.prompt_tokens +=
+      static_cast<uint64_t>(std::max<int64_t>(0, std::min(num_computed, prompt_len) - known));
+  stats.recomputed_tokens += static_cast<uint64_t>(
+      std::max<int64_t>(0, std::min(num_computed, request.num_ever_computed) - request.num_computed_tokens));
+}
+
 void Results::Take(SequenceResult result) {
   Request& request = books_->At(result.sequence);
-  const auto prompt_len = static_cast<int64_t>(request.prompt_tokens.size());
-  if (request.num_preemptions == 0) {
-    counters_->stats().prompt_tokens += static_cast<uint64_t>(
-        std::max<int64_t>(0, std::min(result.num_computed, prompt_len) - request.num_computed_tokens));
-  }
+  CountComputed(request, result.num_computed);
   request.num_reported_prompt_logprobs += static_cast<int64_t>(result.prompt_logprobs.size());
   books_->TakeComputed(&request, result.num_computed);
 
   RequestOutput output;
   output.id = request.id;
   output.first_scheduled = request.first_scheduled;
+  output.num_cached_tokens = request.num_cached_tokens;
   output.prompt_logprobs = std::move(result.prompt_logprobs);
   const bool grammar_failed = request.grammar != nullptr && request.grammar->failed();
   if (grammar_failed) {

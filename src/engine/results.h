@@ -36,6 +36,8 @@ class Results {
     OutputCallback last_callback;  // of a request that has ended; empty: the request's own
     RequestOutput output;
   };
+  // What an iteration has computed of a request, and what it need not have.
+  void CountComputed(const Request& request, int64_t num_computed);
   // Of a request that wants an embedding; ends it with its prompt.
   void TakePooled(Request* request, const SequenceResult& result, RequestOutput* output);
   void TakeToken(Request* request, SampledToken token, RequestOutput* output);

@@ -8,18 +8,35 @@
 
 namespace tandem {
 
+// The beginning of a waiting sequence whose KV lies in a tier already: whole blocks.
+struct CachedPrefix {
+  int64_t num_blocks = 0;
+  int64_t num_unused = 0;  // of those, ones that nobody holds: they come out of the free blocks
+};
+
 class CapacityView {
  public:
   virtual ~CapacityView() = default;
   virtual int64_t block_size() const = 0;  // tokens a block
   virtual int64_t total_blocks(Tier tier) const = 0;
+  // Those among them that are kept for who begins as they do are given up when they are wanted.
   virtual int64_t free_blocks(Tier tier) const = 0;
+  // Of the free blocks, those that hold nothing that could be found, or that the other tier has not got too.
+  virtual int64_t blocks_without_loss(Tier tier) const { return free_blocks(tier); }
   // Blocks that a sequence holds; 0 if none.
   virtual int64_t held_blocks(SequenceId sequence) const = 0;
   // Blocks that would be free if the sequence gave up all it holds: fewer than it holds where it shares some.
   virtual int64_t blocks_freed_by(SequenceId sequence) const { return held_blocks(sequence); }
   // Where they are; absent if it holds none.
   virtual std::optional<Tier> tier_of(SequenceId sequence) const = 0;
+  // Of the first max_tokens tokens of a sequence that holds nothing.
+  virtual CachedPrefix cached_prefix(SequenceId /*sequence*/, Tier /*tier*/, int64_t /*max_tokens*/) const {
+    return {};
+  }
+  // Whether a sequence that holds blocks is about to compute what block num_blocks - 1 of another one holds.
+  virtual bool is_coming(SequenceId /*sequence*/, int64_t /*num_blocks*/) const { return false; }
+  // Whether the first num_blocks blocks of two sequences are known to hold the same tokens.
+  virtual bool begin_alike(SequenceId /*a*/, SequenceId /*b*/, int64_t /*num_blocks*/) const { return false; }
 
   int64_t BlocksFor(int64_t num_tokens) const { return (num_tokens + block_size() - 1) / block_size(); }
 };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 #include <limits>
 #include <new>
 #include <span>
@@ -81,31 +82,40 @@ bool KvBooks::Reserve(SequenceId sequence, Tier tier, int64_t num_tokens) {
   if (missing <= 0) return true;
   if (missing > free_blocks(tier)) return false;
   Table& table = tables_[sequence];
+  if (held == 0) Expect(ChainOf(sequence), 0, num_identified(sequence));
   table.tier = tier;
-  return books(tier).pool.Allocate(missing, &table.blocks);
+  return books(tier).Allocate(missing, &table.blocks);
 }
 
-void KvBooks::ShareBlocks(SequenceId from, SequenceId to, int64_t num_tokens, int64_t num_computed) {
-  const auto found = tables_.find(from);
-  TANDEM_CHECK(found != tables_.end() && !found->second.move, "sequence {} is unknown or moves", from);
-  TANDEM_CHECK(!tables_.contains(to), "sequence {} has blocks already", to);
-  const std::vector<int32_t>& blocks = found->second.blocks;
-  const int64_t count = num_tokens / block_size_;
-  TANDEM_CHECK(num_tokens > 0 && num_tokens % block_size_ == 0 && num_tokens <= num_computed &&
-                   count <= static_cast<int64_t>(blocks.size()),
-               "{} tokens of sequence {} are to be shared: {} computed, {} blocks of {}", num_tokens, from,
-               num_computed, blocks.size(), block_size_);
-  const auto shared = std::span(blocks).first(static_cast<size_t>(count));
-  books(found->second.tier).pool.Share(shared);
-  Table table{.tier = found->second.tier, .blocks = {shared.begin(), shared.end()}, .move = nullptr};
-  tables_.emplace(to, std::move(table));
+bool KvBooks::TierBooks::Allocate(int64_t count, std::vector<int32_t>* blocks) {
+  if (count > pool.num_free() + prefixes.num_unused()) return false;
+  std::vector<int32_t> given_up;
+  while (count > pool.num_free() + static_cast<int64_t>(given_up.size()))
+    given_up.push_back(prefixes.GiveUpOldest());
+  // The last blocks of a chain come first: in the order of their places they come free as runs.
+  std::ranges::reverse(given_up);
+  pool.Free(given_up);
+  return pool.Allocate(count, blocks);
+}
+
+void KvBooks::TierBooks::Use(std::span<const int32_t> blocks) {
+  pool.Share(blocks);
+  for (const int32_t block : blocks) prefixes.Use(block);
+}
+
+void KvBooks::TierBooks::Free(const std::vector<int32_t>& blocks) {
+  pool.Free(blocks);
+  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
+    if (prefixes.Knows(*block) && pool.references(*block) == 1) prefixes.LetGo(*block);
+  }
 }
 
 void KvBooks::Release(SequenceId sequence) {
   const auto found = tables_.find(sequence);
   if (found == tables_.end()) return;
-  if (found->second.move) FreeSource(&found->second);
-  books(found->second.tier).pool.Free(found->second.blocks);
+  ExpectNoMore(sequence, found->second);
+  if (found->second.leaving) FreeSource(&found->second);
+  books(found->second.tier).Free(found->second.blocks);
   tables_.erase(found);
 }
 
@@ -125,8 +135,8 @@ int32_t KvBooks::BlockToWrite(SequenceId sequence, const Table& table, int64_t p
   const auto index = static_cast<size_t>(position / block_size_);
   TANDEM_CHECK(index < table.blocks.size(), "sequence {}: position {} is not reserved", sequence, position);
   const int32_t block = table.blocks[index];
-  TANDEM_CHECK(references(table.tier, block) == 1, "sequence {}: position {} lies in a shared block",
-               sequence, position);
+  TANDEM_CHECK(references(table.tier, block) == 1 && !books(table.tier).prefixes.Knows(block),
+               "sequence {}: position {} lies in a shared block", sequence, position);
   return block;
 }
 
@@ -143,50 +153,69 @@ void KvBooks::CheckWritable(SequenceId sequence, int64_t begin, int64_t end) con
 
 const BlockMove* KvBooks::BeginMove(SequenceId sequence, Tier to) {
   const auto found = tables_.find(sequence);
-  TANDEM_CHECK(found != tables_.end() && found->second.tier != to && !found->second.move,
+  TANDEM_CHECK(found != tables_.end() && found->second.tier != to && !found->second.leaving,
                "sequence {} cannot move to the {} tier", sequence, TierName(to));
   Table& table = found->second;
-  std::vector<int32_t> new_blocks;
-  if (!books(to).pool.Allocate(static_cast<int64_t>(table.blocks.size()), &new_blocks)) return nullptr;
-  books(table.tier).in_flight_blocks += static_cast<int64_t>(table.blocks.size());
-  table.move = std::make_unique<BlockMove>(BlockMove{.sequence = sequence,
-                                                     .to = to,
-                                                     .source_blocks = std::move(table.blocks),
-                                                     .destination_blocks = new_blocks});
+  TierBooks& there = books(to);
+  const auto published = ChainOf(sequence).first(static_cast<size_t>(table.num_published));
+  const auto num_known = static_cast<size_t>(there.prefixes.NumKnown(published));
+  const std::vector<int32_t> known = KnownBlocks(to, published.first(num_known));
+  const int64_t num_copies = std::ssize(table.blocks) - std::ssize(known);
+  if (num_copies > free_blocks(to) - there.prefixes.NumUnused(published.first(num_known))) return nullptr;
+  // In use before anything is given up for the others.
+  there.Use(known);
+  std::vector<int32_t> copies;
+  there.Allocate(num_copies, &copies);
+  books(table.tier).in_flight_blocks += std::ssize(table.blocks);
+  const auto first_copied = table.blocks.begin() + static_cast<std::ptrdiff_t>(num_known);
+  table.leaving =
+      std::make_unique<Leaving>(Leaving{.move = {.sequence = sequence,
+                                                 .to = to,
+                                                 .source_blocks = {first_copied, table.blocks.end()},
+                                                 .destination_blocks = copies},
+                                        .blocks = std::move(table.blocks),
+                                        .num_published = table.num_published});
   table.tier = to;
-  table.blocks = std::move(new_blocks);
-  return table.move.get();
+  table.blocks = known;
+  table.blocks.insert(table.blocks.end(), copies.begin(), copies.end());
+  table.num_published = std::ssize(known);
+  return &table.leaving->move;
 }
 
 const BlockMove* KvBooks::move_of(SequenceId sequence) const {
   const auto found = tables_.find(sequence);
-  return found == tables_.end() ? nullptr : found->second.move.get();
+  if (found == tables_.end() || !found->second.leaving) return nullptr;
+  return &found->second.leaving->move;
 }
 
 KvBooks::Table& KvBooks::MovingTable(SequenceId sequence) {
   const auto found = tables_.find(sequence);
-  TANDEM_CHECK(found != tables_.end() && found->second.move, "sequence {} does not move", sequence);
+  TANDEM_CHECK(found != tables_.end() && found->second.leaving, "sequence {} does not move", sequence);
   return found->second;
 }
 
 void KvBooks::FreeSource(Table* table) {
-  TierBooks& source = books(table->move->from());
-  source.pool.Free(table->move->source_blocks);
-  source.in_flight_blocks -= static_cast<int64_t>(table->move->source_blocks.size());
-  table->move.reset();
+  TierBooks& source = books(table->leaving->move.from());
+  source.Free(table->leaving->blocks);
+  source.in_flight_blocks -= std::ssize(table->leaving->blocks);
+  table->leaving.reset();
 }
 
 void KvBooks::EndMove(SequenceId sequence) {
-  FreeSource(&MovingTable(sequence));
+  Table& table = MovingTable(sequence);
+  const int64_t num_published = table.leaving->num_published;
+  FreeSource(&table);
+  PublishBlocks(ChainOf(sequence), num_published, &table);
 }
 
 void KvBooks::CancelMove(SequenceId sequence) {
   Table& table = MovingTable(sequence);
-  books(table.tier).pool.Free(table.blocks);
-  table.tier = table.move->from();
-  table.blocks = std::move(table.move->source_blocks);
-  books(table.tier).in_flight_blocks -= static_cast<int64_t>(table.blocks.size());
-  table.move.reset();
+  books(table.tier).Free(table.blocks);
+  table.tier = table.leaving->move.from();
+  table.blocks = std::move(table.leaving->blocks);
+  table.num_published = table.leaving->num_published;
+  books(table.tier).in_flight_blocks -= std::ssize(table.blocks);
+  table.leaving.reset();
 }
 
 std::vector<BlockMove> ApplyMoves(const std::vector<Move>& moves, KvBooks* books) {
@@ -202,6 +231,7 @@ std::vector<BlockMove> ApplyMoves(const std::vector<Move>& moves, KvBooks* books
     TANDEM_CHECK(went_out || came_in, "no room for {} moves to the cpu tier and {} to the gpu tier",
                  out.size(), in.size());
   }
+  std::erase_if(moved, [](const BlockMove& move) { return move.source_blocks.empty(); });
   return moved;
 }
 

@@ -15,16 +15,10 @@
 
 #include "base/sanitizers.h"
 #include "base/seeds_testing.h"
+#include "kv/kv_books_testing.h"
 
 namespace tandem {
 namespace {
-
-constexpr int64_t kBlockSize = 4;
-constexpr std::array<Tier, kNumTiers> kTiers = {Tier::kGpu, Tier::kCpu};
-
-std::unique_ptr<KvBooks> MakeBooks(int64_t gpu_blocks, int64_t cpu_blocks) {
-  return KvBooks::Create(kBlockSize, {gpu_blocks, cpu_blocks}).value();
-}
 
 TEST(KvBooksTest, ReserveGrowsAndFailsWithoutChange) {
   const auto books = MakeBooks(12, 20);
@@ -63,77 +57,19 @@ TEST(KvBooksTest, MovesInTurnsHandOnBlocks) {
   EXPECT_EQ(moves[1].destination_blocks, books->block_table(1));
   EXPECT_EQ(books->tier_of(1), Tier::kCpu);
   EXPECT_EQ(books->tier_of(2), Tier::kGpu);
-  for (const Tier tier : kTiers) EXPECT_EQ(books->in_flight_blocks(tier), 0);
+  for (const Tier tier : kBothTiers) EXPECT_EQ(books->in_flight_blocks(tier), 0);
   EXPECT_EQ(books->free_blocks(Tier::kGpu), 6);
   EXPECT_EQ(books->free_blocks(Tier::kCpu), 1);
   EXPECT_TRUE(ApplyMoves({}, books.get()).empty());
-}
-
-TEST(KvBooksTest, SharedBlocksAreFreeWhenTheLastOneLets) {
-  const auto books = MakeBooks(20, 20);
-  ASSERT_TRUE(books->Reserve(1, Tier::kGpu, 18));
-  books->ShareBlocks(1, 2, 12, 18);
-  const std::vector<int32_t> first = books->block_table(1);
-  EXPECT_EQ(books->block_table(2), std::vector<int32_t>(first.begin(), first.begin() + 3));
-  EXPECT_EQ(books->tier_of(2), Tier::kGpu);
-  EXPECT_EQ(books->free_blocks(Tier::kGpu), 15);
-  EXPECT_EQ(books->blocks_freed_by(1), 2);
-  EXPECT_EQ(books->blocks_freed_by(2), 0);
-  // It grows into blocks of its own, and those may be written.
-  ASSERT_TRUE(books->Reserve(2, Tier::kGpu, 14));
-  EXPECT_EQ(books->blocks_freed_by(2), 1);
-  EXPECT_EQ(books->SlotToWrite(2, 12), books->block_table(2)[3] * kBlockSize);
-  books->CheckWritable(2, 12, 16);
-  EXPECT_EQ(books->references(Tier::kGpu, first[0]), 2);
-  books->Release(1);
-  EXPECT_EQ(books->free_blocks(Tier::kGpu), 16);
-  EXPECT_EQ(books->references(Tier::kGpu, first[0]), 1);
-  EXPECT_EQ(books->blocks_freed_by(2), 4);
-  // Nobody else has them any more.
-  books->CheckWritable(2, 0, 16);
-  books->Release(2);
-  EXPECT_EQ(books->free_blocks(Tier::kGpu), 20);
-}
-
-TEST(KvBooksTest, MovesCopyWhatIsShared) {
-  const auto books = MakeBooks(20, 20);
-  ASSERT_TRUE(books->Reserve(1, Tier::kGpu, 16));
-  books->ShareBlocks(1, 2, 16, 16);
-  const std::vector<int32_t> shared = books->block_table(1);
-  ASSERT_NE(books->BeginMove(2, Tier::kCpu), nullptr);
-  EXPECT_EQ(books->held_blocks(2), 4);
-  EXPECT_EQ(books->blocks_freed_by(2), 4);
-  EXPECT_EQ(books->blocks_freed_by(1), 0);
-  books->CancelMove(2);
-  EXPECT_EQ(books->block_table(2), shared);
-  EXPECT_EQ(books->free_blocks(Tier::kCpu), 20);
-  ASSERT_NE(books->BeginMove(2, Tier::kCpu), nullptr);
-  books->EndMove(2);
-  // The other one keeps them.
-  EXPECT_EQ(books->block_table(1), shared);
-  EXPECT_EQ(books->blocks_freed_by(1), 4);
-  EXPECT_EQ(books->free_blocks(Tier::kGpu), 16);
-  EXPECT_EQ(books->free_blocks(Tier::kCpu), 16);
 }
 
 TEST(KvBooksDeathTest, BrokenInvariants) {
   const auto books = MakeBooks(20, 20);
   ASSERT_TRUE(books->Reserve(1, Tier::kGpu, 18));
   ASSERT_TRUE(books->Reserve(3, Tier::kGpu, 4));
-  EXPECT_DEATH(books->ShareBlocks(1, 2, 10, 18), "are to be shared");
-  EXPECT_DEATH(books->ShareBlocks(1, 2, 16, 15), "are to be shared");
-  EXPECT_DEATH(books->ShareBlocks(1, 2, 24, 24), "are to be shared");
-  EXPECT_DEATH(books->ShareBlocks(1, 2, 0, 18), "are to be shared");
-  EXPECT_DEATH(books->ShareBlocks(1, 3, 8, 18), "has blocks already");
-  EXPECT_DEATH(books->ShareBlocks(7, 2, 8, 18), "unknown or moves");
-  books->ShareBlocks(1, 2, 8, 18);
-  EXPECT_DEATH(books->SlotToWrite(1, 7), "position 7 lies in a shared block");
-  EXPECT_DEATH(books->SlotToWrite(2, 0), "position 0 lies in a shared block");
-  EXPECT_DEATH(books->CheckWritable(1, 7, 12), "position 7 lies in a shared block");
-  EXPECT_DEATH(books->SlotToWrite(2, 8), "position 8 is not reserved");
+  EXPECT_DEATH(books->SlotToWrite(1, 20), "position 20 is not reserved");
   EXPECT_DEATH(books->SlotToWrite(7, 0), "has no blocks");
   ASSERT_NE(books->BeginMove(1, Tier::kCpu), nullptr);
-  EXPECT_DEATH(books->ShareBlocks(1, 4, 4, 18), "unknown or moves");
   EXPECT_DEATH(books->BeginMove(1, Tier::kGpu), "cannot move");
   EXPECT_DEATH(books->Reserve(1, Tier::kGpu, 40), "is not in the gpu tier");
   books->EndMove(1);
@@ -198,21 +134,20 @@ class RandomBooks {
     // All branches were taken, often.
     for (const int count : taken_) EXPECT_GT(count, num_steps / 400);
     for (SequenceId id = 0; id < kNumSequences; ++id) books_->Release(id);
-    for (const Tier tier : kTiers) EXPECT_EQ(books_->free_blocks(tier), books_->total_blocks(tier));
+    for (const Tier tier : kBothTiers) EXPECT_EQ(books_->free_blocks(tier), books_->total_blocks(tier));
   }
 
  private:
   using Sequence = NaiveBooks::Sequence;
   static constexpr int64_t kNumSequences = 10;
-  enum Branch { kGrown, kRefused, kShared, kReleased, kReleasedShared, kBegun, kNoRoom, kEnded, kCancelled };
+  enum Branch { kGrown, kRefused, kReleased, kBegun, kNoRoom, kEnded, kCancelled };
 
   int64_t Below(int64_t end) { return static_cast<int64_t>(random_() % static_cast<uint32_t>(end)); }
 
   void Step(SequenceId id) {
     const auto found = naive_.sequences.find(id);
     if (found == naive_.sequences.end()) {
-      if (Below(2) == 0 && Share(id)) return;
-      return Grow(id, kTiers[static_cast<size_t>(Below(2))]);
+      return Grow(id, kBothTiers[static_cast<size_t>(Below(2))]);
     }
     Sequence& sequence = found->second;
     const int64_t choice = Below(12);
@@ -225,9 +160,9 @@ class RandomBooks {
   void Grow(SequenceId id, Tier tier) {
     const auto found = naive_.sequences.find(id);
     const Sequence before = found == naive_.sequences.end() ? Sequence{.tier = tier} : found->second;
-    const int64_t wanted = before.num_tokens + 1 + Below(5 * kBlockSize);
+    const int64_t wanted = before.num_tokens + 1 + Below(5 * kBooksBlockSize);
     const int64_t missing = std::max<int64_t>(
-        0, (wanted + kBlockSize - 1) / kBlockSize - static_cast<int64_t>(before.blocks.size()));
+        0, (wanted + kBooksBlockSize - 1) / kBooksBlockSize - static_cast<int64_t>(before.blocks.size()));
     const bool fits = missing <= naive_.Free(tier);
     ASSERT_EQ(books_->Reserve(id, tier, wanted), fits);
     ++taken_[fits ? kGrown : kRefused];
@@ -249,24 +184,8 @@ class RandomBooks {
     sequence.blocks = table;
   }
 
-  bool Share(SequenceId to) {
-    const auto from = static_cast<SequenceId>(Below(kNumSequences));
-    const auto found = naive_.sequences.find(from);
-    if (found == naive_.sequences.end() || found->second.moves) return false;
-    const Sequence& source = found->second;
-    const int64_t full = source.num_tokens / kBlockSize;
-    if (full == 0) return false;
-    const int64_t count = 1 + Below(full);
-    books_->ShareBlocks(from, to, count * kBlockSize, source.num_tokens);
-    naive_.sequences[to] = {.tier = source.tier,
-                            .blocks = {source.blocks.begin(), source.blocks.begin() + count},
-                            .num_tokens = count * kBlockSize};
-    ++taken_[kShared];
-    return true;
-  }
-
   void Release(SequenceId id) {
-    ++taken_[books_->blocks_freed_by(id) < books_->held_blocks(id) ? kReleasedShared : kReleased];
+    ++taken_[kReleased];
     books_->Release(id);
     naive_.sequences.erase(id);
   }
@@ -306,7 +225,7 @@ class RandomBooks {
   }
 
   void Check() {
-    for (const Tier tier : kTiers) {
+    for (const Tier tier : kBothTiers) {
       const std::vector<int32_t>& references = naive_.References(tier);
       for (size_t block = 0; block < references.size(); ++block)
         ASSERT_EQ(books_->references(tier, static_cast<int32_t>(block)), references[block]);

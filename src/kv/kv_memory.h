@@ -1,6 +1,6 @@
 // The memory of both tiers of the KV cache, without books: which block is whose, kv/kv_books.h says.
 //
-// Memory of a tier: [part][layer][block][kv head of the part]{K, V, scales} (kv/tier_layout.h); the order
+// Memory of a tier: [part][layer][block][kv head of the part]{K, V} (kv/tier_layout.h); the order
 // inside a head is the backend's. docs/kv_cache.md has the picture.
 #pragma once
 

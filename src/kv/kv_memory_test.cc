@@ -45,7 +45,7 @@ TEST(KvShapeDeathTest, PlainTypeOfAFormatThatHasNone) {
   EXPECT_DEATH(mixed.plain_dtype(), "K int8, V int4, no scales");
   const KvShape scaled = {
       .format = {.k_type = DType::kI8, .v_type = DType::kI8, .scales = ScaleKind::kPerToken}};
-  EXPECT_DEATH(scaled.plain_dtype(), "a scale for each token");
+  EXPECT_DEATH(scaled.plain_dtype(), "one type without scales is wanted: int8");
   EXPECT_DEATH(DTypeSize(DType::kI4), "int4 has no whole bytes");
 }
 

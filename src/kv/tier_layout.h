@@ -1,4 +1,4 @@
-// Where the bytes of one tier lie: [part][layer][block][kv head of the part]{K, V, scales}.
+// Where the bytes of one tier lie: [part][layer][block][kv head of the part]{K, V}.
 #pragma once
 
 #include <array>

@@ -120,12 +120,12 @@ std::vector<std::string> DummyModelNames() {
 Result<DummyName> ParseDummyName(std::string_view name) {
   const size_t colon = name.rfind(':');
   if (colon == std::string_view::npos) return DummyName{.shape = name};
-  for (const Quantization quantization : {Quantization::kInt4, Quantization::kInt8}) {
+  for (const Quantization quantization : {Quantization::kInt4, Quantization::kInt8, Quantization::kFp8}) {
     if (name.substr(colon + 1) == QuantizationName(quantization))
       return DummyName{.shape = name.substr(0, colon), .quantization = quantization};
   }
   return MakeParamError(ErrorCode::kInvalidArgument, "dummy",
-                        "'{}': what is behind the colon is neither int4 nor int8", name);
+                        "'{}': what is behind the colon is none of int4, int8, fp8", name);
 }
 
 Result<ModelConfig> DummyModelConfig(std::string_view name) {

@@ -20,7 +20,7 @@ struct DummyName {
   std::string_view shape;  // a part of what was parsed
   Quantization quantization = Quantization::kAuto;
 };
-// Errors: kInvalidArgument if what is behind a colon is neither int4 nor int8; param is "dummy".
+// Errors: kInvalidArgument if what is behind a colon is none of int4, int8 and fp8; param is "dummy".
 Result<DummyName> ParseDummyName(std::string_view name);
 
 // name: with or without a quantization. Errors: those of ParseDummyName; kNotFound, with the names that there

@@ -92,10 +92,11 @@ TEST(DummyModels, NamesMaySayHowWeightsAreQuantized) {
   ASSERT_TRUE(name.ok());
   EXPECT_EQ(name->shape, "llama-3.1-8b");
   EXPECT_EQ(name->quantization, Quantization::kInt4);
+  EXPECT_EQ(ParseDummyName("tiny:fp8")->quantization, Quantization::kFp8);
   EXPECT_EQ(ParseDummyName("tiny")->quantization, Quantization::kAuto);
   EXPECT_EQ(DummyModelConfig("tiny:int8")->hidden_size, DummyModelConfig("tiny")->hidden_size);
   EXPECT_EQ(ParseDummyName("tiny:int3").error().message,
-            "'tiny:int3': what is behind the colon is neither int4 nor int8");
+            "'tiny:int3': what is behind the colon is none of int4, int8, fp8");
   EXPECT_EQ(DummyModelConfig("huge:int4").error().code, ErrorCode::kNotFound);
 }
 

@@ -150,9 +150,28 @@ TEST_F(DecoderWeightsTest, FloatsAreQuantizedOnDemand) {
     EXPECT_NEAR(found[i], wanted[i], 0.01F * std::abs(wanted[i]) + 0.1F);
 }
 
+TEST_F(DecoderWeightsTest, FloatsBecomeFp8OnDemand) {
+  const auto checkpoint = Open({{"blk.0.ffn_down", GgmlType::kQ8_0}});
+  const auto weights = Load(*checkpoint, Quantization::kFp8);
+  ASSERT_TRUE(weights.ok()) << weights.error().message;
+  const WeightFormat row = Fp8Format(checkpoint->config().hidden_size);
+  EXPECT_EQ(weights->layers[0].qkv->format(), WeightFormat()) << "v is int8 in the file, q and k are floats";
+  EXPECT_EQ(weights->layers[0].down->format(), Int8Format(32, false)) << "as in the file";
+  EXPECT_EQ(weights->lm_head->format(), row);
+  ASSERT_NE(weights->untied_embedding, nullptr);
+  EXPECT_EQ(weights->untied_embedding->format(), row);
+  const auto floats = Load(*checkpoint, Quantization::kNone);
+  ASSERT_TRUE(floats.ok());
+  const std::vector<float> wanted = Embeddings(*floats);
+  const std::vector<float> found = Embeddings(*weights);
+  for (size_t i = 0; i < wanted.size(); ++i)
+    EXPECT_NEAR(found[i], wanted[i], 0.0626F * std::abs(wanted[i]) + 1e-4F);
+}
+
 TEST_F(DecoderWeightsTest, EstimatesAreWhatLoadingTakes) {
   const auto checkpoint = Open({{"blk.0.attn_q", GgmlType::kQ4_0}, {"blk.0.attn_k", GgmlType::kQ4_0}});
-  for (const Quantization quantization : {Quantization::kAuto, Quantization::kNone, Quantization::kInt8}) {
+  for (const Quantization quantization :
+       {Quantization::kAuto, Quantization::kNone, Quantization::kInt8, Quantization::kFp8}) {
     const auto estimate =
         EstimateWeights(*checkpoint, {.quantization = quantization, .dtype = DType::kF32}, *ops_);
     ASSERT_TRUE(estimate.ok()) << estimate.error().message;

@@ -15,7 +15,7 @@ namespace tandem {
 
 struct DummyWeightOptions {
   DType dtype = DType::kF32;
-  Quantization quantization = Quantization::kAuto;  // kInt4 and kInt8: of all matrices
+  Quantization quantization = Quantization::kAuto;  // kInt4, kInt8 and kFp8: of all matrices
   int64_t max_model_len = 0;
   uint64_t seed = 0;
   bool show_progress = true;
@@ -23,9 +23,10 @@ struct DummyWeightOptions {
 
 // Made where they stay: nothing is read or moved. Matrices are uniform with the standard deviation that
 // models are usually initialized with, each from a seed of its own; norms are 1, biases 0; a tied lm_head
-// equals the embedding. Quantized ones (in groups of up to 128) are HashedRows. The same config, seed and
-// dtype give the same values on every backend. Errors: what the device and the ops say, kResourceExhausted
-// above all; kUnsupported (param "quantization") where the backend does not keep what is wanted.
+// equals the embedding. Quantized ones (in groups of up to 128, FP8 with a scale a row) are HashedRows. The
+// same config, seed and dtype give the same values on every backend. Errors: what the device and the ops say,
+// kResourceExhausted above all; kUnsupported (param "quantization") where the backend does not keep what is
+// wanted.
 Result<DecoderWeights> MakeDummyWeights(const ModelConfig& config, Device* device, Ops* ops,
                                         const DummyWeightOptions& options);
 

@@ -127,6 +127,11 @@ TEST_F(DummyWeightsTest, MayBeCodes) {
     ASSERT_TRUE(eight.ok()) << eight.error().message;
     EXPECT_EQ(eight->Describe(), "int8, groups of 128");
     EXPECT_LT(four->size_bytes, eight->size_bytes);
+    const auto fp8 = make(Quantization::kFp8);
+    ASSERT_TRUE(fp8.ok()) << fp8.error().message;
+    EXPECT_EQ(fp8->layers[1].down->format(), Fp8Format(config.intermediate_size));
+    EXPECT_EQ(fp8->lm_head->format(), Fp8Format(config.hidden_size));
+    EXPECT_LT(fp8->size_bytes, eight->size_bytes) << "a scale a row";
   }
 }
 

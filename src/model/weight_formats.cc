@@ -16,7 +16,8 @@ Result<const TensorInfo*> FindTensor(const Checkpoint& checkpoint, const std::st
 
 Result<WeightFormat> FormatOfTensor(const Checkpoint& checkpoint, const TensorInfo& tensor,
                                     bool is_vocabulary, Quantization quantization) {
-  if (tensor.format.has_integers() || !QuantizesFloats(quantization)) return tensor.format;
+  const bool is_wanted = tensor.format.is_quantized() && quantization == Quantization::kFp8;
+  if (is_wanted || tensor.format.has_integers() || !QuantizesFloats(quantization)) return tensor.format;
   const WeightFormat format = QuantizedFormat(quantization, tensor.cols, is_vocabulary, kLargestGroup);
   if (format.is_quantized()) return format;
   return MakeParamError(ErrorCode::kUnsupported, "quantization",

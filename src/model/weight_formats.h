@@ -20,8 +20,8 @@ struct WeightFormatOptions {
 // Of a weight made of the rows of these tensors: one format that holds them all, kFloat where they are
 // widened: among them weights whose columns have to be reordered (TensorInfo::column_order), where the
 // backend does not do that or tensors want different orders. is_vocabulary: of the embedding and the lm_head.
-// Errors: kNotFound; kUnsupported (param "quantization") where int4 or int8 is wanted and no groups divide
-// the rows or the backend does not keep them.
+// Errors: kNotFound; kUnsupported (param "quantization") where int4, int8 or fp8 is wanted and no groups
+// divide the rows or the backend does not keep them.
 Result<WeightFormat> StoredWeightFormat(const Checkpoint& checkpoint, const std::vector<std::string>& tensors,
                                         bool is_vocabulary, const WeightFormatOptions& options,
                                         const Ops& ops);

@@ -54,10 +54,12 @@ TEST_F(FolderFormatsTest, OrdersThatDifferWidenTheWeight) {
   EXPECT_FALSE(vocabulary->is_quantized()) << "the embedding is read by rows";
 }
 
-TEST_F(FolderFormatsTest, Fp8IsWidenedOrQuantizedAnew) {
+TEST_F(FolderFormatsTest, Fp8StaysOrIsQuantizedAnew) {
   const auto checkpoint =
       Open(MakeQuantizedFolder({.name = "f", .kind = Kind::kFp8, .block_size = 128, .scale_dtype = "F32"}));
-  EXPECT_FALSE(FormatOf(*checkpoint, qkv_).is_quantized());
+  EXPECT_EQ(FormatOf(*checkpoint, qkv_), Fp8Format(128));
+  EXPECT_EQ(FormatOf(*checkpoint, qkv_, Quantization::kFp8), Fp8Format(128)) << "as in the file";
+  EXPECT_FALSE(FormatOf(*checkpoint, qkv_, Quantization::kNone).is_quantized());
   EXPECT_EQ(FormatOf(*checkpoint, qkv_, Quantization::kInt8), Int8Format(32, false));
   EXPECT_EQ(FormatOf(*checkpoint, qkv_, Quantization::kInt4), Int4Format(32, true));
 }

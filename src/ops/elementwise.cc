@@ -20,7 +20,7 @@ void CheckAppends(const QkvPrepareArgs& args) {
                  "qkv_prepare: {} kv heads of {}, cache of {} heads of {}", args.num_kv_heads, args.head_dim,
                  shape.num_kv_heads, shape.head_dim);
     if (first == nullptr) first = &shape;
-    TANDEM_CHECK(shape.plain_dtype() == first->plain_dtype() && shape.block_size == first->block_size,
+    TANDEM_CHECK(shape.format == first->format && shape.block_size == first->block_size,
                  "qkv_prepare: caches of {} and {}, blocks of {} and {}", KvFormatName(first->format),
                  KvFormatName(shape.format), first->block_size, shape.block_size);
   }

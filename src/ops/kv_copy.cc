@@ -25,7 +25,8 @@ void CheckCopyKv(const CopyKvArgs& args) {
   const KvShape& gpu = args.gpu.shape;
   const KvShape& cpu = args.cpu.shape;
   TANDEM_CHECK(
-      gpu == cpu && gpu.BlockBytes() > 0,
+      gpu.block_size == cpu.block_size && gpu.num_kv_heads == cpu.num_kv_heads &&
+          gpu.head_dim == cpu.head_dim && gpu.BlockBytes() > 0,
       "copy_kv: gpu blocks {} of {} tokens, {} heads of {}; cpu blocks {} of {} tokens, {} heads of {}",
       KvFormatName(gpu.format), gpu.block_size, gpu.num_kv_heads, gpu.head_dim, KvFormatName(cpu.format),
       cpu.block_size, cpu.num_kv_heads, cpu.head_dim);

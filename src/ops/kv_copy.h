@@ -12,9 +12,10 @@ namespace tandem {
 // pinned host memory (the cpu tier): gpu_blocks[i] to or from cpu_blocks[i]. Elements arrive in the order of
 // the destination's backend, in host memory that of cpu_attention/kv_block.h.
 //
-// Both views have the same shape and the same format: nothing is converted. gpu is one part, cpu as many as
-// it has. No block is written twice in a call. The spans are read during the call only, the memory until the
-// stream has run the op.
+// Both views have the same shape. Where their formats differ values are converted: that takes a kernel, and
+// is for backends that have one (the host backend has). gpu is one part, cpu as many as it has. No block is
+// written twice in a call. The spans are read during the call only, the memory until the stream has run the
+// op.
 //
 // What is fast: neighbouring blocks (consecutive numbers in the list), as they move in one piece.
 struct CopyKvArgs {
@@ -25,7 +26,7 @@ struct CopyKvArgs {
   bool to_cpu = true;
 };
 
-// What was enqueued: transfers and the bytes of KV in them.
+// What was enqueued: transfers and the bytes of KV in them, in the cpu tier's format.
 struct CopyKvCount {
   int64_t num_copies = 0;
   int64_t num_bytes = 0;
@@ -37,7 +38,7 @@ struct CopyKvCount {
   }
 };
 
-// Aborts unless the views and lists fit each other.
+// Aborts unless the views and lists fit each other. Formats may differ.
 void CheckCopyKv(const CopyKvArgs& args);
 
 // How the heads of a view are spread.

@@ -146,6 +146,8 @@ Json ToJson(const ProfileKey& key) {
           {"sliding_window", key.sliding_window},
           {"dtype", key.dtype},
           {"weights", key.weights},
+          {"gpu_kv", key.gpu_kv},
+          {"cpu_kv", key.cpu_kv},
           {"device", key.device},
           {"gpu_sm_limit", key.gpu_sm_limit},
           {"cpu_threads", key.cpu_threads},

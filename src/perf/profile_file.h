@@ -23,6 +23,8 @@ struct ProfileKey {
   int64_t sliding_window = 0;
   std::string dtype;
   std::string weights;       // how they are stored: DecoderWeights::Describe
+  std::string gpu_kv;        // KvFormatName of the gpu tier
+  std::string cpu_kv;        // of the cpu tier; empty: there is none
   std::string device;        // Device::Description
   int64_t gpu_sm_limit = 0;  // 0: all
   int64_t cpu_threads = 0;   // of CPU attention; 0: no cpu tier

@@ -17,6 +17,8 @@ ProfileKey Key() {
   key.num_layers = 32;
   key.hidden_size = 4096;
   key.dtype = "bf16";
+  key.gpu_kv = "bf16";
+  key.cpu_kv = "int8";
   key.weights = "int4, groups of 32 with minimum";
   key.device = "cuda: NVIDIA H200, a slice of 16 of 132 SMs";
   key.gpu_sm_limit = 16;

@@ -22,7 +22,8 @@ bool MainSubBatch::attends_on_cpu() const {
 }
 
 bool IterationPlan::gpu_rows_only() const {
-  return dropped.empty() && preempted.empty() && moves.empty() && cohorts.empty() && !main.empty() &&
+  return dropped.empty() && preempted.empty() && moves.empty() && copy_down.max_blocks == 0 &&
+         cohorts.empty() && !main.empty() &&
          std::all_of(main.spans.begin(), main.spans.end(), [](const RowSpan& span) {
            return span.tier == Tier::kGpu && span.attention == Tier::kGpu;
          });

@@ -131,6 +131,15 @@ struct InFlightCohort {
   bool operator==(const InFlightCohort&) const = default;
 };
 
+// A waiting sequence begins with tokens whose KV lies in a tier already. It lives there, unless the plan
+// moves it, and its first span starts behind them.
+struct AttachedPrefix {
+  SequenceId sequence = 0;
+  Tier tier = Tier::kGpu;
+  int64_t num_tokens = 0;  // in whole blocks
+  bool operator==(const AttachedPrefix&) const = default;
+};
+
 // The whole KV of a sequence moves to the other tier before anything else in the iteration touches it.
 struct Move {
   SequenceId sequence = 0;
@@ -138,17 +147,30 @@ struct Move {
   bool operator==(const Move&) const = default;
 };
 
+// Blocks of the gpu tier that nobody uses are copied to the cpu tier before their room is wanted, the one
+// used longest ago first.
+struct CopyDown {
+  int64_t margin = 0;      // until so many blocks are free or have been copied
+  int64_t max_blocks = 0;  // in this iteration
+  // Of what begins alike, one in so many is copied, always the same ones; the others are given up.
+  int64_t one_in = 1;
+  bool operator==(const CopyDown&) const = default;
+};
+
 struct IterationPlan {
   uint64_t iteration = 0;
   std::string_view strategy;  // name of the strategy that made it; static storage
   // In flight, lose the token that they are at: their rows are as before it. Before all that follows.
   std::vector<CohortId> dropped;
-  std::vector<SequenceId> preempted;  // lose their KV and wait again; nothing that was generated is lost
+  std::vector<AttachedPrefix> attached;  // before any block is given to anybody
+  std::vector<SequenceId> preempted;     // lose their KV and wait again; nothing that was generated is lost
   std::vector<Move> moves;
+  CopyDown copy_down;  // after all blocks have been given out; no work by itself
   MainSubBatch main;
   std::vector<CohortStep> cohorts;
   bool empty() const {
-    return dropped.empty() && preempted.empty() && moves.empty() && main.empty() && cohorts.empty();
+    return dropped.empty() && attached.empty() && preempted.empty() && moves.empty() && main.empty() &&
+           cohorts.empty();
   }
   // Prefills and decodes of the gpu tier, and nothing else: all on the compute stream.
   bool gpu_rows_only() const;

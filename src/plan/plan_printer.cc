@@ -53,6 +53,9 @@ std::string PrintPlan(const IterationPlan& plan) {
     for (const CohortId id : plan.dropped) fmt::format_to(out, " {}", id);
     text += '\n';
   }
+  for (const AttachedPrefix& prefix : plan.attached)
+    fmt::format_to(out, "attach {} [0, {}) in {}\n", prefix.sequence, prefix.num_tokens,
+                   TierName(prefix.tier));
   if (!plan.preempted.empty()) {
     text += "preempt";
     for (const SequenceId id : plan.preempted) fmt::format_to(out, " {}", id);
@@ -60,6 +63,9 @@ std::string PrintPlan(const IterationPlan& plan) {
   }
   for (const Move& move : plan.moves)
     fmt::format_to(out, "move {} to {}\n", move.sequence, TierName(move.to));
+  if (plan.copy_down.max_blocks > 0)
+    fmt::format_to(out, "copy-down to {} at most {}, one in {}\n", plan.copy_down.margin,
+                   plan.copy_down.max_blocks, plan.copy_down.one_in);
   for (const RowSpan& span : plan.main.spans) {
     if (IsChunk(span)) PrintChunk(span, &text);
   }

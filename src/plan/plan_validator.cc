@@ -18,6 +18,7 @@ class Validator {
 
   Status Validate() {
     TANDEM_RETURN_IF_ERROR(CheckDropped());
+    TANDEM_RETURN_IF_ERROR(CheckAttached());
     TANDEM_RETURN_IF_ERROR(CheckPreemptedAndMoved());
     for (const RowSpan& span : plan_.main.spans) TANDEM_RETURN_IF_ERROR(CheckSpan(span));
     std::unordered_set<CohortId> cohorts;
@@ -61,6 +62,32 @@ class Validator {
     return Broken("sequence {} is in flight with cohort {}", id, found->first);
   }
 
+  Status CheckAttached() {
+    for (const AttachedPrefix& prefix : plan_.attached) {
+      const SequenceId id = prefix.sequence;
+      const auto sequence = rules_.find_sequence(id);
+      if (!sequence) return Broken("attached sequence {} is unknown", id);
+      if (sequence->tier) return Broken("attached sequence {} holds blocks", id);
+      const int64_t num_cached = sequence->num_cached[static_cast<size_t>(prefix.tier)];
+      if (prefix.num_tokens < 1 || prefix.num_tokens > num_cached)
+        return Broken("sequence {} is attached to {} tokens, {} are in the {} tier", id, prefix.num_tokens,
+                      num_cached, TierName(prefix.tier));
+      if (!attached_.emplace(id, &prefix).second) return Broken("sequence {} is attached twice", id);
+    }
+    return {};
+  }
+
+  // As it will be when it has been attached.
+  std::optional<PlannedSequence> Find(SequenceId id) const {
+    std::optional<PlannedSequence> sequence = rules_.find_sequence(id);
+    const auto found = attached_.find(id);
+    if (sequence && found != attached_.end()) {
+      sequence->tier = found->second->tier;
+      sequence->num_computed = found->second->num_tokens;
+    }
+    return sequence;
+  }
+
   Status CheckPreemptedAndMoved() {
     for (const SequenceId id : plan_.preempted) {
       const auto sequence = rules_.find_sequence(id);
@@ -70,7 +97,7 @@ class Validator {
       if (!used_.insert(id).second) return Broken("sequence {} is preempted twice", id);
     }
     for (const Move& move : plan_.moves) {
-      const auto sequence = rules_.find_sequence(move.sequence);
+      const auto sequence = Find(move.sequence);
       if (!sequence) return Broken("moved sequence {} is unknown", move.sequence);
       if (!sequence->tier) return Broken("moved sequence {} holds no blocks", move.sequence);
       TANDEM_RETURN_IF_ERROR(CheckNotInFlight(move.sequence));
@@ -97,7 +124,7 @@ class Validator {
     const SequenceId id = span.sequence;
     TANDEM_RETURN_IF_ERROR(CheckNotInFlight(id));
     TANDEM_RETURN_IF_ERROR(Use(id));
-    const auto sequence = rules_.find_sequence(id);
+    const auto sequence = Find(id);
     if (!sequence) return Broken("sequence {} is unknown", id);
     if (span.num_tokens < 1) return Broken("sequence {}: span of {} tokens", id, span.num_tokens);
     if (span.start != sequence->num_computed)
@@ -217,6 +244,7 @@ class Validator {
   const IterationPlan& plan_;
   const PlanRules& rules_;
   std::unordered_set<SequenceId> used_;
+  std::unordered_map<SequenceId, const AttachedPrefix*> attached_;
   std::unordered_map<SequenceId, Tier> moved_;
   // In flight and not dropped, and the sequences in them, sorted.
   std::unordered_map<CohortId, const InFlightCohort*> in_flight_;

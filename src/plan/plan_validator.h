@@ -1,6 +1,7 @@
 // Checks a plan against the rules of plan/iteration_plan.h and the state it was made for.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -19,6 +20,8 @@ struct PlannedSequence {
   // Position of the first row that is to give logits: absent: that of the last token.
   std::optional<int64_t> first_logits = std::nullopt;
   int64_t num_drafted = 0;  // tokens proposed behind num_tokens
+  // By tier, tokens that it may be attached to: of its first blocks.
+  std::array<int64_t, kNumTiers> num_cached = {};
 };
 
 struct PlanRules {

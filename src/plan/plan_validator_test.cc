@@ -102,6 +102,31 @@ TEST_F(PlanValidatorTest, AcceptsASlowCohortAndAMove) {
   EXPECT_EQ(Check(plan), "ok");
 }
 
+TEST_F(PlanValidatorTest, AWaitingSequenceBeginsBehindWhatIsCached) {
+  sequences_[2].num_cached = {32, 64};
+  IterationPlan plan;
+  plan.attached = {{.sequence = 2, .tier = Tier::kCpu, .num_tokens = 64}};
+  plan.main.spans = {Chunk(2, 64, 36, true, Tier::kCpu)};
+  EXPECT_EQ(Check(plan), "ok");
+  EXPECT_EQ(PrintPlan(plan), "attach 2 [0, 64) in cpu\nprefill 2 [64, 100) to cpu samples\n");
+  // And goes to the other tier.
+  plan.moves = {{.sequence = 2, .to = Tier::kGpu}};
+  plan.main.spans = {Chunk(2, 64, 36, true)};
+  EXPECT_EQ(Check(plan), "ok");
+  plan.moves.clear();
+  EXPECT_EQ(Check(plan), "sequence 2: span for the gpu tier, its blocks are in the cpu tier");
+  plan.attached[0].tier = Tier::kGpu;
+  EXPECT_EQ(Check(plan), "sequence 2 is attached to 64 tokens, 32 are in the gpu tier");
+  plan.attached[0].num_tokens = 32;
+  EXPECT_EQ(Check(plan), "sequence 2: span starts at 64, 32 tokens are computed");
+  plan.attached.push_back(plan.attached[0]);
+  EXPECT_EQ(Check(plan), "sequence 2 is attached twice");
+  plan.attached = {{.sequence = 1, .tier = Tier::kGpu, .num_tokens = 32}};
+  EXPECT_EQ(Check(plan), "attached sequence 1 holds blocks");
+  plan.attached[0].sequence = 77;
+  EXPECT_EQ(Check(plan), "attached sequence 77 is unknown");
+}
+
 TEST_F(PlanValidatorTest, NamesTheBrokenRule) {
   struct Case {
     void (*breakage)(IterationPlan*);

@@ -22,7 +22,7 @@ constexpr Target kOfFour = {.point = {.cpu_rows = 4, .prefilled_token_us = 2, .d
 
 std::vector<RowSpan> Admitted(const SmallMachine& machine, const Target& target = kOfFour) {
   const PrefillQueue prompts = Stages(machine, target).admission.prompts;
-  return prompts.Chunks(prompts.num_tokens());
+  return testing::ChunksOf(prompts, prompts.num_tokens());
 }
 
 TEST(AdmissionTest, TheCpuTierIsFilledUpToTheTarget) {

@@ -175,5 +175,32 @@ TEST_F(ChoiceTest, PrefillOfTheCpuTierUsesItToo) {
   EXPECT_EQ(Planned().strategy, "tested") << "which has not chosen";
 }
 
+// Half of the gpu tier is kept for who begins alike; the other half decodes.
+TEST_F(ChoiceTest, WhatWouldBeLostIsCopiedDownAsFarAsItHides) {
+  machine.capacity.total = {100, 300};
+  machine.costs.swap_ns = 100;  // a block of 10 tokens: 1 us a layer
+  machine.Decode(Tier::kGpu, 10, 50);
+  EXPECT_EQ(Planned().copy_down, CopyDown());
+  machine.capacity.unused = 30;
+  EXPECT_EQ(Planned().copy_down, CopyDown()) << "20 can be given up without loss";
+  machine.capacity.unused = 45;
+  machine.tuning.copied_down_of_tier = 0.4;
+  const CopyDown few = Planned().copy_down;
+  EXPECT_EQ(few.margin, 40);
+  EXPECT_EQ(few.max_blocks, 40) << "half a layer of 150 us hides 75";
+  machine.costs.swap_ns = 1000;
+  EXPECT_EQ(Planned().copy_down.max_blocks, 7);
+  EXPECT_EQ(Planned().copy_down.one_in, 16) << "nobody has begun alike yet";
+  machine.state.cached_share = 0.1;
+  EXPECT_EQ(Planned().copy_down.one_in, 1);
+  machine.state.mean_context = 200;
+  EXPECT_EQ(Planned().copy_down.margin, 80) << "four requests";
+  machine.state.cpu_tier_usable = false;
+  EXPECT_EQ(Planned().copy_down, CopyDown());
+  machine.state.cpu_tier_usable = true;
+  machine.capacity.total[1] = 0;
+  EXPECT_EQ(Planned().copy_down, CopyDown());
+}
+
 }  // namespace
 }  // namespace tandem

@@ -36,6 +36,10 @@ struct PlannerTuning {
   // Waiting requests that are asked for their length where none runs.
   int64_t look_ahead = 16;
 
+  // Waiting requests at most that are passed over since what they begin with is being computed: more of them
+  // are not worth the search.
+  int64_t most_passed_over = 64;
+
   // Room.
 
   // Iterations in which the decodes of a tier can grow before something is swapped in or admitted to the cpu
@@ -47,6 +51,17 @@ struct PlannerTuning {
   // 1 / so much of the gpu tier at most is kept free for outputs to grow: of a tiny tier an output may be
   // most.
   int64_t most_kept_of_tier = 8;
+
+  // What the gpu tier keeps for who begins alike is copied to the cpu tier until so much of the gpu tier, or
+  // room for so many requests, can be given up without loss, and again from half of it on. Guesses.
+  double copied_down_of_tier = 0.25;
+  double copied_down_requests = 4;
+  // Of prompt tokens that were cached of late, from which on: a copy costs about so much of computing the
+  // tokens again. Below it, one in so many, to see whether they are wanted later.
+  double copied_down_from_share = 0.03;
+  int64_t copied_down_one_in = 16;
+  // Of the time of a layer at most, copies for that.
+  double copied_down_of_layer = 0.5;
 
   // The work to come (planning/work_shape.h).
 

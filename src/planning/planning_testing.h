@@ -36,6 +36,25 @@ class CountedBlocks : public CapacityView {
     return held.contains(id) ? std::optional(held.at(id).first) : std::nullopt;
   }
 
+  CachedPrefix cached_prefix(SequenceId id, Tier tier, int64_t max_tokens) const override {
+    const auto found = cached.find({id, tier});
+    if (found == cached.end()) return {};
+    const int64_t left_out = std::max<int64_t>(0, found->second.num_blocks - max_tokens / block_size());
+    return {.num_blocks = found->second.num_blocks - left_out,
+            .num_unused = std::max<int64_t>(0, found->second.num_unused - left_out)};
+  }
+  bool is_coming(SequenceId id, int64_t num_blocks) const override {
+    return coming.contains(id) && coming.at(id) == num_blocks;
+  }
+  bool begin_alike(SequenceId a, SequenceId b, int64_t num_blocks) const override {
+    return alike.contains({a, b}) && num_blocks <= alike.at({a, b});
+  }
+  int64_t blocks_without_loss(Tier tier) const override { return free_blocks(tier) - unused; }
+
+  std::map<std::pair<SequenceId, Tier>, CachedPrefix> cached;
+  std::map<std::pair<SequenceId, SequenceId>, int64_t> alike;  // blocks
+  std::map<SequenceId, int64_t> coming;
+  int64_t unused = 0;  // free blocks that hold something
   std::array<int64_t, kNumTiers> total = {100, 100};
   std::map<SequenceId, std::pair<Tier, int64_t>> held;
 };
@@ -131,6 +150,13 @@ inline std::vector<SequenceId> IdsOf(const std::vector<RowSpan>& rows) {
   ids.reserve(rows.size());
   for (const RowSpan& row : rows) ids.push_back(row.sequence);
   return ids;
+}
+
+// The chunks of the first num_tokens tokens of a queue.
+inline std::vector<RowSpan> ChunksOf(const PrefillQueue& queue, int64_t num_tokens) {
+  IterationPlan plan;
+  queue.Write(num_tokens, &plan);
+  return plan.main.spans;
 }
 
 }  // namespace tandem::testing

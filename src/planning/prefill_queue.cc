@@ -67,9 +67,38 @@ void PrefillQueue::AddBegun(const ScheduleState& state, const TierBooks& books) 
   }
 }
 
+PrefillQueue::Prefix PrefillQueue::FindPrefix(const ScheduleState& state, const ScheduledSequence& waiting,
+                                              const TierBooks& books) {
+  Prefix prefix;
+  for (const Tier tier : {Tier::kGpu, Tier::kCpu}) {
+    if (tier == Tier::kCpu && !state.cpu_tier_usable) continue;
+    CachedPrefix& in_tier = prefix.in[static_cast<size_t>(tier)];
+    in_tier = books.cached_prefix(waiting.id, tier, waiting.first_logits());
+    // It may be those that leave who hold it, and what they leave counts as free.
+    if (!books.moves().empty()) in_tier.num_unused = in_tier.num_blocks;
+    if (in_tier.num_blocks > prefix.longest().num_blocks) prefix.tier = tier;
+  }
+  return prefix;
+}
+
+bool PrefillQueue::IsComing(const ScheduledSequence& waiting, const Prefix& prefix,
+                            const TierBooks& books) const {
+  const int64_t num_blocks = prefix.longest().num_blocks + 1;
+  if (num_blocks * books.block_size() > waiting.first_logits()) return false;
+  if (books.is_coming(waiting.id, num_blocks)) return true;
+  return std::ranges::any_of(
+      items_, [&](const Item& item) { return books.begin_alike(waiting.id, item.id, num_blocks); });
+}
+
 void PrefillQueue::AddWaiting(const ScheduleState& state, const AdmissionRules& rules, TierBooks* books) {
+  int64_t num_passed_over = 0;
   for (const ScheduledSequence& waiting : state.waiting) {
     if (rows_left_ <= 0 || books->num_sequences() >= state.limits.max_num_seqs) return;
+    const Prefix prefix = FindPrefix(state, waiting, *books);
+    if (IsComing(waiting, prefix, *books)) {
+      if (++num_passed_over == books->tuning().most_passed_over) return;
+      continue;
+    }
     const int64_t num_blocks = books->BlocksFor(waiting.num_tokens);
     const bool only_cpu = num_blocks > books->total_blocks(Tier::kGpu);
     const bool cpu_possible = CanEverLiveInCpuTier(state, *books, waiting.num_tokens);
@@ -77,17 +106,21 @@ void PrefillQueue::AddWaiting(const ScheduleState& state, const AdmissionRules& 
         only_cpu || (rules.to_cpu && books->num_sequences(Tier::kCpu) < rules.max_cpu_sequences);
     const bool gpu_wanted = rules.to_gpu && !(rules.cpu_first && cpu_possible);
     Tier tier = Tier::kGpu;
-    if (!gpu_wanted || num_blocks > GpuBlocksForPrompts(state, *books)) {
-      if (!cpu_wanted || !cpu_possible || !FitsCpuTier(state, *books, num_blocks)) return;
+    if (!gpu_wanted || num_blocks - prefix.num_shared(tier) > GpuBlocksForPrompts(state, *books)) {
       tier = Tier::kCpu;
+      if (!cpu_wanted || !cpu_possible || !FitsCpuTier(state, *books, num_blocks - prefix.num_shared(tier)))
+        return;
     }
-    const Item prompt = {.id = waiting.id,
-                         .start = 0,
-                         .end = waiting.num_tokens,
-                         .first_logits = waiting.first_logits(),
-                         .tier = tier};
+    Item prompt = {.id = waiting.id,
+                   .start = prefix.longest().num_blocks * books->block_size(),
+                   .end = waiting.num_tokens,
+                   .first_logits = waiting.first_logits(),
+                   .tier = tier};
+    if (prompt.start > 0) prompt.attached = prefix.tier;
     if (!Add(prompt, state, books->block_size())) return;
-    books->Admit(tier, num_blocks);
+    books->Admit(tier, num_blocks - prefix.num_shared(tier));
+    // Until they have moved.
+    if (prefix.tier != tier) books->Hold(prefix.tier, prefix.longest().num_unused);
   }
 }
 
@@ -107,19 +140,20 @@ void PrefillQueue::Sum(const LayerCosts& costs) {
 double PrefillQueue::mean_prompt() const {
   if (items_.empty()) return 1;
   int64_t sum = 0;
-  for (const Item& item : items_) sum += item.end;
+  for (const Item& item : items_) sum += item.end - (item.attached ? item.start : 0);
   return static_cast<double>(sum) / static_cast<double>(items_.size());
 }
 
-std::vector<RowSpan> PrefillQueue::Chunks(int64_t num_tokens) const {
-  std::vector<RowSpan> chunks;
+void PrefillQueue::Write(int64_t num_tokens, IterationPlan* plan) const {
   for (const Item& item : items_) {
-    if (num_tokens <= 0) break;
+    if (num_tokens <= 0) return;
     const int64_t taken = std::min(num_tokens, item.num_tokens);
     num_tokens -= taken;
-    chunks.push_back(item.Span(taken));
+    plan->main.spans.push_back(item.Span(taken));
+    if (!item.attached) continue;
+    plan->attached.push_back({.sequence = item.id, .tier = *item.attached, .num_tokens = item.start});
+    if (*item.attached != item.tier) plan->moves.push_back({.sequence = item.id, .to = item.tier});
   }
-  return chunks;
 }
 
 void PrefillQueue::AddTo(int64_t num_tokens, const LayerCosts& costs, IterationLoad* load) const {

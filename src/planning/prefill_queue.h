@@ -1,8 +1,10 @@
 // Step 3 of NEO's scheduler (section 3.2): prompts for the main sub-batch, and into which tier each goes.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "perf/iteration_load.h"
@@ -24,9 +26,10 @@ struct AdmissionRules {
 };
 
 // Prompts in the order in which they are served: those begun, oldest first, then waiting ones. Nobody
-// overtakes, and what a prompt will need is reserved whole when it is admitted, so one that is begun never
-// waits for blocks. A budget of tokens takes a prefix; the last prompt in it gets a shorter chunk (NEO
-// section 6: chunks, not whole prompts).
+// overtakes, but for those who wait until another prompt has computed what they begin with too; who begins as
+// somebody did before begins behind what is cached of that, and what a prompt will need is reserved whole
+// when it is admitted, so one that is begun never waits for blocks. A budget of tokens takes a prefix; the
+// last prompt in it gets a shorter chunk (NEO section 6: chunks, not whole prompts).
 class PrefillQueue {
  public:
   PrefillQueue() = default;  // nobody
@@ -46,8 +49,8 @@ class PrefillQueue {
   double num_gpu_prompts() const { return static_cast<double>(num_gpu_prompts_); }
   double mean_prompt() const;
 
-  // The chunks of the first num_tokens tokens.
-  std::vector<RowSpan> Chunks(int64_t num_tokens) const;
+  // The chunks of the first num_tokens tokens, and what those begin with that is cached, into an empty plan.
+  void Write(int64_t num_tokens, IterationPlan* plan) const;
   // Adds them to an otherwise empty prefill part of a load.
   void AddTo(int64_t num_tokens, const LayerCosts& costs, IterationLoad* load) const;
 
@@ -59,9 +62,28 @@ class PrefillQueue {
     int64_t end;             // of the prompt
     int64_t first_logits;
     Tier tier;
+    // Where the tokens before `start` are, of one that is admitted behind a cached prefix; they move if it is
+    // another tier than its own.
+    std::optional<Tier> attached = std::nullopt;
     RowSpan Span(int64_t num_taken) const { return RowSpan::Chunk(id, start, num_taken, first_logits, tier); }
   };
+  // What is cached of a waiting sequence.
+  struct Prefix {
+    std::array<CachedPrefix, kNumTiers> in;  // by tier
+    Tier tier = Tier::kGpu;                  // that has the longest; the gpu tier of equals
+    const CachedPrefix& longest() const { return in[static_cast<size_t>(tier)]; }
+    // Blocks of a tier that it takes from nobody there.
+    int64_t num_shared(Tier where) const {
+      const CachedPrefix& there = in[static_cast<size_t>(where)];
+      return there.num_blocks - there.num_unused;
+    }
+  };
 
+  static Prefix FindPrefix(const ScheduleState& state, const ScheduledSequence& waiting,
+                           const TierBooks& books);
+  // Whether what comes next behind the prefix of a waiting sequence is being computed, or will be by a prompt
+  // that this plan admits.
+  bool IsComing(const ScheduledSequence& waiting, const Prefix& prefix, const TierBooks& books) const;
   void AddBegun(const ScheduleState& state, const TierBooks& books);
   void AddWaiting(const ScheduleState& state, const AdmissionRules& rules, TierBooks* books);
   // False if a limit leaves it no token.

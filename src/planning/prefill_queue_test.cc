@@ -23,7 +23,9 @@ class PrefillQueueTest : public ::testing::Test {
   PrefillQueue Queue(TierBooks books, int64_t max_rows = 1000) const {
     return {machine.state, machine.costs, rules, max_rows, &books};
   }
-  std::vector<RowSpan> Chunks(int64_t max_rows = 1000) const { return Queue(max_rows).Chunks(max_rows); }
+  std::vector<RowSpan> Chunks(int64_t max_rows = 1000) const {
+    return testing::ChunksOf(Queue(max_rows), max_rows);
+  }
 
   SmallMachine machine;
   AdmissionRules rules = {.max_cpu_sequences = 10};
@@ -40,14 +42,14 @@ TEST_F(PrefillQueueTest, ThoseBegunGoFirstAndABudgetTakesAPrefix) {
   EXPECT_EQ(queue.mean_prompt(), 40);
   EXPECT_EQ(queue.num_gpu_prompts(), 3);
   EXPECT_TRUE(queue.ends_prompts());
-  EXPECT_THAT(queue.Chunks(110),
+  EXPECT_THAT(testing::ChunksOf(queue, 110),
               ElementsAre(Chunk(3, 10, 20, true), Chunk(1, 0, 40, true), Chunk(2, 0, 50, true)));
-  EXPECT_THAT(queue.Chunks(30), ElementsAre(Chunk(3, 10, 20, true), Chunk(1, 0, 10, false)));
-  EXPECT_THAT(queue.Chunks(0), IsEmpty());
+  EXPECT_THAT(testing::ChunksOf(queue, 30), ElementsAre(Chunk(3, 10, 20, true), Chunk(1, 0, 10, false)));
+  EXPECT_THAT(testing::ChunksOf(queue, 0), IsEmpty());
   const PrefillQueue cut = Queue(25);
   EXPECT_EQ(cut.num_tokens(), 25);
   EXPECT_FALSE(cut.ends_prompts());
-  EXPECT_THAT(IdsOf(cut.Chunks(25)), ElementsAre(3, 1));
+  EXPECT_THAT(IdsOf(testing::ChunksOf(cut, 25)), ElementsAre(3, 1));
 }
 
 TEST_F(PrefillQueueTest, BlocksAreTakenForWholePrompts) {
@@ -157,10 +159,10 @@ TEST_F(PrefillQueueTest, NobodyBeginsBesideAPreemptionOrASwapOut) {
   machine.Wait(10);
   TierBooks books = machine.books();
   books.Preempt(2);
-  EXPECT_THAT(IdsOf(Queue(books).Chunks(100)), ElementsAre(2));
+  EXPECT_THAT(IdsOf(testing::ChunksOf(Queue(books), 100)), ElementsAre(2));
   books = machine.books();
   books.MoveTo(0, Tier::kCpu);
-  EXPECT_THAT(IdsOf(Queue(books).Chunks(100)), ElementsAre(2, 3));
+  EXPECT_THAT(IdsOf(testing::ChunksOf(Queue(books), 100)), ElementsAre(2, 3));
 }
 
 // A pair of query and key token takes 1 us.
@@ -177,6 +179,89 @@ TEST_F(PrefillQueueTest, ABudgetIsAddedToALoad) {
   EXPECT_DOUBLE_EQ(load.prefill_attention_us, 10 * 25 + 40 * 20 + 10 * 5);
   EXPECT_EQ(load.num_sampled, 5 + 2);
   EXPECT_EQ(load.swapped_tokens, 50);
+}
+
+TEST_F(PrefillQueueTest, WhoBeginsWithACachedPrefixBeginsBehindIt) {
+  machine.Wait(95);
+  machine.capacity.cached[{1, Tier::kGpu}] = {.num_blocks = 4, .num_unused = 1};
+  TierBooks books = machine.books();
+  const PrefillQueue queue(machine.state, machine.costs, rules, 1000, &books);
+  EXPECT_EQ(queue.num_tokens(), 55);
+  EXPECT_EQ(queue.mean_prompt(), 55);
+  // Three of its ten blocks are others' too.
+  EXPECT_EQ(books.free_blocks(Tier::kGpu), 93);
+  IterationPlan plan;
+  queue.Write(20, &plan);
+  EXPECT_THAT(plan.main.spans, ElementsAre(Chunk(1, 40, 20, false)));
+  EXPECT_THAT(plan.attached,
+              ElementsAre(AttachedPrefix{.sequence = 1, .tier = Tier::kGpu, .num_tokens = 40}));
+  EXPECT_THAT(plan.moves, IsEmpty());
+  IterationPlan without;
+  queue.Write(0, &without);
+  EXPECT_TRUE(without.empty());
+}
+
+TEST_F(PrefillQueueTest, ALongerPrefixComesFromTheOtherTier) {
+  machine.Wait(95, 2);
+  machine.capacity.cached[{1, Tier::kGpu}] = {.num_blocks = 2, .num_unused = 0};
+  machine.capacity.cached[{1, Tier::kCpu}] = {.num_blocks = 7, .num_unused = 5};
+  machine.capacity.cached[{2, Tier::kGpu}] = {.num_blocks = 7, .num_unused = 7};
+  machine.capacity.cached[{2, Tier::kCpu}] = {.num_blocks = 7, .num_unused = 7};
+  TierBooks books = machine.books();
+  const PrefillQueue queue(machine.state, machine.costs, rules, 1000, &books);
+  IterationPlan plan;
+  queue.Write(1000, &plan);
+  EXPECT_THAT(plan.main.spans, ElementsAre(Chunk(1, 70, 25, true), Chunk(2, 70, 25, true)));
+  EXPECT_THAT(plan.attached,
+              ElementsAre(AttachedPrefix{.sequence = 1, .tier = Tier::kCpu, .num_tokens = 70},
+                          AttachedPrefix{.sequence = 2, .tier = Tier::kGpu, .num_tokens = 70}));
+  EXPECT_THAT(plan.moves, ElementsAre(Move{1, Tier::kGpu}));
+  EXPECT_EQ(books.free_blocks(Tier::kGpu), 100 - 8 - 10);
+  EXPECT_EQ(books.free_blocks(Tier::kCpu), 95) << "held until it has moved";
+}
+
+TEST_F(PrefillQueueTest, WhereTheGpuTierIsFullAPrefixIsUsedInTheCpuTier) {
+  machine.Decode(Tier::kGpu, 990);
+  machine.Wait(95);
+  machine.capacity.cached[{2, Tier::kCpu}] = {.num_blocks = 6, .num_unused = 0};
+  IterationPlan plan;
+  Queue().Write(1000, &plan);
+  EXPECT_THAT(plan.main.spans, ElementsAre(Chunk(2, 60, 35, true, Tier::kCpu)));
+  EXPECT_THAT(plan.attached,
+              ElementsAre(AttachedPrefix{.sequence = 2, .tier = Tier::kCpu, .num_tokens = 60}));
+  EXPECT_THAT(plan.moves, IsEmpty());
+  // Out of use, it has none.
+  machine.state.cpu_tier_usable = false;
+  machine.capacity.total[0] = 300;
+  IterationPlan without;
+  Queue().Write(1000, &without);
+  EXPECT_THAT(without.main.spans, ElementsAre(Chunk(2, 0, 95, true)));
+}
+
+// Rows that give logits are computed: the last token's, or those that are asked for.
+TEST_F(PrefillQueueTest, APrefixEndsBeforeTheFirstLogits) {
+  machine.Wait(80, 2);
+  for (const SequenceId id : {1, 2}) machine.capacity.cached[{id, Tier::kGpu}] = {.num_blocks = 8};
+  machine.state.waiting = {{.id = 1, .num_tokens = 80}, {.id = 2, .num_tokens = 80, .echo_from = 35}};
+  EXPECT_THAT(Chunks(), ElementsAre(Chunk(1, 70, 10, true), RowSpan::Chunk(2, 30, 50, 35, Tier::kGpu)));
+}
+
+TEST_F(PrefillQueueTest, WhatIsBeingComputedIsWaitedFor) {
+  machine.Begin(Tier::kGpu, 90, 40);
+  machine.Wait(60, 3);
+  machine.capacity.coming = {{2, 5}};
+  machine.capacity.alike = {{{2, 1}, 5}, {{4, 3}, 4}};
+  machine.capacity.cached[{2, Tier::kGpu}] = {.num_blocks = 4, .num_unused = 0};
+  machine.capacity.cached[{4, Tier::kGpu}] = {.num_blocks = 4, .num_unused = 0};
+  // 1 computes the fifth block of 2; what 4 and 3 have in common is there.
+  EXPECT_THAT(Chunks(), ElementsAre(Chunk(1, 40, 50, true), Chunk(3, 0, 60, true), Chunk(4, 40, 20, true)));
+  machine.capacity.cached[{2, Tier::kGpu}].num_blocks = 5;
+  EXPECT_THAT(IdsOf(Chunks()), ElementsAre(1, 2, 3, 4));
+  // Two that are admitted at once.
+  machine.capacity.cached.clear();
+  EXPECT_THAT(IdsOf(Chunks()), ElementsAre(1, 3));
+  machine.tuning.most_passed_over = 1;
+  EXPECT_THAT(IdsOf(Chunks()), ElementsAre(1));
 }
 
 }  // namespace

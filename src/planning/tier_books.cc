@@ -5,7 +5,7 @@
 
 namespace tandem {
 TierBooks::TierBooks(const ScheduleState& state, const CapacityView& capacity, const PlannerTuning& tuning)
-    : tuning_(&tuning), block_size_(capacity.block_size()) {
+    : tuning_(&tuning), capacity_(&capacity), block_size_(capacity.block_size()) {
   for (const Tier tier : {Tier::kGpu, Tier::kCpu}) {
     total_[Index(tier)] = capacity.total_blocks(tier);
     free_[Index(tier)] = capacity.free_blocks(tier);
@@ -21,6 +21,7 @@ TierBooks::TierBooks(const ScheduleState& state, const CapacityView& capacity, c
                              .num_computed = scheduled.num_computed,
                              .first_logits = scheduled.first_logits(),
                              .held_blocks = capacity.held_blocks(scheduled.id),
+                             .freed_blocks = capacity.blocks_freed_by(scheduled.id),
                              .needed_blocks = BlocksFor(scheduled.num_tokens),
                              .tier = capacity.tier_of(scheduled.id).value_or(Tier::kGpu),
                              .decoding = scheduled.decoding(),
@@ -51,7 +52,7 @@ int64_t TierBooks::GrowthAhead(Tier tier) const {
 
 void TierBooks::Leave(RunningSequence* sequence) {
   const size_t tier = Index(sequence->tier);
-  free_[tier] += sequence->held_blocks;
+  free_[tier] += sequence->freed_blocks;
   --num_sequences_[tier];
   growth_[tier] -= sequence->growth_blocks;
   sequence->growth_blocks = 0;

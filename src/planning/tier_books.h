@@ -21,6 +21,7 @@ struct RunningSequence {
   int64_t num_computed = 0;
   int64_t first_logits = 0;  // ScheduledSequence::first_logits
   int64_t held_blocks = 0;
+  int64_t freed_blocks = 0;   // if it alone gives them up: fewer where it shares some
   int64_t needed_blocks = 0;  // for num_tokens
   int64_t growth_blocks = 0;  // its part of the growth of its tier
   Tier tier = Tier::kGpu;
@@ -65,8 +66,20 @@ class TierBooks {
   void Preempt(size_t index);
   // The sequence needs room for all its tokens in `to`.
   void MoveTo(size_t index, Tier to);
+  // CapacityView::cached_prefix, as it was before the plan.
+  CachedPrefix cached_prefix(SequenceId sequence, Tier tier, int64_t max_tokens) const {
+    return capacity_->cached_prefix(sequence, tier, max_tokens);
+  }
+  bool is_coming(SequenceId sequence, int64_t num_blocks) const {
+    return capacity_->is_coming(sequence, num_blocks);
+  }
+  bool begin_alike(SequenceId a, SequenceId b, int64_t num_blocks) const {
+    return capacity_->begin_alike(a, b, num_blocks);
+  }
   // A waiting sequence takes blocks.
   void Admit(Tier tier, int64_t num_blocks);
+  // Blocks that were free are held until the plan has been carried out.
+  void Hold(Tier tier, int64_t num_blocks) { free_[Index(tier)] -= num_blocks; }
 
   // The cohorts lose the token that they are at; their sequences may leave and decode elsewhere.
   void DropCohort(CohortId id);
@@ -81,7 +94,8 @@ class TierBooks {
   static size_t Index(Tier tier) { return static_cast<size_t>(tier); }
   void Leave(RunningSequence* sequence);
 
-  const PlannerTuning* tuning_;  // outlives the books
+  const PlannerTuning* tuning_;   // outlives the books
+  const CapacityView* capacity_;  // likewise
   int64_t block_size_;
   std::array<int64_t, kNumTiers> total_ = {};
   std::array<int64_t, kNumTiers> free_ = {};

@@ -13,8 +13,10 @@ class WorkShape {
  public:
   explicit WorkShape(const PlannerTuning& tuning = {}) : kept_(tuning.work_shape_memory) {}
 
-  void CountEnd(int64_t prompt_len, int64_t num_output) {
-    prompt_tokens_ = kept_ * prompt_tokens_ + static_cast<double>(prompt_len);
+  // num_prefilled: of the prompt's tokens, those that were not cached.
+  void CountEnd(int64_t prompt_len, int64_t num_prefilled, int64_t num_output) {
+    prompt_tokens_ = kept_ * prompt_tokens_ + static_cast<double>(num_prefilled);
+    cached_tokens_ = kept_ * cached_tokens_ + static_cast<double>(prompt_len - num_prefilled);
     output_tokens_ = kept_ * output_tokens_ + static_cast<double>(num_output);
     // An output token on average reads the prompt and half of the output.
     context_tokens_ =
@@ -27,6 +29,11 @@ class WorkShape {
     return output_tokens_ > 0 ? prompt_tokens_ / output_tokens_ : kUnknown;
   }
 
+  // Of the prompts' tokens, those that were cached; 0 before the first end.
+  double cached_share() const {
+    return cached_tokens_ > 0 ? cached_tokens_ / (prompt_tokens_ + cached_tokens_) : 0;
+  }
+
   // 0 before the first end.
   double mean_output_tokens() const { return num_ended_ > 0 ? output_tokens_ / num_ended_ : 0; }
 
@@ -37,7 +44,8 @@ class WorkShape {
 
  private:
   double kept_;
-  double prompt_tokens_ = 0;
+  double prompt_tokens_ = 0;  // prefilled
+  double cached_tokens_ = 0;  // of prompts, the others
   double output_tokens_ = 0;
   double context_tokens_ = 0;  // that all decodes have read
   double num_ended_ = 0;

@@ -40,7 +40,7 @@ class GpuOnlyPlanner {
   void PreemptYoungest() {
     --num_running_;
     const ScheduledSequence& victim = state_.running[num_running_];
-    free_blocks_ += capacity_.held_blocks(victim.id);
+    free_blocks_ += capacity_.blocks_freed_by(victim.id);
     plan_.preempted.push_back(victim.id);
   }
 
@@ -58,27 +58,43 @@ class GpuOnlyPlanner {
     }
   }
 
-  void AddChunk(const ScheduledSequence& sequence) {
-    const int64_t num_tokens = std::min(rows_left_, sequence.num_tokens - sequence.num_computed);
+  void AddChunk(const ScheduledSequence& sequence, int64_t start) {
+    const int64_t num_tokens = std::min(rows_left_, sequence.num_tokens - start);
     rows_left_ -= num_tokens;
     plan_.main.spans.push_back(
-        RowSpan::Chunk(sequence.id, sequence.num_computed, num_tokens, sequence.first_logits(), Tier::kGpu));
+        RowSpan::Chunk(sequence.id, start, num_tokens, sequence.first_logits(), Tier::kGpu));
   }
 
   void PlanBegunPrefills() {
     for (size_t i = 0; i < num_running_ && rows_left_ > 0; ++i) {
       const ScheduledSequence& sequence = state_.running[i];
       // Its blocks were reserved when it was admitted.
-      if (!sequence.decoding()) AddChunk(sequence);
+      if (!sequence.decoding()) AddChunk(sequence, sequence.num_computed);
     }
+  }
+
+  // Whether block num_blocks - 1 of a waiting sequence is being computed: it will find it then.
+  bool IsComing(const ScheduledSequence& waiting, int64_t num_blocks) const {
+    if (num_blocks * capacity_.block_size() > waiting.first_logits()) return false;
+    if (capacity_.is_coming(waiting.id, num_blocks)) return true;
+    return std::ranges::any_of(plan_.main.spans, [&](const RowSpan& span) {
+      return capacity_.begin_alike(waiting.id, span.sequence, num_blocks);
+    });
   }
 
   void AdmitWaiting() {
     size_t num_sequences = num_running_;
+    int64_t num_passed_over = 0;
     for (const ScheduledSequence& sequence : state_.waiting) {
       if (rows_left_ <= 0 || num_sequences >= static_cast<size_t>(state_.limits.max_num_seqs)) return;
       // The whole prompt is reserved at once, so a prefill once begun never waits for blocks.
-      const int64_t missing = MissingBlocks(sequence, sequence.num_tokens);
+      const CachedPrefix prefix = capacity_.cached_prefix(sequence.id, Tier::kGpu, sequence.first_logits());
+      if (IsComing(sequence, prefix.num_blocks + 1)) {
+        if (++num_passed_over == PlannerTuning().most_passed_over) return;
+        continue;
+      }
+      const int64_t missing =
+          MissingBlocks(sequence, sequence.num_tokens) - (prefix.num_blocks - prefix.num_unused);
       const int64_t reserve =
           state_.gpu_blocks_to_keep(static_cast<int64_t>(num_sequences), capacity_.block_size(),
                                     capacity_.total_blocks(Tier::kGpu), PlannerTuning());
@@ -86,7 +102,10 @@ class GpuOnlyPlanner {
       if (missing + reserve > free_blocks_) return;
       free_blocks_ -= missing;
       ++num_sequences;
-      AddChunk(sequence);
+      const int64_t start = prefix.num_blocks * capacity_.block_size();
+      if (start > 0)
+        plan_.attached.push_back({.sequence = sequence.id, .tier = Tier::kGpu, .num_tokens = start});
+      AddChunk(sequence, start);
     }
   }
 
@@ -110,7 +129,16 @@ class GpuTierAlone : public CapacityView {
   int64_t free_blocks(Tier tier) const override { return tier == Tier::kGpu ? whole_.free_blocks(tier) : 0; }
   int64_t held_blocks(SequenceId sequence) const override { return whole_.held_blocks(sequence); }
   int64_t blocks_freed_by(SequenceId sequence) const override { return whole_.blocks_freed_by(sequence); }
+  bool is_coming(SequenceId sequence, int64_t num_blocks) const override {
+    return whole_.is_coming(sequence, num_blocks);
+  }
+  bool begin_alike(SequenceId a, SequenceId b, int64_t num_blocks) const override {
+    return whole_.begin_alike(a, b, num_blocks);
+  }
   std::optional<Tier> tier_of(SequenceId sequence) const override { return whole_.tier_of(sequence); }
+  CachedPrefix cached_prefix(SequenceId sequence, Tier tier, int64_t max_tokens) const override {
+    return tier == Tier::kGpu ? whole_.cached_prefix(sequence, tier, max_tokens) : CachedPrefix();
+  }
 
  private:
   const CapacityView& whole_;

@@ -29,8 +29,13 @@ class FakeBooks : public CapacityView {
   std::optional<Tier> tier_of(SequenceId id) const override {
     return held_.contains(id) ? std::optional(Tier::kGpu) : std::nullopt;
   }
+  CachedPrefix cached_prefix(SequenceId id, Tier tier, int64_t max_tokens) const override {
+    if (tier != Tier::kGpu || !cached_.contains(id)) return {};
+    return {.num_blocks = std::min(cached_.at(id), max_tokens / block_size())};
+  }
   int64_t total_ = 0;
   std::map<SequenceId, int64_t> held_;
+  std::map<SequenceId, int64_t> cached_;  // held by others too
 };
 
 // Plays whole workloads against the books: every plan is valid, needs only blocks that are free, and every
@@ -102,6 +107,19 @@ TEST(GpuOnlyTest, RandomWorkloadsFinishWithValidPlans) {
     }
     EXPECT_EQ(books.free_blocks(Tier::kGpu), books.total_);
   }
+}
+
+TEST(GpuOnlyTest, AttachesToWhatIsCached) {
+  FakeBooks books;
+  books.total_ = 12;
+  books.held_[9] = 5;
+  books.cached_ = {{1, 5}};
+  ScheduleState state;
+  state.limits = {.max_num_seqs = 4, .max_num_batched_tokens = 10};
+  state.waiting = {{.id = 1, .num_tokens = 40}};
+  const IterationPlan plan = GpuOnlyStrategy().Plan(state, books);
+  EXPECT_EQ(PrintPlan(plan), "attach 1 [0, 20) in gpu\nprefill 1 [20, 30)\n")
+      << "5 of its 10 blocks are there, 7 free";
 }
 
 }  // namespace

@@ -70,9 +70,12 @@ void FillGpuTier(const ProfileParts& parts, int64_t num_layers, int64_t num_toke
       std::min(parts.books->total_blocks(Tier::kGpu), parts.books->BlocksFor(num_tokens));
   for (int64_t layer = 0; layer < std::min(num_layers, parts.decoder->config().num_layers); ++layer) {
     const KvLayerView kv = parts.memory->LayerView(Tier::kGpu, layer);
-    const int64_t num_rows = 2 * num_blocks * kv.shape.num_kv_heads * kv.shape.block_size;
+    // Where elements are codes, numbers of bf16 are pairs of them, and scales.
+    const bool plain = kv.shape.format == KvFormat::Plain(kv.shape.format.k_type);
+    const DType dtype = plain ? kv.shape.plain_dtype() : DType::kBF16;
+    const auto row_size = static_cast<int64_t>(kv.shape.HeadBytes() / DTypeSize(dtype));
     parts.ops->FillRandom(*parts.compute,
-                          MatrixView::Dense(kv.data, kv.shape.plain_dtype(), num_rows, kv.shape.head_dim),
+                          MatrixView::Dense(kv.data, dtype, num_blocks * kv.shape.num_kv_heads, row_size),
                           static_cast<uint64_t>(layer), 1.0F);
   }
   parts.compute->Synchronize();

@@ -16,9 +16,6 @@ double NumWeights(const ModelConfig& config) {
   return static_cast<double>(config.hidden_size *
                              (2 * config.q_width() + 2 * config.kv_width() + 3 * config.intermediate_size));
 }
-double TokenKvBytes(const ModelConfig& config, DType dtype) {
-  return 2 * static_cast<double>(config.kv_width()) * static_cast<double>(DTypeSize(dtype));
-}
 
 // Bytes in microseconds as GB/s.
 double GbPerS(double bytes, double us) {
@@ -68,9 +65,8 @@ void AppendLines(std::string_view title, std::string_view rows_unit, std::string
 
 }  // namespace
 
-ProfileFigures FiguresOf(const CostMeasurements& measurements, const ModelConfig& config, DType dtype,
-                         double layer_weight_bytes) {
-  const double token_kv_bytes = TokenKvBytes(config, dtype);
+ProfileFigures FiguresOf(const CostMeasurements& measurements, const ModelConfig& config,
+                         double layer_weight_bytes, const KvTokenBytes& kv) {
   ProfileFigures figures;
   for (const CostPoint& point : measurements.linear) {
     if (point.us <= 0) continue;
@@ -80,28 +76,26 @@ ProfileFigures FiguresOf(const CostMeasurements& measurements, const ModelConfig
     figures.linear_one_row_us = point.us;
     figures.weights_gb_per_s = GbPerS(layer_weight_bytes, point.us);
   }
-  figures.gpu_attention_gb_per_s = BestGbPerS(measurements.gpu_decode_attention, token_kv_bytes);
-  figures.cpu_attention_gb_per_s = BestGbPerS(measurements.cpu_attention, token_kv_bytes);
-  figures.swap_gb_per_s = BestGbPerS(measurements.swap, token_kv_bytes);
+  figures.gpu_attention_gb_per_s = BestGbPerS(measurements.gpu_decode_attention, kv.gpu);
+  figures.cpu_attention_gb_per_s = BestGbPerS(measurements.cpu_attention, kv.cpu);
+  figures.swap_gb_per_s = BestGbPerS(measurements.swap, kv.cpu);
   return figures;
 }
 
-std::string FormatProfile(const CostMeasurements& measurements, const ModelConfig& config, DType dtype,
-                          double layer_weight_bytes) {
-  const double token_kv_bytes = TokenKvBytes(config, dtype);
+std::string FormatProfile(const CostMeasurements& measurements, const ModelConfig& config,
+                          double layer_weight_bytes, const KvTokenBytes& kv) {
   std::string text;
   AppendCurve("linear operations, one layer", "tokens", measurements.linear, &text);
   AppendLines("gpu decode attention, one layer", "rows", "context", measurements.gpu_decode_attention, true,
-              token_kv_bytes, &text);
+              kv.gpu, &text);
   AppendLines("prefill attention, one layer", "chunk", "context", measurements.prefill_attention, false, 0,
               &text);
-  AppendLines("cpu attention, one layer", "rows", "context", measurements.cpu_attention, true, token_kv_bytes,
-              &text);
+  AppendLines("cpu attention, one layer", "rows", "context", measurements.cpu_attention, true, kv.cpu, &text);
   AppendCurve("exchange with the cpu tier, one layer", "rows", measurements.exchange, &text);
   AppendCurve("swap between the tiers, one layer", "tokens", measurements.swap, &text);
   AppendCurve("outside the layers", "sampled", measurements.outside_layers, &text);
 
-  const ProfileFigures figures = FiguresOf(measurements, config, dtype, layer_weight_bytes);
+  const ProfileFigures figures = FiguresOf(measurements, config, layer_weight_bytes, kv);
   const auto out = std::back_inserter(text);
   fmt::format_to(
       out, "linear operations: one row {:.1f} us a layer ({:.0f} GB/s of weights), at most {:.2f} TFLOP/s\n",

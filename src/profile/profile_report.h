@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "base/dtype.h"
 #include "load/model_config.h"
 #include "perf/cost_table.h"
 
@@ -19,12 +18,18 @@ struct ProfileFigures {
   double swap_gb_per_s = 0;
 };
 
-// dtype: of the KV cache. layer_weight_bytes: that a layer's linear operations read.
-ProfileFigures FiguresOf(const CostMeasurements& measurements, const ModelConfig& config, DType dtype,
-                         double layer_weight_bytes);
+// Bytes of K and V of a token in one layer, in each tier's type.
+struct KvTokenBytes {
+  double gpu = 0;
+  double cpu = 0;
+};
+
+// layer_weight_bytes: that a layer's linear operations read.
+ProfileFigures FiguresOf(const CostMeasurements& measurements, const ModelConfig& config,
+                         double layer_weight_bytes, const KvTokenBytes& kv);
 
 // Lines that end in '\n': the tables, then the figures.
-std::string FormatProfile(const CostMeasurements& measurements, const ModelConfig& config, DType dtype,
-                          double layer_weight_bytes);
+std::string FormatProfile(const CostMeasurements& measurements, const ModelConfig& config,
+                          double layer_weight_bytes, const KvTokenBytes& kv);
 
 }  // namespace tandem

@@ -19,7 +19,9 @@ ModelConfig SmallConfig() {
 // 1000 * (2 * 1000 + 2 * 500 + 3 * 2000) = 9e6 weights a layer, as codes of 4 bits in groups of 32.
 constexpr double kLayerWeightBytes = 9e6 * 4.5 / 8;
 
-// 2000 bytes of KV a token.
+// A gpu tier of bf16 and a cpu tier of half of it.
+constexpr KvTokenBytes kKvTokenBytes = {.gpu = 2000, .cpu = 1000};
+
 TEST(ProfileReport, Figures) {
   const CostMeasurements measurements = {.num_layers = 2,
                                          .linear = {{1, 18}, {100, 36}},
@@ -29,18 +31,18 @@ TEST(ProfileReport, Figures) {
                                          .cpu_attention = {{1, {{100, 10}, {1000, 50}}}},
                                          .exchange = {{1, 10}},
                                          .swap = {{32, 8}}};
-  const ProfileFigures figures = FiguresOf(measurements, SmallConfig(), DType::kBF16, kLayerWeightBytes);
+  const ProfileFigures figures = FiguresOf(measurements, SmallConfig(), kLayerWeightBytes, kKvTokenBytes);
   EXPECT_DOUBLE_EQ(figures.linear_one_row_us, 18);
   EXPECT_DOUBLE_EQ(figures.weights_gb_per_s, 281.25);
   EXPECT_DOUBLE_EQ(figures.linear_tflop_per_s, 50);
   EXPECT_DOUBLE_EQ(figures.gpu_attention_gb_per_s, 100);
-  EXPECT_DOUBLE_EQ(figures.cpu_attention_gb_per_s, 40);
-  EXPECT_DOUBLE_EQ(figures.swap_gb_per_s, 8);
-  const std::string text = FormatProfile(measurements, SmallConfig(), DType::kBF16, kLayerWeightBytes);
+  EXPECT_DOUBLE_EQ(figures.cpu_attention_gb_per_s, 20);
+  EXPECT_DOUBLE_EQ(figures.swap_gb_per_s, 4);
+  const std::string text = FormatProfile(measurements, SmallConfig(), kLayerWeightBytes, kKvTokenBytes);
   EXPECT_NE(text.find("one row 18.0 us a layer (281 GB/s of weights), at most 50.00 TFLOP/s\n"),
             std::string::npos)
       << text;
-  EXPECT_NE(text.find("cpu attention 40.0 GB/s, swaps 8.0 GB/s\n"), std::string::npos) << text;
+  EXPECT_NE(text.find("cpu attention 20.0 GB/s, swaps 4.0 GB/s\n"), std::string::npos) << text;
 }
 
 TEST(ProfileReport, SaysNothingOfACpuTierThatIsNotThere) {
@@ -49,7 +51,7 @@ TEST(ProfileReport, SaysNothingOfACpuTierThatIsNotThere) {
                                          .gpu_decode_attention = {{1, {{100, 4}}}},
                                          .prefill_attention = {{16, {{16, 5}}}},
                                          .outside_layers = {{0, 100}}};
-  const std::string text = FormatProfile(measurements, SmallConfig(), DType::kBF16, kLayerWeightBytes);
+  const std::string text = FormatProfile(measurements, SmallConfig(), kLayerWeightBytes, kKvTokenBytes);
   EXPECT_EQ(text.find("cpu"), std::string::npos) << text;
   EXPECT_EQ(text.find("swap"), std::string::npos) << text;
 }

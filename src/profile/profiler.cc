@@ -67,9 +67,11 @@ ProfileKey MakeProfileKey(const ProfileParts& parts, int64_t sm_limit) {
   key.sliding_window = config.sliding_window;
   key.dtype = DTypeName(parts.decoder->dtype());
   key.weights = parts.decoder->weights().Describe();
+  key.gpu_kv = KvFormatName(parts.memory->layout(Tier::kGpu).shape.format);
   key.device = DeviceName(*parts.device);
   key.gpu_sm_limit = sm_limit;
   if (parts.cpu_attention != nullptr) {
+    key.cpu_kv = KvFormatName(parts.memory->layout(Tier::kCpu).shape.format);
     key.cpu_threads = parts.cpu_attention->num_threads();
     key.cpu_isa = parts.cpu_attention->Description();
   }

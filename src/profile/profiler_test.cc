@@ -27,7 +27,8 @@ class ProfilerTest : public testing::Test {
   static constexpr int64_t kMaxRows = 24;
   static constexpr int64_t kMaxContext = 300;
 
-  void Build(int64_t gpu_blocks, int64_t cpu_blocks, int64_t cpu_parts) {
+  void Build(int64_t gpu_blocks, int64_t cpu_blocks, int64_t cpu_parts, DType gpu_kv = DType::kF32,
+             DType cpu_kv = DType::kF32) {
     device_ = CreateHostDevice({.num_compute_threads = 2});
     ops_ = CreateHostOps();
     const ModelConfig config = DummyModelConfig("tiny").value();
@@ -38,12 +39,13 @@ class ProfilerTest : public testing::Test {
             {.dtype = DType::kF32, .max_model_len = kMaxContext, .seed = 7, .show_progress = false})
             .value(),
         ops_.get());
-    const KvShape shape = {.format = KvFormat::Plain(DType::kF32),
-                           .num_kv_heads = config.num_kv_heads,
-                           .head_dim = config.head_dim};
+    const KvShape shape = {
+        .format = KvFormat::Of(gpu_kv), .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
+    KvShape cpu_shape = shape;
+    cpu_shape.format = KvFormat::Of(cpu_kv);
     const KvCacheOptions cache = {.num_layers = config.num_layers,
                                   .gpu = {.shape = shape, .num_blocks = gpu_blocks},
-                                  .cpu = {.shape = shape, .num_blocks = cpu_blocks},
+                                  .cpu = {.shape = cpu_shape, .num_blocks = cpu_blocks},
                                   .cpu_parts = cpu_parts};
     memory_ = KvMemory::Create(device_.get(), cache.Layouts()).value();
     books_ = KvBooks::Create(shape.block_size, {gpu_blocks, cpu_blocks}).value();
@@ -145,6 +147,22 @@ TEST_F(ProfilerTest, WithoutACpuTier) {
   EXPECT_GT(table.CpuAttentionUs(1, 1), 1e6);
   EXPECT_EQ(MakeProfileCoverage(Parts()).cpu_kv_tokens, 0);
   EXPECT_EQ(MakeProfileKey(Parts(), 0).cpu_threads, 0);
+  EXPECT_EQ(MakeProfileKey(Parts(), 0).cpu_kv, "");
+}
+
+TEST_F(ProfilerTest, TiersOfTypesOfTheirOwn) {
+  for (const auto& [gpu_kv, cpu_kv] :
+       {std::pair{DType::kF32, DType::kI8}, std::pair{DType::kI8, DType::kF32}}) {
+    Build(20, 24, 2, gpu_kv, cpu_kv);
+    const ProfileKey key = MakeProfileKey(Parts(), 0);
+    EXPECT_EQ(key.gpu_kv, DTypeName(gpu_kv));
+    EXPECT_EQ(key.cpu_kv, DTypeName(cpu_kv));
+    const CostTable table = Profile(Parts(), {.budget_seconds = 0}).value();
+    EXPECT_GT(table.GpuDecodeAttentionUs(3, 100), 0);
+    EXPECT_GT(table.PrefillAttentionUs(20, 200), 0);
+    EXPECT_GT(table.CpuAttentionUs(3, 100), 0);
+    EXPECT_GT(table.SwapUs(64), 0);
+  }
 }
 
 TEST_F(ProfilerTest, WithoutTimeEveryTableHasAPoint) {

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
+#include "base/block_hash.h"
 #include "base/pooling.h"
 #include "base/token_mask.h"
 #include "request/grammar.h"
@@ -25,6 +27,8 @@ struct RequestSpec {
   // What the answer has to follow, of the model's vocabulary; null: nothing. It ends where the grammar says,
   // whatever ignore_eos and min_tokens say, and excludes sampling.allowed_token_ids.
   std::shared_ptr<const Grammar> grammar;
+  // Requests of other salts have nothing to do with it: neither begins with what was computed for the other.
+  std::string cache_salt;
   // Instead of tokens an embedding is wanted, made of these of its hidden states: sampling means nothing, and
   // the prompt may fill the context. Its one output has embedding and kStop.
   std::optional<Pooling> pooling = std::nullopt;
@@ -52,7 +56,10 @@ struct Request {
   TokenMask allowed_tokens;                  // sampling.allowed_token_ids
   std::shared_ptr<GrammarProgress> grammar;  // null: any tokens
   std::optional<Pooling> pooling;            // RequestSpec's
-  PooledRows pooled;                         // so far
+  // BlockHasher::Root of its salt; absent: it neither begins with cached blocks nor leaves any.
+  std::optional<BlockHash> prefix_root;
+  std::vector<BlockHash> prompt_hashes;  // of the prompt's full blocks; until the books have them
+  PooledRows pooled;                     // so far
 
   std::vector<int32_t> output_tokens;
   // Tokens whose K and V are in the cache. Everything before num_tokens() - 1 when it decodes; grows by
@@ -61,6 +68,8 @@ struct Request {
   // How many prompt log-probabilities have been reported already (a preempted request computes them anew).
   int64_t num_reported_prompt_logprobs = 0;
   int32_t num_preemptions = 0;
+  int64_t num_cached_tokens = 0;  // that it began with when it was admitted first
+  int64_t num_ever_computed = 0;  // num_computed_tokens at its most
 
   int64_t num_tokens() const { return static_cast<int64_t>(prompt_tokens.size() + output_tokens.size()); }
   // That it will have at most.

@@ -31,7 +31,8 @@ struct RequestOutput {
   std::optional<std::chrono::steady_clock::time_point> first_scheduled;
   // New tokens since the last call, usually one.
   std::vector<SampledToken> tokens;
-  bool cpu_tier = false;  // where its KV lay when they came
+  int64_t num_cached_tokens = 0;  // of the prompt, that were in the KV cache when it began
+  bool cpu_tier = false;          // where its KV lay when they came
   // Log-probabilities of prompt tokens 1.. (the first has none), in order, as prefill reaches them; only if
   // asked.
   std::vector<SampledToken> prompt_logprobs;

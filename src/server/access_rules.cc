@@ -48,6 +48,7 @@ Result<AccessRules> AccessRules::Make(const AccessOptions& options) {
   }
   AccessRules rules(options.keys);
   rules.open_metrics_ = options.open_metrics;
+  rules.share_prefix_cache_ = options.share_prefix_cache;
   rules.check_hosts_ = !options.allowed_hosts.empty();
   for (const std::string& text : options.allowed_hosts) {
     if (text == "*") {

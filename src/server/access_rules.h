@@ -21,7 +21,8 @@ struct AccessOptions {
   std::vector<std::string> allowed_hosts;
   // scheme://host[:port], null, or *: every origin.
   std::vector<std::string> allowed_origins;
-  bool open_metrics = false;  // /metrics needs no key
+  bool open_metrics = false;        // /metrics needs no key
+  bool share_prefix_cache = false;  // requests of all keys have one prefix cache
 };
 
 // What a path is to these rules.
@@ -49,6 +50,8 @@ class AccessRules {
   AccessDecision Judge(const HttpRequest& head, PathKind path, bool loopback_only) const;
 
   bool has_keys() const { return !keys_.empty(); }
+  // Whether no key's requests may find what was computed for another's.
+  bool keeps_caches_apart() const { return keys_.size() > 1 && !share_prefix_cache_; }
 
  private:
   explicit AccessRules(const std::vector<ApiKey>& keys) : keys_(keys) {}
@@ -68,6 +71,7 @@ class AccessRules {
   bool null_origin_ = false;
   bool all_origins_ = false;
   bool open_metrics_ = false;
+  bool share_prefix_cache_ = false;
 };
 
 // Whether a browser asks what it may send: it never sends a key along.

@@ -169,6 +169,20 @@ TEST_F(AccessRulesTest, AKeyCoversAllButProbesAndThePage) {
   EXPECT_EQ(Status(MakeHead({})), 401);
 }
 
+TEST_F(AccessRulesTest, SeveralKeysHaveCachesOfTheirOwnUnlessTheyShareOne) {
+  Set({});
+  EXPECT_FALSE(rules_->keeps_caches_apart());
+  AccessOptions options{.keys = {{"alice", "k1"}}};
+  Set(options);
+  EXPECT_FALSE(rules_->keeps_caches_apart());
+  options.keys.push_back({"bob", "k2"});
+  Set(options);
+  EXPECT_TRUE(rules_->keeps_caches_apart());
+  options.share_prefix_cache = true;
+  Set(options);
+  EXPECT_FALSE(rules_->keeps_caches_apart());
+}
+
 TEST_F(AccessRulesTest, BadKeysMakeNoRules) {
   for (const std::vector<ApiKey>& keys :
        {std::vector<ApiKey>{{"a", ""}}, {{"a", "x y"}}, {{"a", "1"}, {"b", "1"}}, {{"a", "1"}, {"a", "2"}}}) {

@@ -34,6 +34,7 @@ class ApiKeys {
   explicit ApiKeys(const std::vector<ApiKey>& keys);  // each as CheckApiKey has it, none twice
 
   bool empty() const { return keys_.empty(); }
+  size_t size() const { return keys_.size(); }
   // The name of the key that was given, nullptr if it is none. How long that takes says nothing of the keys
   // but their number.
   const std::string* Find(std::string_view given) const;

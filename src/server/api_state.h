@@ -68,6 +68,7 @@ void RetrieveModel(ApiState& state, HttpRequest request, std::shared_ptr<HttpExc
 void CreateCompletion(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void CreateChatCompletion(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void CreateEmbeddings(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
+void ResetPrefixCache(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void StreamTiers(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void CreateMessage(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);
 void CountTokens(ApiState& state, HttpRequest request, std::shared_ptr<HttpExchange> exchange);

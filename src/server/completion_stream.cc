@@ -21,6 +21,7 @@ CompletionStream::CompletionStream(const Tokenizer* tokenizer, const GenerationR
 CompletionStream::Delta CompletionStream::Append(const RequestOutput& output) {
   Delta delta;
   if (finished_) return delta;
+  num_cached_tokens_ = output.num_cached_tokens;
   delta.is_first = num_tokens_ == 0 && !output.tokens.empty();
   prompt_logprobs_.insert(prompt_logprobs_.end(), output.prompt_logprobs.begin(),
                           output.prompt_logprobs.end());

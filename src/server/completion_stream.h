@@ -61,6 +61,8 @@ class CompletionStream {
   const std::vector<SampledToken>& prompt_logprobs() const { return prompt_logprobs_; }
   const std::vector<int32_t>& prompt_tokens() const { return prompt_->tokens; }
   int64_t num_prompt_tokens() const { return static_cast<int64_t>(prompt_->tokens.size()); }
+  // Of the prompt's tokens, that were not computed for it; 0 until the engine has sent something.
+  int64_t num_cached_tokens() const { return num_cached_tokens_; }
   int64_t num_output_tokens() const { return request_->discard_output ? 0 : num_tokens_; }
 
  private:
@@ -87,6 +89,7 @@ class CompletionStream {
   std::string_view finish_reason_;
   std::optional<std::string> stop_string_;
   std::optional<int32_t> stop_token_;
+  int64_t num_cached_tokens_ = 0;
   int64_t num_tokens_ = 0;
   int64_t num_decoded_code_points_ = 0;  // of the text before the stop strings are looked for
   int64_t num_shown_code_points_ = 0;

@@ -13,7 +13,7 @@ constexpr auto kEmbeddingFields = std::to_array<RequestField>({
     kOnEmbeddings.Dropped("add_generation_prompt", "of `messages`, which is refused"),
     kOnEmbeddings.Served("add_special_tokens",
                          "`true` (the default): those that the tokenizer adds to a text"),
-    kOnEmbeddings.Dropped("cache_salt", "there is no prefix cache"),
+    kOnEmbeddings.Dropped("cache_salt", "inputs are always computed whole"),
     kOnEmbeddings.Dropped("chat_template", "of `messages`, which is refused"),
     kOnEmbeddings.Dropped("chat_template_kwargs", "of `messages`, which is refused"),
     kOnEmbeddings.Refused("content", "use input"),

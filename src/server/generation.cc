@@ -64,13 +64,15 @@ void Generation::Start() {
 }
 
 std::optional<Error> Generation::SubmitAll() {
+  const std::string cache_salt = EngineCacheSalt(request_.cache_sharing);
   for (size_t i = 0; i < sequences_.size(); ++i) {
     Sequence& sequence = sequences_[i];
     const GenerationRequest::Prompt& prompt = request_.prompts[sequence.prompt_index];
     RequestSpec spec{.prompt_tokens = prompt.tokens,
                      .sampling = request_.sampling,
                      .flexible = request_.flexible,
-                     .grammar = request_.grammar};
+                     .grammar = request_.grammar,
+                     .cache_salt = cache_salt};
     spec.sampling.max_tokens = prompt.max_tokens;
     if (spec.sampling.seed) *spec.sampling.seed += i % static_cast<size_t>(request_.n);
     auto submitted = environment_.engine->Submit(
@@ -163,8 +165,7 @@ void Generation::FinishIfComplete() {
   // Sending may have found the client gone.
   if (done_ || num_ended_ < sequences_.size()) return;
   done_ = true;
-  const Usage usage = CountUsage();
-  LogUsage(usage);
+  const Usage usage = ReportUsage();
   environment_.trace.Finish();
   if (request_.stream) {
     Send(writer_->EndStream(usage));
@@ -186,7 +187,7 @@ void Generation::Fail(const ApiError& error) {
   if (done_) return;
   done_ = true;
   CancelUnfinished("abort");
-  LogUsage(CountUsage());
+  ReportUsage();
   environment_.trace.Fail(error);
   // Before the stream has begun Respond answers; afterwards it has no effect, and Send only then has one.
   if (request_.stream) Send(writer_->FailStream(error));
@@ -198,7 +199,7 @@ void Generation::Abort() {
   if (done_) return;
   done_ = true;
   CancelUnfinished("abort");
-  LogUsage(CountUsage());
+  ReportUsage();
   environment_.trace.Abort();
 }
 
@@ -210,17 +211,12 @@ void Generation::CancelUnfinished(std::string_view reason) {
   }
 }
 
-void Generation::LogUsage(const Usage& usage) {
+Usage Generation::ReportUsage() {
+  const Usage usage = CountUsage(streams_, request_.n);
   exchange_->AddLogNumber("prompt_tokens", usage.prompt_tokens);
+  exchange_->AddLogNumber("cached_tokens", usage.cached_tokens);
   exchange_->AddLogNumber("completion_tokens", usage.completion_tokens);
-}
-
-Usage Generation::CountUsage() const {
-  Usage usage;
-  for (const GenerationRequest::Prompt& prompt : request_.prompts) {
-    usage.prompt_tokens += static_cast<int64_t>(prompt.tokens.size());
-  }
-  for (const CompletionStream& stream : streams_) usage.completion_tokens += stream.num_output_tokens();
+  environment_.trace.SetCachedTokens(usage.cached_tokens);
   return usage;
 }
 

@@ -72,8 +72,7 @@ class Generation {
   void Fail(const ApiError& error);
   void FinishIfComplete();
   void CancelUnfinished(std::string_view reason);
-  void LogUsage(const Usage& usage);  // to the access log
-  Usage CountUsage() const;
+  Usage ReportUsage();  // to the access log and the trace
 
   uint64_t id_;
   Environment environment_;

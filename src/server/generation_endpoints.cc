@@ -144,6 +144,7 @@ void StartGeneration(ApiState& state, HttpRequest request, std::shared_ptr<HttpE
   const RequestTrace trace = RequestTrace::Begin(state.tracer.get(), request);
   GenerationRequest initial;
   initial.error_response = error_response;
+  if (state.access->keeps_caches_apart()) initial.cache_sharing.key_name = request.key_name;
   PrepareThen<GenerationRequest>(
       state, std::move(request), std::move(exchange), trace, std::move(initial), std::move(parse),
       [&state, arrival, trace](GenerationRequest parsed, std::shared_ptr<HttpExchange> answer) {

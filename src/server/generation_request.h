@@ -18,6 +18,7 @@
 #include "request/grammar.h"
 #include "request/sampling_params.h"
 #include "server/api_error.h"
+#include "server/cache_sharing.h"
 #include "server/request_field_table.h"
 #include "server/structured_output.h"
 #include "text/chat_template.h"
@@ -91,6 +92,7 @@ struct GenerationRequest {
   Truncation truncation;
   bool flexible = false;            // service tier "flex", else "default"
   bool names_service_tier = false;  // the answer says which it was
+  CacheSharing cache_sharing;       // key_name: before the body is read
   std::vector<std::string> ignored_fields;
   // How an answer of a chat is taken apart.
   AnswerParserOptions parser;

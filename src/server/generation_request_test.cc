@@ -114,6 +114,9 @@ TEST(CompletionRequest, ErrorsNameTheField) {
       {R"(,"service_tier":"FLEX")", "service_tier"},
       {R"(,"service_tier":1)", "service_tier"},
       {R"(,"suffix":"x")", "suffix"},
+      {R"(,"cache_salt":"")", "cache_salt"},
+      {R"(,"cache_salt":7)", "cache_salt"},
+      {R"(,"cache_prompt":0)", "cache_prompt"},
       {R"(,"echo":1)", "echo"},
       {R"(,"prompt":[])", "prompt"},
       {R"(,"prompt":"")", "prompt"},
@@ -130,6 +133,19 @@ TEST(CompletionRequest, ErrorsNameTheField) {
   EXPECT_EQ(CompletionOutcome(R"(,"model":"other")"), "404 model");
   EXPECT_EQ(CompletionOutcome(R"(,"model":"alias")"), CompletionOutcome(R"(,"model":"test")"));
   EXPECT_EQ(CompletionOutcome(R"(,"model":7)"), "400 model");
+}
+
+TEST(CompletionRequest, SaysWithWhomItsCacheIsShared) {
+  GenerationRequest plain;
+  plain.cache_sharing.key_name = "alice";
+  ASSERT_FALSE(Completion(R"({"prompt":"a","cache_salt":null,"cache_prompt":true})", &plain));
+  EXPECT_EQ(plain.cache_sharing.key_name, "alice");
+  EXPECT_EQ(plain.cache_sharing.salt, "");
+  EXPECT_FALSE(plain.cache_sharing.alone);
+  GenerationRequest salted;
+  ASSERT_FALSE(Completion(R"({"prompt":"a","cache_salt":"s","cache_prompt":false})", &salted));
+  EXPECT_EQ(salted.cache_sharing.salt, "s");
+  EXPECT_TRUE(salted.cache_sharing.alone);
 }
 
 TEST(CompletionRequest, MaxTokensZeroNeedsEcho) {

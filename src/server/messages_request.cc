@@ -91,7 +91,7 @@ std::optional<ApiError> TranslateMessagesSampling(FieldReader& fields, ordered_j
   }
   if (fields.error()) return fields.error();
   if (stop != nullptr) (*chat)["stop"] = *stop;
-  for (const char* name : {"model", "stream", "temperature", "top_p", "top_k", "seed"}) {
+  for (const char* name : {"model", "stream", "temperature", "top_p", "top_k", "seed", "cache_salt"}) {
     if (const ordered_json* value = fields.Find(name)) (*chat)[name] = *value;
   }
   return std::nullopt;

@@ -163,6 +163,14 @@ TEST(MessagesRequest, ErrorsNameTheField) {
             "400 the request body must be a JSON object, not an array");
 }
 
+TEST(MessagesRequest, ASaltIsThatOfAChat) {
+  GenerationRequest request;
+  ASSERT_FALSE(
+      ParseMessagesRequest(MessagesBody(R"(,"cache_salt":"s")"), SharedTestModel().context(), &request));
+  EXPECT_EQ(request.cache_sharing.salt, "s");
+  EXPECT_THAT(MessagesFieldsOutcome(R"(,"cache_salt":"")"), StartsWith("400 cache_salt must not be empty"));
+}
+
 TEST(MessagesRequest, UnknownFieldsAreNamed) {
   GenerationRequest request;
   ASSERT_FALSE(

@@ -28,10 +28,11 @@ std::string ToolUseId(std::string_view id) {
   return id.starts_with(kCall) ? "toolu_" + std::string(id.substr(kCall.size())) : std::string(id);
 }
 
+// input_tokens are those of the prompt that no cache had: the API's three numbers of input add up to all.
 ordered_json MessagesUsage(const Usage& usage) {
-  return {{"input_tokens", usage.prompt_tokens},
+  return {{"input_tokens", usage.prompt_tokens - usage.cached_tokens},
           {"cache_creation_input_tokens", 0},
-          {"cache_read_input_tokens", 0},
+          {"cache_read_input_tokens", usage.cached_tokens},
           {"output_tokens", usage.completion_tokens},
           {"service_tier", "standard"}};
 }
@@ -70,19 +71,14 @@ std::string CallAsText(const ToolCall& call) {
 class MessagesWriter : public AnswerWriter {
  public:
   MessagesWriter(const AnswerWriterContext& context, MessagesWriterOptions options)
-      : identity_(context.identity),
-        num_prompt_tokens_(std::ssize(context.request.prompts.front().tokens)),
-        options_(options) {}
+      : identity_(context.identity), options_(options) {}
 
-  std::string BeginStream() override {
-    const ordered_json message =
-        MessageOf(identity_, ordered_json::array(), nullptr, nullptr, {.prompt_tokens = num_prompt_tokens_});
-    return MessagesEvent("message_start", ",\"message\":" + DumpJson(message)) + MessagesEvent("ping");
-  }
+  // message_start says how much of the prompt was cached, which is known with the first output.
+  std::string BeginStream() override { return {}; }
 
   std::string Delta(size_t /*choice_index*/, const CompletionStream::Delta& delta,
                     const CompletionStream& stream, bool /*has_tokens*/) override {
-    std::string events;
+    std::string events = begun_ ? "" : Start(stream);
     size_t num_calls = 0;
     for (const AnswerPart& part : delta.parts) {
       switch (part.kind) {
@@ -162,6 +158,14 @@ class MessagesWriter : public AnswerWriter {
  private:
   enum class Block { kNone, kText, kThinking, kToolUse };
 
+  std::string Start(const CompletionStream& stream) {
+    begun_ = true;
+    const ordered_json message =
+        MessageOf(identity_, ordered_json::array(), nullptr, nullptr,
+                  {.prompt_tokens = stream.num_prompt_tokens(), .cached_tokens = stream.num_cached_tokens()});
+    return MessagesEvent("message_start", ",\"message\":" + DumpJson(message)) + MessagesEvent("ping");
+  }
+
   // Opens a block of this kind, if none is open.
   void Enter(Block kind, const ordered_json& start, std::string* events) {
     if (open_ == kind) return;
@@ -188,8 +192,8 @@ class MessagesWriter : public AnswerWriter {
   }
 
   const ResponseIdentity& identity_;
-  int64_t num_prompt_tokens_;
   MessagesWriterOptions options_;
+  bool begun_ = false;
   Block open_ = Block::kNone;
   int index_ = 0;  // of the open block, or the next
   bool has_calls_ = false;

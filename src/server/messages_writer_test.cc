@@ -49,11 +49,12 @@ class MessagesWriterTest : public testing::Test {
     return MakeMessagesWriter({request_, SharedTestModel().tokenizer(), identity_}, options);
   }
 
-  CompletionStream Stream(FinishReason reason, const std::string& text = "a") {
+  CompletionStream Stream(FinishReason reason, const std::string& text = "a", int64_t num_cached_tokens = 0) {
     CompletionStream stream(&SharedTestModel().tokenizer(), &request_, 0);
     RequestOutput output;
     for (const int32_t token : SharedTestModel().Encode(text)) output.tokens.push_back({.token = token});
     output.finish_reason = reason;
+    output.num_cached_tokens = num_cached_tokens;
     stream.Append(output);
     return stream;
   }
@@ -99,12 +100,21 @@ CompletionStream::Delta PartsDelta(std::vector<AnswerPart> parts, bool finished 
   return delta;
 }
 
-TEST_F(MessagesWriterTest, StreamsBeginWithTheMessage) {
-  const auto events = EventsOf(Writer()->BeginStream());
+TEST_F(MessagesWriterTest, StreamsBeginWithTheMessageOnceItIsKnownWhatWasCached) {
+  const auto writer = Writer();
+  EXPECT_EQ(writer->BeginStream(), "");
+  const auto stream = Stream(FinishReason::kNone, "a", 2);
+  const auto events = EventsOf(writer->Delta(0, PartsDelta({}), stream, true));
   EXPECT_EQ(events[0].data["message"], ordered_json::parse(R"({"id":"msg_1","type":"message",
       "role":"assistant","model":"m","content":[],"stop_reason":null,"stop_sequence":null,
-      "usage":{"input_tokens":3,"cache_creation_input_tokens":0,"cache_read_input_tokens":0,
+      "usage":{"input_tokens":1,"cache_creation_input_tokens":0,"cache_read_input_tokens":2,
                "output_tokens":0,"service_tier":"standard"}})"));
+  EXPECT_EQ(events[1].name, "ping");
+  EXPECT_EQ(writer->Delta(0, PartsDelta({}), stream, true), "");
+  const auto end =
+      EventsOf(writer->EndStream({.prompt_tokens = 3, .completion_tokens = 1, .cached_tokens = 2}));
+  EXPECT_EQ(end[0].data["usage"]["input_tokens"], 1);
+  EXPECT_EQ(end[0].data["usage"]["cache_read_input_tokens"], 2);
 }
 
 TEST_F(MessagesWriterTest, StreamsText) {

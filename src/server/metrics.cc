@@ -62,10 +62,7 @@ class EngineFamilies {
     Gauge("vllm:kv_cache_usage_perc", "Share of the KV blocks of both tiers in use; 1 means all.", all_usage);
     Gauge("vllm:gpu_cache_usage_perc", "Share of the gpu tier's KV blocks in use; 1 means all.", gpu_usage);
     Counter("vllm:num_preemptions_total", "Preemptions.", static_cast<double>(stats.preemptions));
-    Counter("vllm:prompt_tokens_total", "Prompt tokens computed.", static_cast<double>(stats.prompt_tokens));
-    // There is no prefix cache: every prompt token is computed.
-    Counter("vllm:prompt_tokens_cached_total", "Prompt tokens that were not computed since a cache had them.",
-            0);
+    AddPrefixCache(stats);
     AddIterationTokens(stats.iteration_tokens);
     Counter("tandem:drawn_tokens_total",
             "Tokens drawn, those past a stop string and those of a prompt that was only scored included.",
@@ -91,16 +88,33 @@ class EngineFamilies {
 
   std::vector<prometheus::MetricFamily> Take() { return std::move(families_); }
 
-  void CacheConfig(const EngineStats& stats, const EngineOptions& options) {
+  void CacheConfig(const EngineStats& stats, const Engine& engine) {
     LabelMap info = labels_;
     info["block_size"] = std::to_string(stats.block_size);
     info["num_gpu_blocks"] = std::to_string(stats.gpu_blocks_total);
     info["num_cpu_blocks"] = std::to_string(stats.cpu_blocks_total);
-    info["cache_dtype"] = options.dtype ? std::string(DTypeName(*options.dtype)) : "auto";
+    info["cache_dtype"] = KvFormatName(engine.kv_format(Tier::kGpu));
+    info["cpu_cache_dtype"] = KvFormatName(engine.kv_format(Tier::kCpu));
     Add("vllm:cache_config_info", "Configuration of the KV cache.", prometheus::MetricType::Gauge, info, 1.0);
   }
 
  private:
+  void AddPrefixCache(const EngineStats& stats) {
+    const auto cached = static_cast<double>(stats.prefix_hit_tokens);
+    Counter("vllm:prompt_tokens_total", "Prompt tokens, computed or cached.",
+            static_cast<double>(stats.prompt_tokens) + cached);
+    Counter("vllm:prompt_tokens_cached_total", "Of those, cached.", cached);
+    Counter("vllm:prefix_cache_queries_total", "Prompt tokens that were looked for in the prefix cache.",
+            static_cast<double>(stats.prefix_queried_tokens));
+    Counter("vllm:prefix_cache_hits_total", "Of those, found.", cached);
+    PerTier("tandem:prefix_cache_blocks",
+            "KV blocks of a tier that the prefix cache can find, in use or free.",
+            stats.prefix_blocks[static_cast<size_t>(Tier::kGpu)],
+            stats.prefix_blocks[static_cast<size_t>(Tier::kCpu)]);
+    Counter("tandem:recomputed_tokens_total", "Tokens computed again after a preemption.",
+            static_cast<double>(stats.recomputed_tokens));
+  }
+
   void AddIterationTokens(const TokenHistogram& tokens) {
     prometheus::ClientMetric::Histogram& histogram =
         Add("vllm:iteration_tokens_total", "Prompt tokens computed and tokens drawn by an iteration.",
@@ -321,7 +335,7 @@ void ServerMetrics::Watch(LatencyWindow* window) {
 std::string ServerMetrics::Render() const {
   const EngineStats stats = families_->engine->Stats();
   EngineFamilies engine_families(stats, families_->labels);
-  engine_families.CacheConfig(stats, families_->engine->options());
+  engine_families.CacheConfig(stats, *families_->engine);
   std::vector<prometheus::MetricFamily> all = engine_families.Take();
   std::vector<prometheus::MetricFamily> own = families_->registry.Collect();
   all.insert(all.end(), std::make_move_iterator(own.begin()), std::make_move_iterator(own.end()));

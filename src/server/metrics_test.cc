@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <latch>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -29,7 +30,8 @@ class ServerMetricsTest : public testing::Test {
                       ("tandem-metrics-" + std::to_string(getpid()))) {}
   ~ServerMetricsTest() override { std::filesystem::remove_all(cache_folder_); }
 
-  std::unique_ptr<Engine> MakeEngine(const std::string& strategy) const {
+  std::unique_ptr<Engine> MakeEngine(const std::string& strategy,
+                                     const std::string& cpu_kv_cache_dtype = "auto") const {
     EngineOptions options;
     options.model = std::string(TANDEM_SOURCE_DIR) + "/tests/fixtures/families/llama2/model.gguf";
     options.dtype = DType::kF32;
@@ -40,6 +42,7 @@ class ServerMetricsTest : public testing::Test {
     options.max_num_batched_tokens = 64;
     options.gpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 512};
     if (strategy != "gpu-only") options.cpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 1024};
+    options.cpu_kv_cache_dtype = cpu_kv_cache_dtype;
     options.show_progress = false;
     options.cpu_trial = false;
     options.cache_folder = cache_folder_.string();
@@ -52,16 +55,25 @@ class ServerMetricsTest : public testing::Test {
   std::filesystem::path cache_folder_;
 };
 
-void Serve(Engine* engine) {
+// Returns when they have ended; the engine takes more.
+void ServeSome(Engine* engine) {
+  std::latch ended(kNumRequests);
   for (int i = 0; i < kNumRequests; ++i) {
     RequestSpec spec;
     spec.prompt_tokens.assign(static_cast<size_t>(kPromptTokens), 3 + i);
     spec.sampling.temperature = 0;
     spec.sampling.max_tokens = kOutputTokens;
     spec.sampling.ignore_eos = true;
-    const auto id = engine->Submit(std::move(spec), [](const RequestOutput&) {});
-    EXPECT_TRUE(id.ok()) << id.error().message;
+    const auto id = engine->Submit(std::move(spec), [&ended](const RequestOutput& output) {
+      if (output.finish_reason != FinishReason::kNone) ended.count_down();
+    });
+    ASSERT_TRUE(id.ok()) << id.error().message;
   }
+  ended.wait();
+}
+
+void Serve(Engine* engine) {
+  ServeSome(engine);
   engine->Drain();
 }
 
@@ -130,6 +142,34 @@ TEST_F(ServerMetricsTest, IterationTokensAreBucketsOfAllTokens) {
             static_cast<double>(stats.iterations));
 }
 
+TEST_F(ServerMetricsTest, PromptTokensAreComputedOrCached) {
+  const std::unique_ptr<Engine> engine = MakeEngine("gpu-only");
+  const ServerMetrics metrics(engine.get(), "tiny");
+  const std::string before = metrics.Render();
+  for (const char* name :
+       {"vllm:prompt_tokens_total", "vllm:prompt_tokens_cached_total", "vllm:prefix_cache_queries_total",
+        "vllm:prefix_cache_hits_total", "tandem:prefix_cache_blocks", "tandem:recomputed_tokens_total"}) {
+    EXPECT_EQ(ValueOf(before, name), 0.0) << name;
+  }
+  ServeSome(engine.get());
+  Serve(engine.get());
+  const EngineStats stats = engine->Stats();
+  const std::string after = metrics.Render();
+  const auto all = static_cast<double>(2 * kNumRequests * kPromptTokens);
+  const int64_t num_full_blocks = kPromptTokens / stats.block_size;
+  const auto hits = static_cast<double>(kNumRequests * num_full_blocks * stats.block_size);
+  EXPECT_GT(hits, 0.0);
+  EXPECT_EQ(static_cast<double>(stats.prompt_tokens), all - hits);
+  EXPECT_EQ(ValueOf(after, "vllm:prompt_tokens_total"), all);
+  EXPECT_EQ(ValueOf(after, "vllm:prompt_tokens_cached_total"), hits);
+  EXPECT_EQ(ValueOf(after, "vllm:prefix_cache_queries_total"), all);
+  EXPECT_EQ(ValueOf(after, "vllm:prefix_cache_hits_total"), hits);
+  EXPECT_GE(*ValueOf(after, "tandem:prefix_cache_blocks", "tier=\"gpu\""),
+            static_cast<double>(kNumRequests * num_full_blocks));
+  EXPECT_EQ(ValueOf(after, "tandem:prefix_cache_blocks", "tier=\"cpu\""), 0.0);
+  EXPECT_EQ(ValueOf(after, "tandem:recomputed_tokens_total"), 0.0);
+}
+
 TEST_F(ServerMetricsTest, PhasesAreOfThoseThatGotTokens) {
   const std::unique_ptr<Engine> engine = MakeEngine("gpu-only");
   ServerMetrics metrics(engine.get(), "tiny");
@@ -172,6 +212,13 @@ TEST_F(ServerMetricsTest, RidersAreCounted) {
   EXPECT_EQ(ValueOf(text, "tandem:drawn_tokens_total"), static_cast<double>(kNumRequests * kOutputTokens));
   EXPECT_EQ(ValueOf(text, "tandem:rider_visits_total"), static_cast<double>(stats.rider_visits));
   EXPECT_EQ(ValueOf(text, "tandem:rider_skips_total"), static_cast<double>(stats.rider_skips));
+}
+
+TEST_F(ServerMetricsTest, CacheConfigNamesTheTypesOfTheTiers) {
+  const std::unique_ptr<Engine> engine = MakeEngine("simple-offload", "int8");
+  const std::string text = ServerMetrics(engine.get(), "tiny").Render();
+  EXPECT_EQ(ValueOf(text, "vllm:cache_config_info", ",cache_dtype=\"fp32\""), 1.0) << text;
+  EXPECT_EQ(ValueOf(text, "vllm:cache_config_info", "cpu_cache_dtype=\"int8\""), 1.0) << text;
 }
 
 TEST_F(ServerMetricsTest, WithoutCpuTierItsCountersStay) {

@@ -1,4 +1,4 @@
-// Models, health, version, metrics and the web page.
+// Models, the prefix cache, health, version, metrics and the web page.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -78,6 +78,12 @@ void TokenizerInfo(ApiState& state, HttpRequest /*request*/, std::shared_ptr<Htt
                {"model_max_length", state.model.max_model_len},
                {"chat_template",
                 chat_template == nullptr ? ordered_json(nullptr) : ordered_json(chat_template->source())}});
+}
+
+// As vLLM's answers, whose clients look at the status alone. Requests in flight keep what they use.
+void ResetPrefixCache(ApiState& state, HttpRequest /*request*/, std::shared_ptr<HttpExchange> exchange) {
+  state.engine.load()->ForgetPrefixes();
+  exchange->Respond({.content_type = {}, .headers = {}, .body = {}});
 }
 
 void Health(ApiState& state, HttpRequest /*request*/, std::shared_ptr<HttpExchange> exchange) {

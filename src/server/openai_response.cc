@@ -51,7 +51,8 @@ std::string_view ServiceTier(const GenerationRequest& request) {
 ordered_json UsageJson(const Usage& usage) {
   return {{"prompt_tokens", usage.prompt_tokens},
           {"completion_tokens", usage.completion_tokens},
-          {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};
+          {"total_tokens", usage.prompt_tokens + usage.completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", usage.cached_tokens}}}};
 }
 
 ordered_json LogprobsJson(const GenerationRequest& request, const Tokenizer& tokenizer,
@@ -145,6 +146,22 @@ std::string ChatDelta(const CompletionStream::Delta& delta, int64_t num_calls_be
 }
 
 }  // namespace
+
+Usage CountUsage(const std::vector<CompletionStream>& streams, int64_t n) {
+  Usage usage;
+  const auto count = static_cast<size_t>(n);
+  for (size_t begin = 0; begin < streams.size(); begin += count) {
+    // A prompt counts once: all of its streams but the first may find what was computed for that.
+    int64_t cached_tokens = streams[begin].num_cached_tokens();
+    for (size_t i = begin; i < begin + count; ++i) {
+      cached_tokens = std::min(cached_tokens, streams[i].num_cached_tokens());
+      usage.completion_tokens += streams[i].num_output_tokens();
+    }
+    usage.prompt_tokens += streams[begin].num_prompt_tokens();
+    usage.cached_tokens += cached_tokens;
+  }
+  return usage;
+}
 
 std::string TokenNames::Of(int32_t token) const {
   return as_token_ids ? fmt::format("token_id:{}", token) : TokenText(tokenizer->TokenBytes(token));
@@ -302,7 +319,8 @@ std::string ChunkWriter::Close(std::string chunk) const {
 std::string ChunkWriter::CloseWithUsage(std::string chunk, const CompletionStream& stream) const {
   if (!request_->continuous_usage) return Close(std::move(chunk));
   const Usage usage{.prompt_tokens = stream.num_prompt_tokens(),
-                    .completion_tokens = stream.num_output_tokens()};
+                    .completion_tokens = stream.num_output_tokens(),
+                    .cached_tokens = stream.num_cached_tokens()};
   return fmt::format(R"({}}}],"usage":{}}})", chunk, DumpJson(UsageJson(usage)));
 }
 

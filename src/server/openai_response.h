@@ -16,7 +16,11 @@ namespace tandem {
 struct Usage {
   int64_t prompt_tokens = 0;
   int64_t completion_tokens = 0;
+  int64_t cached_tokens = 0;  // of prompt_tokens: not computed, since the KV cache had them
 };
+
+// Of a request whose prompts have n streams each, one behind the other.
+Usage CountUsage(const std::vector<CompletionStream>& streams, int64_t n);
 
 // What every answer and chunk of one request repeats.
 struct ResponseIdentity {

@@ -35,6 +35,7 @@ CompletionStream Finished(const GenerationRequest& request) {
   RequestOutput output;
   output.tokens.push_back({.token = 'a'});
   output.finish_reason = FinishReason::kLength;
+  output.num_cached_tokens = 1;
   stream.Append(output);
   return stream;
 }
@@ -78,6 +79,7 @@ TEST(OpenAiResponse, PlainBodies) {
   EXPECT_EQ(body["choices"][0]["finish_reason"], "length");
   EXPECT_TRUE(body["choices"][0]["logprobs"].is_null());
   EXPECT_EQ(body["usage"]["total_tokens"], 7);
+  EXPECT_EQ(body["usage"]["prompt_tokens_details"]["cached_tokens"], 0);
 
   const ResponseIdentity chat_identity{GenerationRequest::Kind::kChat, "chatcmpl-1", 5, "m"};
   const GenerationRequest chat = Request(GenerationRequest::Kind::kChat);
@@ -87,6 +89,27 @@ TEST(OpenAiResponse, PlainBodies) {
       ResponseBody(chat_identity, SharedTestModel().tokenizer(), chat, {{"t", {}}}, chat_streams, {3, 4}));
   EXPECT_EQ(chat_body["object"], "chat.completion");
   EXPECT_EQ(chat_body["choices"][0]["message"]["role"], "assistant");
+}
+
+TEST(OpenAiResponse, APromptsTokensCountOnceAndAsCachedWhatAllOfItsStreamsFound) {
+  GenerationRequest request = Request(GenerationRequest::Kind::kCompletion);
+  request.n = 2;
+  request.prompts.push_back({.tokens = {1, 2, 3, 4, 5}, .text = {}, .max_tokens = 1});
+  std::vector<CompletionStream> streams;
+  const auto add = [&](size_t prompt_index, int64_t num_cached_tokens) {
+    RequestOutput output;
+    output.tokens.push_back({.token = 7});
+    output.num_cached_tokens = num_cached_tokens;
+    streams.emplace_back(&SharedTestModel().tokenizer(), &request, prompt_index).Append(output);
+  };
+  add(0, 0);
+  add(0, 1);
+  add(1, 4);
+  add(1, 2);
+  const Usage usage = CountUsage(streams, request.n);
+  EXPECT_EQ(usage.prompt_tokens, std::ssize(request.prompts[0].tokens) + 5);
+  EXPECT_EQ(usage.cached_tokens, 2);
+  EXPECT_EQ(usage.completion_tokens, 4);
 }
 
 TEST(OpenAiResponse, ChunksAreJson) {
@@ -109,9 +132,11 @@ TEST(OpenAiResponse, ChunksAreJson) {
     EXPECT_EQ(is_chat ? chunk["choices"][0]["delta"]["content"] : chunk["choices"][0]["text"], "a\"\n");
     delta.finished = true;
     EXPECT_EQ(ordered_json::parse(writer.Delta(0, delta, stream))["choices"][0]["finish_reason"], "length");
-    const auto usage = ordered_json::parse(writer.FinalUsage({1, 2}));
+    const auto usage = ordered_json::parse(
+        writer.FinalUsage({.prompt_tokens = 1, .completion_tokens = 2, .cached_tokens = 1}));
     EXPECT_TRUE(usage["choices"].empty());
     EXPECT_EQ(usage["usage"]["total_tokens"], 3);
+    EXPECT_EQ(usage["usage"]["prompt_tokens_details"]["cached_tokens"], 1);
     EXPECT_EQ(ordered_json::parse(writer.Role(1, stream))["choices"][0]["delta"]["role"], "assistant");
   }
 }
@@ -125,6 +150,8 @@ TEST(OpenAiResponse, EveryChunkHasItsUsageIfItWasAskedFor) {
     const auto chunk = ordered_json::parse(writer.Delta(0, {.text = "", .records = {}}, stream));
     EXPECT_EQ(chunk["usage"]["completion_tokens"], stream.num_output_tokens());
     EXPECT_EQ(chunk["usage"]["prompt_tokens"], request.prompts[0].tokens.size());
+    EXPECT_EQ(chunk["usage"]["prompt_tokens_details"]["cached_tokens"], stream.num_cached_tokens());
+    EXPECT_GT(stream.num_cached_tokens(), 0);
     EXPECT_GT(stream.num_output_tokens(), 0);
     EXPECT_TRUE(ordered_json::parse(writer.Role(0, stream))["usage"].is_null());
   }

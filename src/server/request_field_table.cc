@@ -12,6 +12,7 @@ constexpr FieldRows kOnCompletions = RowsOf(RequestRoute::kCompletions);
 constexpr FieldRows kOnChat = RowsOf(RequestRoute::kChat);
 constexpr FieldRows kOnBoth = {kOnCompletions.routes | kOnChat.routes};
 
+constexpr std::string_view kCachedByItself = "cached beginnings are found by their tokens";
 constexpr std::string_view kNoSampler = "there is no such sampler";
 
 constexpr auto kFields = std::to_array<RequestField>({
@@ -32,9 +33,9 @@ constexpr auto kFields = std::to_array<RequestField>({
     kOnBoth.Refused("bootstrap_host", "no other server shares the cache"),
     kOnBoth.Refused("bootstrap_port", "no other server shares the cache"),
     kOnBoth.Refused("bootstrap_room", "no other server shares the cache"),
-    kOnBoth.Dropped("cache_control", "there is no prefix cache"),
-    kOnBoth.Dropped("cache_prompt", "there is no prefix cache"),
-    kOnBoth.Dropped("cache_salt", "there is no prefix cache"),
+    kOnBoth.Dropped("cache_control", kCachedByItself),
+    kOnBoth.Served("cache_prompt", "false: nothing cached is used, and nothing left for others"),
+    kOnBoth.Served("cache_salt", "only requests of the same salt share cached beginnings"),
     kOnBoth.Refused("chat_template", "no template of requests is run; the model's is used"),
     kOnChat.Served("chat_template_kwargs", "variables of the chat template"),
     kOnCompletions.Refused("chat_template_kwargs", "only chats have a template", "{}"),
@@ -89,7 +90,7 @@ constexpr auto kFields = std::to_array<RequestField>({
     kOnBoth.Served("guided_json", "older name of `structured_outputs.json`"),
     kOnBoth.Served("guided_regex", "older name of `structured_outputs.regex`"),
     kOnBoth.Refused("guided_whitespace_pattern", "use structured_outputs.disable_any_whitespace"),
-    kOnBoth.Dropped("id_slot", "there is no prefix cache"),
+    kOnBoth.Dropped("id_slot", kCachedByItself),
     kOnBoth.Served("ignore_eos", "goes on behind the end-of-sequence token"),
     kOnBoth.Refused("image_data", "prompts are text", "[]"),
     kOnBoth.Refused("images", "prompts are text", "[]"),
@@ -169,8 +170,8 @@ constexpr auto kFields = std::to_array<RequestField>({
     kOnBoth.Refused("priority", "requests are served in the order of their arrival; see service_tier", "0"),
     kOnChat.Refused("prompt", "use messages, or /v1/completions"),
     kOnCompletions.Served("prompt", "a text, token ids, or a list of either"),
-    kOnBoth.Dropped("prompt_cache_key", "there is no prefix cache"),
-    kOnBoth.Dropped("prompt_cache_retention", "there is no prefix cache"),
+    kOnBoth.Dropped("prompt_cache_key", kCachedByItself),
+    kOnBoth.Dropped("prompt_cache_retention", kCachedByItself),
     kOnBoth.Refused("prompt_embeds", "prompts are text or token ids"),
     kOnBoth.Served("prompt_logprobs", "of the prompt's tokens; not in streams"),
     kOnBoth.Dropped("provider", "there is one provider"),
@@ -212,7 +213,7 @@ constexpr auto kFields = std::to_array<RequestField>({
     kOnBoth.Served("seed", "of the draws"),
     kOnBoth.Refused("separate_reasoning", "reasoning is in `reasoning_content`", "true"),
     kOnBoth.Served("service_tier", "`flex`: may be slow"),
-    kOnBoth.Dropped("session_id", "there is no prefix cache"),
+    kOnBoth.Dropped("session_id", kCachedByItself),
     kOnBoth.Refused("session_params", "nothing is stored"),
     kOnBoth.Served("skip_special_tokens", "leaves them out of the text"),
     kOnBoth.Dropped("smoothing_curve", "of `smoothing_factor`, which is refused"),

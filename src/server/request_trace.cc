@@ -15,6 +15,7 @@ namespace {
 constexpr size_t kMaxTracedSequences = 64;
 constexpr size_t kMaxTierEvents = 32;
 constexpr int kServerErrors = 500;
+constexpr const char* kCachedTokens = "gen_ai.usage.cache_read.input_tokens";
 
 std::vector<std::string_view> AllHeaders(const HttpRequest& request, std::string_view name) {
   std::vector<std::string_view> values;
@@ -63,6 +64,7 @@ struct RequestTrace::Recording {
     std::string tier;  // where its KV lay last
     int64_t num_cpu_tier_tokens = 0;
     int64_t prompt_tokens = 0;
+    int64_t cached_tokens = 0;
     int64_t output_tokens = 0;
     std::string finish_reason;  // empty: never submitted
   };
@@ -116,6 +118,7 @@ struct RequestTrace::Recording {
         spans->emplace_back(Phase("prefill", choice_index, *sequence.first_scheduled,
                                   sequence.first_token.value_or(sequence.embedded.value_or(end))));
     prefill.attributes.emplace_back("gen_ai.usage.input_tokens", sequence.prompt_tokens);
+    prefill.attributes.emplace_back(kCachedTokens, sequence.cached_tokens);
     if (!sequence.first_token) return;
     prefill.attributes.emplace_back("tandem.kv.tier", sequence.first_tier);
     Span& decode =
@@ -233,6 +236,7 @@ void RequestTrace::OnOutput(size_t choice_index, const RequestOutput& output, Ti
   recording_->has_output = true;
   Recording::Sequence& sequence = recording_->sequences[choice_index];
   sequence.first_scheduled = output.first_scheduled;
+  sequence.cached_tokens = output.num_cached_tokens;
   if (!output.embedding.empty()) sequence.embedded = time;
   if (output.tokens.empty()) return;
   const std::string tier = output.cpu_tier ? "cpu" : "gpu";
@@ -253,6 +257,10 @@ void RequestTrace::EndSequence(size_t choice_index, std::string_view reason, int
   Recording::Sequence& sequence = recording_->sequences[choice_index];
   sequence.finish_reason = reason;
   sequence.output_tokens = num_tokens;
+}
+
+void RequestTrace::SetCachedTokens(int64_t num_tokens) const {
+  if (recording_ && recording_->send) recording_->Set(kCachedTokens, num_tokens);
 }
 
 void RequestTrace::Finish() const {

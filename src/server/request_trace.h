@@ -42,6 +42,9 @@ class RequestTrace {
   // num_tokens: as usage counts them.
   void EndSequence(size_t choice_index, std::string_view reason, int64_t num_tokens) const;
 
+  // Of all prompts together, not computed since the KV cache had them.
+  void SetCachedTokens(int64_t num_tokens) const;
+
   // All sequences have ended by then.
   void Finish() const;
   void Fail(const ApiError& error) const;

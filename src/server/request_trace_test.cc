@@ -38,8 +38,10 @@ class RequestTraceTest : public testing::Test {
   static ResponseIdentity Identity() { return {.id = "chatcmpl-1", .model = "model"}; }
 
   // A token that came so long after the arrival.
-  void Token(const RequestTrace& trace, size_t choice, int64_t after_ms, bool cpu_tier = false) const {
+  void Token(const RequestTrace& trace, size_t choice, int64_t after_ms, bool cpu_tier = false,
+             int64_t num_cached_tokens = 0) const {
     RequestOutput output;
+    output.num_cached_tokens = num_cached_tokens;
     output.first_scheduled = arrival_ + milliseconds(100);
     output.tokens.resize(1);
     output.cpu_tier = cpu_tier;
@@ -136,9 +138,12 @@ TEST_F(RequestTraceTest, TheServersSpanSaysWhatWasAskedAndAnswered) {
   request_.sampling.temperature = 0.5F;
   const RequestTrace trace = Make();
   trace.Accept(request_, Identity());
-  Token(trace, 0, 300);
+  Token(trace, 0, 300, false, 2);
   trace.EndSequence(0, "length", 1);
+  trace.SetCachedTokens(2);
   trace.Finish();
+  EXPECT_THAT(Only("prefill").attributes,
+              Contains(Pair("gen_ai.usage.cache_read.input_tokens", AttributeValue(int64_t{2}))));
   const Attributes& attributes = Only("chat model").attributes;
   for (const auto& [name, value] :
        Attributes{{"http.request.method", "POST"},
@@ -157,6 +162,7 @@ TEST_F(RequestTraceTest, TheServersSpanSaysWhatWasAskedAndAnswered) {
                   {"gen_ai.response.time_to_first_chunk", 0.3},
                   {"gen_ai.response.finish_reasons", std::vector<std::string>{"length"}},
                   {"gen_ai.usage.input_tokens", int64_t{3}},
+                  {"gen_ai.usage.cache_read.input_tokens", int64_t{2}},
                   {"gen_ai.usage.output_tokens", int64_t{1}}}) {
     EXPECT_THAT(attributes, Contains(Pair(name, value))) << name;
   }

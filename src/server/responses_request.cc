@@ -40,6 +40,7 @@ constexpr auto kSameInChats = std::to_array<std::string_view>({"model",
                                                                "service_tier",
                                                                "parallel_tool_calls",
                                                                "stream",
+                                                               "cache_salt",
                                                                "chat_template_kwargs",
                                                                "enable_thinking"});
 // Fields that the response repeats as they came, null if they did not.

@@ -117,6 +117,15 @@ TEST(ResponsesRequest, ErrorsNameItsOwnFields) {
       "400 invalid_value tools[1].parameters");
 }
 
+TEST(ResponsesRequest, ASaltIsThatOfAChat) {
+  GenerationRequest request;
+  request.cache_sharing.key_name = "alice";
+  ASSERT_FALSE(ParseResponses(R"({"input":"hi","cache_salt":"s"})", &request));
+  EXPECT_EQ(request.cache_sharing.key_name, "alice");
+  EXPECT_EQ(request.cache_sharing.salt, "s");
+  EXPECT_EQ(ResponsesPromptOf(R"({"input":"hi","cache_salt":3})"), "400 invalid_value cache_salt");
+}
+
 TEST(ResponsesRequest, TheBoundIsCutToTheContext) {
   GenerationRequest request;
   ASSERT_FALSE(ParseResponses(R"({"input":"hi","max_output_tokens":1000000})", &request));

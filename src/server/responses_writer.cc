@@ -290,7 +290,7 @@ ordered_json ResponsesWriter::Complete(const Usage& usage) {
       all_reasoning_.empty() ? 0 : std::ssize(tokenizer_.Encode(all_reasoning_, false));
   response["usage"] = {
       {"input_tokens", usage.prompt_tokens},
-      {"input_tokens_details", {{"cached_tokens", 0}, {"cache_write_tokens", 0}}},
+      {"input_tokens_details", {{"cached_tokens", usage.cached_tokens}, {"cache_write_tokens", 0}}},
       {"output_tokens", usage.completion_tokens},
       {"output_tokens_details", {{"reasoning_tokens", std::min(num_reasoning, usage.completion_tokens)}}},
       {"total_tokens", usage.prompt_tokens + usage.completion_tokens}};

@@ -39,6 +39,8 @@ std::vector<std::string> Types(const std::vector<ordered_json>& events) {
   return types;
 }
 
+constexpr Usage kUsage{.prompt_tokens = 3, .completion_tokens = 4, .cached_tokens = 2};
+
 class ResponsesWriterTest : public testing::Test {
  protected:
   ResponsesWriterTest() {
@@ -75,14 +77,14 @@ class ResponsesWriterTest : public testing::Test {
       if (parts[i].kind == Kind::kCallBegin) delta.call_ids = {"call_" + std::to_string(i)};
       text += writer->Delta(0, delta, stream, true);
     }
-    text += writer->EndStream({3, 4});
+    text += writer->EndStream(kUsage);
     return Events(text);
   }
 
   ordered_json Whole(Choice choice, FinishReason reason) {
     std::vector<CompletionStream> streams;
     streams.push_back(StreamThatEnds(reason));
-    return ordered_json::parse(MakeWriter()->Body({std::move(choice)}, streams, {3, 4}));
+    return ordered_json::parse(MakeWriter()->Body({std::move(choice)}, streams, kUsage));
   }
 
   GenerationRequest request_;
@@ -113,7 +115,7 @@ TEST_F(ResponsesWriterTest, AStreamOfTextHasItsEvents) {
   const ordered_json& response = events[9]["response"];
   EXPECT_EQ(response["output"], ordered_json::array({item}));
   EXPECT_EQ(response["usage"].dump(),
-            R"({"input_tokens":3,"input_tokens_details":{"cached_tokens":0,"cache_write_tokens":0},)"
+            R"({"input_tokens":3,"input_tokens_details":{"cached_tokens":2,"cache_write_tokens":0},)"
             R"("output_tokens":4,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":7})");
   EXPECT_EQ(kept_, response);
 }

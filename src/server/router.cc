@@ -21,6 +21,7 @@ constexpr std::array kRoutes = {
     Route{"POST", "/v1/responses/", &CancelResponse, true},
     Route{"GET", "/v1/models", &ListModels, true},
     Route{"GET", "/v1/models/", &RetrieveModel, true},
+    Route{"POST", "/reset_prefix_cache", &ResetPrefixCache, true},
     Route{"GET", "/tiers", &StreamTiers, true},
     Route{"GET", "/tokenizer_info", &TokenizerInfo, true},
     Route{"POST", "/tokenize", &Tokenize, true},

@@ -114,6 +114,15 @@ void ReadServiceTier(FieldReader& reader, GenerationRequest* request) {
   request->flexible = *tier == "flex";
 }
 
+// cache_salt is vLLM's, cache_prompt llama.cpp's.
+void ReadCacheSharing(FieldReader& reader, CacheSharing* sharing) {
+  if (auto salt = reader.String("cache_salt")) {
+    if (salt->empty()) return reader.Fail("cache_salt", "cache_salt must not be empty: leave it out");
+    sharing->salt = std::move(*salt);
+  }
+  sharing->alone = !reader.Bool("cache_prompt").value_or(true);
+}
+
 void ReadAllowedTokens(FieldReader& reader, int64_t vocab_size, SamplingParams* sampling) {
   auto ids = reader.TokenIds("allowed_token_ids", vocab_size);
   if (!ids) return;
@@ -235,6 +244,7 @@ std::optional<ApiError> ParseSampling(const ordered_json& body, const ModelConte
   }
   ReadStream(reader, request);
   ReadServiceTier(reader, request);
+  ReadCacheSharing(reader, &request->cache_sharing);
   ReadAllowedTokens(reader, vocab_size, &sampling);
   ReadBadWords(reader, *model.tokenizer, &sampling);
   ReadTruncation(reader, &request->truncation);

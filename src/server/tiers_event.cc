@@ -36,8 +36,14 @@ ordered_json RequestRow(const LiveRequest& request) {
 }
 
 ordered_json TiersOf(const EngineStats& stats) {
-  return {{"gpu", {{"blocks", stats.gpu_blocks_total}, {"free", stats.gpu_blocks_free}}},
-          {"cpu", {{"blocks", stats.cpu_blocks_total}, {"free", stats.cpu_blocks_free}}}};
+  const auto cached = [&stats](Tier tier) { return stats.prefix_blocks[static_cast<size_t>(tier)]; };
+  return {
+      {"gpu",
+       {{"blocks", stats.gpu_blocks_total}, {"free", stats.gpu_blocks_free}, {"cached", cached(Tier::kGpu)}}},
+      {"cpu",
+       {{"blocks", stats.cpu_blocks_total},
+        {"free", stats.cpu_blocks_free},
+        {"cached", cached(Tier::kCpu)}}}};
 }
 
 ordered_json TotalsOf(const EngineStats& stats) {
@@ -47,6 +53,8 @@ ordered_json TotalsOf(const EngineStats& stats) {
           {"cpu_tier_tokens", stats.cpu_tier_tokens},
           {"swapped_tokens", stats.swapped_tokens},
           {"preemptions", stats.preemptions},
+          {"prefix_queried_tokens", stats.prefix_queried_tokens},
+          {"prefix_hit_tokens", stats.prefix_hit_tokens},
           {"rejected_requests", stats.rejected_requests},
           {"busy_seconds", stats.busy_seconds},
           {"schedule_seconds", stats.schedule.SumUs() / 1e6},

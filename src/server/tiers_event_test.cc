@@ -14,6 +14,7 @@ TEST(TiersEventTest, SaysWhatTheEngineIsAt) {
   view.stats.block_size = 16;
   view.stats.gpu_blocks_total = 100;
   view.stats.gpu_blocks_free = 97;
+  view.stats.prefix_blocks = {12, 5};
   view.stats.strategy_iterations = {{"gpu-only", 5}, {"async", 2}};
   view.requests = {{.id = 7,
                     .state = LiveRequest::State::kDecode,
@@ -30,7 +31,8 @@ TEST(TiersEventTest, SaysWhatTheEngineIsAt) {
   latencies.AddTimeToFirstToken(0.2);
   const auto json = nlohmann::json::parse(
       TiersJson({.time_s = 1.5, .strategy = "auto", .view = &view, .stats = {}, .latencies = &latencies}));
-  EXPECT_EQ(json["tiers"]["gpu"], nlohmann::json({{"blocks", 100}, {"free", 97}}));
+  EXPECT_EQ(json["tiers"]["gpu"], nlohmann::json({{"blocks", 100}, {"free", 97}, {"cached", 12}}));
+  EXPECT_EQ(json["tiers"]["cpu"]["cached"], 5);
   EXPECT_EQ(json["running"], 1);
   EXPECT_EQ(json["waiting"], 3);
   EXPECT_EQ(json["requests_left_off"], 2);

@@ -115,8 +115,36 @@ TANDEM_SIMD_INLINE PairV AndPairs(PairV a, PairV b) {
 TANDEM_SIMD_INLINE PairV ShiftRight(PairV a, unsigned count) {
   return _mm256_srli_epi32(a, static_cast<int>(count));
 }
+TANDEM_SIMD_INLINE PairV ShiftLeft(PairV a, unsigned count) {
+  return _mm256_slli_epi32(a, static_cast<int>(count));
+}
+TANDEM_SIMD_INLINE PairV OrPairs(PairV a, PairV b) {
+  return _mm256_or_si256(a, b);
+}
+TANDEM_SIMD_INLINE F32V FromBits(PairV a) {
+  return _mm256_castsi256_ps(a);
+}
+TANDEM_SIMD_INLINE PairV ToBits(F32V a) {
+  return _mm256_castps_si256(a);
+}
 TANDEM_SIMD_INLINE F32V FromInts(PairV a) {
   return _mm256_cvtepi32_ps(a);
+}
+// acc + a.low * b.low + a.high * b.high in every lane; halves and lanes are signed numbers.
+TANDEM_SIMD_INLINE PairV DotIntPairs(PairV acc, PairV a, PairV b) {
+  return _mm256_add_epi32(acc, _mm256_madd_epi16(a, b));
+}
+// Lanes as signed numbers, rounded.
+TANDEM_SIMD_INLINE PairV ToInts(F32V a) {
+  return _mm256_cvtps_epi32(a);
+}
+TANDEM_SIMD_INLINE PairV AddInts(PairV a, PairV b) {
+  return _mm256_add_epi32(a, b);
+}
+// Lanes that fit as kLanes numbers of 16 bits.
+TANDEM_SIMD_INLINE void StoreInt16(uint16_t* p, PairV a) {
+  const __m128i halves = _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p), halves);
 }
 #if defined(__AVX512BF16__)
 TANDEM_SIMD_INLINE F32V DotPairs(F32V acc, PairV a, PairV b) {

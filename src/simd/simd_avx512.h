@@ -114,9 +114,37 @@ TANDEM_SIMD_INLINE PairV AndPairs(PairV a, PairV b) {
 TANDEM_SIMD_INLINE PairV ShiftRight(PairV a, unsigned count) {
   return _mm512_srli_epi32(a, count);
 }
+TANDEM_SIMD_INLINE PairV ShiftLeft(PairV a, unsigned count) {
+  return _mm512_slli_epi32(a, count);
+}
+TANDEM_SIMD_INLINE PairV OrPairs(PairV a, PairV b) {
+  return _mm512_or_si512(a, b);
+}
+// Lanes as bits of floats.
+TANDEM_SIMD_INLINE F32V FromBits(PairV a) {
+  return _mm512_castsi512_ps(a);
+}
+TANDEM_SIMD_INLINE PairV ToBits(F32V a) {
+  return _mm512_castps_si512(a);
+}
 // Lanes as signed numbers.
 TANDEM_SIMD_INLINE F32V FromInts(PairV a) {
   return _mm512_cvtepi32_ps(a);
+}
+// acc + a.low * b.low + a.high * b.high in every lane; halves and lanes are signed numbers.
+TANDEM_SIMD_INLINE PairV DotIntPairs(PairV acc, PairV a, PairV b) {
+  return _mm512_add_epi32(acc, _mm512_madd_epi16(a, b));
+}
+// Lanes as signed numbers, rounded.
+TANDEM_SIMD_INLINE PairV ToInts(F32V a) {
+  return _mm512_cvtps_epi32(a);
+}
+TANDEM_SIMD_INLINE PairV AddInts(PairV a, PairV b) {
+  return _mm512_add_epi32(a, b);
+}
+// Lanes that fit as kLanes numbers of 16 bits.
+TANDEM_SIMD_INLINE void StoreInt16(uint16_t* p, PairV a) {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(a));
 }
 #if defined(__AVX512BF16__)
 TANDEM_SIMD_INLINE F32V DotPairs(F32V acc, PairV a, PairV b) {

@@ -151,6 +151,18 @@ TANDEM_SIMD_INLINE PairV AndPairs(PairV a, PairV b) {
 TANDEM_SIMD_INLINE PairV ShiftRight(PairV a, unsigned count) {
   return a >> count;
 }
+TANDEM_SIMD_INLINE PairV ShiftLeft(PairV a, unsigned count) {
+  return a << count;
+}
+TANDEM_SIMD_INLINE PairV OrPairs(PairV a, PairV b) {
+  return a | b;
+}
+TANDEM_SIMD_INLINE F32V FromBits(PairV a) {
+  return (F32V)a;  // NOLINT(google-readability-casting)
+}
+TANDEM_SIMD_INLINE PairV ToBits(F32V a) {
+  return (PairV)a;  // NOLINT(google-readability-casting)
+}
 TANDEM_SIMD_INLINE F32V FromInts(PairV a) {
   return __builtin_convertvector((I32V)a, F32V);  // NOLINT(google-readability-casting)
 }

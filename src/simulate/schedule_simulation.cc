@@ -81,7 +81,7 @@ bool ScheduleSimulation::AddRunning(SequenceId id, Tier tier, int64_t num_tokens
 }
 
 void ScheduleSimulation::CountEnd(const Lengths& lengths) {
-  shape_.CountEnd(lengths.prompt, lengths.final_tokens - lengths.prompt);
+  shape_.CountEnd(lengths.prompt, lengths.prompt, lengths.final_tokens - lengths.prompt);
   state_.SetWorkToCome(shape_);
 }
 

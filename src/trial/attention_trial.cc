@@ -34,11 +34,11 @@ constexpr std::array<AttentionFetch, 8> kAttentionFetches = {{
 class AttentionRuns {
  public:
   static Result<AttentionRuns> Create(const AttentionUse& use, CpuAttention* workers, Device* device) {
-    const KvShape shape = {.format = KvFormat::Plain(use.kv_dtype),
+    const KvShape shape = {.format = KvFormat::Of(use.kv_dtype),
                            .block_size = use.block_size,
                            .num_kv_heads = use.span_heads,
                            .head_dim = use.head_dim};
-    const auto token_bytes = static_cast<int64_t>(shape.BlockBytes()) / use.block_size;
+    const auto token_bytes = static_cast<int64_t>(shape.TokenBytes());
     const int64_t num_tokens = RoundUp(kTrialRunBytes / token_bytes, kPartitionTokens);
     TANDEM_ASSIGN_OR_RETURN(TrialMemory memory,
                             TrialMemory::Create(num_tokens * token_bytes, use.kv_dtype, workers, device));

@@ -77,7 +77,7 @@ T Named(const Json& value, const All& all, const NameOf& name_of, const char* wh
 }
 
 DType DTypeOf(const Json& value) {
-  constexpr std::array<DType, 3> kTypes = {DType::kF32, DType::kBF16, DType::kF16};
+  constexpr std::array<DType, 4> kTypes = {DType::kF32, DType::kBF16, DType::kF16, DType::kI8};
   return Named<DType>(value, kTypes, DTypeName, "type");
 }
 

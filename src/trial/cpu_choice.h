@@ -11,8 +11,8 @@
 namespace tandem {
 
 struct AttentionUse {
-  int num_threads = 1;  // at the same time
-  DType kv_dtype = DType::kBF16;
+  int num_threads = 1;            // at the same time
+  DType kv_dtype = DType::kBF16;  // of KvFormat::Of
   int64_t block_size = 32;
   int64_t head_dim = 0;
   int64_t group_size = 1;  // query heads of a kv head

@@ -25,6 +25,8 @@ constexpr int64_t kMaxWindows = 12;
 // Of all threads, unless that is less than two windows for each: pinning it for a GPU takes time too.
 constexpr int64_t kMaxBytes = int64_t{256} << 20;
 
+}  // namespace
+
 std::vector<std::byte> RandomPattern(DType dtype) {
   // Odd, so that the same numbers are at other places of every piece.
   constexpr size_t kNumbers = 24'571;
@@ -34,7 +36,9 @@ std::vector<std::byte> RandomPattern(DType dtype) {
   for (size_t i = 0; i < kNumbers; ++i) {
     const float value = uniform(random);
     std::byte* to = pattern.data() + i * DTypeSize(dtype);
-    if (dtype == DType::kF32) {
+    if (dtype == DType::kI8) {
+      *to = std::byte{static_cast<unsigned char>(0x3a + static_cast<int>((value + 1.0F) * 2.0F))};
+    } else if (dtype == DType::kF32) {
       std::memcpy(to, &value, sizeof value);
     } else {
       const uint16_t bits = dtype == DType::kBF16 ? F32ToBF16(value) : F32ToF16(value);
@@ -43,6 +47,8 @@ std::vector<std::byte> RandomPattern(DType dtype) {
   }
   return pattern;
 }
+
+namespace {
 
 // That the calling thread has had a core.
 double ThreadSeconds() {

@@ -138,13 +138,15 @@ TEST_F(CudaConformanceTest, KeptWeightsOfTheRealModelAreAsAccurateAsWidenedOnes)
 TEST_F(CudaConformanceTest, QuantizedFamiliesGiveTheLogitsOfTheHost) {
   for (const char* family : {"llama3", "qwen2", "qwen3", "mistral"}) {
     const std::string path = FixturePath(std::string("families/") + family);
-    for (const Quantization quantization : {Quantization::kInt4, Quantization::kInt8}) {
+    for (const Quantization quantization : {Quantization::kInt4, Quantization::kInt8, Quantization::kFp8}) {
       DecoderHarness host(path, {.dtype = DType::kBF16, .quantization = quantization});
       DecoderHarness cuda(path, {.device = "cuda", .dtype = DType::kBF16, .quantization = quantization});
       EXPECT_EQ(cuda.weights().Describe(), host.weights().Describe());
       for (const size_t length : {1, 7, 40, 100}) {
         const std::vector<int32_t> prompt = RandomPrompt(length, 3, host.config().vocab_size);
-        EXPECT_LT(RelativeDifference(cuda.LastLogits(prompt, 512), host.LastLogits(prompt, 512)), 5e-2)
+        // Activations of many rows may be rounded to FP8 here.
+        const double tolerance = quantization == Quantization::kFp8 && length > 64 ? 2e-1 : 5e-2;
+        EXPECT_LT(RelativeDifference(cuda.LastLogits(prompt, 512), host.LastLogits(prompt, 512)), tolerance)
             << family << " " << QuantizationName(quantization) << ", " << length << " tokens";
       }
     }

@@ -206,7 +206,7 @@ TEST_P(CohortLoopTest, AnythingGivesTheSameTokens) {
   LoopWithCohorts bench(std::make_unique<RandomCohorts>(GetParam()));
   std::vector<Submitted> submitted;
   for (int i = 0; i < kNumRequests; ++i) submitted.push_back(SubmitTo(bench.loop(), Spec(i)));
-  // Some leave amid a token, with their cohort.
+  // Some leave amid a token; their cohort goes on.
   for (int i = 0; i < kNumRequests; i += 5) {
     submitted[static_cast<size_t>(i)].output->WaitForTokens(2);
     bench.loop().Cancel(submitted[static_cast<size_t>(i)].id);

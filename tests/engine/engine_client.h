@@ -36,6 +36,7 @@ class Collected {
     const std::lock_guard lock(mutex_);
     EXPECT_EQ(finish_reason_, FinishReason::kNone) << "a call after the last one";
     for (SampledToken& token : output.tokens) tokens_.push_back(std::move(token));
+    num_cached_tokens_ = output.num_cached_tokens;
     finish_reason_ = output.finish_reason;
     stop_token_id_ = output.stop_token_id;
     if (output.error) error_message_ = output.error->message;
@@ -57,6 +58,7 @@ class Collected {
     return ids;
   }
   const std::vector<SampledToken>& tokens() const { return tokens_; }
+  int64_t num_cached_tokens() const { return num_cached_tokens_; }
   int32_t stop_token_id() const { return stop_token_id_; }
   // Of a request that has ended as kError.
   const std::string& error_message() const { return error_message_; }
@@ -66,6 +68,7 @@ class Collected {
   std::condition_variable changed_;
   std::vector<SampledToken> tokens_;
   FinishReason finish_reason_ = FinishReason::kNone;
+  int64_t num_cached_tokens_ = 0;
   int32_t stop_token_id_ = -1;
   std::string error_message_;
 };

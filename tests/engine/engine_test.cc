@@ -243,6 +243,8 @@ TEST(EngineTest, ClearErrorsForBadOptions) {
   EXPECT_NE(error_of([](EngineOptions* o) { o->device = "cuda"; }).find("cuda"), std::string::npos);
   EXPECT_NE(error_of([](EngineOptions* o) { o->strategy = "fastest"; }).find("fastest"), std::string::npos);
   EXPECT_NE(error_of([](EngineOptions* o) { o->dtype = DType::kF16; }).find("fp16"), std::string::npos);
+  EXPECT_NE(error_of([](EngineOptions* o) { o->kv_cache_dtype = "int4"; }).find("--kv-cache-dtype: 'int4'"),
+            std::string::npos);
   EXPECT_NE(error_of([](EngineOptions* o) { o->max_model_len = 1 << 20; }).find("max-model-len"),
             std::string::npos);
   EXPECT_NE(error_of([](EngineOptions* o) {

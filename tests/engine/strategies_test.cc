@@ -20,6 +20,7 @@
 #include "conformance/fixtures.h"
 #include "engine/engine.h"
 #include "engine/engine_client.h"
+#include "engine/paying_costs.h"
 #include "perf/analytic_costs.h"
 #include "simulate/switching_testing.h"
 
@@ -28,24 +29,6 @@ namespace {
 
 const std::vector<std::string> kHybrids = {"asymmetric", "full-offload", "symmetric", "simple-offload",
                                            "async",      "apex",         "auto",      "switching"};
-
-// A machine whose CPU attention hides behind the linear operations, however many rows it has, and whose
-// linear operations take no longer for more rows: whoever can use the cpu tier should. Engines measure what
-// the machine of the test has, where it may pay or not.
-AnalyticCosts CostsWhereTheCpuTierPays() {
-  AnalyticCosts costs;
-  costs.linear_us = 300;
-  costs.linear_token_us = 1;
-  costs.gpu_kv_ns = 5;
-  costs.prefill_ns = 0.1;
-  costs.cpu_us = 10;
-  costs.cpu_kv_ns = 20;
-  costs.exchange_us = 10;
-  costs.exchange_row_us = 0.1;
-  costs.swap_ns = 20;
-  costs.outside_us = 100;
-  return costs;
-}
 
 // One row of CPU attention takes longer than all that the GPU does.
 AnalyticCosts CostsWhereTheCpuTierIsOfNoUse() {
@@ -100,6 +83,7 @@ class StrategiesTest : public ::testing::TestWithParam<std::string> {
   ~StrategiesTest() override { std::filesystem::remove_all(cache_folder_); }
 
   void ExpectSameTokensBesideCancels(uint32_t seed) const;
+  void ExpectSameTokensFromEveryStrategy(const EngineOptions& ample) const;
 
   EngineOptions Options(const std::string& model, const std::string& strategy) const {
     EngineOptions options;
@@ -196,10 +180,7 @@ void ExpectDecodesInTheCpuTier(const std::string& strategy, const Engine& engine
   // A prefill makes the first token of a request, and of one that was preempted; every other one is a decode
   // that reads its prompt there, of three tokens at least.
   constexpr uint64_t kShortestPrompt = 3;
-  const ModelConfig& config = engine.model_config();
-  const auto token_bytes =
-      static_cast<uint64_t>(2 * config.num_layers * config.num_kv_heads * config.head_dim) *
-      DTypeSize(*engine.options().dtype);
+  const auto token_bytes = static_cast<uint64_t>(engine.kv_token_bytes(Tier::kCpu));
   const uint64_t num_prefills = num_requests + stats.preemptions;
   ASSERT_GT(stats.cpu_tier_tokens, num_prefills) << strategy;
   EXPECT_GE(stats.cpu_attention_kv_bytes,
@@ -207,11 +188,8 @@ void ExpectDecodesInTheCpuTier(const std::string& strategy, const Engine& engine
       << strategy;
 }
 
-TEST_P(StrategiesTest, SameTokensFromEveryStrategy) {
-  const std::string model = FixturePath("families/qwen2/model.gguf");
+void StrategiesTest::ExpectSameTokensFromEveryStrategy(const EngineOptions& ample) const {
   const std::vector<Prompt> prompts = MakePrompts(kSanitized ? 24 : 64, 3, 200, 30, 300);
-  EngineOptions ample = Options(model, "gpu-only");
-  ample.max_num_batched_tokens = 96;
   const auto expected = RunAmple(ample, prompts);
   for (const std::string& strategy : kHybrids) {
     EngineOptions tight = ample;
@@ -224,6 +202,27 @@ TEST_P(StrategiesTest, SameTokensFromEveryStrategy) {
     ExpectNoBlocksLeak(*engine);
     PrintTiers(strategy, engine->Stats());
     ExpectDecodesInTheCpuTier(strategy, *engine, prompts.size());
+  }
+}
+
+TEST_P(StrategiesTest, SameTokensFromEveryStrategy) {
+  EngineOptions ample = Options(FixturePath("families/qwen2/model.gguf"), "gpu-only");
+  ample.max_num_batched_tokens = 96;
+  ExpectSameTokensFromEveryStrategy(ample);
+}
+
+TEST_P(StrategiesTest, SameTokensFromEveryStrategyWithInt8InBothTiers) {
+  if (GetParam() == "cuda") GTEST_SKIP() << "its tiers know no int8";
+  // Heads of 16, and of 64 with two queries each, which AMX attends on tiles where there is AMX.
+  for (const std::string dummy : {"", "tiny"}) {
+    EngineOptions ample =
+        Options(dummy.empty() ? FixturePath("families/qwen2/model.gguf") : std::string(), "gpu-only");
+    ample.dummy = dummy;
+    ample.max_model_len = 512;
+    ample.max_num_batched_tokens = 96;
+    ample.kv_cache_dtype = "int8";
+    ample.cpu_kv_cache_dtype = "int8";
+    ExpectSameTokensFromEveryStrategy(ample);
   }
 }
 

@@ -32,8 +32,9 @@ def model_path():
 
 @pytest.fixture(scope="module")
 def server(binary, model_path):
-    """A server that the tests of a module share."""
-    with TandemServer(binary, model_path) as running:
+    """A server that the tests of a module share. At fp32, where a text depends neither on who is served beside it nor
+    on what was cached: many tests compare two."""
+    with TandemServer(binary, model_path, "--dtype", "fp32") as running:
         yield running
         assert running.process.poll() is None, f"the server died: {running.errors()}"
 

@@ -279,3 +279,58 @@ def test_a_connection_that_the_server_closed_is_opened_again(bench):
     server.close()
     assert code == 0, err
     assert report["completed"] == 6 == len(server.requests)
+
+
+SESSIONS = "agents:sessions=5,system=96,turns=3,user=20,tool=20,out=8,pause=0.05"
+
+
+def test_sessions_find_what_their_turns_before_computed(start_server, bench):
+    server = start_server("--max-model-len", "512", "--gpu-kv-cache", "8192tok")
+    code, report, out, err = bench(server.url, "--workload", SESSIONS, "--rate", "20", "--seed", "3")
+    assert code == 0, err
+    assert (report["completed"], report["sessions"]["begun"], report["sessions"]["finished"]) == (15, 5, 5)
+    assert report["sessions"]["turn_ms"]["p99"] >= report["sessions"]["later_turn_ttft_ms"]["median"] > 0
+    hits = report["prefix_hits"]
+    # The answers in the histories are those that the server generated: their blocks are found, too.
+    assert hits["possible_tokens"] > 5 * (96 + 128)
+    assert hits["share_of_possible"] >= 0.94
+    after = server.wait_idle()
+    assert after["vllm:prefix_cache_hits_total"] == hits["tokens"]
+    assert "of the possible" in out
+    # Another run of the same seed says the same of what is possible.
+    assert server.request("POST", "/reset_prefix_cache")[0] == 200
+    again = bench(server.url, "--workload", SESSIONS, "--rate", "20", "--seed", "3")[1]
+    assert again["prefix_hits"] == hits
+
+
+def test_sessions_need_the_ids_of_what_was_generated(bench):
+    # The server takes return_token_ids, and does not know it.
+    two = event("a", usage={"completion_tokens": 1}) + event("b", "length", usage={"completion_tokens": 2})
+    answer = body_answer(two + b"data: [DONE]\n\n")
+    server = FakeServer(*[answer] * 7)
+    flags = ["--workload", "agents:sessions=2,system=4,turns=3,user=3,tool=3,out=2,pause=0", "--max-concurrency", "1"]
+    code, report, _, err = bench(server.url, *flags)
+    assert code == 1 and report is None
+    assert "does not return the ids of the tokens that it generates (return_token_ids)" in err
+    assert len(server.requests) == 1 and b'"return_token_ids":true' in server.requests[0]
+    flags[1] += ",answers=seeded"
+    code, report, _, err = bench(server.url, *flags)
+    server.close()
+    assert code == 0, err
+    assert (report["sessions"]["finished"], report["completed"]) == (2, 6)
+    assert b"return_token_ids" not in server.requests[1]
+    assert report["prefix_hits"]["tokens"] is None, "it says nothing of them"
+
+
+def test_prompts_of_a_trace_share_what_it_says(start_server, bench, tmp_path):
+    server = start_server("--max-model-len", "2048", "--gpu-kv-cache", "8192tok")
+    trace = tmp_path / "trace.jsonl"
+    rows = [(0, 600, [1, 2]), (1500, 1100, [1, 3, 4]), (3000, 1100, [1, 3, 5])]
+    trace.write_text("".join(json.dumps({"timestamp": ms, "input_length": length, "output_length": 2,
+                                         "hash_ids": ids}) + "\n" for ms, length, ids in rows))
+    code, report, _, err = bench(server.url, "--workload", f"trace:{trace}", "--num-requests", "3",
+                                 "--arrivals", "trace")
+    assert code == 0, err
+    assert report["prefix_hits"] == {"prompt_tokens": 2800, "possible_tokens": 512 + 1024, "tokens": 512 + 1024,
+                                     "share_of_possible": 1.0}
+    assert report["sessions"] is None

@@ -52,7 +52,9 @@ VLLM_LOGGERS = [
     ("vllm:iteration_tokens_total", "mean"),
     ("vllm:iteration_tokens_total", "quantile"),
     ("vllm:num_preemptions_total", "zero"),
-    ("vllm:prompt_tokens_cached_total", "zero"),
+    ("vllm:prompt_tokens_cached_total", "rate"),
+    ("vllm:prefix_cache_queries_total", "rate"),
+    ("vllm:prefix_cache_hits_total", "rate"),
 ]
 # Of the protocol between llm-d's endpoint picker and vLLM (llm-d.ai/docs, architecture, model servers, vLLM).
 LLMD_ENDPOINT_PICKER = [
@@ -165,6 +167,8 @@ def mixed(server):
         assert answer["choices"][0]["finish_reason"] == "stop"
         server.complete(n=3, temperature=1)
         server.complete(max_tokens=0, echo=True)
+        for _ in range(2):
+            server.complete(prompt="again " * 100)
         ended = server.metrics()["vllm:request_success_total"]
         cancel_at_once(server)
         wait_ended(server, ended, 1)
@@ -201,7 +205,7 @@ def test_ends_are_told_apart_by_reason(mixed):
     increases = {reason: mixed.increase("vllm:request_success_total", finished_reason=reason)
                  for reason in ("stop", "length", "abort", "error")}
     # Three of n; the prompt that is scored only ends by its length, too.
-    assert increases["stop"] + increases["length"] == 8
+    assert increases["stop"] + increases["length"] == 10
     assert increases["stop"] >= 1 and increases["length"] >= 2
     assert increases["abort"] == 1
     assert increases["error"] == 0
@@ -242,8 +246,9 @@ def test_a_scrape_is_well_formed(mixed):
 
 def test_iterations_hold_all_tokens(mixed):
     assert mixed.after.value("vllm:iteration_tokens_total_count") == mixed.after.value("tandem:iterations_total")
+    computed = mixed.after.value("vllm:prompt_tokens_total") - mixed.after.value("vllm:prompt_tokens_cached_total")
     assert mixed.after.value("vllm:iteration_tokens_total_sum") == (
-        mixed.after.value("vllm:prompt_tokens_total") + mixed.after.value("tandem:drawn_tokens_total"))
+        computed + mixed.after.value("tandem:drawn_tokens_total"))
 
 
 def check_phases(span):

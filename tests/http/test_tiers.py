@@ -73,7 +73,7 @@ def test_an_idle_server(server, watch):
     assert event["strategy"] == "auto"
     assert event["block_size"] == metrics["tandem:kv_block_size_tokens"]
     assert event["tiers"]["gpu"]["free"] == metrics["tandem:kv_blocks_free"]
-    assert event["tiers"]["cpu"] == {"blocks": 0, "free": 0}
+    assert event["tiers"]["cpu"] == {"blocks": 0, "free": 0, "cached": 0}
     assert event["last_minute"]["time_to_first_token"] == {"count": 0}
 
 
@@ -110,6 +110,7 @@ def test_numbers_add_up_in_both_tiers(start_server, watch):
     for tier in ("gpu", "cpu"):
         full_name = next(name for name in metrics if name.startswith("tandem:kv_blocks_free{") and
                          f'tier="{tier}"' in name)
+        assert 0 <= idle["tiers"][tier]["cached"] <= idle["tiers"][tier]["blocks"]
         assert idle["tiers"][tier]["free"] == metrics[full_name] == idle["tiers"][tier]["blocks"]
 
 

@@ -33,7 +33,7 @@ def certificate(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(binary, model_path, certificate):
-    with TandemServer(binary, model_path, *certificate.flags(), tls=certificate.client()) as running:
+    with TandemServer(binary, model_path, "--dtype", "fp32", *certificate.flags(), tls=certificate.client()) as running:
         yield running
         assert running.process.poll() is None, f"the server died: {running.errors()}"
 

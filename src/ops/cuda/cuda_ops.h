@@ -37,6 +37,7 @@ struct CudaOpsOptions {
   bool hot_choice = true;         // algorithms for many rows chosen on a hot GPU
   bool fused_gate_up = true;      // products with SiLU
   bool streamed_products = true;  // of 9 to 256 rows
+  bool fp8_products = true;       // of activations as FP8 with weights of FP8
   bool flash_attention3 = true;   // FA3 for long prefills
 };
 

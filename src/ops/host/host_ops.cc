@@ -12,6 +12,7 @@ HostOps::HostOps(const HostOpsOptions& options)
     : options_(options),
       linear_(LinearKernelsFor(options.isa)),
       quantized_(QuantizedKernelsFor(options.isa)),
+      fp8_(Fp8KernelsFor(options.isa)),
       attention_(AttentionKernelsFor(options.isa)),
       row_(RowKernelsFor(options.isa)) {}
 

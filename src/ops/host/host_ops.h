@@ -87,6 +87,7 @@ class HostOps : public Ops {
   WeightArena weight_arena_;
   const LinearKernels& linear_;
   const QuantizedKernels& quantized_;
+  const QuantizedKernels& fp8_;
   const AttentionKernels& attention_;
   const RowKernels& row_;
 };

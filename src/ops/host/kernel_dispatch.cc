@@ -26,6 +26,16 @@ const QuantizedKernels& QuantizedKernelsFor(CpuIsa isa) {
   return QuantizedKernelsPortable();
 }
 
+const QuantizedKernels& Fp8KernelsFor(CpuIsa isa) {
+#if defined(__x86_64__)
+  if (isa >= CpuIsa::kAvx512Bf16) return Fp8KernelsAvx512Bf16();
+  if (isa == CpuIsa::kAvx512) return Fp8KernelsAvx512();
+  if (isa == CpuIsa::kAvx2) return Fp8KernelsAvx2();
+#endif
+  static_cast<void>(isa);
+  return Fp8KernelsPortable();
+}
+
 const RowKernels& RowKernelsFor(CpuIsa isa) {
 #if defined(__x86_64__)
   if (isa >= CpuIsa::kAvx512) return RowKernelsAvx512();

@@ -62,6 +62,8 @@ CopyKvCount KvCopier::Copy(CudaStream& stream, const CopyKvArgs& args) {
   if (args.gpu_blocks.empty()) return count;
   CheckKvShape(args.cpu);
   const KvShape& shape = args.gpu.shape;
+  TANDEM_CHECK(shape.format == args.cpu.shape.format, "copy_kv: gpu blocks of {}, cpu blocks of {}",
+               KvFormatName(shape.format), KvFormatName(args.cpu.shape.format));
   const DType dtype = shape.plain_dtype();
   const size_t block_bytes = shape.BlockBytes();
   TANDEM_CHECK(block_bytes <= kStagingBytes, "copy_kv: a block of {} bytes, staging for {}", block_bytes,

@@ -10,8 +10,10 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "ops/cuda/linear/cuda_linear_weight.h"
+#include "ops/cuda/linear/fp8/cuda_fp8_weight.h"
 #include "ops/cuda/linear/linear_tuner.h"
 #include "ops/cuda/linear/skinny_linear.h"
+#include "ops/cuda/row_alignment.h"
 #include "ops/cuda/rows/silu_mul.h"
 
 namespace tandem {
@@ -56,8 +58,18 @@ void CheckGateUpArgs(const GateUpArgs& args, bool is_gate_up) {
                args.y.rows, args.y.cols);
 }
 
-const CudaQuantizedWeight* AsQuantized(const LinearWeight* weight) {
-  return dynamic_cast<const CudaQuantizedWeight*>(weight);
+const CudaCodedWeight* AsCoded(const LinearWeight* weight) {
+  return dynamic_cast<const CudaCodedWeight*>(weight);
+}
+
+const CudaFp8Weight& AsFp8(const CudaCodedWeight& weight) {
+  return dynamic_cast<const CudaFp8Weight&>(weight);
+}
+
+// Calls run(first, count) for pieces of rows.
+template <typename Run>
+void ForEachPiece(int64_t rows, int64_t piece_rows, const Run& run) {
+  for (int64_t first = 0; first < rows; first += piece_rows) run(first, std::min(piece_rows, rows - first));
 }
 
 // The same product of another number of rows: for questions, not to be run.
@@ -140,14 +152,30 @@ LinearAlgorithm CublasLinear::Choose(const LinearArgs& args) {
 
 Result<std::unique_ptr<QuantizedLinearWeight>> CublasLinear::CreateQuantizedWeight(
     const QuantizedWeightShape& shape, const WeightFormat& format) {
-  return quantized_.CreateWeight(upload_, shape, format);
+  TANDEM_ASSIGN_OR_RETURN(auto weight, quantized_.CreateWeight(upload_, shape, format));
+  const CudaCodedWeight& coded = *AsCoded(weight.get());
+  if (IsDenseFp8(coded)) {
+    has_dense_fp8_ = true;
+  } else {
+    quantized_.ExpectValues(coded);
+  }
+  return weight;
 }
 
 size_t CublasLinear::UnallocatedBytes() const {
-  return quantized_.StreamBytes();
+  return quantized_.StreamBytes() + (has_dense_fp8_ ? LinearRunner::Fp8Bytes() : 0);
 }
 
-void CublasLinear::Prepare(CudaStream& stream, const CudaQuantizedWeight* quantized) {
+bool CublasLinear::IsDenseFp8(const CudaCodedWeight& weight) const {
+  const auto* fp8 = dynamic_cast<const CudaFp8Weight*>(&weight);
+  return options_.fp8_products && fp8 != nullptr && fp8->HasFp8Products();
+}
+
+bool CublasLinear::IsDenseFp8(const CudaCodedWeight& weight, const MatrixView& x) const {
+  return IsDenseFp8(weight) && RowsAligned16(x);
+}
+
+void CublasLinear::Prepare(CudaStream& stream, const CudaCodedWeight* quantized) {
   // Whoever multiplies has loaded the weights.
   if (runner_.PrepareWorkspace(stream)) {
     upload_->ReleaseStaging();
@@ -159,10 +187,16 @@ void CublasLinear::Prepare(CudaStream& stream, const CudaQuantizedWeight* quanti
 void CublasLinear::Run(CudaStream& stream, const LinearArgs& args) {
   CheckArgs(args);
   if (args.x.rows == 0) return;
-  const CudaQuantizedWeight* quantized = AsQuantized(args.weight);
-  Prepare(stream, quantized);
-  if (quantized != nullptr) return RunQuantized(stream, args, *quantized);
-  RunDense(stream, args);
+  const CudaCodedWeight* coded = AsCoded(args.weight);
+  const bool is_dense_fp8 = coded != nullptr && IsDenseFp8(*coded, args.x);
+  Prepare(stream, is_dense_fp8 ? nullptr : coded);
+  if (coded == nullptr) return RunDense(stream, args);
+  if (!is_dense_fp8) return RunQuantized(stream, args, *coded);
+  runner_.PrepareFp8(stream);
+  const CudaLinearWeight weight = AsFp8(*coded).AsLinear();
+  ForEachPiece(args.x.rows, MaxFp8Rows(args.x.cols), [&](int64_t first, int64_t count) {
+    RunDense(stream, {.x = args.x.Rows(first, count), .weight = &weight, .y = args.y.Rows(first, count)});
+  });
 }
 
 void CublasLinear::RunDense(CudaStream& stream, const LinearArgs& args) {
@@ -171,8 +205,7 @@ void CublasLinear::RunDense(CudaStream& stream, const LinearArgs& args) {
                args.y.rows, args.y.cols);
 }
 
-void CublasLinear::RunQuantized(CudaStream& stream, const LinearArgs& args,
-                                const CudaQuantizedWeight& weight) {
+void CublasLinear::RunQuantized(CudaStream& stream, const LinearArgs& args, const CudaCodedWeight& weight) {
   if (quantized_.UsesCodes(args.x, weight)) return quantized_.RunCodes(stream, args.x, weight, args.y);
   const int64_t step = QuantizedProducts::SlabOutputs(weight);
   for (int64_t first = 0; first < weight.out_features(); first += step) {
@@ -193,13 +226,22 @@ FusedGateUp CublasLinear::ChooseFused(const GateUpArgs& args) {
 }
 
 void CublasLinear::RunGateUp(CudaStream& stream, const GateUpArgs& args) {
-  const CudaQuantizedWeight* quantized = AsQuantized(args.weight);
-  CheckGateUpArgs(
-      args, quantized != nullptr ? quantized->is_gate_up() : AsCudaLinearWeight(args.weight).is_gate_up());
+  const CudaCodedWeight* coded = AsCoded(args.weight);
+  CheckGateUpArgs(args,
+                  coded != nullptr ? coded->is_gate_up() : AsCudaLinearWeight(args.weight).is_gate_up());
   if (args.x.rows == 0) return;
-  Prepare(stream, quantized);
-  if (quantized != nullptr) return RunGateUpQuantized(stream, args, *quantized);
-  RunGateUpDense(stream, args);
+  const bool is_dense_fp8 = coded != nullptr && IsDenseFp8(*coded, args.x);
+  Prepare(stream, is_dense_fp8 ? nullptr : coded);
+  if (coded == nullptr) return RunGateUpDense(stream, args);
+  if (!is_dense_fp8) return RunGateUpQuantized(stream, args, *coded);
+  runner_.PrepareFp8(stream);
+  const CudaLinearWeight weight = AsFp8(*coded).AsLinear();
+  ForEachPiece(args.x.rows, MaxFp8Rows(args.x.cols), [&](int64_t first, int64_t count) {
+    RunGateUpDense(stream, {.x = args.x.Rows(first, count),
+                            .weight = &weight,
+                            .scratch = args.scratch.Rows(first, count),
+                            .y = args.y.Rows(first, count)});
+  });
 }
 
 void CublasLinear::RunGateUpDense(CudaStream& stream, const GateUpArgs& args) {
@@ -215,7 +257,7 @@ void CublasLinear::RunGateUpDense(CudaStream& stream, const GateUpArgs& args) {
 }
 
 void CublasLinear::RunGateUpQuantized(CudaStream& stream, const GateUpArgs& args,
-                                      const CudaQuantizedWeight& weight) {
+                                      const CudaCodedWeight& weight) {
   const bool is_one_slab = QuantizedProducts::SlabOutputs(weight) == weight.out_features();
   if (!is_one_slab || quantized_.UsesCodes(args.x, weight)) {
     RunQuantized(stream, {.x = args.x, .weight = args.weight, .y = args.scratch}, weight);
@@ -229,20 +271,33 @@ void CublasLinear::RunGateUpQuantized(CudaStream& stream, const GateUpArgs& args
 
 void CublasLinear::Tune(CudaStream& stream, const LinearTuning& tuning) {
   TANDEM_CHECK(!tuning.weights.empty(), "tune linear: no weight");
-  // Layers of a mixed model may have either.
+  // Layers of a mixed model may have any.
   std::vector<const LinearWeight*> dense;
-  const CudaQuantizedWeight* quantized = nullptr;
+  std::vector<std::unique_ptr<CudaLinearWeight>> fp8;
+  const CudaCodedWeight* quantized = nullptr;
   for (const LinearWeight* weight : tuning.weights) {
-    const CudaQuantizedWeight* codes = AsQuantized(weight);
-    if (codes == nullptr) {
+    const CudaCodedWeight* coded = AsCoded(weight);
+    if (coded == nullptr) {
       dense.push_back(weight);
+    } else if (IsDenseFp8(*coded)) {
+      fp8.emplace_back(new CudaLinearWeight(AsFp8(*coded).AsLinear()));
     } else if (quantized == nullptr) {
-      quantized = codes;
+      quantized = coded;
     }
   }
   Prepare(stream, quantized);
   if (!dense.empty()) {
     TuneDense(stream, {.weights = dense, .y_dtype = tuning.y_dtype, .row_counts = tuning.row_counts});
+  }
+  if (!fp8.empty()) {
+    runner_.PrepareFp8(stream);
+    std::vector<const LinearWeight*> weights;
+    weights.reserve(fp8.size());
+    for (const auto& weight : fp8) weights.push_back(weight.get());
+    std::vector<int64_t> row_counts(tuning.row_counts.begin(), tuning.row_counts.end());
+    const int64_t max_rows = MaxFp8Rows(weights[0]->in_features());
+    std::erase_if(row_counts, [&](int64_t rows) { return rows > max_rows; });
+    TuneDense(stream, {.weights = weights, .y_dtype = tuning.y_dtype, .row_counts = row_counts});
   }
   if (quantized != nullptr) TuneQuantized(stream, tuning, *quantized);
 }
@@ -250,7 +305,7 @@ void CublasLinear::Tune(CudaStream& stream, const LinearTuning& tuning) {
 // Formats may differ too, but the values have one shape. Those of one weight are measured: a product finds
 // them as fresh in the L2 as it will when they have just been dequantized.
 void CublasLinear::TuneQuantized(CudaStream& stream, const LinearTuning& tuning,
-                                 const CudaQuantizedWeight& weight) {
+                                 const CudaCodedWeight& weight) {
   std::vector<int64_t> row_counts(tuning.row_counts.begin(), tuning.row_counts.end());
   std::erase_if(row_counts, [this](int64_t rows) { return rows <= quantized_.max_code_rows(); });
   if (row_counts.empty()) return;
@@ -277,7 +332,7 @@ void CublasLinear::TuneDense(CudaStream& stream, const LinearTuning& tuning) {
   // The questions need addresses, but nothing is read.
   void* any = AsCudaLinearWeight(tuning.weights[0]).view().data;
   const auto args_of = [&](int64_t rows) -> LinearArgs {
-    return {MatrixView::Dense(any, shape.dtype, rows, shape.in_features), tuning.weights[0],
+    return {MatrixView::Dense(any, tuning.weights[0]->dtype(), rows, shape.in_features), tuning.weights[0],
             MatrixView::Dense(any, shape.y_dtype, rows, shape.out_features)};
   };
   std::erase_if(wanted, [&](int64_t rows) { return UsesSkinny(args_of(rows)); });
@@ -333,7 +388,7 @@ RowTiles CudaOps::ProductTiles() const {
 }
 
 bool CudaOps::KeepsQuantized(const WeightFormat& format, int64_t in_features, DType dtype) const {
-  return options_.keep_quantized && CudaQuantizedWeight::Keeps(*device_, format, in_features, dtype);
+  return options_.keep_quantized && QuantizedProducts::Keeps(*device_, format, in_features, dtype);
 }
 
 Result<std::unique_ptr<QuantizedLinearWeight>> CudaOps::CreateQuantizedWeight(

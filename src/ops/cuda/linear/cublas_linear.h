@@ -1,8 +1,10 @@
 // Linear operations of the cuda backend: an own kernel for few rows, cuBLASLt with measured algorithms for
 // more, and own kernels for some hundred and for a gate-up product of many where they are faster. Quantized
-// weights: an own kernel for up to some hundred rows, their values and the above for more.
+// weights: an own kernel for up to some hundred rows, their values and the above for more; those of FP8 with
+// a scale a row are multiplied by cuBLASLt as they are.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -37,8 +39,8 @@ class CublasLinear {
   void Run(CudaStream& stream, const LinearArgs& args);
   // Ops::GateUp. The same holds.
   void RunGateUp(CudaStream& stream, const GateUpArgs& args);
-  // Ops::TuneLinear. Measures the row counts that no earlier start has measured; 16-bit weights only. Of
-  // quantized weights those row counts that need their values.
+  // Ops::TuneLinear. Measures the row counts that no earlier start has measured; weights of 16 bits and FP8
+  // only. Of other quantized weights those row counts that need their values.
   void Tune(CudaStream& stream, const LinearTuning& tuning);
   std::string Description() const;
 
@@ -50,16 +52,20 @@ class CublasLinear {
     std::unordered_map<int64_t, LinearAlgorithm> resolved;
   };
 
-  // Takes what the stream needs, and gives back what loading needed. quantized: null for a weight of floats.
-  void Prepare(CudaStream& stream, const CudaQuantizedWeight* quantized);
-  // With weights of floats.
+  // Takes what the stream needs, and gives back what loading needed. quantized: null if no weight goes
+  // its ways.
+  void Prepare(CudaStream& stream, const CudaCodedWeight* quantized);
+  // With weights of floats, or of FP8 that cuBLASLt multiplies.
   void RunDense(CudaStream& stream, const LinearArgs& args);
   void RunGateUpDense(CudaStream& stream, const GateUpArgs& args);
   void TuneDense(CudaStream& stream, const LinearTuning& tuning);
 
-  void RunQuantized(CudaStream& stream, const LinearArgs& args, const CudaQuantizedWeight& weight);
-  void RunGateUpQuantized(CudaStream& stream, const GateUpArgs& args, const CudaQuantizedWeight& weight);
-  void TuneQuantized(CudaStream& stream, const LinearTuning& tuning, const CudaQuantizedWeight& weight);
+  void RunQuantized(CudaStream& stream, const LinearArgs& args, const CudaCodedWeight& weight);
+  void RunGateUpQuantized(CudaStream& stream, const GateUpArgs& args, const CudaCodedWeight& weight);
+  // Whether RunDense takes the weight, as CudaFp8Weight::AsLinear.
+  bool IsDenseFp8(const CudaCodedWeight& weight) const;
+  bool IsDenseFp8(const CudaCodedWeight& weight, const MatrixView& x) const;
+  void TuneQuantized(CudaStream& stream, const LinearTuning& tuning, const CudaCodedWeight& weight);
 
   // Whether the product has so few rows that its algorithm is not measured.
   bool UsesSkinny(const LinearArgs& args) const;
@@ -74,6 +80,7 @@ class CublasLinear {
   LinearTuningFile file_;
   QuantizedProducts quantized_;
   std::shared_ptr<WeightUpload> upload_;
+  std::atomic<bool> has_dense_fp8_ = false;
   std::mutex mutex_;
   std::map<ProductKind, Choices> choices_;
 };

@@ -16,6 +16,8 @@ cudaDataType_t CudaType(DType dtype) {
       return CUDA_R_16F;
     case DType::kBF16:
       return CUDA_R_16BF;
+    case DType::kF8E4M3:
+      return CUDA_R_8F_E4M3;
     default:
       break;
   }
@@ -57,12 +59,16 @@ void CheckCublas(cublasStatus_t status, const char* what) {
 
 CublasLtProduct::CublasLtProduct(cublasLtHandle_t handle, LinearMethod method, const MatrixView& x,
                                  const MatrixView& weight, const void* bias, DType bias_dtype,
-                                 const MatrixView& y, int num_sms)
+                                 const MatrixView& y, int num_sms, const Fp8Scales& scales)
     : handle_(handle), y_is_f32_(y.dtype == DType::kF32), d_(y.data) {
   CheckCublas(cublasLtMatmulDescInit(&operation_, CUBLAS_COMPUTE_32F, CUDA_R_32F), "describe product");
   SetOperation(&operation_, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
   if (num_sms > 0) {
     SetOperation(&operation_, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, static_cast<int32_t>(num_sms));
+  }
+  if (x.dtype == DType::kF8E4M3) {
+    TANDEM_CHECK(method == LinearMethod::kCublasLt, "linear: a row-major product of FP8");
+    SetFp8(scales);
   }
   if (method == LinearMethod::kCublasLt) {
     a_ = weight.data;
@@ -90,6 +96,22 @@ CublasLtProduct::CublasLtProduct(cublasLtHandle_t handle, LinearMethod method, c
     SetOperation(&operation_, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE,
                  static_cast<int32_t>(CudaType(bias_dtype)));
   }
+}
+
+void CublasLtProduct::SetFp8(const Fp8Scales& scales) {
+  // Sums stay in the tensor core's own registers, which hold fewer bits than fp32: what that costs is a
+  // small part of what rounding x to FP8 does.
+  constexpr int8_t kFastAccumulation = 1;
+  SetOperation(&operation_, CUBLASLT_MATMUL_DESC_FAST_ACCUM, kFastAccumulation);
+  if (scales.x == nullptr) {
+    alpha_ = kUnscaledFp8;
+    return;
+  }
+  constexpr int32_t kMode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+  SetOperation(&operation_, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, kMode);
+  SetOperation(&operation_, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, kMode);
+  SetOperation(&operation_, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, scales.weight);
+  SetOperation(&operation_, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, scales.x);
 }
 
 std::vector<cublasLtMatmulAlgo_t> CublasLtProduct::Heuristics(size_t max_workspace_bytes,
@@ -132,9 +154,8 @@ bool CublasLtProduct::CanRun(const cublasLtMatmulAlgo_t& algorithm) const {
 
 cublasStatus_t CublasLtProduct::Run(cudaStream_t stream, const cublasLtMatmulAlgo_t& algorithm,
                                     void* workspace) const {
-  constexpr float kOne = 1.0F;
   constexpr float kZero = 0.0F;
-  return cublasLtMatmul(handle_, &operation_, &kOne, a_, &a_layout_, b_, &b_layout_, &kZero, d_, &d_layout_,
+  return cublasLtMatmul(handle_, &operation_, &alpha_, a_, &a_layout_, b_, &b_layout_, &kZero, d_, &d_layout_,
                         d_, &d_layout_, &algorithm, workspace, kLinearWorkspaceBytes, stream);
 }
 

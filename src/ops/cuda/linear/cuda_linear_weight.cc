@@ -1,6 +1,5 @@
 #include "ops/cuda/linear/cuda_linear_weight.h"
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -37,6 +36,15 @@ CudaLinearWeight::CudaLinearWeight(const MatrixView& values, const float* bias, 
   bias_ = reinterpret_cast<std::byte*>(const_cast<float*>(bias));
   rounded_bias_ = static_cast<std::byte*>(const_cast<void*>(rounded_bias));
   has_bias_ = bias != nullptr;
+}
+
+CudaLinearWeight::CudaLinearWeight(const MatrixView& values, DType dtype, const float* scales,
+                                   const float* bias, const void* rounded_bias, bool is_gate_up)
+    : CudaLinearWeight(MatrixView::Dense(values.data, dtype, values.rows, values.cols), bias, rounded_bias,
+                       is_gate_up) {
+  TANDEM_CHECK(values.dtype == DType::kF8E4M3 && scales != nullptr, "values of {} with scales",
+               DTypeName(values.dtype));
+  scales_ = scales;
 }
 
 Result<std::unique_ptr<LinearWeight>> CudaLinearWeight::Create(Device* device,
@@ -79,31 +87,11 @@ void CudaLinearWeight::LoadRows(int64_t row_begin, int64_t num_rows, const void*
 
 void CudaLinearWeight::Upload(void* all, size_t value_bytes, int64_t row_begin, int64_t num_rows,
                               const void* values) {
-  auto* base = static_cast<std::byte*>(all);
-  const auto* from = static_cast<const std::byte*>(values);
-  if (!order_) {
-    upload_->Copy(base + static_cast<size_t>(row_begin) * value_bytes, from,
-                  static_cast<size_t>(num_rows) * value_bytes);
-    return;
-  }
-  const int64_t block = order_->block();
-  const int64_t mlp = out_features_ / 2;
-  const int64_t end = row_begin + num_rows;
-  for (int64_t row = row_begin; row < end;) {
-    // Whole blocks are equally far apart; a part of one comes before and after them, and where up begins.
-    const int64_t half_end = std::min(end, row < mlp ? mlp : out_features_);
-    const int64_t in_block = row % mlp % block;
-    const int64_t whole_blocks = in_block == 0 ? (half_end - row) / block : 0;
-    const int64_t count =
-        whole_blocks > 0 ? whole_blocks * block : std::min(block - in_block, half_end - row);
-    const int64_t piece_rows = whole_blocks > 0 ? block : count;
-    upload_->CopyBlocks(base + static_cast<size_t>(order_->PlaceOf(row)) * value_bytes,
-                        static_cast<size_t>(2 * block) * value_bytes, from,
-                        static_cast<size_t>(piece_rows) * value_bytes,
-                        static_cast<size_t>(std::max<int64_t>(whole_blocks, 1)));
-    from += static_cast<size_t>(count) * value_bytes;
-    row += count;
-  }
+  upload_->CopyRows({.all = all,
+                     .value_bytes = value_bytes,
+                     .out_features = out_features_,
+                     .order = order_ ? &*order_ : nullptr},
+                    row_begin, num_rows, values);
 }
 
 void CudaLinearWeight::LoadBias(int64_t row_begin, int64_t num_rows, const float* bias) {

@@ -26,6 +26,10 @@ class CudaLinearWeight : public LinearWeight {
   // Values and biases that lie in memory of others. values: dense; bias: fp32, or null for none;
   // rounded_bias: in the type of the values.
   CudaLinearWeight(const MatrixView& values, const float* bias, const void* rounded_bias, bool is_gate_up);
+  // The same with values of FP8 (E4M3), which count times the scale of their row. dtype: of x and of
+  // rounded_bias; scales: [out] fp32.
+  CudaLinearWeight(const MatrixView& values, DType dtype, const float* scales, const float* bias,
+                   const void* rounded_bias, bool is_gate_up);
 
   int64_t out_features() const override { return out_features_; }
   int64_t in_features() const override { return in_features_; }
@@ -36,7 +40,13 @@ class CudaLinearWeight : public LinearWeight {
   void FillRandom(uint64_t seed, float bound) override;
 
   bool is_gate_up() const { return order_.has_value(); }
-  MatrixView view() const { return MatrixView::Dense(values_, dtype_, out_features_, in_features_); }
+  // Of dtype(), or FP8.
+  MatrixView view() const {
+    return MatrixView::Dense(values_, is_fp8() ? DType::kF8E4M3 : dtype_, out_features_, in_features_);
+  }
+  bool is_fp8() const { return scales_ != nullptr; }
+  // [out] fp32 in GPU memory. Only of FP8.
+  const float* scales() const { return scales_; }
   bool has_bias() const { return has_bias_.load(std::memory_order_relaxed); }
   // [out] in GPU memory; zeros where no bias was loaded. dtype: fp32 or dtype().
   const void* bias(DType dtype) const;
@@ -57,6 +67,7 @@ class CudaLinearWeight : public LinearWeight {
   std::optional<GateUpOrder> order_;
   Buffer memory_;  // the weight, the bias in fp32, the bias in dtype_; empty: they lie elsewhere
   void* values_ = nullptr;
+  const float* scales_ = nullptr;
   std::byte* bias_ = nullptr;
   std::byte* rounded_bias_ = nullptr;  // that in fp32 if dtype_ is
   std::atomic<bool> has_bias_ = false;

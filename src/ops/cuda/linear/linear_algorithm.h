@@ -16,7 +16,7 @@ namespace tandem {
 struct ProductKind {
   int64_t out_features = 0;
   int64_t in_features = 0;
-  DType dtype = DType::kBF16;
+  DType dtype = DType::kBF16;  // of the weight's values: FP8 where cuBLASLt multiplies those
   DType y_dtype = DType::kBF16;
   bool has_bias = false;
   bool is_gate_up = false;  // of Ops::GateUp
@@ -35,6 +35,7 @@ enum class LinearMethod : uint8_t {
   // y = x W^T with y in row-major order: other kernels are on offer for it. No bias.
   kCublasLtRowMajor,
   kSkinny,    // ops/cuda/linear/skinny_linear.h
+  kFp8Codes,  // ops/cuda/linear/fp8/fp8_linear.h: x is not rounded
   kStreamed,  // ops/cuda/linear/streamed/streamed_linear.h
 };
 
@@ -42,6 +43,8 @@ struct LinearAlgorithm {
   LinearMethod method = LinearMethod::kCublasLt;
   // The bias is added by a kernel of its own: cuBLASLt has no algorithm that does both.
   bool separate_bias = false;
+  // Of FP8: a kernel of its own scales the product, and adds the bias: cuBLASLt has no algorithm that does.
+  bool separate_scales = false;
   cublasLtMatmulAlgo_t lt = {};
   StreamedLinear streamed = StreamedLinear::kNone;  // not kNone: method is kStreamed
   float measured_us = 0.0F;

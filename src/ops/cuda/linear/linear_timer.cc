@@ -31,7 +31,8 @@ LinearTimer::LinearTimer(Device* device, LinearRunner* runner, CudaStream* strea
       runner_(runner),
       stream_(stream),
       tuning_(tuning),
-      shape_(ShapeOf(AsCudaLinearWeight(tuning.weights[0]), tuning.y_dtype)) {}
+      shape_(ShapeOf(AsCudaLinearWeight(tuning.weights[0]), tuning.y_dtype)),
+      x_dtype_(tuning.weights[0]->dtype()) {}
 
 LinearTimer::~LinearTimer() {
   for (const EventPair& pair : events_) {
@@ -50,13 +51,13 @@ Status LinearTimer::AllocateMatrices(int64_t max_rows) {
   const auto take = [&](size_t bytes) {
     return device_->Allocate(bytes, MemoryKind::kDevice, "measuring linear operations");
   };
-  TANDEM_ASSIGN_OR_RETURN(x_, take(rows * static_cast<size_t>(shape_.in_features) * DTypeSize(shape_.dtype)));
+  TANDEM_ASSIGN_OR_RETURN(x_, take(rows * static_cast<size_t>(shape_.in_features) * DTypeSize(x_dtype_)));
   TANDEM_ASSIGN_OR_RETURN(y_,
                           take(rows * static_cast<size_t>(shape_.out_features) * DTypeSize(shape_.y_dtype)));
   TANDEM_ASSIGN_OR_RETURN(flush_, take(2 * l2_bytes / 256 * 256 + 256));
   if (shape_.is_gate_up) {
-    TANDEM_ASSIGN_OR_RETURN(
-        mlp_, take(rows * static_cast<size_t>(shape_.out_features / 2) * DTypeSize(shape_.dtype)));
+    TANDEM_ASSIGN_OR_RETURN(mlp_,
+                            take(rows * static_cast<size_t>(shape_.out_features / 2) * DTypeSize(x_dtype_)));
   }
   constexpr uint64_t kSeed = 1;
   LaunchFillRandom(*stream_, Args(max_rows, 0).x, kSeed, 1.0F);
@@ -65,7 +66,7 @@ Status LinearTimer::AllocateMatrices(int64_t max_rows) {
 
 LinearArgs LinearTimer::Args(int64_t rows, size_t weight) const {
   LinearArgs args;
-  args.x = MatrixView::Dense(x_.data(), shape_.dtype, rows, shape_.in_features);
+  args.x = MatrixView::Dense(x_.data(), x_dtype_, rows, shape_.in_features);
   args.weight = tuning_.weights[weight % tuning_.weights.size()];
   args.y = MatrixView::Dense(y_.data(), shape_.y_dtype, rows, shape_.out_features);
   return args;
@@ -76,7 +77,7 @@ GateUpArgs LinearTimer::ArgsOfGateUp(int64_t rows, size_t weight) const {
   return {.x = product.x,
           .weight = product.weight,
           .scratch = product.y,
-          .y = MatrixView::Dense(mlp_.data(), shape_.dtype, rows, shape_.out_features / 2)};
+          .y = MatrixView::Dense(mlp_.data(), x_dtype_, rows, shape_.out_features / 2)};
 }
 
 LinearTimer::Chain LinearTimer::Capture(int64_t rows, const LinearAlgorithm& algorithm,

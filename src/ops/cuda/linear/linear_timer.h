@@ -80,6 +80,7 @@ class LinearTimer {
   CudaStream* stream_;
   LinearTuning tuning_;
   ProductKind shape_;
+  DType x_dtype_;
   Buffer x_;
   Buffer y_;
   Buffer mlp_;  // of gate-up weights

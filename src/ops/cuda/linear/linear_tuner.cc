@@ -32,6 +32,7 @@ constexpr int64_t kProductsAgainstFirstChoice = 4;
 constexpr int kFusedRounds = 9;
 constexpr double kTie = 0.98;  // times the first choice: not better
 constexpr double kMaxError = 1e-2;
+constexpr double kMaxErrorOfFp8 = 0.1;  // rounding x to FP8 moves a product by 3e-2
 // Larger results are not worth their memory.
 constexpr size_t kMaxResultBytes = size_t{2} << 30;
 
@@ -40,7 +41,8 @@ bool IsPowerOfTwo(int64_t value) {
 }
 
 bool SameAlgorithm(const LinearAlgorithm& a, const LinearAlgorithm& b) {
-  return a.method == b.method && a.separate_bias == b.separate_bias && a.streamed == b.streamed &&
+  return a.method == b.method && a.separate_bias == b.separate_bias &&
+         a.separate_scales == b.separate_scales && a.streamed == b.streamed &&
          std::memcmp(&a.lt, &b.lt, sizeof(a.lt)) == 0;
 }
 
@@ -82,6 +84,10 @@ double RelativeErrorOf(const std::vector<float>& result, const std::vector<float
 LinearTuner::LinearTuner(Device* device, LinearRunner* runner, CudaStream* stream, const LinearTuning& tuning,
                          const CudaOpsOptions& options)
     : runner_(runner), timer_(device, runner, stream, tuning), options_(options) {}
+
+bool LinearTuner::IsFp8() const {
+  return timer_.shape().dtype == DType::kF8E4M3;
+}
 
 bool LinearTuner::IsHot(int64_t rows) const {
   return options_.hot_choice && rows >= kSustainedRows;
@@ -179,6 +185,7 @@ std::vector<LinearTuner::Candidate> LinearTuner::Search(int64_t rows,
   deadline_ = deadline;
   for (const LinearAlgorithm& hint : hints) Try(rows, hint);
   TryStreamed(rows);
+  TryFp8Codes(rows);
   TryHeuristics(rows, wide ? kMany : kFew);
   if (wide && rows <= kMaxRowsOfSplits) {
     for (const LinearAlgorithm& base : BestOfCublasLt(2)) TrySplitsAndClusters(rows, base);
@@ -195,15 +202,16 @@ std::vector<LinearTuner::Candidate> LinearTuner::Search(int64_t rows,
 
 void LinearTuner::TryHeuristics(int64_t rows, size_t max_count) {
   const LinearArgs args = timer_.Args(rows, 0);
-  const std::optional<LinearAlgorithm> first = runner_->FirstChoice(args);
+  const std::optional<LinearAlgorithm> first = runner_->FirstOfCublasLt(args);
   if (!first) return;
   Try(rows, *first);
   LinearAlgorithm algorithm;
   algorithm.separate_bias = first->separate_bias;
+  algorithm.separate_scales = first->separate_scales;
   for (const LinearMethod method : {LinearMethod::kCublasLt, LinearMethod::kCublasLtRowMajor}) {
-    if (method == LinearMethod::kCublasLtRowMajor && timer_.shape().has_bias) continue;
+    if (method == LinearMethod::kCublasLtRowMajor && (timer_.shape().has_bias || IsFp8())) continue;
     algorithm.method = method;
-    const CublasLtProduct product = runner_->Product(method, args, algorithm.separate_bias);
+    const CublasLtProduct product = runner_->Product(args, algorithm);
     for (const size_t workspace_bytes : {kLinearWorkspaceBytes, size_t{4} << 20, size_t{0}}) {
       for (const cublasLtMatmulAlgo_t& lt :
            product.Heuristics(workspace_bytes, static_cast<int>(max_count))) {
@@ -225,6 +233,16 @@ void LinearTuner::TryStreamed(int64_t rows) {
     algorithm.streamed = kernel;
     Try(rows, algorithm);
   }
+}
+
+void LinearTuner::TryFp8Codes(int64_t rows) {
+  if (!IsFp8()) return;
+  // Where cuBLASLt computes twice as fast, and the own kernel reads the weights more than once.
+  constexpr int64_t kHopelessRows = 512;
+  if (rows >= kHopelessRows) return;
+  LinearAlgorithm algorithm;
+  algorithm.method = LinearMethod::kFp8Codes;
+  Try(rows, algorithm);
 }
 
 void LinearTuner::TrySplitsAndClusters(int64_t rows, const LinearAlgorithm& base) {
@@ -282,7 +300,8 @@ void LinearTuner::Try(int64_t rows, const LinearAlgorithm& algorithm) {
 std::vector<LinearAlgorithm> LinearTuner::BestOfCublasLt(size_t max_count) const {
   std::vector<Candidate> sorted = candidates_;
   std::erase_if(sorted, [](const Candidate& candidate) {
-    return candidate.algorithm.method == LinearMethod::kStreamed;
+    return candidate.algorithm.method == LinearMethod::kStreamed ||
+           candidate.algorithm.method == LinearMethod::kFp8Codes;
   });
   SortByTime(&sorted, sorted.size());
   std::vector<LinearAlgorithm> best;
@@ -326,7 +345,7 @@ bool LinearTuner::Decide(int64_t rows, std::vector<Candidate>* candidates) {
     const std::vector<float> result = timer_.ResultOf(rows, candidates->front().algorithm);
     const double error =
         result.empty() ? std::numeric_limits<double>::infinity() : RelativeErrorOf(result, reference);
-    if (error < kMaxError) {  // false for NaN
+    if (error < (IsFp8() ? kMaxErrorOfFp8 : kMaxError)) {  // false for NaN
       if (!IsHot(rows)) CompareWithFirstChoice(rows, *first, candidates);
       return true;
     }

@@ -21,8 +21,9 @@ namespace tandem {
 // Row counts that are powers of two are searched widely; the others try what was best for their neighbours.
 class LinearTuner {
  public:
-  // All outlive this. stream has a workspace; tuning.weights: 16-bit. options: whether the choice for many
-  // rows is made on a hot GPU, and whether fused and streamed products take part.
+  // All outlive this. stream has a workspace, for FP8 too if weights are of it; tuning.weights: 16-bit or
+  // FP8. options: whether the choice for many rows is made on a hot GPU, and whether fused and streamed
+  // products take part.
   LinearTuner(Device* device, LinearRunner* runner, CudaStream* stream, const LinearTuning& tuning,
               const CudaOpsOptions& options);
 
@@ -42,6 +43,7 @@ class LinearTuner {
                                 Clock::time_point deadline);
   void TryHeuristics(int64_t rows, size_t max_count);
   void TryStreamed(int64_t rows);
+  void TryFp8Codes(int64_t rows);
   void TrySplitsAndClusters(int64_t rows, const LinearAlgorithm& base);
   void TryTilesAndStages(int64_t rows, const LinearAlgorithm& base);
   // Measures algorithm and adds it to candidates_, unless it was there, cannot run or time is up.
@@ -60,6 +62,7 @@ class LinearTuner {
   void ChooseFused(int64_t rows, LinearAlgorithm* algorithm);
   static void SortByTime(std::vector<Candidate>* candidates, size_t count);
 
+  bool IsFp8() const;
   bool IsHot(int64_t rows) const;
 
   LinearRunner* runner_;

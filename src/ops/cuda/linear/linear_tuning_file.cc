@@ -20,12 +20,13 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kFormat = 5;
+constexpr int kFormat = 6;
 constexpr size_t kAlgorithmBytes = sizeof(cublasLtMatmulAlgo_t);
 
 constexpr std::string_view kCublasLtName = "cublaslt";
 constexpr std::string_view kRowMajorName = "cublaslt-row-major";
 constexpr std::string_view kStreamedName = "streamed";
+constexpr std::string_view kFp8CodesName = "fp8-codes";
 
 std::string ToHex(const cublasLtMatmulAlgo_t& algorithm) {
   const auto bytes = std::bit_cast<std::array<uint8_t, kAlgorithmBytes>>(algorithm);
@@ -47,7 +48,7 @@ Result<cublasLtMatmulAlgo_t> FromHex(const std::string& text) {
 }
 
 Result<DType> DTypeOf(const std::string& name) {
-  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
+  for (const DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3}) {
     if (name == DTypeName(dtype)) return dtype;
   }
   return MakeError(ErrorCode::kMalformedFile, "there is no dtype {}", name);
@@ -66,12 +67,17 @@ Status ReadMethod(const Json& entry, LinearAlgorithm* algorithm) {
     algorithm->streamed = *kernel;
     return {};
   }
+  if (method == kFp8CodesName) {
+    algorithm->method = LinearMethod::kFp8Codes;
+    return {};
+  }
   if (method == kRowMajorName) {
     algorithm->method = LinearMethod::kCublasLtRowMajor;
   } else if (method != kCublasLtName) {
     return MakeError(ErrorCode::kMalformedFile, "there is no method {}", method);
   }
   algorithm->separate_bias = entry.at("separate_bias").get<bool>();
+  algorithm->separate_scales = entry.at("separate_scales").get<bool>();
   TANDEM_ASSIGN_OR_RETURN(algorithm->lt, FromHex(entry.at("algorithm").get<std::string>()));
   return {};
 }
@@ -95,10 +101,13 @@ Json ToJson(int64_t rows, const LinearAlgorithm& algorithm, bool is_gate_up) {
   if (algorithm.method == LinearMethod::kStreamed) {
     entry["method"] = kStreamedName;
     entry["kernel"] = StreamedLinearName(algorithm.streamed);
+  } else if (algorithm.method == LinearMethod::kFp8Codes) {
+    entry["method"] = kFp8CodesName;
   } else {
     const bool row_major = algorithm.method == LinearMethod::kCublasLtRowMajor;
     entry["method"] = row_major ? kRowMajorName : kCublasLtName;
     entry["separate_bias"] = algorithm.separate_bias;
+    entry["separate_scales"] = algorithm.separate_scales;
     entry["algorithm"] = ToHex(algorithm.lt);
   }
   if (is_gate_up) {

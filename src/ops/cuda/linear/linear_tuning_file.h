@@ -11,13 +11,14 @@
 namespace tandem {
 
 // One file for each GPU, slice and version of cuBLASLt:
-//   {"format": 5, "gpu": "NVIDIA-H200-sm90-132", "cublaslt": 130100, "has_fused_gate_up": true,
+//   {"format": 6, "gpu": "NVIDIA-H200-sm90-132", "cublaslt": 130100, "has_fused_gate_up": true,
 //    "has_streamed": true, "shapes": [
 //     {"out": 6144, "in": 4096, "dtype": "bf16", "y": "bf16", "bias": false, "gate_up": false, "rows": [
-//       {"rows": 64, "method": "cublaslt", "separate_bias": false, "algorithm": "<128 hex digits>",
-//       "us": 12.1},
+//       {"rows": 64, "method": "cublaslt", "separate_bias": false, "separate_scales": false,
+//        "algorithm": "<128 hex digits>", "us": 12.1},
 //       {"rows": 128, "method": "streamed", "kernel": "128-pairs", "us": 14.2}]}]}
-// With "gate_up": true the rows also have "fused" (FusedGateUpName) and "fused_us".
+// With "dtype": "fp8_e4m3" the method may be "fp8-codes". With "gate_up": true the rows also have "fused"
+// (FusedGateUpName) and "fused_us".
 class LinearTuningFile {
  public:
   using Content = std::map<ProductKind, std::map<int64_t, LinearAlgorithm>>;

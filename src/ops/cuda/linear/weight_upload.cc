@@ -72,6 +72,35 @@ void WeightUpload::CopyBlocks(void* device_dst, size_t dst_stride_bytes, const v
   });
 }
 
+void WeightUpload::CopyRows(const UploadTarget& to, int64_t row_begin, int64_t num_rows, const void* values) {
+  auto* base = static_cast<std::byte*>(to.all);
+  const auto* from = static_cast<const std::byte*>(values);
+  const size_t value_bytes = to.value_bytes;
+  if (to.order == nullptr) {
+    Copy(base + static_cast<size_t>(row_begin) * value_bytes, from,
+         static_cast<size_t>(num_rows) * value_bytes);
+    return;
+  }
+  const int64_t block = to.order->block();
+  const int64_t mlp = to.out_features / 2;
+  const int64_t end = row_begin + num_rows;
+  for (int64_t row = row_begin; row < end;) {
+    // Whole blocks are equally far apart; a part of one comes before and after them, and where up begins.
+    const int64_t half_end = std::min(end, row < mlp ? mlp : to.out_features);
+    const int64_t in_block = row % mlp % block;
+    const int64_t whole_blocks = in_block == 0 ? (half_end - row) / block : 0;
+    const int64_t count =
+        whole_blocks > 0 ? whole_blocks * block : std::min(block - in_block, half_end - row);
+    const int64_t piece_rows = whole_blocks > 0 ? block : count;
+    CopyBlocks(base + static_cast<size_t>(to.order->PlaceOf(row)) * value_bytes,
+               static_cast<size_t>(2 * block) * value_bytes, from,
+               static_cast<size_t>(piece_rows) * value_bytes,
+               static_cast<size_t>(std::max<int64_t>(whole_blocks, 1)));
+    from += static_cast<size_t>(count) * value_bytes;
+    row += count;
+  }
+}
+
 const std::byte* WeightUpload::Stage(Lane& lane, size_t half, const std::byte* from, size_t size_bytes) {
   std::byte* staged = lane.staging.as<std::byte>() + half * kHalfBytes;
   lane.half_free[half]->Synchronize();

@@ -3,14 +3,24 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <vector>
 
 #include "base/result.h"
 #include "device/device.h"
+#include "ops/cuda/linear/gate_up_order.h"
 
 namespace tandem {
+
+// What a weight has for each of its rows, in GPU memory.
+struct UploadTarget {
+  void* all = nullptr;
+  size_t value_bytes = 0;  // of a row
+  int64_t out_features = 0;
+  const GateUpOrder* order = nullptr;  // of a gate-up weight, else null
+};
 
 // A copy from pageable memory goes through pinned staging, one half being filled while the other is under
 // way; every calling thread has a stream and staging of its own. Any thread.
@@ -24,6 +34,9 @@ class WeightUpload {
   // num_blocks pieces of block_bytes, dense in src, to addresses dst_stride_bytes apart.
   void CopyBlocks(void* device_dst, size_t dst_stride_bytes, const void* src, size_t block_bytes,
                   size_t num_blocks);
+  // What belongs to logical rows [row_begin, row_begin + num_rows), dense in values, to where the target's
+  // order has it.
+  void CopyRows(const UploadTarget& to, int64_t row_begin, int64_t num_rows, const void* values);
   // Frees what no call uses; later calls take new memory. Not while a graph is being captured.
   void ReleaseStaging();
 

@@ -1,6 +1,5 @@
 #include "ops/cuda/cuda_ops.h"
-#include "ops/cuda/linear/quantized/cuda_quantized_weight.h"
-#include "ops/cuda/linear/quantized/dequantize.h"
+#include "ops/cuda/linear/quantized/coded_weight.h"
 #include "ops/cuda/row_access.h"
 #include "ops/cuda/row_launch.h"
 #include "ops/cuda/rows/gather_rows.h"
@@ -47,9 +46,9 @@ void LaunchWidenRows(CudaStream& stream, const EmbeddingArgs& args) {
 void CudaOps::Embedding(Stream& stream, const EmbeddingArgs& args) {
   CudaStream& cuda_stream = AsCudaStream(stream);
   if (args.quantized != nullptr) {
-    const auto* weight = dynamic_cast<const CudaQuantizedWeight*>(args.quantized);
+    const auto* weight = dynamic_cast<const CudaCodedWeight*>(args.quantized);
     TANDEM_CHECK(weight != nullptr, "embedding: not a weight of the cuda backend");
-    return LaunchGatherDequantized(cuda_stream, weight->codes(), args.ids, args.out);
+    return weight->LaunchGather(cuda_stream, args.ids, args.out);
   }
   TANDEM_CHECK(args.table.cols == args.out.cols && IsFloatType(args.table.dtype) &&
                    (args.out.dtype == DType::kF32 || args.out.dtype == args.table.dtype) &&

@@ -72,11 +72,9 @@ void CheckAttention(const AttentionArgs& args, const PlannedBatch& plan) {
                    args.q.rows >= plan.batch().num_rows && args.out.rows >= plan.batch().num_rows,
                "attention: q [{}, {}], out [{}, {}], {} heads of {}, {} rows", args.q.rows, args.q.cols,
                args.out.rows, args.out.cols, args.num_heads, shape.head_dim, plan.batch().num_rows);
-  const DType cache = shape.plain_dtype();
-  TANDEM_CHECK((args.q.dtype == DType::kF32 || args.q.dtype == cache) &&
-                   (args.out.dtype == DType::kF32 || args.out.dtype == cache),
+  TANDEM_CHECK(RowsGoWith(args.q.dtype, shape.format) && RowsGoWith(args.out.dtype, shape.format),
                "attention: q {}, out {}, cache {}", DTypeName(args.q.dtype), DTypeName(args.out.dtype),
-               DTypeName(cache));
+               KvFormatName(shape.format));
   for (const AttentionSequence& sequence : plan.batch().sequences) {
     TANDEM_CHECK(static_cast<int64_t>(sequence.block_table.size()) * shape.block_size >= sequence.context_len,
                  "attention: {} blocks of {} tokens, context {}", sequence.block_table.size(),

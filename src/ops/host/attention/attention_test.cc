@@ -19,12 +19,14 @@ struct Shape {
 
 // One sequence with its qkv of every position, K and V appended to randomly placed blocks.
 struct Context {
-  Context(const Shape& shape, DType dtype, int64_t context_len, std::mt19937& random)
+  // int8: whether the cache is, whatever the rows are.
+  Context(const Shape& shape, DType dtype, int64_t context_len, std::mt19937& random, bool int8 = false)
       : qkv(dtype, context_len, (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim),
         length(context_len) {
     qkv.Fill(random);
     const int64_t num_blocks = (context_len + shape.block_size - 1) / shape.block_size;
-    kv.shape = {KvFormat::Plain(dtype), shape.block_size, shape.num_kv_heads, shape.head_dim};
+    kv.shape = {int8 ? KvFormat::Int8() : KvFormat::Plain(dtype), shape.block_size, shape.num_kv_heads,
+                shape.head_dim};
     kv.num_blocks = num_blocks + 3;
     // 0xff bytes are NaNs: what was never written must not reach a result.
     cache.assign(static_cast<size_t>(kv.num_blocks) * kv.shape.BlockBytes(), std::byte{0xff});
@@ -165,11 +167,16 @@ TEST_P(AttentionTest, LongContextMatchesReference) {
 // A row has the same bits as a decode and in chunks of any length, with any number of threads.
 TEST_P(AttentionTest, ChunksAndDecodesAgree) {
   std::mt19937 random(13);
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+  struct Types {
+    DType rows;
+    bool int8;
+  };
+  for (const auto& [dtype, int8] :
+       {Types{DType::kF32, false}, Types{DType::kBF16, false}, Types{DType::kF32, true}}) {
     for (const int64_t window : {0, 45}) {
-      const Shape shape{6, 2, 32, 32, window};
-      const int64_t length = 330;  // past the border of a partition
-      const Context context(shape, dtype, length, random);
+      const Shape shape{6, 2, int8 ? 64 : 32, 32, window};
+      const int64_t length = 530;  // past the border of a partition
+      const Context context(shape, dtype, length, random, int8);
       OpTestBench whole(GetParam(), 2);
       context.Append(shape, 0, length);
       const TestMatrix expected(dtype, length, shape.num_heads * shape.head_dim);
@@ -177,13 +184,13 @@ TEST_P(AttentionTest, ChunksAndDecodesAgree) {
       for (const int num_threads : {1, 2, 3}) {
         OpTestBench bench(GetParam(), num_threads);
         for (const int64_t chunk : {1, 7, 130}) {
-          for (const int64_t begin : {0, 29, 195}) {
+          for (const int64_t begin : {0, 29, 395}) {
             const TestMatrix out(dtype, chunk, shape.num_heads * shape.head_dim);
             Attend(bench, shape, context, begin, chunk, out.view());
             for (int64_t row = 0; row < chunk; ++row) {
               ASSERT_TRUE(out.RowEquals(row, expected, begin + row))
-                  << DTypeName(dtype) << " window " << window << " chunk " << chunk << " at " << begin
-                  << " row " << row << ", " << num_threads << " threads";
+                  << DTypeName(dtype) << (int8 ? ", int8" : "") << " window " << window << " chunk " << chunk
+                  << " at " << begin << " row " << row << ", " << num_threads << " threads";
             }
           }
         }

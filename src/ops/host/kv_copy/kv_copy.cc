@@ -2,15 +2,61 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <utility>
+#include <vector>
 
+#include "cpu_attention/append_token.h"
+#include "device/host/host_device.h"
 #include "ops/host/host_ops.h"
 
 namespace tandem {
+namespace {
 
-// Both sides have the order of the CPU's kernels: bytes move as they are. Blocks that are neighbours on both
-// sides move in one copy a part.
+// A head of a block, token by token.
+void ConvertHead(const KvLayerView& from, int64_t from_block, const KvLayerView& to, int64_t to_block,
+                 int64_t head) {
+  const int64_t block_size = from.shape.block_size;
+  std::vector<float> key(static_cast<size_t>(from.shape.head_dim));
+  std::vector<float> value(key.size());
+  for (int64_t token = 0; token < block_size; ++token) {
+    ReadToken(from, static_cast<int32_t>(from_block * block_size + token), head, key.data(), value.data());
+    AppendToken(to, static_cast<int32_t>(to_block * block_size + token), head, 1, key.data(), value.data(),
+                DType::kF32);
+  }
+}
+
+CopyKvCount ConvertBlocks(Stream& stream, const CopyKvArgs& args) {
+  struct Pair {
+    int32_t from = 0;
+    int32_t to = 0;
+  };
+  std::vector<Pair> pairs;
+  pairs.reserve(args.gpu_blocks.size());
+  for (size_t i = 0; i < args.gpu_blocks.size(); ++i) {
+    pairs.push_back(args.to_cpu ? Pair{args.gpu_blocks[i], args.cpu_blocks[i]}
+                                : Pair{args.cpu_blocks[i], args.gpu_blocks[i]});
+  }
+  const CopyKvCount count = {.num_copies = static_cast<int64_t>(pairs.size()),
+                             .num_bytes = static_cast<int64_t>(pairs.size() * args.cpu.shape.BlockBytes())};
+  AsHostStream(stream).Enqueue([from = args.to_cpu ? args.gpu : args.cpu,
+                                to = args.to_cpu ? args.cpu : args.gpu,
+                                pairs = std::move(pairs)](ComputePool& pool) {
+    const int64_t num_heads = from.shape.num_kv_heads;
+    pool.ParallelFor(static_cast<int64_t>(pairs.size()) * num_heads, [&](int64_t task) {
+      const Pair& pair = pairs[static_cast<size_t>(task / num_heads)];
+      ConvertHead(from, pair.from, to, pair.to, task % num_heads);
+    });
+  });
+  return count;
+}
+
+}  // namespace
+
+// Both sides have the order of the CPU's kernels: bytes of one format move as they are. Blocks that are
+// neighbours on both sides move in one copy a part.
 CopyKvCount HostOps::CopyKv(Stream& stream, const CopyKvArgs& args) {
   CheckCopyKv(args);
+  if (args.gpu.shape.format != args.cpu.shape.format) return ConvertBlocks(stream, args);
   const KvParts parts = PartsOf(args.cpu);
   const size_t head_bytes = args.cpu.shape.HeadBytes();
   const size_t gpu_block_bytes = args.gpu.shape.BlockBytes();

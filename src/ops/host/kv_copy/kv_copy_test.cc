@@ -35,7 +35,7 @@ struct TestTier {
 
 class HostKvCopyTest : public testing::Test {
  protected:
-  // The sequence's tokens, appended to `blocks`; always the same ones for a shape.
+  // The sequence's tokens, appended to `blocks`; always the same ones for heads and blocks of a size.
   static void Append(const TestTier& tier, const std::vector<int32_t>& blocks) {
     const KvShape& shape = tier.view.shape;
     std::mt19937 random(5);
@@ -77,6 +77,8 @@ class HostKvCopyTest : public testing::Test {
     EXPECT_EQ(back.bytes, gpu.bytes);
   }
 
+  OpTestBench& bench() { return bench_; }
+
  private:
   OpTestBench bench_;
 };
@@ -92,6 +94,55 @@ TEST_F(HostKvCopyTest, BlocksArriveAsTheCpuWritesThem) {
       Check(shape, num_parts, {19}, {0}, 1);
       Check({.format = KvFormat::Plain(dtype), .block_size = 16, .num_kv_heads = 2, .head_dim = 16},
             num_parts, {2, 1, 0}, {0, 1, 2}, 3);
+    }
+  }
+}
+
+// Between tiers of different types: as if the tokens had been appended there, and back as codes say.
+TEST_F(HostKvCopyTest, TypesAreConverted) {
+  for (const int64_t num_parts : {1, 2}) {
+    for (const int64_t block_size : {16, 32, 64}) {
+      KvShape shape = {.format = KvFormat::Plain(DType::kF32),
+                       .block_size = block_size,
+                       .num_kv_heads = 3,
+                       .head_dim = 48};
+      const std::vector<int32_t> gpu_blocks = {3, 4, 0};
+      const std::vector<int32_t> cpu_blocks = {7, 1, 2};
+      TestTier gpu(shape, 5, 1);
+      Append(gpu, gpu_blocks);
+      shape.format = KvFormat::Int8();
+      TestTier cpu(shape, 8, num_parts);
+      CopyKvArgs args = {.gpu = gpu.view,
+                         .cpu = cpu.view,
+                         .gpu_blocks = gpu_blocks,
+                         .cpu_blocks = cpu_blocks,
+                         .to_cpu = true};
+      const CopyKvCount count = bench().ops().CopyKv(bench().stream(), args);
+      bench().Synchronize();
+      EXPECT_EQ(count.num_bytes, static_cast<int64_t>(gpu_blocks.size() * shape.BlockBytes()));
+      TestTier expected(shape, 8, num_parts);
+      Append(expected, cpu_blocks);
+      EXPECT_EQ(cpu.bytes, expected.bytes) << block_size;
+
+      std::fill(gpu.bytes.begin(), gpu.bytes.end(), std::byte{0xff});
+      args.to_cpu = false;
+      bench().ops().CopyKv(bench().stream(), args);
+      bench().Synchronize();
+      std::vector<float> row(4 * static_cast<size_t>(shape.head_dim));
+      float* key = row.data();
+      float* value = key + shape.head_dim;
+      float* coded_key = value + shape.head_dim;
+      float* coded_value = coded_key + shape.head_dim;
+      for (size_t i = 0; i < gpu_blocks.size(); ++i) {
+        for (int64_t token = 0; token < block_size; ++token) {
+          for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
+            ReadToken(gpu.view, static_cast<int32_t>(gpu_blocks[i] * block_size + token), head, key, value);
+            ReadToken(cpu.view, static_cast<int32_t>(cpu_blocks[i] * block_size + token), head, coded_key,
+                      coded_value);
+            EXPECT_TRUE(std::equal(key, key + 2 * shape.head_dim, coded_key)) << "block " << i;
+          }
+        }
+      }
     }
   }
 }

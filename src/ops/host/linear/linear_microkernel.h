@@ -2,6 +2,7 @@
 #pragma once
 
 #include "ops/host/linear/linear_kernels.h"
+#include "ops/host/linear/row_groups.h"
 #include "simd/fetch_level.h"
 #include "simd/multiply_add.h"
 #include "simd/simd.h"
@@ -136,21 +137,8 @@ void GroupColumns(const LinearTile& tile, int64_t row, const PanelBlock& block, 
 template <typename T>
 void GroupOfRows(int64_t num_rows, const LinearTile& tile, int64_t row, const PanelBlock& block,
                  float* partial, Prefetch prefetch) {
-  switch (num_rows) {
-    case 1:
-      return GroupColumns<T, 1>(tile, row, block, partial, prefetch);
-    case 2:
-      return GroupColumns<T, 2>(tile, row, block, partial, prefetch);
-    case 3:
-      return GroupColumns<T, 3>(tile, row, block, partial, prefetch);
-    case 4:
-      return GroupColumns<T, 4>(tile, row, block, partial, prefetch);
-    default:
-      if constexpr (kGroupRows > 4) {
-        if (num_rows == 5) return GroupColumns<T, 5>(tile, row, block, partial, prefetch);
-        return GroupColumns<T, 6>(tile, row, block, partial, prefetch);
-      }
-  }
+  WithNumRows<kGroupRows>(num_rows,
+                          [&]<int kRows>() { GroupColumns<T, kRows>(tile, row, block, partial, prefetch); });
 }
 
 // Writes the sums of a group of rows to y.

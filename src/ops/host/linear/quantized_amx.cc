@@ -7,10 +7,30 @@ namespace tandem {
 namespace {
 
 constexpr int64_t kTileColumns = 16;
-constexpr int64_t kMinTiledRows = 4;  // fewer rows: a tile costs more than what its rows save
 // Codes of so many k lie in the L1 cache as bf16 while all rows use them.
 constexpr int64_t kSlabDepth = 256;
 constexpr int64_t kMaxSegments = kSlabDepth / 16;
+
+// bf16 of 0 .. 15, twice: a lookup takes five bits of an index.
+alignas(64) constexpr uint16_t kSmallNumbers[32] = {
+    0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0, 0x40c0, 0x40e0, 0x4100, 0x4110, 0x4120,
+    0x4130, 0x4140, 0x4150, 0x4160, 0x4170, 0x0000, 0x3f80, 0x4000, 0x4040, 0x4080, 0x40a0,
+    0x40c0, 0x40e0, 0x4100, 0x4110, 0x4120, 0x4130, 0x4140, 0x4150, 0x4160, 0x4170};
+
+// Codes 2 i and 2 i + 1 of a word as a pair of bf16, exactly.
+template <int kBits>
+TANDEM_SIMD_INLINE __m512i CodePairAt(__m512i words, int i, __m512i small_numbers) {
+  if constexpr (kBits == 4) {
+    return _mm512_permutexvar_epi16(_mm512_srli_epi32(words, static_cast<unsigned>(4 * i)), small_numbers);
+  } else {
+    const __m512i byte = _mm512_set1_epi32(255);
+    const __m512i even = _mm512_and_si512(_mm512_srli_epi32(words, static_cast<unsigned>(8 * i)), byte);
+    const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(words, static_cast<unsigned>(16 + 8 * i)), byte);
+    const __m512i even_bits = _mm512_castps_si512(_mm512_cvtepi32_ps(even));
+    const __m512i odd_bits = _mm512_castps_si512(_mm512_cvtepi32_ps(odd));
+    return _mm512_mask_blend_epi16(0xaaaaaaaaU, _mm512_srli_epi32(even_bits, 16), odd_bits);
+  }
+}
 
 // Tiles: 0, 1 sums, 2, 3 rows of x, 4, 5 codes. step: k of a tile, 32 or 16.
 inline void ConfigureTiles(int64_t num_rows, int64_t step) {
@@ -19,7 +39,7 @@ inline void ConfigureTiles(int64_t num_rows, int64_t step) {
     config.row_bytes[tile] = static_cast<uint16_t>(tile == 2 || tile == 3 ? 2 * step : 64);
     config.rows[tile] = static_cast<uint8_t>(tile < 4 ? num_rows : step / 2);
   }
-  _tile_loadconfig(&config);
+  LoadTileConfig(config);
 }
 
 // A group, or a part of one that is longer than a slab.
@@ -86,7 +106,7 @@ void UnpackSlab(int64_t first_column, int64_t end_column, Slab* slab) {
 struct TilePass {
   const uint16_t* x = nullptr;  // the first row, at the slab's first k
   int64_t x_bytes = 0;          // from a row to the next
-  const float* x_sums = nullptr;
+  const float* group_sums = nullptr;
   const std::byte* panel = nullptr;
   const float* factors = nullptr;  // of the panel
   int64_t column = 0;              // of the panel
@@ -128,31 +148,38 @@ TANDEM_SIMD_INLINE void AddScaled(const QuantizedLayout& layout, const Segment& 
                                   const float* sums, F32V (&acc)[kRows]) {
   const auto scales = LoadScales<1>(layout, pass.panel, segment.index, pass.factors, pass.column);
 #pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) acc[r] = Fma(Load(sums + r * kTileColumns), scales.scale[0], acc[r]);
+  for (int r = 0; r < kRows; ++r) acc[r] = Fma(Load(sums + r * kTileColumns), scales.value[0], acc[r]);
   if (segment.first != 0) return;
-  const float* x_sums = pass.x_sums + segment.index;
+  const auto minimums =
+      LoadMinimums<1>(layout, pass.panel, segment.index, pass.factors, pass.column, scales);
+  const float* group_sums = pass.group_sums + segment.index;
 #pragma GCC unroll 16
-  for (int r = 0; r < kRows; ++r) acc[r] = Fma(Set(x_sums[r * layout.num_groups]), scales.minimum[0], acc[r]);
+  for (int r = 0; r < kRows; ++r)
+    acc[r] = Fma(Set(group_sums[r * layout.num_groups]), minimums.value[0], acc[r]);
 }
+
+struct TileSums {
+  alignas(64) float of_set[2][kTileRows * kTileColumns] = {};
+};
 
 // partial: [kRows][64], the sums of the slabs before.
 template <int kRows>
-void MultiplySlab(const QuantizedLayout& layout, const Slab& slab, const TilePass& pass, float* partial) {
-  alignas(64) float sums[2][kTileRows * kTileColumns] = {};
+void MultiplySlab(const QuantizedLayout& layout, const Slab& slab, const TilePass& pass, TileSums* sums,
+                  float* partial) {
   F32V acc[kRows];
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r)
     acc[r] = slab.begin == 0 ? Zero() : Load(partial + r * kPanelColumns + pass.column);
   int64_t s = 0;
   for (; s + 2 <= slab.num_segments; s += 2) {
-    MultiplySegment<0>(slab, slab.segments[s], pass, sums[0]);
-    MultiplySegment<1>(slab, slab.segments[s + 1], pass, sums[1]);
-    AddScaled<kRows>(layout, slab.segments[s], pass, sums[0], acc);
-    AddScaled<kRows>(layout, slab.segments[s + 1], pass, sums[1], acc);
+    MultiplySegment<0>(slab, slab.segments[s], pass, sums->of_set[0]);
+    MultiplySegment<1>(slab, slab.segments[s + 1], pass, sums->of_set[1]);
+    AddScaled<kRows>(layout, slab.segments[s], pass, sums->of_set[0], acc);
+    AddScaled<kRows>(layout, slab.segments[s + 1], pass, sums->of_set[1], acc);
   }
   if (s < slab.num_segments) {
-    MultiplySegment<0>(slab, slab.segments[s], pass, sums[0]);
-    AddScaled<kRows>(layout, slab.segments[s], pass, sums[0], acc);
+    MultiplySegment<0>(slab, slab.segments[s], pass, sums->of_set[0]);
+    AddScaled<kRows>(layout, slab.segments[s], pass, sums->of_set[0], acc);
   }
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) Store(partial + r * kPanelColumns + pass.column, acc[r]);
@@ -160,11 +187,11 @@ void MultiplySlab(const QuantizedLayout& layout, const Slab& slab, const TilePas
 
 template <typename Y>
 void RunTiles(const QuantizedTile& tile) {
-  if (tile.num_rows < kMinTiledRows) return RunQuantizedTile<uint16_t, Y>(tile);
   const QuantizedLayout& layout = tile.layout;
   const int64_t in_features = layout.num_groups * layout.group_size;
   alignas(64) float partial[kMaxTileRows * kPanelColumns];
   Slab slab;
+  TileSums tile_sums;
   TilePass pass;
   pass.x_bytes = tile.x_stride * 2;
   pass.step = layout.group_size % 32 == 0 ? 32 : 16;
@@ -190,15 +217,15 @@ void RunTiles(const QuantizedTile& tile) {
         if (rows != configured_rows) ConfigureTiles(rows, pass.step);
         configured_rows = rows;
         pass.x = static_cast<const uint16_t*>(tile.x) + row * tile.x_stride + k;
-        pass.x_sums = tile.x_sums + row * layout.num_groups;
+        pass.group_sums = tile.group_sums + row * layout.num_groups;
         for (pass.column = first_column; pass.column < end_column; pass.column += kTileColumns) {
           float* sums = partial + row * kPanelColumns;
           if (rows <= 4) {
-            MultiplySlab<4>(layout, slab, pass, sums);
+            MultiplySlab<4>(layout, slab, pass, &tile_sums, sums);
           } else if (rows <= 8) {
-            MultiplySlab<8>(layout, slab, pass, sums);
+            MultiplySlab<8>(layout, slab, pass, &tile_sums, sums);
           } else {
-            MultiplySlab<16>(layout, slab, pass, sums);
+            MultiplySlab<16>(layout, slab, pass, &tile_sums, sums);
           }
         }
       }
@@ -213,6 +240,16 @@ void RunTiles(const QuantizedTile& tile) {
   _tile_release();
 }
 
+// num_groups groups of group_size (a multiple of 16) values.
+inline void SumGroups(const uint16_t* row, int64_t group_size, int64_t num_groups, float* sums) {
+  for (int64_t g = 0; g < num_groups; ++g) {
+    F32V sum = Zero();
+    for (int64_t k = 0; k < group_size; k += kLanes) sum = Add(sum, LoadBf16(row + k));
+    sums[g] = SumLanes(sum);
+    row += group_size;
+  }
+}
+
 }  // namespace
 
 const QuantizedKernels& QuantizedKernelsAmx() {
@@ -220,6 +257,9 @@ const QuantizedKernels& QuantizedKernelsAmx() {
     QuantizedKernels result = QuantizedKernelsAvx512Bf16();
     result.bf16_to_f32 = RunTiles<float>;
     result.bf16_to_bf16 = RunTiles<uint16_t>;
+    result.sum_groups = SumGroups;
+    result.max_rows_integers = 5;
+    result.max_rows_integers_int8 = 8;
     result.max_rows_bf16 = INT64_MAX;
     return result;
   }();

@@ -6,7 +6,7 @@ namespace tandem {
 
 bool HasQuantizedLayout(const WeightFormat& format, int64_t in_features) {
   constexpr int64_t kGroupMultiple = 16;
-  return format.has_integers() && format.group_size > 0 && format.group_size % kGroupMultiple == 0 &&
+  return format.is_quantized() && format.group_size > 0 && format.group_size % kGroupMultiple == 0 &&
          in_features % format.group_size == 0 && format.block_size % format.group_size == 0 &&
          (format.block_size == 0 || in_features % format.block_size == 0);
 }
@@ -19,10 +19,12 @@ QuantizedLayout MakeQuantizedLayout(const WeightFormat& format, int64_t in_featu
   layout.has_zero_points = format.has_zero_points;
   layout.group_size = format.group_size;
   layout.num_groups = in_features / format.group_size;
+  layout.is_fp8 = !format.has_integers();
   layout.groups_per_block = format.block_size / format.group_size;
   if (format.block_size > 0)
     layout.groups_offset = in_features / format.block_size * numbers * kPanelColumns * 2;
-  layout.words_offset = numbers * kPanelColumns * (format.block_size > 0 ? 1 : 2);
+  const int64_t number_bytes = layout.is_fp8 ? 4 : format.block_size > 0 ? 1 : 2;
+  layout.words_offset = numbers * kPanelColumns * number_bytes;
   layout.group_bytes = layout.words_offset + format.group_size * kPanelColumns * layout.bits / 8;
   layout.panel_bytes = layout.groups_offset + layout.num_groups * layout.group_bytes;
   return layout;

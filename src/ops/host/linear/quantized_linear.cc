@@ -16,13 +16,73 @@
 namespace tandem {
 namespace {
 
-QuantizedTile MakeTile(const LinearArgs& args, const HostQuantizedWeight& weight, const LinearRange& range,
-                       const float* x_sums) {
+QuantizedTile MakeTile(const LinearArgs& args, const HostQuantizedWeight& weight, const LinearRange& range) {
   auto tile = TileOf<QuantizedTile>(args, weight, range);
   tile.layout = weight.layout();
   tile.factors = weight.factors();
-  if (x_sums != nullptr) tile.x_sums = x_sums + range.row * tile.layout.num_groups;
   return tile;
+}
+
+// By one of the kernels for f32 and bf16.
+void RunCodes(ComputePool& pool, const LinearArgs& args, const HostQuantizedWeight& weight,
+              const QuantizedKernels& quantized, int64_t max_group_rows) {
+  const int64_t num_groups = weight.layout().num_groups;
+  constexpr int64_t kSpareRows = 15;  // QuantizedTile::group_sums
+  // Filled by this thread's tasks, read by all: a vector of the product, not of the thread.
+  std::vector<float> group_sums;
+  if (args.x.dtype == DType::kBF16 && quantized.sum_groups != nullptr) {
+    group_sums.resize(static_cast<size_t>((args.x.rows + kSpareRows) * num_groups));
+    ForEachRow(pool, args.x.rows, args.x.cols, [&](int64_t row) {
+      quantized.sum_groups(static_cast<const uint16_t*>(args.x.RowData(row)), weight.layout().group_size,
+                           num_groups, group_sums.data() + row * num_groups);
+    });
+  }
+  ForEachLinearRange(pool, args.x.rows, weight.out_features(), static_cast<int64_t>(weight.size_bytes()),
+                     max_group_rows, [&](const LinearRange& range) {
+                       QuantizedTile tile = MakeTile(args, weight, range);
+                       if (!group_sums.empty()) tile.group_sums = group_sums.data() + range.row * num_groups;
+                       KernelFor(args, quantized)(tile);
+                     });
+}
+
+// Few bf16 rows, in integers.
+void RunIntegers(ComputePool& pool, const LinearArgs& args, const HostQuantizedWeight& weight,
+                 const QuantizedKernels& quantized, int64_t max_group_rows) {
+  const int64_t num_groups = weight.layout().num_groups;
+  const int64_t in_features = weight.in_features();
+  // Of the stream's thread, which runs one product at a time.
+  struct Memory {
+    std::vector<uint16_t> values;
+    std::vector<float> scales;
+    std::vector<float> group_sums;
+    std::vector<int32_t> first_sums;
+  };
+  thread_local Memory of_thread;
+  Memory& memory = of_thread;
+  const auto grow = [](auto* vector, int64_t size) {
+    vector->resize(std::max(vector->size(), static_cast<size_t>(size)));
+  };
+  grow(&memory.values, args.x.rows * in_features);
+  grow(&memory.scales, args.x.rows);
+  grow(&memory.group_sums, args.x.rows * num_groups);
+  grow(&memory.first_sums, args.x.rows * num_groups);
+  ForEachRow(pool, args.x.rows, args.x.cols, [&](int64_t row) {
+    quantized.to_integers(
+        weight.layout(), static_cast<const uint16_t*>(args.x.RowData(row)),
+        {memory.values.data() + row * in_features, memory.scales.data() + row,
+         memory.group_sums.data() + row * num_groups, memory.first_sums.data() + row * num_groups});
+  });
+  auto* kernel = args.y.dtype == DType::kF32 ? quantized.integers_to_f32 : quantized.integers_to_bf16;
+  ForEachLinearRange(pool, args.x.rows, weight.out_features(), static_cast<int64_t>(weight.size_bytes()),
+                     max_group_rows, [&](const LinearRange& range) {
+                       QuantizedTile tile = MakeTile(args, weight, range);
+                       tile.x = memory.values.data() + range.row * in_features;
+                       tile.x_stride = in_features;
+                       tile.group_sums = memory.group_sums.data() + range.row * num_groups;
+                       tile.first_sums = memory.first_sums.data() + range.row * num_groups;
+                       tile.x_scales = memory.scales.data() + range.row;
+                       kernel(tile);
+                     });
 }
 
 // Dequantized panels of a thread, one after the other as linear_kernels.h has them, with k padded for oneDNN.
@@ -123,24 +183,15 @@ void RunQuantized(ComputePool& pool, const LinearArgs& args, const HostQuantized
                   const QuantizedKernels& quantized, const LinearKernels& kernels, bool use_onednn) {
   if (use_onednn && RunDequantizedWithOneDnn(pool, args, weight, quantized)) return;
   const bool is_f32 = args.x.dtype == DType::kF32;
-  const bool from_codes = args.x.rows <= (is_f32 ? quantized.max_rows_f32 : quantized.max_rows_bf16);
-  const int64_t num_groups = weight.layout().num_groups;
-  constexpr int64_t kSpareRows = 15;  // QuantizedTile::x_sums
-  // Filled by this thread's tasks, read by all: a vector of the product, not of the thread.
-  std::vector<float> x_sums;
-  if (from_codes && !is_f32) {
-    x_sums.resize(static_cast<size_t>((args.x.rows + kSpareRows) * num_groups));
-    ForEachRow(pool, args.x.rows, args.x.cols, [&](int64_t row) {
-      quantized.sum_groups(static_cast<const uint16_t*>(args.x.RowData(row)), weight.layout().group_size,
-                           num_groups, x_sums.data() + row * num_groups);
-    });
-  }
-  const float* sums = x_sums.empty() ? nullptr : x_sums.data();
-  ForEachLinearRange(pool, args.x.rows, weight.out_features(), static_cast<int64_t>(weight.size_bytes()),
-                     kernels.max_group_rows, [&](const LinearRange& range) {
-                       if (!from_codes) return RunDequantized(args, weight, range, quantized, kernels);
-                       KernelFor(args, quantized)(MakeTile(args, weight, range, sums));
-                     });
+  const int64_t rows = args.x.rows;
+  if (!is_f32 &&
+      rows <= (weight.layout().bits == 4 ? quantized.max_rows_integers : quantized.max_rows_integers_int8))
+    return RunIntegers(pool, args, weight, quantized, kernels.max_group_rows);
+  if (rows <= (is_f32 ? quantized.max_rows_f32 : quantized.max_rows_bf16))
+    return RunCodes(pool, args, weight, quantized, kernels.max_group_rows);
+  ForEachLinearRange(
+      pool, rows, weight.out_features(), static_cast<int64_t>(weight.size_bytes()), kernels.max_group_rows,
+      [&](const LinearRange& range) { RunDequantized(args, weight, range, quantized, kernels); });
 }
 
 template <typename X>
@@ -183,15 +234,16 @@ void HostOps::LinearQuantized(Stream& stream, const LinearArgs& args, const Host
   constexpr int64_t kDequantizeRows = 17;
   const bool use_onednn = UseOneDnn(weight.dtype(), args.x.rows) &&
                           (args.x.rows >= kDequantizeRows || options_.onednn == OneDnnUse::kAlways);
-  AsHostStream(stream).Enqueue(
-      [args, &weight, use_onednn, &quantized = quantized_, &kernels = linear_](ComputePool& pool) {
-        const std::span<const int32_t> order = weight.column_order();
-        if (order.empty()) return RunQuantized(pool, args, weight, quantized, kernels, use_onednn);
-        // Of the stream's thread: it runs one product at a time.
-        thread_local std::vector<float> memory;
-        RunQuantized(pool, WithOrderedColumns(pool, args, order, &memory), weight, quantized, kernels,
-                     use_onednn);
-      });
+  AsHostStream(stream).Enqueue([args, &weight, use_onednn,
+                                &quantized = weight.layout().is_fp8 ? fp8_ : quantized_,
+                                &kernels = linear_](ComputePool& pool) {
+    const std::span<const int32_t> order = weight.column_order();
+    if (order.empty()) return RunQuantized(pool, args, weight, quantized, kernels, use_onednn);
+    // Of the stream's thread: it runs one product at a time.
+    thread_local std::vector<float> memory;
+    RunQuantized(pool, WithOrderedColumns(pool, args, order, &memory), weight, quantized, kernels,
+                 use_onednn);
+  });
 }
 
 }  // namespace tandem

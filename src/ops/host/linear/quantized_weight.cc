@@ -95,9 +95,12 @@ void HostQuantizedWeight::StoreNumbers(int64_t row, const RowNumbers& numbers) {
   const int64_t column = row % kPanelColumns;
   const bool has_blocks = layout_.groups_per_block > 0;
   const Numbers no_minimums;
-  const float factor =
-      has_blocks ? FactorOf(numbers.scale_units, numbers.minimum_units)
-                 : FactorOf(numbers.scales, layout_.has_zero_points ? no_minimums : numbers.minimums);
+  float factor = 1.0F;
+  if (has_blocks) {
+    factor = FactorOf(numbers.scale_units, numbers.minimum_units);
+  } else if (!layout_.is_fp8) {
+    factor = FactorOf(numbers.scales, layout_.has_zero_points ? no_minimums : numbers.minimums);
+  }
   factors_[static_cast<size_t>(row)] = factor;
   if (has_blocks) {
     auto* units = reinterpret_cast<fp16_t*>(Group(row, 0) - layout_.groups_offset) + column;
@@ -112,6 +115,10 @@ void HostQuantizedWeight::StoreNumbers(int64_t row, const RowNumbers& numbers) {
   for (size_t g = 0; g < numbers.scales.size(); ++g) {
     std::byte* group = Group(row, static_cast<int64_t>(g));
     const float scale = numbers.scales[g];
+    if (layout_.is_fp8) {
+      reinterpret_cast<float*>(group)[column] = scale;
+      continue;
+    }
     const float minimum = layout_.has_minimum ? numbers.minimums[g] : 0.0F;
     if (has_blocks) {
       const size_t block = g / static_cast<size_t>(layout_.groups_per_block);
@@ -134,6 +141,10 @@ HostQuantizedWeight::GroupNumbers HostQuantizedWeight::NumbersOf(int64_t row, in
   const float factor = factors_[static_cast<size_t>(row)];
   const std::byte* group = Group(row, g);
   GroupNumbers numbers;
+  if (layout_.is_fp8) {
+    numbers.scale = reinterpret_cast<const float*>(group)[column];
+    return numbers;
+  }
   if (layout_.groups_per_block > 0) {
     const int64_t block = g / layout_.groups_per_block;
     const auto* units = reinterpret_cast<const fp16_t*>(Group(row, 0) - layout_.groups_offset) +
@@ -214,8 +225,10 @@ void HostQuantizedWeight::DequantizeRow(int64_t row, float* to) const {
     for (int64_t k = 0; k < layout_.group_size; ++k) {
       const auto in_word = static_cast<size_t>(k % codes_per_word);
       const uint32_t code = words[k / codes_per_word * kPanelColumns] >> shifts[in_word] & mask;
+      const float number =
+          layout_.is_fp8 ? E4M3ToF32(static_cast<fp8_e4m3_t>(code)) : static_cast<float>(code);
       // The product is exact in fp64: one rounding, as the kernels have it.
-      const auto value = static_cast<float>(static_cast<double>(code) * numbers.scale + numbers.minimum);
+      const auto value = static_cast<float>(static_cast<double>(number) * numbers.scale + numbers.minimum);
       *to++ = shape_.dtype == DType::kBF16 ? BF16ToF32(F32ToBF16(value)) : value;
     }
   }

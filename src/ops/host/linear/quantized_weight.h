@@ -43,7 +43,7 @@ class HostQuantizedWeight : public QuantizedLinearWeight {
   // QuantizedWeightShape::column_order.
   std::span<const int32_t> column_order() const { return column_order_; }
   const std::byte* panels() const { return panels_.get(); }
-  // As long as all panels; 1 where no row was loaded.
+  // As long as all panels; 1 where no row was loaded, and of FP8.
   const float* factors() const { return factors_.data(); }
   // As long as all panels; nullptr if no bias was loaded.
   const float* bias() const { return has_bias_.load(std::memory_order_relaxed) ? bias_.data() : nullptr; }

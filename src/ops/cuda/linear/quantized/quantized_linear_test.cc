@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "ops/cuda/linear/quantized/dequantize.h"
 #include "ops/cuda/linear/quantized/quantized_products.h"
 #include "ops/cuda/linear/quantized/quantized_test_bench.h"
 
@@ -51,10 +50,10 @@ TEST_F(CudaQuantizedTest, DequantizedValuesAreThoseOfTheRows) {
       const int64_t out = 150;
       const QuantizedTestWeight weight = MakeQuantized(ops(), {out, in, dtype}, format);
       CudaMatrix values(device(), dtype, out, in);
-      LaunchDequantize(cuda_stream(), weight.cuda().codes(), 0, values.view());
+      weight.cuda().LaunchDequantize(cuda_stream(), 0, values.view());
       // A part of them.
       CudaMatrix part(device(), dtype, 22, in);
-      LaunchDequantize(cuda_stream(), weight.cuda().codes(), 128, part.view());
+      weight.cuda().LaunchDequantize(cuda_stream(), 128, part.view());
       stream().Synchronize();
       values.Download();
       part.Download();

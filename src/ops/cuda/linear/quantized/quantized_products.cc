@@ -6,7 +6,8 @@
 #include "base/check.h"
 #include "device/cuda/cuda_error.h"
 #include "ops/cuda/linear/cublaslt_product.h"
-#include "ops/cuda/linear/quantized/dequantize.h"
+#include "ops/cuda/linear/fp8/cuda_fp8_weight.h"
+#include "ops/cuda/linear/quantized/cuda_quantized_weight.h"
 #include "ops/cuda/linear/quantized/quantized_linear.h"
 
 namespace tandem {
@@ -15,21 +16,37 @@ namespace {
 constexpr size_t kCounterBytes = kQuantizedCounters * sizeof(uint32_t);
 static_assert(kQuantizedPartialsBytes <= kLinearWorkspaceBytes);
 
-size_t SlabBytes(const CudaQuantizedWeight& weight) {
+size_t SlabBytes(const CudaCodedWeight& weight) {
   return static_cast<size_t>(QuantizedProducts::SlabOutputs(weight) * weight.in_features()) *
          DTypeSize(weight.dtype());
 }
 
 }  // namespace
 
+bool QuantizedProducts::Keeps(const Device& device, const WeightFormat& format, int64_t in_features,
+                              DType dtype) {
+  return CudaQuantizedWeight::Keeps(device, format, in_features, dtype) ||
+         CudaFp8Weight::Keeps(device, format, in_features, dtype);
+}
+
 Result<std::unique_ptr<QuantizedLinearWeight>> QuantizedProducts::CreateWeight(
     std::shared_ptr<WeightUpload> upload, const QuantizedWeightShape& shape, const WeightFormat& format) {
+  if (!Keeps(*device_, format, shape.in_features, shape.dtype)) {
+    return MakeError(ErrorCode::kUnsupported, "this GPU multiplies no weight [{}, {}] of {} at {}",
+                     shape.out_features, shape.in_features, DescribeWeightFormat(format),
+                     DTypeName(shape.dtype));
+  }
   TANDEM_ASSIGN_OR_RETURN(
-      auto weight, CudaQuantizedWeight::Create(device_, std::move(upload), code_upload_, shape, format));
-  const size_t slab_bytes = SlabBytes(dynamic_cast<const CudaQuantizedWeight&>(*weight));
+      std::unique_ptr<CudaCodedWeight> weight,
+      format.has_integers()
+          ? CudaQuantizedWeight::Create(device_, std::move(upload), code_upload_, shape, format)
+          : CudaFp8Weight::Create(device_, std::move(upload), shape, format));
+  return std::unique_ptr<QuantizedLinearWeight>(std::move(weight));
+}
+
+void QuantizedProducts::ExpectValues(const CudaCodedWeight& weight) {
   const std::lock_guard lock(mutex_);
-  values_bytes_ = std::max(values_bytes_, slab_bytes);
-  return weight;
+  values_bytes_ = std::max(values_bytes_, SlabBytes(weight));
 }
 
 size_t QuantizedProducts::StreamBytes() const {
@@ -42,7 +59,7 @@ QuantizedProducts::StreamMemory& QuantizedProducts::MemoryOf(CudaStream& stream)
   return memory_[stream.handle()];
 }
 
-void QuantizedProducts::Prepare(CudaStream& stream, const CudaQuantizedWeight& weight) {
+void QuantizedProducts::Prepare(CudaStream& stream, const CudaCodedWeight& weight) {
   StreamMemory& memory = MemoryOf(stream);
   const size_t values_bytes = [&] {
     const std::lock_guard lock(mutex_);
@@ -70,18 +87,18 @@ void QuantizedProducts::Prepare(CudaStream& stream, const CudaQuantizedWeight& w
   }
 }
 
-bool QuantizedProducts::UsesCodes(const MatrixView& x, const CudaQuantizedWeight& weight) const {
-  return x.rows <= max_code_rows_ && QuantizedLinearSupports(runner_->target(), x, weight.codes());
+bool QuantizedProducts::UsesCodes(const MatrixView& x, const CudaCodedWeight& weight) const {
+  return x.rows <= max_code_rows_ && weight.CanMultiply(runner_->target(), x);
 }
 
-void QuantizedProducts::RunCodes(CudaStream& stream, const MatrixView& x, const CudaQuantizedWeight& weight,
+void QuantizedProducts::RunCodes(CudaStream& stream, const MatrixView& x, const CudaCodedWeight& weight,
                                  const MatrixView& y) {
-  LaunchQuantizedLinear(stream, x, weight.codes(), weight.bias(), y,
-                        {.partials = static_cast<float*>(runner_->WorkspaceMemory(stream)),
-                         .counters = MemoryOf(stream).counters.as<uint32_t>()});
+  weight.LaunchProduct(stream, x, y,
+                       {.partials = static_cast<float*>(runner_->WorkspaceMemory(stream)),
+                        .counters = MemoryOf(stream).counters.as<uint32_t>()});
 }
 
-int64_t QuantizedProducts::SlabOutputs(const CudaQuantizedWeight& weight) {
+int64_t QuantizedProducts::SlabOutputs(const CudaCodedWeight& weight) {
   constexpr int64_t kOutputStep = 128;
   static_assert(kOutputStep % kCodePanelOutputs == 0);
   const auto row_bytes = weight.in_features() * static_cast<int64_t>(DTypeSize(weight.dtype()));
@@ -89,12 +106,12 @@ int64_t QuantizedProducts::SlabOutputs(const CudaQuantizedWeight& weight) {
   return std::min(weight.out_features(), std::max(kOutputStep, fitting));
 }
 
-CudaLinearWeight QuantizedProducts::Slab(CudaStream& stream, const CudaQuantizedWeight& weight,
+CudaLinearWeight QuantizedProducts::Slab(CudaStream& stream, const CudaCodedWeight& weight,
                                          int64_t first_output) {
   const int64_t outputs = std::min(SlabOutputs(weight), weight.out_features() - first_output);
   const MatrixView values =
       MatrixView::Dense(MemoryOf(stream).values.data(), weight.dtype(), outputs, weight.in_features());
-  LaunchDequantize(stream, weight.codes(), first_output, values);
+  weight.LaunchDequantize(stream, first_output, values);
   const bool is_whole = outputs == weight.out_features();
   const float* bias = weight.bias();
   return {values, bias == nullptr ? nullptr : bias + first_output,

@@ -12,7 +12,7 @@
 #include "ops/cuda/linear/cuda_linear_weight.h"
 #include "ops/cuda/linear/linear_runner.h"
 #include "ops/cuda/linear/quantized/code_upload.h"
-#include "ops/cuda/linear/quantized/cuda_quantized_weight.h"
+#include "ops/cuda/linear/quantized/coded_weight.h"
 #include "ops/linear.h"
 
 namespace tandem {
@@ -27,24 +27,28 @@ class QuantizedProducts {
   QuantizedProducts(Device* device, LinearRunner* runner, int64_t max_code_rows)
       : device_(device), runner_(runner), max_code_rows_(max_code_rows) {}
 
+  // Whether there are kernels for weights of a format with rows of in_features at dtype.
+  static bool Keeps(const Device& device, const WeightFormat& format, int64_t in_features, DType dtype);
+  // Errors: kResourceExhausted; kUnsupported unless Keeps.
   Result<std::unique_ptr<QuantizedLinearWeight>> CreateWeight(std::shared_ptr<WeightUpload> upload,
                                                               const QuantizedWeightShape& shape,
                                                               const WeightFormat& format);
-  // Memory that Prepare will take on the first stream, for the weights made so far.
+  // A weight that will be prepared.
+  void ExpectValues(const CudaCodedWeight& weight);
+  // Memory that Prepare will take on the first stream, for the weights expected so far.
   size_t StreamBytes() const;
   // Takes a stream's memory if it has none yet, as LinearRunner::PrepareWorkspace does, which is called
   // before. weight: that will be multiplied.
-  void Prepare(CudaStream& stream, const CudaQuantizedWeight& weight);
+  void Prepare(CudaStream& stream, const CudaCodedWeight& weight);
 
   // Whether RunCodes takes the product; else slabs are for it.
-  bool UsesCodes(const MatrixView& x, const CudaQuantizedWeight& weight) const;
-  void RunCodes(CudaStream& stream, const MatrixView& x, const CudaQuantizedWeight& weight,
-                const MatrixView& y);
+  bool UsesCodes(const MatrixView& x, const CudaCodedWeight& weight) const;
+  void RunCodes(CudaStream& stream, const MatrixView& x, const CudaCodedWeight& weight, const MatrixView& y);
 
   // Outputs of a slab; all but the last have as many.
-  static int64_t SlabOutputs(const CudaQuantizedWeight& weight);
+  static int64_t SlabOutputs(const CudaCodedWeight& weight);
   // The values of a slab, in memory of the stream that the next slab takes.
-  CudaLinearWeight Slab(CudaStream& stream, const CudaQuantizedWeight& weight, int64_t first_output);
+  CudaLinearWeight Slab(CudaStream& stream, const CudaCodedWeight& weight, int64_t first_output);
 
   int64_t max_code_rows() const { return max_code_rows_; }
 
@@ -63,7 +67,7 @@ class QuantizedProducts {
   int64_t max_code_rows_;
   std::shared_ptr<CodeUpload> code_upload_ = std::make_shared<CodeUpload>(device_);
   mutable std::mutex mutex_;
-  size_t values_bytes_ = 0;  // of the largest slab; 0: no weight was made
+  size_t values_bytes_ = 0;  // of the largest slab; 0: no weight is expected
   std::unordered_map<cudaStream_t, StreamMemory> memory_;
 };
 

@@ -13,7 +13,7 @@
 
 #include "base/quantized_rows.h"
 #include "ops/cuda/linear/linear_test_bench.h"
-#include "ops/cuda/linear/quantized/cuda_quantized_weight.h"
+#include "ops/cuda/linear/quantized/coded_weight.h"
 
 namespace tandem {
 
@@ -24,7 +24,7 @@ struct QuantizedTestWeight {
   std::vector<float> magnitudes;
   std::vector<float> bias;  // empty if none
 
-  const CudaQuantizedWeight& cuda() const { return dynamic_cast<const CudaQuantizedWeight&>(*weight); }
+  const CudaCodedWeight& cuda() const { return dynamic_cast<const CudaCodedWeight&>(*weight); }
   std::string Name() const {
     return fmt::format("weight [{}, {}] of {} at {}", weight->out_features(), weight->in_features(),
                        DescribeWeightFormat(weight->format()), DTypeName(weight->dtype()));
@@ -48,18 +48,23 @@ class CudaQuantizedTest : public CudaLinearTest {
     return formats;
   }
 
-  // Codes, scales and minimums that fp16 holds, of magnitudes that differ from row to row.
+  // Codes, scales and minimums that fp16 holds (scales of FP8: that fp32 holds), of magnitudes that differ
+  // from row to row.
   QuantizedRows RandomRows(const WeightFormat& format, int64_t num_rows, int64_t cols) {
     QuantizedRows rows;
     rows.Resize(format, num_rows, cols);
     std::uniform_int_distribution<int> codes(0, (1 << format.bits()) - 1);
-    for (uint8_t& code : rows.codes) code = static_cast<uint8_t>(codes(random()));
+    for (uint8_t& code : rows.codes) {
+      code = static_cast<uint8_t>(codes(random()));
+      if (!format.has_integers() && (code & 0x7fU) == 0x7fU) --code;  // NaN
+    }
     std::uniform_real_distribution<float> uniform(-1.0F, 1.0F);
     const float largest = format.bits() == 4 ? 1.0F : 1.0F / 16;
     for (size_t i = 0; i < rows.scales.size(); ++i) {
       const auto row = static_cast<int>(i / static_cast<size_t>(rows.num_groups()));
       const float size = std::ldexp(largest, row % 5 - 6);
-      rows.scales[i] = F16ToF32(F32ToF16(size * uniform(random())));
+      const float scale = size * uniform(random());
+      rows.scales[i] = format.has_integers() ? F16ToF32(F32ToF16(scale)) : scale;
       if (format.has_minimum) rows.minimums[i] = F16ToF32(F32ToF16(8.0F * size * uniform(random())));
     }
     return rows;
