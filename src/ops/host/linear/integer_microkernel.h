@@ -158,7 +158,8 @@ TANDEM_SIMD_INLINE void MultiplyIntegers(const QuantizedLayout& layout, const Pa
           acc.value[r][v] = Fma(sums.Total(r, v), scales.value[v], acc.value[r][v]);
       }
       if (adds_minimum && left <= kMaxSumDepth) {
-        const auto minimums = LoadMinimums<kVectors>(layout, pass.panel, g, pass.factors, pass.column, scales);
+        const auto minimums =
+            LoadMinimums<kVectors>(layout, pass.panel, g, pass.factors, pass.column, scales);
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) {
           const F32V sum = Set(pass.group_sums[r * layout.num_groups + g]);

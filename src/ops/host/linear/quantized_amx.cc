@@ -150,8 +150,7 @@ TANDEM_SIMD_INLINE void AddScaled(const QuantizedLayout& layout, const Segment& 
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) acc[r] = Fma(Load(sums + r * kTileColumns), scales.value[0], acc[r]);
   if (segment.first != 0) return;
-  const auto minimums =
-      LoadMinimums<1>(layout, pass.panel, segment.index, pass.factors, pass.column, scales);
+  const auto minimums = LoadMinimums<1>(layout, pass.panel, segment.index, pass.factors, pass.column, scales);
   const float* group_sums = pass.group_sums + segment.index;
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r)
