@@ -16,7 +16,8 @@
 #   cuda        cuda-release for one architecture, where the machine has nvcc; tests are skipped where there is no GPU
 #   tidy        clang-tidy over src/
 #   soak        20 minutes of cancels, disconnects and malformed requests: all blocks back, memory flat
-#   more-cases  tests that draw their cases, with further seeds that differ each time, and 1,000 held-out requests in every case
+#   more-cases  tests that draw their cases, with further seeds that differ each time, and 1,000 held-out requests in every case;
+#               the perplexity of 20,000 tokens
 #   all-checks  host-debug with every check of the undefined-behaviour sanitizer
 #   fuzz        scripts/fuzz.sh: what reads bytes of others, 5 minutes each
 #   clients     programs and libraries that people use (tests/clients), each in an environment of its own
@@ -160,8 +161,8 @@ compile_tidy() {
 compile_soak() { build host-release tandem; }
 test_soak() { TANDEM_NIGHTLY=1 run_http host-release -rP tests/http/soak; }
 
-compile_more-cases() { build host-release jinja_test kv_test simulate_test engine_test grammar_test; }
-test_more-cases() { TANDEM_NIGHTLY=1 run_ctest host-release 1 -R '^(jinja|kv|simulate|engine|grammar)_test$'; }
+compile_more-cases() { build host-release jinja_test kv_test simulate_test engine_test grammar_test conformance_test; }
+test_more-cases() { TANDEM_NIGHTLY=1 run_ctest host-release 1 -R '^(jinja|kv|simulate|engine|grammar|conformance)_test$'; }
 
 all_checks=build/host-debug-all-checks
 compile_all-checks() {

@@ -14,6 +14,10 @@ constexpr std::array kQuantizations = {Quantization::kAuto, Quantization::kKeep,
 
 }  // namespace
 
+std::span<const Quantization> AllQuantizations() {
+  return kQuantizations;
+}
+
 std::string_view QuantizationName(Quantization quantization) {
   switch (quantization) {
     case Quantization::kAuto:

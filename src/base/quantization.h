@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "base/result.h"
@@ -19,6 +20,7 @@ constexpr bool QuantizesFloats(Quantization quantization) {
          quantization == Quantization::kFp8;
 }
 
+std::span<const Quantization> AllQuantizations();
 std::string_view QuantizationName(Quantization quantization);
 // "auto", "keep", "none", "int4", "int8", "fp8". Errors: kInvalidArgument, param "quantization".
 Result<Quantization> ParseQuantization(std::string_view name);

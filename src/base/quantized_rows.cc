@@ -64,12 +64,18 @@ void HashedFp8Codes(uint64_t seed, uint64_t first, std::vector<uint8_t>* codes) 
 void QuantizedRows::Resize(const WeightFormat& new_format, int64_t new_num_rows, int64_t new_cols) {
   TANDEM_CHECK(new_format.group_size > 0 && new_cols % new_format.group_size == 0,
                "groups of {} in rows of {}", new_format.group_size, new_cols);
+  TANDEM_CHECK(
+      new_format.block_size == 0 ||
+          (new_format.block_size % new_format.group_size == 0 && new_cols % new_format.block_size == 0),
+      "blocks of {} of groups of {} in rows of {}", new_format.block_size, new_format.group_size, new_cols);
   format = new_format;
   num_rows = new_num_rows;
   cols = new_cols;
   codes.resize(static_cast<size_t>(num_rows * cols));
   scales.resize(static_cast<size_t>(num_rows * num_groups()));
   minimums.resize(format.has_minimum ? scales.size() : 0);
+  scale_units.resize(static_cast<size_t>(num_rows * num_blocks()));
+  minimum_units.resize(format.has_minimum ? scale_units.size() : 0);
 }
 
 void DequantizeRows(const QuantizedRows& rows, float* dst) {
@@ -84,9 +90,9 @@ void DequantizeRows(const QuantizedRows& rows, float* dst) {
     const float scale = rows.scales[group];
     const uint8_t* codes = rows.codes.data() + static_cast<int64_t>(group) * group_size;
     float* to = dst + static_cast<int64_t>(group) * group_size;
-    for (int64_t i = 0; i < group_size; ++i) to[i] = scale * static_cast<float>(codes[i] - zero);
-    if (!rows.format.has_minimum) continue;
-    for (int64_t i = 0; i < group_size; ++i) to[i] += rows.minimums[group];
+    const float minimum = rows.format.has_minimum ? rows.minimums[group] : 0.0F;
+    for (int64_t i = 0; i < group_size; ++i)
+      to[i] = static_cast<float>(static_cast<double>(scale) * (codes[i] - zero) + minimum);
   }
 }
 
@@ -108,12 +114,35 @@ QuantizedRows WidenRows(const QuantizedRows& rows, const WeightFormat& format) {
     wide.minimums[group] =
         had_minimum ? rows.minimums[from] : rows.scales[from] * static_cast<float>(-rows.format.zero_code());
   }
+  // Numbers of their own are the units of blocks that lie within their groups.
+  const bool had_blocks = rows.format.block_size > 0;
+  const std::vector<float>& scale_units = had_blocks ? rows.scale_units : rows.scales;
+  const std::vector<float>& minimum_units = had_blocks ? rows.minimum_units : rows.minimums;
+  const int64_t unit_size = had_blocks ? rows.format.block_size : rows.format.group_size;
+  for (size_t block = 0; block < wide.scale_units.size(); ++block) {
+    const size_t from = block / static_cast<size_t>(unit_size / format.block_size);
+    wide.scale_units[block] = scale_units[from];
+    if (!format.has_minimum) continue;
+    wide.minimum_units[block] =
+        had_minimum ? minimum_units[from] : scale_units[from] * static_cast<float>(-rows.format.zero_code());
+  }
   return wide;
 }
 
 void QuantizeRows(const float* values, int64_t num_rows, int64_t cols, const WeightFormat& format,
                   QuantizedRows* rows) {
   TANDEM_CHECK(format.is_quantized(), "rounding to {}", DescribeWeightFormat(format));
+  if (format.has_zero_points || format.block_size > 0) {
+    WeightFormat plain = format;
+    plain.has_minimum = format.has_minimum && !format.has_zero_points;
+    plain.has_zero_points = false;
+    plain.group_size = std::max(format.group_size, format.block_size);
+    plain.block_size = 0;
+    QuantizedRows found;
+    QuantizeRows(values, num_rows, cols, plain, &found);
+    *rows = WidenRows(found, format);
+    return;
+  }
   rows->Resize(format, num_rows, cols);
   for (size_t group = 0; group < rows->scales.size(); ++group) {
     const int64_t begin = static_cast<int64_t>(group) * format.group_size;
@@ -131,7 +160,8 @@ void QuantizeRows(const float* values, int64_t num_rows, int64_t cols, const Wei
 
 void HashedRows(uint64_t seed, float bound, int64_t row_begin, int64_t num_rows, int64_t cols,
                 const WeightFormat& format, QuantizedRows* rows) {
-  TANDEM_CHECK(format.is_quantized(), "random codes of {}", DescribeWeightFormat(format));
+  TANDEM_CHECK(format.is_quantized() && !format.has_zero_points && format.block_size == 0,
+               "random codes of {}", DescribeWeightFormat(format));
   rows->Resize(format, num_rows, cols);
   const int zero_code = format.zero_code();
   const auto first = static_cast<uint64_t>(row_begin * cols);

@@ -23,7 +23,8 @@ TEST(QuantizeRowsTest, ErrorsAreHalfAStepAtMost) {
   for (const float scale : {1e-4F, 1.0F, 300.0F}) {
     const std::vector<float> values = Normal(6 * 96, scale);
     for (const WeightFormat& format :
-         {Int4Format(32, false), Int4Format(32, true), Int8Format(16, true), Int8Format(96, false)}) {
+         {Int4Format(32, false), Int4Format(32, true), Int8Format(16, true), Int8Format(96, false),
+          WithZeroPoints(Int4Format(32, false)), InBlocksOf(48, Int8Format(16, true))}) {
       SCOPED_TRACE(DescribeWeightFormat(format));
       QuantizedRows rows;
       QuantizeRows(values.data(), 6, 96, format, &rows);
@@ -32,7 +33,8 @@ TEST(QuantizeRowsTest, ErrorsAreHalfAStepAtMost) {
       for (size_t i = 0; i < values.size(); ++i) {
         const float step = std::abs(rows.scales[i / static_cast<size_t>(format.group_size)]);
         // Without a minimum the code that has no counterpart may be on the other side: a whole step.
-        const float bound = format.has_minimum ? 0.51F * step + std::abs(values[i]) * 0x1p-10F : 1.01F * step;
+        const bool is_symmetric = !format.has_minimum || format.has_zero_points;
+        const float bound = !is_symmetric ? 0.51F * step + std::abs(values[i]) * 0x1p-10F : 1.01F * step;
         ASSERT_LE(std::abs(found[i] - values[i]), bound) << i;
       }
     }
@@ -110,6 +112,52 @@ TEST(CommonWeightFormatTest, HoldsBoth) {
   EXPECT_FALSE(CommonWeightFormat(Int4Format(32, true), WeightFormat()).is_quantized());
   EXPECT_EQ(CommonWeightFormat(Fp8Format(128), Fp8Format(96)), Fp8Format(32));
   EXPECT_FALSE(CommonWeightFormat(Fp8Format(128), Int8Format(128, false)).is_quantized());
+}
+
+TEST(CommonWeightFormatTest, KeepsIntegersOfScalesAndMinimums) {
+  const WeightFormat zeros = WithZeroPoints(Int4Format(128, true));
+  EXPECT_EQ(CommonWeightFormat(zeros, Int8Format(64, false)), WithZeroPoints(Int8Format(64, true)));
+  EXPECT_EQ(CommonWeightFormat(zeros, Int4Format(64, true)), Int4Format(64, true));
+  const WeightFormat q4_k = InBlocksOf(256, Int4Format(32, true));
+  const WeightFormat q6_k = InBlocksOf(256, Int8Format(16, false));
+  EXPECT_EQ(CommonWeightFormat(q4_k, q6_k), InBlocksOf(256, Int8Format(16, true)));
+  EXPECT_EQ(CommonWeightFormat(q6_k, Int4Format(32, false)), InBlocksOf(32, Int8Format(16, false)));
+  EXPECT_EQ(CommonWeightFormat(q4_k, zeros), InBlocksOf(128, Int4Format(32, true)));
+  EXPECT_EQ(DescribeWeightFormat(zeros), "int4, groups of 128 with zero point");
+  EXPECT_EQ(DescribeWeightFormat(q4_k), "int4, groups of 32 with minimum in blocks of 256");
+  EXPECT_EQ(QuantizedBytes(q4_k, 3, 512), 3 * (256 + 16 * 2 + 2 * 4));
+  EXPECT_EQ(QuantizedBytes(zeros, 3, 512), 3 * (256 + 4 * 4));
+}
+
+// Zero points and units have whole multiples of them beside them, in every format that holds a format.
+TEST(WidenRowsTest, KeepsIntegersOfScalesAndMinimums) {
+  const std::vector<float> values = Normal(2 * 256, 1.0F);
+  QuantizedRows rows;
+  QuantizeRows(values.data(), 2, 256, Int4Format(64, false), &rows);
+  std::vector<float> wanted(values.size());
+  DequantizeRows(rows, wanted.data());
+  for (const WeightFormat& other :
+       {WithZeroPoints(Int8Format(32, true)), InBlocksOf(256, Int8Format(16, false)),
+        InBlocksOf(256, Int4Format(32, true))}) {
+    const WeightFormat format = CommonWeightFormat(rows.format, other);
+    SCOPED_TRACE(DescribeWeightFormat(format));
+    const QuantizedRows wide = WidenRows(rows, format);
+    std::vector<float> found(values.size());
+    DequantizeRows(wide, found.data());
+    EXPECT_EQ(found, wanted);
+    for (size_t g = 0; g < wide.scales.size(); ++g) {
+      const float scale = wide.scales[g];
+      if (format.has_zero_points) {
+        EXPECT_EQ(wide.minimums[g], -8 * scale);
+      } else {
+        const size_t block =
+            g * static_cast<size_t>(format.group_size) / static_cast<size_t>(format.block_size);
+        EXPECT_EQ(scale, wide.scale_units.at(block));
+        if (!format.has_minimum) continue;
+        EXPECT_EQ(wide.minimums[g], wide.minimum_units.at(block));
+      }
+    }
+  }
 }
 
 TEST(Fp8Test, ValuesAreThoseOfTheirBits) {

@@ -4,6 +4,7 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "cli/memory_bandwidth.h"
 #include "engine/backend.h"
 #include "engine/kv_formats.h"
+#include "engine/model_fit.h"
 #include "load/checkpoint.h"
 #include "model/weight_formats.h"
 #include "trial/choice_file.h"
@@ -139,16 +141,38 @@ std::string FitText(const ordered_json& fit) {
   return text;
 }
 
-Result<ordered_json> ModelReport(const DoctorOptions& options, const Result<Backend>& cuda,
-                                 int64_t available_bytes, double bandwidth) {
-  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(options.model));
-  const ModelConfig& config = checkpoint->config();
+// Every form of the weights on a backend. dtype: absent, the backend's default.
+ordered_json FormsReport(const Checkpoint& checkpoint, const std::string& device,
+                         std::optional<DType> dtype) {
+  EngineOptions options;
+  options.device = device;
+  options.quantization = Quantization::kKeep;
+  const Result<Backend> backend = CreateBackend(options);
+  ordered_json forms = ordered_json::array();
+  if (!backend.ok()) return forms;
+  for (const ModelFit& fit : FitModel(checkpoint, *backend, dtype.value_or(backend->dtypes.front()))) {
+    forms.push_back({{"device", device}, {"quantization", QuantizationName(fit.quantization)}});
+    ordered_json& form = forms.back();
+    form["fits"] = fit.error.empty();
+    if (!fit.error.empty()) form["reason"] = fit.error;
+    if (fit.weights.empty()) continue;
+    form["weights"] = fit.weights;
+    form["weight_bytes"] = fit.weight_bytes;
+    form["gpu_kv_tokens"] = fit.gpu_kv_tokens;
+    form["cpu_kv_tokens"] = fit.cpu_kv_tokens;
+  }
+  return forms;
+}
+
+Result<ordered_json> ModelReport(const DoctorOptions& options, const Checkpoint& checkpoint,
+                                 const Result<Backend>& cuda, int64_t available_bytes, double bandwidth) {
+  const ModelConfig& config = checkpoint.config();
   const CpuFeatures& features = HostCpuFeatures();
   const DType dtype =
       options.dtype.value_or(features.amx_bf16 || features.avx512_bf16 ? DType::kBF16 : DType::kF32);
   int64_t num_parameters = 0;
   uint64_t stored_bytes = 0;
-  for (const TensorInfo& tensor : checkpoint->tensors()) {
+  for (const TensorInfo& tensor : checkpoint.tensors()) {
     num_parameters += tensor.rows * tensor.cols;
     stored_bytes += tensor.stored_bytes;
   }
@@ -158,7 +182,7 @@ Result<ordered_json> ModelReport(const DoctorOptions& options, const Result<Back
                          {"stored_bytes", stored_bytes},
                          {"context_length", config.max_position}};
   TANDEM_ASSIGN_OR_RETURN(const Backend host, CreateBackend({.device = "host"}));
-  TANDEM_ASSIGN_OR_RETURN(const ordered_json fit, FitReport(*checkpoint, host, dtype, available_bytes));
+  TANDEM_ASSIGN_OR_RETURN(const ordered_json fit, FitReport(checkpoint, host, dtype, available_bytes));
   report.update(fit);
   report["decode_tokens_per_s_bound"] =
       bandwidth / static_cast<double>(std::max<int64_t>(report["weight_bytes"].get<int64_t>(), 1));
@@ -167,7 +191,12 @@ Result<ordered_json> ModelReport(const DoctorOptions& options, const Result<Back
                             static_cast<int64_t>(cuda->workspace_bytes);
     TANDEM_ASSIGN_OR_RETURN(
         report["cuda"],
-        FitReport(*checkpoint, *cuda, options.dtype.value_or(cuda->dtypes.front()), free_bytes));
+        FitReport(checkpoint, *cuda, options.dtype.value_or(cuda->dtypes.front()), free_bytes));
+  }
+  report["forms"] = FormsReport(checkpoint, "host", dtype);
+  if (cuda.ok()) {
+    for (ordered_json& form : FormsReport(checkpoint, "cuda", options.dtype))
+      report["forms"].push_back(std::move(form));
   }
   return report;
 }
@@ -209,6 +238,23 @@ std::vector<std::string> Limits(const ordered_json& report) {
     }
   }
   return limits;
+}
+
+// A line for each form: what --quantization it takes, what the weights take, what is left for KV.
+void PrintForms(const ordered_json& forms) {
+  fmt::print("           {:<7} {:<15} {:>8}  {:>14} {:>14}  weights\n", "device", "--quantization", "GiB",
+             "gpu KV tokens", "cpu KV tokens");
+  for (const ordered_json& form : forms) {
+    fmt::print("           {:<7} {:<15} ", form["device"].get<std::string>(),
+               form["quantization"].get<std::string>());
+    if (!form["fits"].get<bool>()) {
+      fmt::print("no: {}\n", form["reason"].get<std::string>());
+      continue;
+    }
+    fmt::print("{:>8.2f}  {:>14} {:>14}  {}\n", ToGiB(form["weight_bytes"].get<int64_t>()),
+               form["gpu_kv_tokens"].get<int64_t>(), form["cpu_kv_tokens"].get<int64_t>(),
+               form["weights"].get<std::string>());
+  }
 }
 
 void PrintText(const ordered_json& report) {
@@ -262,6 +308,7 @@ void PrintText(const ordered_json& report) {
     fmt::print(
         "           one stream decodes at most {:.0f} tokens/s on the CPU (memory bandwidth over weights)\n",
         model["decode_tokens_per_s_bound"].get<double>());
+    PrintForms(model["forms"]);
   }
   for (const ordered_json& limit : report["limits"]) fmt::print("limit      {}\n", limit.get<std::string>());
 }
@@ -269,16 +316,22 @@ void PrintText(const ordered_json& report) {
 }  // namespace
 
 Status Doctor(const DoctorOptions& options) {
+  std::unique_ptr<Checkpoint> checkpoint;
+  if (!options.model.empty()) {
+    // Before anything is measured: what cannot be served is said at once.
+    TANDEM_ASSIGN_OR_RETURN(checkpoint, Checkpoint::Open(options.model));
+  }
   ordered_json report = {{"version", ProjectVersion()}, {"commit", SourceCommit()}, {"cpu", CpuReport()}};
   report["cpu"]["kernels"] = KernelsReport();
   report["memory"] = MemoryReport();
   report["gpu"] = GpuReport();
   const Result<Backend> cuda = CreateCudaBackend();
   report["gpu"]["backend"] = CudaBackendReport(cuda);
-  if (!options.model.empty()) {
-    TANDEM_ASSIGN_OR_RETURN(report["model"],
-                            ModelReport(options, cuda, report["memory"]["available_bytes"].get<int64_t>(),
-                                        report["memory"]["read_bytes_per_s_all_threads"].get<double>()));
+  if (checkpoint != nullptr) {
+    TANDEM_ASSIGN_OR_RETURN(
+        report["model"],
+        ModelReport(options, *checkpoint, cuda, report["memory"]["available_bytes"].get<int64_t>(),
+                    report["memory"]["read_bytes_per_s_all_threads"].get<double>()));
   }
   report["limits"] = Limits(report);
   if (options.json) {

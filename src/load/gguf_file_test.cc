@@ -144,6 +144,11 @@ TEST_F(GgufFileTest, RejectsBadTensorTables) {
   ExpectMalformed(one({1ULL << 62}, 0, 0), "overflow");
   ExpectMalformed(one({~0ULL}, 0, 0), "overflow");
   ExpectMalformed(one({33}, static_cast<uint32_t>(GgmlType::kQ8_0), 0), "whole blocks");
+  for (const GgmlType type : {GgmlType::kQ4_K, GgmlType::kQ5_K, GgmlType::kQ6_K}) {
+    ExpectMalformed(one({576}, static_cast<uint32_t>(type), 0),
+                    "tensor 't' has rows of 576 values, not whole blocks of 256 (" +
+                        std::string(GetBlockFormat(type).name) + "),");
+  }
   ExpectMalformed(one({8}, 0, 16), "alignment");
   ExpectMalformed(one({8}, 0, 128), "beyond");
   ExpectMalformed(one({33}, 0, 0), "beyond");

@@ -156,13 +156,8 @@ Status MappedCheckpoint::ReadRows(const std::string& name, int64_t row_begin, in
 Status MappedCheckpoint::ReadStoredCodes(const MappedTensor& tensor, int64_t row_begin, int64_t num_rows,
                                          QuantizedRows* rows) const {
   if (tensor.coded) return tensor.coded->Read(row_begin, num_rows, rows);
-  const int64_t cols = tensor.info.cols;
-  rows->Resize(WeightFormatOf(*tensor.type), num_rows, cols);
-  for (int64_t i = 0; i < num_rows; ++i) {
-    SplitBlocks(*tensor.type, RowData(tensor, row_begin + i), cols, rows->codes.data() + i * cols,
-                rows->scales.data() + i * rows->num_groups(),
-                rows->format.has_minimum ? rows->minimums.data() + i * rows->num_groups() : nullptr);
-  }
+  rows->Resize(WeightFormatOf(*tensor.type), num_rows, tensor.info.cols);
+  for (int64_t i = 0; i < num_rows; ++i) SplitBlocks(*tensor.type, RowData(tensor, row_begin + i), i, rows);
   return {};
 }
 

@@ -94,8 +94,9 @@ void ReorderColumns(const std::vector<int32_t>& order, QuantizedRows* rows) {
 }  // namespace
 
 WeightFormat PackedWeight::format() const {
-  return parts_.bits == 4 ? Int4Format(parts_.group_size, !parts_.is_symmetric)
-                          : Int8Format(parts_.group_size, !parts_.is_symmetric);
+  const WeightFormat symmetric =
+      parts_.bits == 4 ? Int4Format(parts_.group_size, false) : Int8Format(parts_.group_size, false);
+  return parts_.is_symmetric ? symmetric : WithZeroPoints(symmetric);
 }
 
 Status PackedWeight::Read(int64_t row_begin, int64_t num_rows, QuantizedRows* rows) const {
@@ -115,7 +116,7 @@ Status PackedWeight::Read(int64_t row_begin, int64_t num_rows, QuantizedRows* ro
   }
   if (!parts_.column_order.empty()) ReorderColumns(parts_.column_order, rows);
   TANDEM_RETURN_IF_ERROR(ReadGroupScales(row_begin, rows));
-  return parts_.zeros ? ReadMinimums(row_begin, rows) : Status();
+  return parts_.zeros ? ReadZeroPoints(row_begin, rows) : Status();
 }
 
 Status PackedWeight::ReadGroupScales(int64_t row_begin, QuantizedRows* rows) const {
@@ -133,8 +134,8 @@ Status PackedWeight::ReadGroupScales(int64_t row_begin, QuantizedRows* rows) con
   return {};
 }
 
-// Zero points to minimums; where there have to be none, whether they are 2^(bits - 1).
-Status PackedWeight::ReadMinimums(int64_t row_begin, QuantizedRows* rows) const {
+// Where there have to be none, whether they are 2^(bits - 1).
+Status PackedWeight::ReadZeroPoints(int64_t row_begin, QuantizedRows* rows) const {
   const PackedLayout& layout = parts_.layout;
   const WordRange words = {
       .words = parts_.zeros->data, .words_a_line = parts_.zeros->shape[1], .bits = parts_.bits};

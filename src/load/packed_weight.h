@@ -37,7 +37,7 @@ struct PackedParts {
   std::vector<int32_t> column_order;
 };
 
-// A code stands for scale * (code - zero point): with one for each group, a minimum of -scale * zero point.
+// A code stands for scale * (code - zero point).
 class PackedWeight final : public CodedWeight {
  public:
   explicit PackedWeight(PackedParts parts) : parts_(std::move(parts)) {}
@@ -48,7 +48,7 @@ class PackedWeight final : public CodedWeight {
 
  private:
   Status ReadGroupScales(int64_t row_begin, QuantizedRows* rows) const;
-  Status ReadMinimums(int64_t row_begin, QuantizedRows* rows) const;
+  Status ReadZeroPoints(int64_t row_begin, QuantizedRows* rows) const;
 
   PackedParts parts_;
 };

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "base/quantized_rows.h"
 #include "base/weight_format.h"
 #include "load/quantization.h"
 
@@ -12,10 +13,9 @@ namespace tandem {
 // types.
 WeightFormat WeightFormatOf(GgmlType type);
 
-// num_elements values (a multiple of the type's block) at src. codes: one a value, in order; scales and, for
-// formats with minimum, minimums: one a group of the format. scale * (code - zero) and scale * code + minimum
-// have the bits that ConvertElements gives. Thread-safe.
-void SplitBlocks(GgmlType type, const uint8_t* src, int64_t num_elements, uint8_t* codes, float* scales,
-                 float* minimums);
+// A row of rows->cols values (a multiple of the type's block) at src becomes row `row` of rows, which has the
+// type's format and room. scale * (code - zero) and scale * code + minimum have the bits that ConvertElements
+// gives. Thread-safe for different rows.
+void SplitBlocks(GgmlType type, const uint8_t* src, int64_t row, QuantizedRows* rows);
 
 }  // namespace tandem

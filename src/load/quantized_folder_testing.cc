@@ -14,12 +14,6 @@ namespace {
 
 using Kind = QuantizedFolderForm::Kind;
 
-constexpr int64_t kHidden = 128;
-constexpr int64_t kIntermediate = 256;
-constexpr int64_t kKvWidth = 64;
-constexpr int64_t kVocabulary = 96;
-constexpr int64_t kLayers = 2;
-
 template <typename T>
 std::string Bytes(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
@@ -65,17 +59,19 @@ struct Module {
   std::string input;  // what it multiplies: modules of one input have the same groups
 };
 
-std::vector<Module> Modules() {
+std::vector<Module> Modules(const QuantizedFolderShape& shape) {
+  const int64_t hidden = shape.hidden;
+  const int64_t intermediate = shape.intermediate;
   std::vector<Module> modules;
-  for (int64_t i = 0; i < kLayers; ++i) {
+  for (int64_t i = 0; i < shape.layers; ++i) {
     const std::string layer = "model.layers." + std::to_string(i) + ".";
-    modules.push_back({layer + "self_attn.q_proj", kHidden, kHidden, layer + "qkv"});
-    modules.push_back({layer + "self_attn.k_proj", kKvWidth, kHidden, layer + "qkv"});
-    modules.push_back({layer + "self_attn.v_proj", kKvWidth, kHidden, layer + "qkv"});
-    modules.push_back({layer + "self_attn.o_proj", kHidden, kHidden, layer + "o"});
-    modules.push_back({layer + "mlp.gate_proj", kIntermediate, kHidden, layer + "gate_up"});
-    modules.push_back({layer + "mlp.up_proj", kIntermediate, kHidden, layer + "gate_up"});
-    modules.push_back({layer + "mlp.down_proj", kHidden, kIntermediate, layer + "down"});
+    modules.push_back({layer + "self_attn.q_proj", hidden, hidden, layer + "qkv"});
+    modules.push_back({layer + "self_attn.k_proj", shape.kv_width(), hidden, layer + "qkv"});
+    modules.push_back({layer + "self_attn.v_proj", shape.kv_width(), hidden, layer + "qkv"});
+    modules.push_back({layer + "self_attn.o_proj", hidden, hidden, layer + "o"});
+    modules.push_back({layer + "mlp.gate_proj", intermediate, hidden, layer + "gate_up"});
+    modules.push_back({layer + "mlp.up_proj", intermediate, hidden, layer + "gate_up"});
+    modules.push_back({layer + "mlp.down_proj", hidden, intermediate, layer + "down"});
   }
   return modules;
 }
@@ -125,27 +121,28 @@ std::vector<float> Transposed(const std::vector<float>& values, int64_t rows, in
 
 class FolderMaker {
  public:
-  explicit FolderMaker(const QuantizedFolderForm& form) : form_(form) {}
+  FolderMaker(const QuantizedFolderForm& form, const QuantizedFolderShape& shape)
+      : form_(form), shape_(shape) {}
 
   QuantizedFolder Make() {
     folder_.config = {{"architectures", {"LlamaForCausalLM"}},
-                      {"hidden_size", kHidden},
-                      {"intermediate_size", kIntermediate},
-                      {"num_hidden_layers", kLayers},
-                      {"num_attention_heads", 4},
-                      {"num_key_value_heads", 2},
-                      {"vocab_size", kVocabulary},
+                      {"hidden_size", shape_.hidden},
+                      {"intermediate_size", shape_.intermediate},
+                      {"num_hidden_layers", shape_.layers},
+                      {"num_attention_heads", shape_.heads},
+                      {"num_key_value_heads", shape_.kv_heads},
+                      {"vocab_size", shape_.vocabulary},
                       {"max_position_embeddings", 256},
                       {"quantization_config", QuantizationConfig()}};
-    AddFloats("model.embed_tokens.weight", {kVocabulary, kHidden});
-    AddFloats("model.norm.weight", {kHidden});
-    AddFloats("lm_head.weight", {kVocabulary, kHidden});
-    for (int64_t i = 0; i < kLayers; ++i) {
+    AddFloats("model.embed_tokens.weight", {shape_.vocabulary, shape_.hidden});
+    AddFloats("model.norm.weight", {shape_.hidden});
+    AddFloats("lm_head.weight", {shape_.vocabulary, shape_.hidden});
+    for (int64_t i = 0; i < shape_.layers; ++i) {
       const std::string layer = "model.layers." + std::to_string(i) + ".";
-      AddFloats(layer + "input_layernorm.weight", {kHidden});
-      AddFloats(layer + "post_attention_layernorm.weight", {kHidden});
+      AddFloats(layer + "input_layernorm.weight", {shape_.hidden});
+      AddFloats(layer + "post_attention_layernorm.weight", {shape_.hidden});
     }
-    for (const Module& module : Modules()) {
+    for (const Module& module : Modules(shape_)) {
       std::vector<float> values = form_.kind == Kind::kFp8 ? AddFp8(module) : AddIntegers(module);
       folder_.dequantized.emplace_back(module.name + ".weight", values);
       folder_.floats.push_back(
@@ -347,6 +344,7 @@ class FolderMaker {
   }
 
   const QuantizedFolderForm& form_;
+  const QuantizedFolderShape& shape_;
   QuantizedFolder folder_;
 };
 
@@ -403,8 +401,8 @@ FolderTensor* QuantizedFolder::Find(const std::string& name) {
   return found == tensors.end() ? nullptr : &*found;
 }
 
-QuantizedFolder MakeQuantizedFolder(const QuantizedFolderForm& form) {
-  return FolderMaker(form).Make();
+QuantizedFolder MakeQuantizedFolder(const QuantizedFolderForm& form, const QuantizedFolderShape& shape) {
+  return FolderMaker(form, shape).Make();
 }
 
 std::string SafetensorsOf(const std::vector<FolderTensor>& tensors) {

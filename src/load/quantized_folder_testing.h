@@ -30,7 +30,18 @@ struct QuantizedFolderForm {
   }
 };
 
-// One of each kind, group size and strategy. All are of one shape, and have no tensor in common.
+struct QuantizedFolderShape {
+  int64_t hidden = 128;
+  int64_t intermediate = 256;
+  int64_t vocabulary = 96;
+  int64_t layers = 2;
+  int64_t heads = 4;
+  int64_t kv_heads = 2;
+
+  int64_t kv_width() const { return hidden / heads * kv_heads; }
+};
+
+// One of each kind, group size and strategy, which have no tensor in common.
 std::vector<QuantizedFolderForm> QuantizedFolderForms();
 
 struct FolderTensor {
@@ -49,7 +60,7 @@ struct QuantizedFolder {
 
   FolderTensor* Find(const std::string& name);
 };
-QuantizedFolder MakeQuantizedFolder(const QuantizedFolderForm& form);
+QuantizedFolder MakeQuantizedFolder(const QuantizedFolderForm& form, const QuantizedFolderShape& shape = {});
 
 // The bytes of a .safetensors file.
 std::string SafetensorsOf(const std::vector<FolderTensor>& tensors);

@@ -33,8 +33,9 @@ WeightFormat ExpectedFormat(const QuantizedFolderForm& form, int64_t cols) {
     return Fp8Format(form.block_size == 0 ? cols : form.block_size);
   }
   const int64_t group_size = form.group_size == 0 ? cols : form.group_size;
-  return form.bits == 4 ? Int4Format(group_size, !form.is_symmetric)
-                        : Int8Format(group_size, !form.is_symmetric);
+  const WeightFormat symmetric =
+      form.bits == 4 ? Int4Format(group_size, false) : Int8Format(group_size, false);
+  return form.is_symmetric ? symmetric : WithZeroPoints(symmetric);
 }
 
 class EveryFormTest : public testing::TestWithParam<QuantizedFolderForm> {
@@ -215,6 +216,21 @@ TEST_F(BadFolderTest, BitsAndGroupsThatDisagreeWithTheConfiguration) {
                  {{"num_bits", 8}, {"strategy", "group"}, {"group_size", 64}, {"symmetric", false}}}}}}}}),
       HasSubstr("has 128 columns of 4 bits in groups of 64, which is none of the schemes of"));
   EXPECT_THAT(with(fp8_, {{"weight_block_size", nullptr}}), HasSubstr("needs one scale, or one a row"));
+}
+
+// Rows of 576, as SmolLM2 has them.
+TEST_F(BadFolderTest, GroupsOf128DoNotDivideRowsOf576) {
+  const QuantizedFolderShape shape = {.hidden = 576, .heads = 9, .kv_heads = 3};
+  for (const Kind kind : {Kind::kAwq, Kind::kGptq}) {
+    QuantizedFolder folder = MakeQuantizedFolder({.name = "g", .kind = kind, .group_size = 64}, shape);
+    folder.config["quantization_config"]["group_size"] = 128;
+    const TemporaryFolder to;
+    const auto checkpoint = OpenQuantized(to, folder);
+    ASSERT_FALSE(checkpoint.ok());
+    EXPECT_EQ(checkpoint.error().code, ErrorCode::kMalformedFile);
+    EXPECT_THAT(checkpoint.error().message,
+                HasSubstr("q_proj.qweight' has 576 columns, which groups of 128 do not divide"));
+  }
 }
 
 TEST_F(BadFolderTest, ScalesZerosAndCodesThatAreNoNumbers) {

@@ -55,9 +55,10 @@ struct QuantizedWeightShape {
 // another path than many, on every processor. With weights of FP8 a GPU may round each row of x to FP8 too.
 class QuantizedLinearWeight : public LinearWeight {
  public:
-  // Rows [row_begin, row_begin + rows.num_rows) in format(). Scales and minimums of integers are rounded to
-  // fp16 times a power of two that suits the row: what an fp16 can hold stays exact. Those of FP8 stay fp32.
-  // Thread-safe for disjoint rows.
+  // Rows [row_begin, row_begin + rows.num_rows) in format(). Scales, minimums and units of integers are
+  // rounded to fp16 times a power of two that suits the row: what an fp16 can hold stays exact, and so do
+  // zero points and the multiples of units (on the cuda backend these become minimums and scales of fp16).
+  // Scales of FP8 stay fp32. Thread-safe for disjoint rows.
   virtual void LoadQuantizedRows(int64_t row_begin, const QuantizedRows& rows) = 0;
 };
 

@@ -95,6 +95,9 @@ TANDEM_SIMD_INLINE void StoreBf16(uint16_t* p, F32V v) {
 TANDEM_SIMD_INLINE F32V LoadFp16(const Fp16* p) {
   return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
+TANDEM_SIMD_INLINE F32V LoadInt8(const int8_t* p) {
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+}
 TANDEM_SIMD_INLINE void StoreFp16(Fp16* p, F32V v) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
                    _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

@@ -105,6 +105,10 @@ TANDEM_SIMD_INLINE F32V LoadFp16(const Fp16* p) {
   const PairV sign = (bits & 0x8000U) << 16;
   return (F32V)((PairV)scaled | (special & 0x7f800000U) | sign);  // NOLINT(google-readability-casting)
 }
+TANDEM_SIMD_INLINE F32V LoadInt8(const int8_t* p) {
+  return F32V{static_cast<float>(p[0]), static_cast<float>(p[1]), static_cast<float>(p[2]),
+              static_cast<float>(p[3])};
+}
 // Rounds to nearest even.
 TANDEM_SIMD_INLINE void StoreFp16(Fp16* p, F32V v) {
   for (int i = 0; i < 4; ++i) {

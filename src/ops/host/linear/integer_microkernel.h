@@ -131,7 +131,7 @@ TANDEM_SIMD_INLINE void MultiplyIntegers(const QuantizedLayout& layout, const Pa
                                          Accumulators<kRows, kVectors>& acc) {
   constexpr int64_t kFetchAhead = 4096;
   const bool adds_minimum = AddsMinimum(layout);
-  const std::byte* group = pass.panel;
+  const std::byte* group = pass.panel + layout.groups_offset;
   const auto* x = reinterpret_cast<const uint16_t*>(pass.x);
   for (int64_t g = 0; g < layout.num_groups; ++g, group += layout.group_bytes) {
     const auto* words = reinterpret_cast<const uint16_t*>(group + layout.words_offset) + 2 * pass.column;
@@ -150,7 +150,7 @@ TANDEM_SIMD_INLINE void MultiplyIntegers(const QuantizedLayout& layout, const Pa
         x += kCodesPerWord<kBits>;
         words += kPairsPerPanelRow;
       }
-      const auto scales = LoadScales<kVectors>(group, pass.factors, pass.column);
+      const auto scales = LoadScales<kVectors>(layout, pass.panel, g, pass.factors, pass.column);
 #pragma GCC unroll 8
       for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 8
@@ -158,7 +158,8 @@ TANDEM_SIMD_INLINE void MultiplyIntegers(const QuantizedLayout& layout, const Pa
           acc.value[r][v] = Fma(sums.Total(r, v), scales.value[v], acc.value[r][v]);
       }
       if (adds_minimum && left <= kMaxSumDepth) {
-        const auto minimums = LoadMinimums<kVectors>(layout, group, pass.factors, pass.column, scales);
+        const auto minimums =
+            LoadMinimums<kVectors>(layout, pass.panel, g, pass.factors, pass.column, scales);
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) {
           const F32V sum = Set(pass.group_sums[r * layout.num_groups + g]);

@@ -44,7 +44,7 @@ inline void ConfigureTiles(int64_t num_rows, int64_t step) {
 
 // A group, or a part of one that is longer than a slab.
 struct Segment {
-  const std::byte* group = nullptr;  // its first byte, scales
+  const std::byte* words = nullptr;  // of the group
   int64_t index = 0;                 // of the group
   int64_t first = 0;                 // k of the segment within the group
   int64_t depth = 0;
@@ -73,18 +73,18 @@ inline void CutSlab(const QuantizedLayout& layout, const std::byte* panel, int64
     segment.in_slab = slab->end - begin;
     if (segment.depth > kSlabDepth) segment.depth = kSlabDepth;
     if (segment.in_slab + segment.depth > kSlabDepth) break;
-    segment.group = panel + segment.index * layout.group_bytes;
+    segment.words = panel + layout.groups_offset + segment.index * layout.group_bytes + layout.words_offset;
     slab->segments[slab->num_segments++] = segment;
     slab->end += segment.depth;
   }
 }
 
 template <int kBits>
-void UnpackSlab(const QuantizedLayout& layout, int64_t first_column, int64_t end_column, Slab* slab) {
+void UnpackSlab(int64_t first_column, int64_t end_column, Slab* slab) {
   const __m512i small_numbers = _mm512_load_si512(kSmallNumbers);
   for (int64_t s = 0; s < slab->num_segments; ++s) {
     const Segment& segment = slab->segments[s];
-    const auto* words = reinterpret_cast<const uint16_t*>(segment.group + layout.words_offset) +
+    const auto* words = reinterpret_cast<const uint16_t*>(segment.words) +
                         segment.first / kCodesPerWord<kBits> * kPairsPerPanelRow;
     uint16_t* to = slab->codes + segment.in_slab * kPanelColumns;
     for (int64_t left = segment.depth; left > 0; left -= kCodesPerWord<kBits>) {
@@ -107,6 +107,7 @@ struct TilePass {
   const uint16_t* x = nullptr;  // the first row, at the slab's first k
   int64_t x_bytes = 0;          // from a row to the next
   const float* group_sums = nullptr;
+  const std::byte* panel = nullptr;
   const float* factors = nullptr;  // of the panel
   int64_t column = 0;              // of the panel
   int64_t step = 0;
@@ -145,11 +146,11 @@ TANDEM_SIMD_INLINE void MultiplySegment(const Slab& slab, const Segment& segment
 template <int kRows>
 TANDEM_SIMD_INLINE void AddScaled(const QuantizedLayout& layout, const Segment& segment, const TilePass& pass,
                                   const float* sums, F32V (&acc)[kRows]) {
-  const auto scales = LoadScales<1>(segment.group, pass.factors, pass.column);
-  const auto minimums = LoadMinimums<1>(layout, segment.group, pass.factors, pass.column, scales);
+  const auto scales = LoadScales<1>(layout, pass.panel, segment.index, pass.factors, pass.column);
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) acc[r] = Fma(Load(sums + r * kTileColumns), scales.value[0], acc[r]);
   if (segment.first != 0) return;
+  const auto minimums = LoadMinimums<1>(layout, pass.panel, segment.index, pass.factors, pass.column, scales);
   const float* group_sums = pass.group_sums + segment.index;
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r)
@@ -201,13 +202,14 @@ void RunTiles(const QuantizedTile& tile) {
     const int64_t end_unit = tile.end_unit < panel_end ? tile.end_unit : panel_end;
     const int64_t end_column = (end_unit - panel * kUnitsPerPanel) * kColumnsPerUnit;
     unit = end_unit;
+    pass.panel = tile.panels + panel * layout.panel_bytes;
     pass.factors = tile.factors + panel * kPanelColumns;
     for (int64_t k = 0; k < in_features; k = slab.end) {
-      CutSlab(layout, tile.panels + panel * layout.panel_bytes, k, &slab);
+      CutSlab(layout, pass.panel, k, &slab);
       if (layout.bits == 4) {
-        UnpackSlab<4>(layout, first_column, end_column, &slab);
+        UnpackSlab<4>(first_column, end_column, &slab);
       } else {
-        UnpackSlab<8>(layout, first_column, end_column, &slab);
+        UnpackSlab<8>(first_column, end_column, &slab);
       }
       for (int64_t row = 0; row < tile.num_rows; row += kTileRows) {
         const int64_t rows = tile.num_rows - row < kTileRows ? tile.num_rows - row : kTileRows;

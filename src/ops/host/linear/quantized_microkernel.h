@@ -13,11 +13,11 @@ namespace {  // NOLINT(google-build-namespaces): compiled differently in each fi
 template <typename X, int kBits, int kRows, int kVectors>
 TANDEM_SIMD_INLINE void MultiplyDequantized(const QuantizedLayout& layout, const PanelPass<X>& pass,
                                             Accumulators<kRows, kVectors>& acc) {
-  const std::byte* group = pass.panel;
+  const std::byte* group = pass.panel + layout.groups_offset;
   const X* x = pass.x;
   for (int64_t g = 0; g < layout.num_groups; ++g, group += layout.group_bytes) {
-    const auto scales = LoadScales<kVectors>(group, pass.factors, pass.column);
-    const auto minimums = LoadMinimums<kVectors>(layout, group, pass.factors, pass.column, scales);
+    const auto scales = LoadScales<kVectors>(layout, pass.panel, g, pass.factors, pass.column);
+    const auto minimums = LoadMinimums<kVectors>(layout, pass.panel, g, pass.factors, pass.column, scales);
     const auto* words = reinterpret_cast<const uint16_t*>(group + layout.words_offset) + 2 * pass.column;
     for (int64_t end = layout.group_size; end > 0; end -= kCodesPerWord<kBits>) {
       PairV codes[kVectors];
@@ -145,10 +145,10 @@ void RunQuantizedTile(const QuantizedTile& tile) {
 template <typename T, int kBits>
 void DequantizeColumns(const QuantizedLayout& layout, const std::byte* panel, const float* factors,
                        int64_t column, T* to) {
-  const std::byte* group = panel;
+  const std::byte* group = panel + layout.groups_offset;
   for (int64_t g = 0; g < layout.num_groups; ++g, group += layout.group_bytes) {
-    const auto scales = LoadScales<1>(group, factors, column);
-    const auto minimums = LoadMinimums<1>(layout, group, factors, column, scales);
+    const auto scales = LoadScales<1>(layout, panel, g, factors, column);
+    const auto minimums = LoadMinimums<1>(layout, panel, g, factors, column, scales);
     const auto* words = reinterpret_cast<const uint16_t*>(group + layout.words_offset) + 2 * column;
     for (int64_t end = layout.group_size; end > 0; end -= kCodesPerWord<kBits>) {
       const PairV codes = LoadPairs(words);
@@ -192,11 +192,11 @@ void DequantizePairs(const QuantizedLayout& layout, const std::byte* panel, cons
       _mm512_mullo_epi32(_mm512_set_epi32(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0),
                          _mm512_set1_epi32(0x00010001)),
       _mm512_set1_epi32(0x00100000));
-  const std::byte* group = panel;
+  const std::byte* group = panel + layout.groups_offset;
   to += 2 * column;
   for (int64_t g = 0; g < layout.num_groups; ++g, group += layout.group_bytes) {
-    const auto scales = LoadScales<1>(group, factors, column);
-    const auto minimums = LoadMinimums<1>(layout, group, factors, column, scales);
+    const auto scales = LoadScales<1>(layout, panel, g, factors, column);
+    const auto minimums = LoadMinimums<1>(layout, panel, g, factors, column, scales);
     const auto* words = reinterpret_cast<const uint16_t*>(group + layout.words_offset) + 2 * column;
     for (int64_t left = layout.group_size; left > 0; left -= kCodesPerWord<kBits>) {
       const __m512i codes = LoadPairs(words);

@@ -23,31 +23,67 @@ struct GroupVectors {
   F32V value[kVectors];
 };
 
-// Scales of the columns from `column` of the panel on; group: its first byte.
-template <int kVectors>
-TANDEM_SIMD_INLINE GroupVectors<kVectors> LoadScales(const std::byte* group, const float* factors,
-                                                     int64_t column) {
-  const Fp16* scales = reinterpret_cast<const Fp16*>(group) + column;
+// The units of group g's block, with the factors of the columns from `column` of the panel on. kWhich: 0 of
+// scales, 1 of minimums.
+template <int kWhich, int kVectors>
+TANDEM_SIMD_INLINE GroupVectors<kVectors> LoadUnits(const QuantizedLayout& layout, const std::byte* panel,
+                                                    int64_t g, const float* factors, int64_t column) {
+  const int64_t line = g / layout.groups_per_block * (layout.has_minimum ? 2 : 1) + kWhich;
+  const Fp16* units = reinterpret_cast<const Fp16*>(panel) + line * kPanelColumns + column;
   GroupVectors<kVectors> result;
+#pragma GCC unroll 8
+  for (int v = 0; v < kVectors; ++v)
+    result.value[v] = Mul(LoadFp16(units + v * kLanes), Load(factors + column + v * kLanes));
+  return result;
+}
+
+// Scales of group g of the columns from `column` of the panel on: numbers that fp32 holds exactly.
+template <int kVectors>
+TANDEM_SIMD_INLINE GroupVectors<kVectors> LoadScales(const QuantizedLayout& layout, const std::byte* panel,
+                                                     int64_t g, const float* factors, int64_t column) {
+  const std::byte* group = panel + layout.groups_offset + g * layout.group_bytes;
+  GroupVectors<kVectors> result;
+  if (layout.groups_per_block > 0) {
+    const int8_t* multiples = reinterpret_cast<const int8_t*>(group) + column;
+    result = LoadUnits<0, kVectors>(layout, panel, g, factors, column);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v)
+      result.value[v] = Mul(LoadInt8(multiples + v * kLanes), result.value[v]);
+    return result;
+  }
+  const Fp16* scales = reinterpret_cast<const Fp16*>(group) + column;
 #pragma GCC unroll 8
   for (int v = 0; v < kVectors; ++v)
     result.value[v] = Mul(LoadFp16(scales + v * kLanes), Load(factors + column + v * kLanes));
   return result;
 }
 
-// Their minimums: what a code of zero stands for.
+// Their minimums, exactly too: what a code of zero stands for.
 template <int kVectors>
-TANDEM_SIMD_INLINE GroupVectors<kVectors> LoadMinimums(const QuantizedLayout& layout, const std::byte* group,
-                                                       const float* factors, int64_t column,
+TANDEM_SIMD_INLINE GroupVectors<kVectors> LoadMinimums(const QuantizedLayout& layout, const std::byte* panel,
+                                                       int64_t g, const float* factors, int64_t column,
                                                        const GroupVectors<kVectors>& scales) {
-  const Fp16* minimums = reinterpret_cast<const Fp16*>(group) + kPanelColumns + column;
-  const F32V minus_zero = Set(static_cast<float>(-ZeroCode(layout.bits)));
   GroupVectors<kVectors> result;
+  if (!layout.has_minimum) {
+    const F32V minus_zero = Set(static_cast<float>(-ZeroCode(layout.bits)));
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v) result.value[v] = Mul(scales.value[v], minus_zero);
+    return result;
+  }
+  const std::byte* group = panel + layout.groups_offset + g * layout.group_bytes;
+  if (layout.groups_per_block > 0) {
+    const int8_t* multiples = reinterpret_cast<const int8_t*>(group) + kPanelColumns + column;
+    result = LoadUnits<1, kVectors>(layout, panel, g, factors, column);
+#pragma GCC unroll 8
+    for (int v = 0; v < kVectors; ++v)
+      result.value[v] = Mul(LoadInt8(multiples + v * kLanes), result.value[v]);
+    return result;
+  }
+  const Fp16* numbers = reinterpret_cast<const Fp16*>(group) + kPanelColumns + column;
 #pragma GCC unroll 8
   for (int v = 0; v < kVectors; ++v) {
-    result.value[v] = layout.has_minimum
-                          ? Mul(LoadFp16(minimums + v * kLanes), Load(factors + column + v * kLanes))
-                          : Mul(scales.value[v], minus_zero);
+    result.value[v] = Mul(LoadFp16(numbers + v * kLanes),
+                          layout.has_zero_points ? scales.value[v] : Load(factors + column + v * kLanes));
   }
   return result;
 }

@@ -53,6 +53,19 @@ class HostQuantizedWeight : public QuantizedLinearWeight {
   void CheckRows(int64_t row_begin, int64_t num_rows) const;
   // The first byte of a group of a row's panel.
   std::byte* Group(int64_t row, int64_t group) const;
+  // Of one row, as QuantizedRows has them.
+  struct RowNumbers {
+    std::span<const float> scales;
+    std::span<const float> minimums;
+    std::span<const float> scale_units;
+    std::span<const float> minimum_units;
+  };
+  void StoreNumbers(int64_t row, const RowNumbers& numbers);
+  struct GroupNumbers {
+    float scale = 0.0F;
+    float minimum = 0.0F;
+  };
+  GroupNumbers NumbersOf(int64_t row, int64_t g) const;
 
   QuantizedWeightShape shape_;
   WeightFormat format_;
