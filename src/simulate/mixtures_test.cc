@@ -1,6 +1,6 @@
 // `auto` beside the strategies that it could have been, on mixtures of work that are drawn from seeds
-// (mixtures_testing.h). TANDEM_NIGHTLY=1 plays 200 of them. TANDEM_MIXTURES=FIRST:COUNT[:REQUESTS] plays these
-// and prints all: for whoever tunes.
+// (mixtures_testing.h). TANDEM_NIGHTLY=1 plays 200 of them. TANDEM_MIXTURES=FIRST:COUNT[:REQUESTS] plays
+// these and prints all: for whoever tunes.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,8 @@ namespace tandem {
 namespace {
 
 // What it could have been.
-constexpr std::array<std::string_view, 5> kFixed = {"gpu-only", "full-offload", "asymmetric", "async", "apex"};
+constexpr std::array<std::string_view, 5> kFixed = {"gpu-only", "full-offload", "asymmetric", "async",
+                                                    "apex"};
 
 struct Outcome {
   double of_best = 0;
@@ -38,8 +39,8 @@ Outcome Play(uint32_t seed, size_t num_requests, bool prints) {
   }
   const double rate = MixtureThroughput(mixture, "auto");
   if (prints) {
-    fmt::print("{:.3f} of best, {:.3f} of gpu-only, which makes {:.0f} tok/s |", rate / best, rate / rates["gpu-only"],
-               rates["gpu-only"]);
+    fmt::print("{:.3f} of best, {:.3f} of gpu-only, which makes {:.0f} tok/s |", rate / best,
+               rate / rates["gpu-only"], rates["gpu-only"]);
     for (const std::string_view strategy : kFixed)
       fmt::print(" {} {:.3f}", strategy, rates[strategy] / rates["gpu-only"]);
     fmt::print(" | {}\n", mixture.name);
@@ -72,10 +73,11 @@ Summary PlayMany(uint32_t first, uint32_t count, size_t num_requests, bool print
                            .fifth_percentile = Quantile(of_best, 0.05),
                            .worst = Quantile(of_best, 0),
                            .worst_of_gpu_only = Quantile(of_gpu_only, 0)};
-  fmt::print("{} mixtures of {} requests: median {:.3f} of the best, 5th percentile {:.3f}, worst {:.3f}; worst of "
-             "gpu-only {:.3f}\n",
-             count, num_requests, summary.median, summary.fifth_percentile, summary.worst,
-             summary.worst_of_gpu_only);
+  fmt::print(
+      "{} mixtures of {} requests: median {:.3f} of the best, 5th percentile {:.3f}, worst {:.3f}; worst of "
+      "gpu-only {:.3f}\n",
+      count, num_requests, summary.median, summary.fifth_percentile, summary.worst,
+      summary.worst_of_gpu_only);
   return summary;
 }
 

@@ -121,8 +121,8 @@ Mixture DrawMixture(uint32_t seed, size_t num_requests) {
   MixtureMachine& machine = mixture.machine;
   const double threads = draws.OneOf(std::array{1.0, 0.75, 0.5});
   machine.costs.cpu_kv_ns /= threads;
-  machine.cpu_tokens = std::llround(static_cast<double>(machine.cpu_tokens) *
-                                    draws.OneOf(std::array{1.0, 0.5, 0.25}));
+  machine.cpu_tokens =
+      std::llround(static_cast<double>(machine.cpu_tokens) * draws.OneOf(std::array{1.0, 0.5, 0.25}));
   const Kind kind = DrawKind(&draws, machine.max_request_tokens);
   // A third of them have requests of a second kind.
   const bool has_other = draws.Uniform() < 1.0 / 3;

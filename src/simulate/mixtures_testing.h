@@ -30,8 +30,8 @@ struct Mixture {
 // A function of its arguments alone, with every standard library.
 Mixture DrawMixture(uint32_t seed, size_t num_requests);
 
-// Output tokens a second from the first request to the end of the last, by predicted times. A plan that breaks
-// a rule is a test's failure, and 0.
+// Output tokens a second from the first request to the end of the last, by predicted times. A plan that
+// breaks a rule is a test's failure, and 0.
 double MixtureThroughput(const Mixture& mixture, std::string_view strategy);
 
 }  // namespace tandem::testing
