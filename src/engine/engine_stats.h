@@ -31,6 +31,9 @@ struct EngineStats {
   uint64_t prefix_hit_tokens = 0;
   uint64_t recomputed_tokens = 0;             // computed again after a preemption
   std::array<int64_t, 2> prefix_blocks = {};  // that can be found, in the gpu tier and in the cpu tier
+  // Of cached blocks that routers are told of: all, and those that were dropped because too many waited.
+  uint64_t kv_events = 0;
+  uint64_t kv_events_dropped = 0;
   uint64_t generation_tokens = 0;             // drawn, those that their client had no use for included
   TokenHistogram iteration_tokens;            // prompt_tokens and generation_tokens of an iteration
   uint64_t rejected_requests = 0;             // queue full

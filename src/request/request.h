@@ -58,6 +58,7 @@ struct Request {
   std::optional<Pooling> pooling;            // RequestSpec's
   // BlockHasher::Root of its salt; absent: it neither begins with cached blocks nor leaves any.
   std::optional<BlockHash> prefix_root;
+  std::string cache_salt;                // RequestSpec's
   std::vector<BlockHash> prompt_hashes;  // of the prompt's full blocks; until the books have them
   PooledRows pooled;                     // so far
 
