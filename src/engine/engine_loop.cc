@@ -241,6 +241,19 @@ void EngineLoop::PlanAhead(const IterationPlan& running) {
   ahead_is_checked_ = true;
 }
 
+void EngineLoop::CountPreemptions(const IterationPlan& plan) {
+  EngineStats& stats = counters_.stats();
+  stats.preemptions += plan.preempted.size();
+  for (const Preemption& each : plan.preempted) {
+    const std::string_view reason = PreemptionReasonName(each.reason);
+    LogDebug("request {} is preempted: {}", each.sequence, reason);
+    if (stats.preemptions_by_reason[static_cast<size_t>(each.reason)]++ > 0) continue;
+    LogWarn("room for KV has run out ({}): request {} loses what was computed for it; from now on "
+            "tandem:preemptions_total counts such",
+            reason, each.sequence);
+  }
+}
+
 bool EngineLoop::StartPlan(IterationPlan plan, bool is_checked, Clock::time_point now) {
   const TimelineScope scope(options_.timeline, "engine", "start");
   if (!is_checked) CheckPlan(books_.Validate(plan), plan);
@@ -251,7 +264,7 @@ bool EngineLoop::StartPlan(IterationPlan plan, bool is_checked, Clock::time_poin
     return false;
   }
   EngineStats& stats = counters_.stats();
-  stats.preemptions += plan.preempted.size();
+  CountPreemptions(plan);
   int64_t num_swapped_tokens = 0;
   std::vector<BlockMove> moves = books_.Apply(plan, now, &num_swapped_tokens);
   stats.swapped_tokens += static_cast<uint64_t>(num_swapped_tokens);

@@ -105,6 +105,7 @@ class EngineLoop {
   void CountSchedule(std::chrono::steady_clock::time_point start);
   // False if nothing was started: CPU attention turned out to have stalled, or memory for a cohort is short.
   bool StartPlan(IterationPlan plan, bool is_checked, std::chrono::steady_clock::time_point now);
+  void CountPreemptions(const IterationPlan& plan);
   // Publishes what the last iteration was, then hands out its outputs.
   void Deliver();
   // What has become of the prefix cache.

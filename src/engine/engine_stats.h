@@ -8,6 +8,7 @@
 
 #include "base/duration_histogram.h"
 #include "engine/token_histogram.h"
+#include "plan/iteration_plan.h"
 
 namespace tandem {
 
@@ -25,6 +26,7 @@ struct EngineStats {
   uint64_t iterations = 0;
   uint64_t iterations_ahead = 0;  // of those, enqueued while the one before ran
   uint64_t preemptions = 0;
+  std::array<uint64_t, kPreemptionReasons.size()> preemptions_by_reason = {};  // by PreemptionReason
   uint64_t prompt_tokens = 0;  // computed, repeated work after a preemption not counted
   // Of admitted requests that looked for cached blocks: tokens of their prompts, and those that they found.
   uint64_t prefix_queried_tokens = 0;
