@@ -281,7 +281,8 @@ TEST(OfflineBench, WhatATraceSharesIsNoWorkOfTheBound) {
   EXPECT_EQ(apart["prefix_hits"]["possible_tokens"], 0);
   ASSERT_TRUE(shared["upper_bound_throughput"].is_number());
   // 788 of 1300 prompt tokens are left.
-  EXPECT_GT(shared["upper_bound_throughput"].get<double>(), 1.2 * apart["upper_bound_throughput"].get<double>());
+  EXPECT_GT(shared["upper_bound_throughput"].get<double>(),
+            1.2 * apart["upper_bound_throughput"].get<double>());
 }
 
 }  // namespace

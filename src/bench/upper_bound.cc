@@ -15,7 +15,8 @@ IdealMix MixOf(const LayerCosts& costs, std::span<const WorkloadRequest> request
   double attention_us = 0;
   double output_tokens = 0;
   for (const WorkloadRequest& request : requests) {
-    attention_us += time.PromptAttentionUs(request.prompt_tokens, max_chunk_tokens, request.possible_hit_tokens);
+    attention_us +=
+        time.PromptAttentionUs(request.prompt_tokens, max_chunk_tokens, request.possible_hit_tokens);
     output_tokens += static_cast<double>(request.output_tokens);
   }
   return {.prompt_tokens_per_output = lengths.computed_per_output,

@@ -30,8 +30,8 @@ struct WorkloadRequest {
   int64_t made_tokens = 0;
   // Of the prompt's blocks, where the trace says which are alike (traces/mooncake_trace.h).
   std::vector<int64_t> block_ids = {};
-  // At the prompt's beginning, where an earlier request has computed them: they are no work, if nothing is given
-  // up. Of these, what requests that run at the same time may have in common.
+  // At the prompt's beginning, where an earlier request has computed them: they are no work, if nothing is
+  // given up. Of these, what requests that run at the same time may have in common.
   int64_t possible_hit_tokens = 0;
   int64_t shared_tokens = 0;
   // Of a session: prompt_tokens are then those of the whole history. Absent: it depends on no other request.

@@ -149,9 +149,10 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
       app, "prefix-cache-key", &options->prefix_cache_key,
       "Secret of the hashes by which cached blocks are found, 32 hexadecimal digits, the same for replicas "
       "whose blocks are to be told apart alike; drawn at the start if there is none");
-  AddFlag(app, "kv-events-config", &flags->kv_events_config,
-          "JSON object: whether and where it is published over ZeroMQ which blocks are cached, for routers of "
-          "replicas; keys as in vLLM");
+  AddFlag(
+      app, "kv-events-config", &flags->kv_events_config,
+      "JSON object: whether and where it is published over ZeroMQ which blocks are cached, for routers of "
+      "replicas; keys as in vLLM");
   app->add_flag("--async-scheduling,!--no-async-scheduling", options->async_scheduling,
                 "An iteration may be enqueued while the one before runs")
       ->envname("TANDEM_ASYNC_SCHEDULING");

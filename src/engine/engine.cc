@@ -346,11 +346,11 @@ class EngineWithLoop : public Engine {
 
   // Destroyed in reverse: first the loop's thread ends, then the executor's streams, last the memory.
   EngineOptions options_;
-  MakeStrategy make_strategy_;            // null: by the name in the options
-  int64_t wanted_model_len_ = 0;          // max_model_len before the tiers limited it
-  std::optional<SipHashKey> prefix_key_;  // absent: nothing is cached
+  MakeStrategy make_strategy_;                   // null: by the name in the options
+  int64_t wanted_model_len_ = 0;                 // max_model_len before the tiers limited it
+  std::optional<SipHashKey> prefix_key_;         // absent: nothing is cached
   std::unique_ptr<KvEventPublisher> kv_events_;  // null: nobody is told what is
-  std::unique_ptr<Timeline> timeline_;    // null before Load
+  std::unique_ptr<Timeline> timeline_;           // null before Load
   LiveWatch live_;
   LoadedModel model_;
   ExecutorOptions executor_options_;

@@ -248,9 +248,10 @@ void EngineLoop::CountPreemptions(const IterationPlan& plan) {
     const std::string_view reason = PreemptionReasonName(each.reason);
     LogDebug("request {} is preempted: {}", each.sequence, reason);
     if (stats.preemptions_by_reason[static_cast<size_t>(each.reason)]++ > 0) continue;
-    LogWarn("room for KV has run out ({}): request {} loses what was computed for it; from now on "
-            "tandem:preemptions_total counts such",
-            reason, each.sequence);
+    LogWarn(
+        "room for KV has run out ({}): request {} loses what was computed for it; from now on "
+        "tandem:preemptions_total counts such",
+        reason, each.sequence);
   }
 }
 

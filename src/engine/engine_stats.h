@@ -36,10 +36,10 @@ struct EngineStats {
   // Of cached blocks that routers are told of: all, and those that were dropped because too many waited.
   uint64_t kv_events = 0;
   uint64_t kv_events_dropped = 0;
-  uint64_t generation_tokens = 0;             // drawn, those that their client had no use for included
-  TokenHistogram iteration_tokens;            // prompt_tokens and generation_tokens of an iteration
-  uint64_t rejected_requests = 0;             // queue full
-  double busy_seconds = 0;                    // time spent in iterations
+  uint64_t generation_tokens = 0;   // drawn, those that their client had no use for included
+  TokenHistogram iteration_tokens;  // prompt_tokens and generation_tokens of an iteration
+  uint64_t rejected_requests = 0;   // queue full
+  double busy_seconds = 0;          // time spent in iterations
   // Of the compute stream, by the device's clock: running, and between two iterations that followed each
   // other.
   double gpu_busy_seconds = 0;

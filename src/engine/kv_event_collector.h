@@ -37,7 +37,8 @@ class KvEventCollector : public PrefixListener {
   KvEvents Take();
 
  private:
-  // A block that can be found in a tier: what it is told with in the other one, by when its request may be gone.
+  // A block that can be found in a tier: what it is told with in the other one, by when its request may be
+  // gone.
   struct Block {
     std::optional<BlockHash> before;
     std::vector<int32_t> token_ids;

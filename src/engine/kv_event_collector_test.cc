@@ -34,7 +34,8 @@ class KvEventCollectorTest : public ::testing::Test {
     std::vector<int32_t> tokens(static_cast<size_t>(4 * num_blocks));
     std::iota(tokens.begin(), tokens.end(), 0);
     std::vector<uint64_t> hashes;
-    for (const BlockHash& hash : hasher_.FullBlocks(hasher_.Root(salt), tokens)) hashes.push_back(hash.halves[0]);
+    for (const BlockHash& hash : hasher_.FullBlocks(hasher_.Root(salt), tokens))
+      hashes.push_back(hash.halves[0]);
     return hashes;
   }
   void Move(SequenceId id, Tier to) {

@@ -141,7 +141,8 @@ TEST_F(ResultsTest, WhatWasFoundInVainIsNoHit) {
   IterationPlan again = MainPlan({Chunk(2, 4, 8, true), Chunk(3, 0, 12, true)});
   again.attached = {{.sequence = 2, .tier = Tier::kGpu, .num_tokens = 4}};
   use_.Apply(again);
-  for (const RequestId id : {2, 3}) results_.Take({.sequence = id, .num_computed = 12, .tokens = {{.token = 9}}});
+  for (const RequestId id : {2, 3})
+    results_.Take({.sequence = id, .num_computed = 12, .tokens = {{.token = 9}}});
   EXPECT_EQ(stats().prefix_queried_tokens, 24U);
   EXPECT_EQ(stats().prefix_hit_tokens, 4U);
   EXPECT_EQ(stats().prompt_tokens, 20U);

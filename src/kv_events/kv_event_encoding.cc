@@ -53,7 +53,8 @@ OrderedJson ExtraKeysOf(const KvEvent& event) {
 OrderedJson StoredFields(const KvEvent& event, KvEventEncoding encoding) {
   EventFields fields(encoding, "BlockStored");
   fields.Add("block_hashes", event.block_hashes);
-  fields.Add("parent_block_hash", event.parent_block_hash ? OrderedJson(*event.parent_block_hash) : OrderedJson());
+  fields.Add("parent_block_hash",
+             event.parent_block_hash ? OrderedJson(*event.parent_block_hash) : OrderedJson());
   fields.Add("token_ids", event.token_ids);
   fields.Add("block_size", event.block_size);
   fields.Add("lora_id", nullptr);

@@ -26,10 +26,12 @@ KvEvent EventOf(const json& fields) {
   event.tier = fields.at("medium") == "GPU" ? Tier::kGpu : Tier::kCpu;
   event.block_hashes = fields.at("block_hashes").get<std::vector<uint64_t>>();
   if (event.kind == KvEvent::Kind::kRemoved) return event;
-  if (!fields.at("parent_block_hash").is_null()) event.parent_block_hash = fields.at("parent_block_hash").get<uint64_t>();
+  if (!fields.at("parent_block_hash").is_null())
+    event.parent_block_hash = fields.at("parent_block_hash").get<uint64_t>();
   event.token_ids = fields.at("token_ids").get<std::vector<int32_t>>();
   event.block_size = fields.at("block_size").get<int64_t>();
-  if (fields.contains("extra_keys")) event.cache_salt = fields.at("extra_keys").at(0).at(0).get<std::string>();
+  if (fields.contains("extra_keys"))
+    event.cache_salt = fields.at("extra_keys").at(0).at(0).get<std::string>();
   return event;
 }
 

@@ -1,7 +1,7 @@
-// Publishes events of the KV cache over ZeroMQ, as vLLM does: on a PUB socket messages of three frames (topic, sequence
-// number, batch); on a ROUTER socket, to whoever asks with an empty frame and a sequence number, those from that number
-// on that are kept (an empty frame, sequence number, batch), then one with the number -1 and no batch. Sequence numbers
-// are 8 bytes, the highest first.
+// Publishes events of the KV cache over ZeroMQ, as vLLM does: on a PUB socket messages of three frames
+// (topic, sequence number, batch); on a ROUTER socket, to whoever asks with an empty frame and a sequence
+// number, those from that number on that are kept (an empty frame, sequence number, batch), then one with the
+// number -1 and no batch. Sequence numbers are 8 bytes, the highest first.
 #pragma once
 
 #include <atomic>

@@ -135,8 +135,8 @@ TEST(KvEventPublisher, RequestsThatAreNoneGetNoAnswer) {
   const std::vector<uint8_t> bytes(8, 1);
   const std::span<const uint8_t> all(bytes);
   using Request = std::vector<std::span<const uint8_t>>;
-  for (const Request& request : {Request{all}, Request{all.first(0)}, Request{all.first(0), all.first(7)}, Request{all, all},
-                                 Request{all.first(0), all, all}})
+  for (const Request& request : {Request{all}, Request{all.first(0)}, Request{all.first(0), all.first(7)},
+                                 Request{all, all}, Request{all.first(0), all, all}})
     asker->Send(request);
   const std::vector<Frames> answers = Replayed(asker.get(), 0);
   ASSERT_LE(answers.size(), 1U);

@@ -13,9 +13,9 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr const char* kFlag = "kv-events-config";
-constexpr std::array<std::string_view, 9> kKeys = {
-    "enable_kv_cache_events", "publisher",      "endpoint", "replay_endpoint", "buffer_steps", "hwm",
-    "max_queue_size",         "topic",          "encoding"};
+constexpr std::array<std::string_view, 9> kKeys = {"enable_kv_cache_events", "publisher",    "endpoint",
+                                                   "replay_endpoint",        "buffer_steps", "hwm",
+                                                   "max_queue_size",         "topic",        "encoding"};
 
 template <typename... Args>
 Error Refuse(fmt::format_string<Args...> format, Args&&... args) {
@@ -41,7 +41,8 @@ Status ReadInt(const Json& object, const char* key, int64_t min, int64_t* value)
   if (given == nullptr) return {};
   // What ZeroMQ takes too.
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
-  const bool fits = given->is_number_integer() && (!given->is_number_unsigned() || given->get<uint64_t>() <= kMost);
+  const bool fits =
+      given->is_number_integer() && (!given->is_number_unsigned() || given->get<uint64_t>() <= kMost);
   if (!fits || given->get<int64_t>() < min || given->get<int64_t>() > kMost)
     return Refuse("{} is not a whole number from {} to {}", key, min, kMost);
   *value = given->get<int64_t>();

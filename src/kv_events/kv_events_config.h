@@ -22,9 +22,9 @@ struct KvEventsConfig {
   KvEventEncoding encoding = KvEventEncoding::kMap;
 };
 
-// text: --kv-events-config, a JSON object with vLLM's keys, and with encoding ("map" or "array"). Nothing: it is
-// empty, or says that no events are wanted. Errors: kInvalidArgument, with the flag as param and the key in the
-// message.
+// text: --kv-events-config, a JSON object with vLLM's keys, and with encoding ("map" or "array"). Nothing: it
+// is empty, or says that no events are wanted. Errors: kInvalidArgument, with the flag as param and the key
+// in the message.
 Result<std::optional<KvEventsConfig>> ParseKvEventsConfig(std::string_view text);
 
 }  // namespace tandem

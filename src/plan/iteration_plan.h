@@ -148,9 +148,9 @@ enum class PreemptionReason : uint8_t {
   kBothTiersFull,    // in one tier, and the other has no room for what could go there
   kCpuTierUnusable,  // CPU attention does not answer
 };
-inline constexpr std::array kPreemptionReasons = {PreemptionReason::kGpuTierFull, PreemptionReason::kCpuTierFull,
-                                                  PreemptionReason::kBothTiersFull,
-                                                  PreemptionReason::kCpuTierUnusable};
+inline constexpr std::array kPreemptionReasons = {
+    PreemptionReason::kGpuTierFull, PreemptionReason::kCpuTierFull, PreemptionReason::kBothTiersFull,
+    PreemptionReason::kCpuTierUnusable};
 // As metrics, logs and printed plans have it: gpu_tier_full, ...
 std::string_view PreemptionReasonName(PreemptionReason reason);
 

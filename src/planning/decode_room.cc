@@ -48,7 +48,8 @@ std::vector<size_t> OrderOfReturn(const ScheduleState& state, const TierBooks& b
   return order;
 }
 
-// Of a sequence of the gpu tier. any_may_move: there is a decode that could go to the cpu tier, had that room.
+// Of a sequence of the gpu tier. any_may_move: there is a decode that could go to the cpu tier, had that
+// room.
 PreemptionReason ReasonInGpuTier(const ScheduleState& state, const TierBooks& books, bool any_may_move) {
   if (books.total_blocks(Tier::kCpu) == 0) return PreemptionReason::kGpuTierFull;
   if (!state.cpu_tier_usable) return PreemptionReason::kCpuTierUnusable;

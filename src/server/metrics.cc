@@ -122,7 +122,8 @@ class EngineFamilies {
             "KV blocks of a tier that the prefix cache can find, in use or free.",
             stats.prefix_blocks[static_cast<size_t>(Tier::kGpu)],
             stats.prefix_blocks[static_cast<size_t>(Tier::kCpu)]);
-    Counter("tandem:kv_events_total", "Events of cached blocks for routers, those that were dropped included.",
+    Counter("tandem:kv_events_total",
+            "Events of cached blocks for routers, those that were dropped included.",
             static_cast<double>(stats.kv_events));
     Counter("tandem:kv_events_dropped_total", "Of those, dropped because too many waited to be sent.",
             static_cast<double>(stats.kv_events_dropped));
