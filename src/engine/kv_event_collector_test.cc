@@ -11,8 +11,8 @@
 namespace tandem {
 namespace {
 
-using testing::ElementsAre;
-using testing::IsEmpty;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 
 constexpr SipHashKey kKey = {1, 2};
 

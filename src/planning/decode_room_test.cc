@@ -50,11 +50,12 @@ TEST_F(FullGpuTierTest, WithoutRoomInEitherTierTheYoungestIsPreempted) {
   machine.capacity.total = {4, 0};
   EXPECT_THAT(MakeRoom().moves(), IsEmpty());
   EXPECT_THAT(MakeRoom().preempted(), preempted(PreemptionReason::kGpuTierFull));
-  machine.capacity.total = {4, 1};
-  EXPECT_THAT(MakeRoom().preempted(), preempted(PreemptionReason::kBothTiersFull));
   machine.capacity.total = {4, 2};
   machine.state.cpu_tier_usable = false;
   EXPECT_THAT(MakeRoom().preempted(), preempted(PreemptionReason::kCpuTierUnusable));
+  machine.state.cpu_tier_usable = true;
+  machine.Decode(Tier::kCpu, 20);
+  EXPECT_THAT(MakeRoom().preempted(), preempted(PreemptionReason::kBothTiersFull));
 }
 
 // Three blocks of the cpu tier, all held: 1 lacks one.
