@@ -11,7 +11,7 @@ set -euo pipefail
 build_packages=(
   build-essential cmake ninja-build pkg-config
   libdnnl-dev ocl-icd-opencl-dev libboost-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev prometheus-cpp-dev
-  libpcre2-dev libhwloc-dev libutf8proc-dev libssl-dev
+  libpcre2-dev libhwloc-dev libutf8proc-dev libssl-dev libzmq3-dev
   libgtest-dev libgmock-dev libbenchmark-dev
 )
 run_packages=(python3 python3-pip curl ca-certificates)

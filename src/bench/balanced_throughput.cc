@@ -9,7 +9,7 @@ std::optional<double> BalancedThroughput(const LayerCosts& costs, const MeanLeng
   constexpr double kUsPerSecond = 1e6;
   constexpr double kMostOff = 2;
   const double decodes = work.gpu_tier_tokens + work.cpu_tier_tokens;
-  const double wanted = lengths.prompt_per_output * decodes;
+  const double wanted = lengths.computed_per_output * decodes;
   if (work.iterations <= 0 || work.seconds <= 0 || decodes <= 0) return std::nullopt;
   if (work.prefill_tokens > kMostOff * wanted || work.prefill_tokens * kMostOff < wanted) return std::nullopt;
   const double iteration_us = work.seconds * kUsPerSecond / work.iterations;

@@ -15,7 +15,7 @@ AnalyticCosts Costs() {
   return costs;
 }
 
-constexpr MeanLengths kLengths = {.prompt_per_output = 5, .context = 1100, .prompt = 1000};
+constexpr MeanLengths kLengths = {.computed_per_output = 5, .context = 1100, .prompt = 1000};
 
 TEST(BalancedThroughput, IsTheThroughputOfAWindowInBalance) {
   const WindowWork work = {

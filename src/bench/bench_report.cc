@@ -211,11 +211,6 @@ void AddBoundFields(const BenchConditions& conditions, const BenchRun& run,
   to["ideal_gpu_only_throughput"] = nullptr;
   to["upper_bound_throughput"] = nullptr;
   if (run.costs == nullptr || !run.engine || requests.empty()) return;
-  // What a prefix cache had was no work.
-  if (std::any_of(run.records.begin(), run.records.end(),
-                  [](const RequestRecord& record) { return record.possible_hit_tokens.value_or(0) > 0; })) {
-    return;
-  }
   const EngineStats& stats = run.engine->after;
   const ThroughputBound bound =
       BoundThroughput(*run.costs, requests,

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "bench/bench_progress.h"
 #include "bench/bench_request.h"
+#include "bench/possible_hits.h"
 #include "bench/prompt_tokens.h"
 #include "bench/request_recorder.h"
 #include "bench/run_totals.h"
@@ -265,6 +266,9 @@ Result<BenchRun> RunOfflineBench(Engine* engine, const Workload& workload, const
   run.costs = engine->cost_table();
   run.kv_bytes_per_token = KvBytesPerToken(*engine);
   TANDEM_RETURN_IF_ERROR(CheckAnyCounts(run));
+  CountPossibleHits({.requests = std::move(requests)},
+                    {.seed = options.seed, .vocab_size = engine->model_config().vocab_size}, nullptr,
+                    run.engine->after.block_size, std::vector<bool>(run.records.size(), true), &run.records);
   const auto is_unfinished = [](const RequestRecord& record) { return record.cancelled; };
   if (options.duration_s > 0 && std::none_of(run.records.begin(), run.records.end(), is_unfinished)) {
     LogWarn(

@@ -197,6 +197,7 @@ TEST(OnlineBench, SessionsFindWhatTheirTurnsBeforeComputed) {
       // There is room for all: what the turn before left is found, whole blocks of it.
       EXPECT_EQ(record.cached_tokens, record.possible_hit_tokens);
       EXPECT_GE(*record.possible_hit_tokens, 128);
+      EXPECT_EQ(record.shared_tokens, 96) << "whole blocks of the system prompt";
     }
   }
   const nlohmann::ordered_json report = MakeBenchReport(MakeConditions(*engine, *plan), *run, {});

@@ -35,11 +35,14 @@ void CountPossibleHits(const Workload& workload, const PromptSource& source,
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return (*records)[a].start < (*records)[b].start; });
   PossibleHits hits(block_size);
+  int64_t most_of_first_turns = 0;
   for (const size_t i : order) {
     RequestRecord& record = (*records)[i];
     const auto index = static_cast<int64_t>(i);
     if (histories != nullptr) {
       record.possible_hit_tokens = hits.Count(histories->SentBy(index));
+      if (record.turn->number == 0)
+        most_of_first_turns = std::max(most_of_first_turns, *record.possible_hit_tokens);
       if (record.output_tokens > 0) hits.Add(histories->ComputedBy(index));
       continue;
     }
@@ -47,6 +50,11 @@ void CountPossibleHits(const Workload& workload, const PromptSource& source,
         PromptTokens(workload.requests[i], index, source.seed, source.vocab_size);
     record.possible_hit_tokens = hits.Count(prompt);
     if (record.output_tokens > 0) hits.Add(prompt);
+  }
+  for (const size_t i : order) {
+    RequestRecord& record = (*records)[i];
+    record.shared_tokens = *record.possible_hit_tokens;
+    if (histories != nullptr) record.shared_tokens = std::min(record.shared_tokens, most_of_first_turns);
   }
 }
 

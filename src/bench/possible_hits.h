@@ -35,9 +35,10 @@ struct PromptSource {
   int64_t vocab_size = 0;
 };
 
-// Sets possible_hit_tokens of the requests that were sent: what those sent before had computed, once their
-// first token was there. Nothing where prompts share nothing. records: of all requests of the workload, in
-// its order; was_sent: likewise. histories: of this run, null if the workload has no sessions.
+// Sets possible_hit_tokens and shared_tokens of the requests that were sent: what those sent before had
+// computed, once their first token was there. Nothing where prompts share nothing. records: of all requests
+// of the workload, in its order; was_sent: likewise. Sessions share what the first turn of any finds, others
+// all that they find. histories: of this run, null if the workload has no sessions.
 void CountPossibleHits(const Workload& workload, const PromptSource& source,
                        const SessionHistories* histories, int64_t block_size,
                        const std::vector<bool>& was_sent, std::vector<RequestRecord>* records);

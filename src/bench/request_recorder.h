@@ -36,6 +36,8 @@ struct RequestRecord {
   std::optional<int64_t> cached_tokens;
   // That one without an end would have had; absent where prompts share nothing.
   std::optional<int64_t> possible_hit_tokens;
+  // Of these, what requests that run at the same time may have in common.
+  int64_t shared_tokens = 0;
 
   bool completed() const { return ended && !cancelled && error.empty(); }
 };

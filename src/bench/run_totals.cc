@@ -101,7 +101,9 @@ std::vector<WorkloadRequest> CountedRequests(const BenchRun& run) {
   for (const RequestRecord& record : run.records) {
     if (!HasPart(record, run.window)) continue;
     requests.push_back({.prompt_tokens = record.prompt_tokens,
-                        .output_tokens = record.made_tokens + record.wanted_output_tokens});
+                        .output_tokens = record.made_tokens + record.wanted_output_tokens,
+                        .possible_hit_tokens = record.possible_hit_tokens.value_or(0),
+                        .shared_tokens = record.shared_tokens});
   }
   return requests;
 }

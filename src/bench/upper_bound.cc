@@ -9,16 +9,17 @@
 namespace tandem {
 namespace {
 
-IdealMix MixOf(const LayerCosts& costs, std::span<const WorkloadRequest> requests, int64_t max_chunk_tokens) {
+IdealMix MixOf(const LayerCosts& costs, std::span<const WorkloadRequest> requests, const MeanLengths& lengths,
+               int64_t max_chunk_tokens) {
   const TimeModel time(costs);
-  const MeanLengths lengths = MeanLengthsOf(requests);
   double attention_us = 0;
   double output_tokens = 0;
   for (const WorkloadRequest& request : requests) {
-    attention_us += time.PromptAttentionUs(request.prompt_tokens, max_chunk_tokens);
+    attention_us +=
+        time.PromptAttentionUs(request.prompt_tokens, max_chunk_tokens, request.possible_hit_tokens);
     output_tokens += static_cast<double>(request.output_tokens);
   }
-  return {.prompt_tokens_per_output = lengths.prompt_per_output,
+  return {.prompt_tokens_per_output = lengths.computed_per_output,
           .prompt_attention_us = attention_us / output_tokens,
           .mean_context = lengths.context};
 }
@@ -69,10 +70,11 @@ double BestThroughput(const IdealTimes& ideal, double gpu_rows, double max_cpu_r
 ThroughputBound BoundThroughput(const LayerCosts& costs, std::span<const WorkloadRequest> requests,
                                 const BoundLimits& limits) {
   TANDEM_CHECK(!requests.empty(), "the bound of no requests");
-  const IdealMix mix = MixOf(costs, requests, limits.max_chunk_tokens);
+  const MeanLengths lengths = MeanLengthsOf(requests);
+  const IdealMix mix = MixOf(costs, requests, lengths, limits.max_chunk_tokens);
   const IdealTimes ideal(mix, costs);
-  const double max_gpu_rows = static_cast<double>(limits.gpu_tier_tokens) / mix.mean_context;
-  const double max_cpu_rows = static_cast<double>(limits.cpu_tier_tokens) / mix.mean_context;
+  const double max_gpu_rows = static_cast<double>(limits.gpu_tier_tokens) / lengths.own_context;
+  const double max_cpu_rows = static_cast<double>(limits.cpu_tier_tokens) / lengths.own_context;
   ThroughputBound bound;
   // A full gpu tier is the best choice but where a few rows less save a step of the linear operations, or
   // where the cpu tier could take all of them.

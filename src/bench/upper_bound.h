@@ -27,6 +27,9 @@ struct ThroughputBound {
 // share of prefill tokens along, with the ideal times of perf/steady_times.h: prefill and decode mix
 // perfectly, no memory is lost in blocks.
 //
+// Of a prompt only what no earlier request has computed is work, and what rows have in common takes room
+// once, as if it took none; each row reads it for itself.
+//
 // Ideal gpu-only: the best g / T_gpu(g, 0) of all g rows that the gpu tier holds. Upper bound: the best
 // (g + c) / T of all g and c that the tiers hold. requests: not empty, each with a prompt and an output.
 ThroughputBound BoundThroughput(const LayerCosts& costs, std::span<const WorkloadRequest> requests,

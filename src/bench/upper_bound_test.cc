@@ -107,6 +107,23 @@ TEST(UpperBound, ContextsCountByTheTokensDecodedInThem) {
   EXPECT_NEAR(BoundThroughput(costs, requests, {.gpu_tier_tokens = 510}).ideal_gpu_only, 10e6, 1e-3);
 }
 
+TEST(UpperBound, WhatWasComputedBeforeIsNoWork) {
+  // A decoded token brings 1 prompt token of 5 along, and a row needs room for 150 of 550 tokens.
+  const StraightCosts costs({.linear_us_per_token = 10, .prefill_us_per_pair = 1, .outside_us = 0});
+  std::vector<WorkloadRequest> requests = Requests(500, 100);
+  const BoundLimits limits = {.gpu_tier_tokens = 1500};
+  // 500 * 500 / 2 pairs for 100 tokens.
+  EXPECT_NEAR(BoundThroughput(costs, requests, limits).upper_bound, 1e6 / (4 * (60 + 1250)), 1e-6);
+  requests[0].possible_hit_tokens = 400;
+  // 100 query tokens with 450 keys each in the mean.
+  EXPECT_NEAR(BoundThroughput(costs, requests, limits).upper_bound, 1e6 / (4 * (20 + 450)), 1e-6);
+  // Where the weights are the work, rows count: 1500 / 550, and 1500 / 150 once 400 tokens are shared.
+  const StraightCosts weights({.weights_us = 100});
+  EXPECT_NEAR(BoundThroughput(weights, requests, limits).ideal_gpu_only, 1500.0 / 550 / 400 * 1e6, 1e-6);
+  requests[0].shared_tokens = 400;
+  EXPECT_NEAR(BoundThroughput(weights, requests, limits).ideal_gpu_only, 1500.0 / 150 / 400 * 1e6, 1e-6);
+}
+
 TEST(UpperBound, AGpuTierOfLessThanARequestHasAShareOfARow) {
   const StraightCosts costs({.num_layers = 1, .weights_us = 100, .cpu_us_per_kv_token = 1});
   const ThroughputBound bound =

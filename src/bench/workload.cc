@@ -258,17 +258,24 @@ Result<Workload> LoadWorkload(const std::string& name, int64_t num_requests, uin
 
 MeanLengths MeanLengthsOf(std::span<const WorkloadRequest> requests) {
   double prompts = 0;
+  double computed = 0;
   double outputs = 0;
   double contexts = 0;
+  double own_contexts = 0;
   for (const WorkloadRequest& request : requests) {
     const auto prompt_len = static_cast<double>(request.prompt_tokens);
     const auto output_len = static_cast<double>(request.output_tokens);
     prompts += prompt_len;
+    computed += prompt_len - static_cast<double>(request.possible_hit_tokens);
     outputs += output_len;
-    contexts += output_len * (prompt_len + output_len / 2);
+    const double context = prompt_len + output_len / 2;
+    contexts += output_len * context;
+    own_contexts += output_len * (context - static_cast<double>(request.shared_tokens));
   }
   return {.prompt_per_output = prompts / outputs,
+          .computed_per_output = computed / outputs,
           .context = contexts / outputs,
+          .own_context = own_contexts / outputs,
           .prompt = prompts / static_cast<double>(requests.size())};
 }
 

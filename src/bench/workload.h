@@ -30,6 +30,10 @@ struct WorkloadRequest {
   int64_t made_tokens = 0;
   // Of the prompt's blocks, where the trace says which are alike (traces/mooncake_trace.h).
   std::vector<int64_t> block_ids = {};
+  // At the prompt's beginning, where an earlier request has computed them: they are no work, if nothing is
+  // given up. Of these, what requests that run at the same time may have in common.
+  int64_t possible_hit_tokens = 0;
+  int64_t shared_tokens = 0;
   // Of a session: prompt_tokens are then those of the whole history. Absent: it depends on no other request.
   std::optional<SessionTurn> turn = std::nullopt;
 };
@@ -56,8 +60,10 @@ Result<Workload> LoadWorkload(const std::string& name, int64_t num_requests, uin
 
 // Of the decoded tokens of requests, each with a prompt and an output.
 struct MeanLengths {
-  double prompt_per_output = 0;  // tokens of prompts for each token of outputs
-  double context = 0;            // tokens that a decoding row reads
+  double prompt_per_output = 0;    // tokens of prompts for each token of outputs
+  double computed_per_output = 0;  // the same without possible hits
+  double context = 0;              // tokens that a decoding row reads
+  double own_context = 0;          // the same without shared tokens
   double prompt = 0;
 };
 MeanLengths MeanLengthsOf(std::span<const WorkloadRequest> requests);

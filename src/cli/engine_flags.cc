@@ -15,6 +15,7 @@
 #include "cli/command_line.h"
 #include "cli/env_flag.h"
 #include "cli/size_flag.h"
+#include "kv_events/kv_events_config.h"
 #include "load/rope_scaling.h"
 #include "policy/strategy.h"
 
@@ -148,6 +149,10 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
       app, "prefix-cache-key", &options->prefix_cache_key,
       "Secret of the hashes by which cached blocks are found, 32 hexadecimal digits, the same for replicas "
       "whose blocks are to be told apart alike; drawn at the start if there is none");
+  AddFlag(
+      app, "kv-events-config", &flags->kv_events_config,
+      "JSON object: whether and where it is published over ZeroMQ which blocks are cached, for routers of "
+      "replicas; keys as in vLLM");
   app->add_flag("--async-scheduling,!--no-async-scheduling", options->async_scheduling,
                 "An iteration may be enqueued while the one before runs")
       ->envname("TANDEM_ASYNC_SCHEDULING");
@@ -223,6 +228,7 @@ Result<EngineOptions> ToEngineOptions(const EngineFlags& typed) {
   if (!flags.rope_scaling.empty()) {
     TANDEM_ASSIGN_OR_RETURN(options.rope_scaling, ParseRopeScaling(flags.rope_scaling));
   }
+  TANDEM_ASSIGN_OR_RETURN(options.kv_events, ParseKvEventsConfig(flags.kv_events_config));
   TANDEM_ASSIGN_OR_RETURN(options.gpu_kv_cache, ParseCacheFlag("gpu-kv-cache", flags.gpu_kv_cache));
   TANDEM_ASSIGN_OR_RETURN(options.cpu_kv_cache, ParseCacheFlag("cpu-kv-cache", flags.cpu_kv_cache));
   TANDEM_ASSIGN_OR_RETURN(const std::optional<CacheSize> memory_limit,

@@ -23,6 +23,7 @@ struct EngineFlags {
   std::string dtype = "auto";
   std::string quantization = "auto";
   std::string rope_scaling;
+  std::string kv_events_config;
   std::vector<std::string> served_model_names;
   std::string gpu_kv_cache;
   std::string cpu_kv_cache;

@@ -19,6 +19,7 @@
 #include "execute/executor.h"
 #include "kv/kv_books.h"
 #include "kv/kv_memory.h"
+#include "kv_events/kv_event_publisher.h"
 #include "perf/corrected_costs.h"
 #include "policy/strategy.h"
 #include "profile/profiler.h"
@@ -62,6 +63,7 @@ class EngineWithLoop : public Engine {
     if (options_.prefix_caching) {
       TANDEM_ASSIGN_OR_RETURN(prefix_key_, MakeBlockHashKey(options_.prefix_cache_key));
     }
+    TANDEM_RETURN_IF_ERROR(StartKvEvents());
     TANDEM_ASSIGN_OR_RETURN(model_, LoadModel(&options_));
     // Known only now: limits depend on the model.
     std::erase_if(model_.backend.graph_batch_sizes,
@@ -103,7 +105,15 @@ class EngineWithLoop : public Engine {
     StartLoop();
     return {};
   }
-  EngineStats Stats() const override { return loop_->Stats(); }
+  EngineStats Stats() const override {
+    EngineStats stats = loop_->Stats();
+    if (kv_events_) {
+      const KvEventCounts counts = kv_events_->counts();
+      stats.kv_events = counts.events;
+      stats.kv_events_dropped = counts.dropped_events;
+    }
+    return stats;
+  }
   void Watch(bool watched) override {
     live_.Watch(watched);
     timeline_->Watch(watched);
@@ -128,6 +138,15 @@ class EngineWithLoop : public Engine {
   const ScheduleLimits& schedule_limits() const override { return loop_->limits(); }
 
  private:
+  Status StartKvEvents() {
+    if (!options_.kv_events) return {};
+    if (!options_.prefix_caching) LogWarn("no KV events are published: nothing is cached");
+    TANDEM_ASSIGN_OR_RETURN(kv_events_, KvEventPublisher::Start(*options_.kv_events));
+    LogInfo("KV events are published at {}{}", kv_events_->endpoint(),
+            options_.kv_events->replay_endpoint ? ", and again at " + kv_events_->replay_endpoint() : "");
+    return {};
+  }
+
   // Where both tiers lie in the same memory a cpu tier is of no use to anybody who has not asked for one.
   std::string_view EffectiveName(std::string_view strategy) const {
     const bool one_tier = model_.backend.device->KindsShareMemory() && !options_.cpu_kv_cache;
@@ -308,6 +327,7 @@ class EngineWithLoop : public Engine {
     loop_options.seed = options_.seed;
     loop_options.async_scheduling = options_.async_scheduling;
     loop_options.prefix_key = prefix_key_;
+    loop_options.kv_events = kv_events_.get();
     loop_options.timeline = timeline_.get();
     loop_options.live = &live_;
     loop_ = std::make_unique<EngineLoop>(loop_options, model_.backend.device.get(), strategy_.get(),
@@ -326,10 +346,11 @@ class EngineWithLoop : public Engine {
 
   // Destroyed in reverse: first the loop's thread ends, then the executor's streams, last the memory.
   EngineOptions options_;
-  MakeStrategy make_strategy_;            // null: by the name in the options
-  int64_t wanted_model_len_ = 0;          // max_model_len before the tiers limited it
-  std::optional<SipHashKey> prefix_key_;  // absent: nothing is cached
-  std::unique_ptr<Timeline> timeline_;    // null before Load
+  MakeStrategy make_strategy_;                   // null: by the name in the options
+  int64_t wanted_model_len_ = 0;                 // max_model_len before the tiers limited it
+  std::optional<SipHashKey> prefix_key_;         // absent: nothing is cached
+  std::unique_ptr<KvEventPublisher> kv_events_;  // null: nobody is told what is
+  std::unique_ptr<Timeline> timeline_;           // null before Load
   LiveWatch live_;
   LoadedModel model_;
   ExecutorOptions executor_options_;

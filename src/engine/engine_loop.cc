@@ -36,13 +36,16 @@ EngineLoop::EngineLoop(const EngineLoopOptions& options, Device* device, Strateg
                                  : std::nullopt),
       inbox_(options.max_num_queued_reqs, options.seed),
       books_(options.limits, options.max_model_len, kv, hasher_ ? &*hasher_ : nullptr),
+      kv_events_(kv->block_size(), [this](SequenceId id) -> const Request& { return books_.At(id); }),
       masks_(device, options.vocab_size),
       counters_(kv, &books_.state(), costs,
                 executor->cpu_attention() == nullptr ? 0 : executor->cpu_attention()->num_threads()),
       results_(&books_, kv, &counters_, [this](RequestId id) { Forget(id); }),
       clock_(costs) {
+  if (options.kv_events != nullptr) kv->Listen(&kv_events_);
   // Of a loop before this one.
   kv->ForgetPrefixes();
+  PublishKvEvents();
   inbox_.Publish(counters_.Snapshot());
   thread_ = std::thread([this] { ThreadMain(); });
 }
@@ -50,6 +53,7 @@ EngineLoop::EngineLoop(const EngineLoopOptions& options, Device* device, Strateg
 EngineLoop::~EngineLoop() {
   inbox_.Stop();
   thread_.join();
+  kv_->Listen(nullptr);
 }
 
 Status EngineLoop::Validate(const RequestSpec& spec) const {
@@ -93,6 +97,7 @@ std::unique_ptr<Request> EngineLoop::MakeRequest(RequestSpec spec, OutputCallbac
   }
   if (hasher_ && !request->pooling) {
     request->prefix_root = hasher_->Root(spec.cache_salt);
+    request->cache_salt = std::move(spec.cache_salt);
     request->prompt_hashes = hasher_->FullBlocks(*request->prefix_root, request->prompt_tokens);
   }
   request->callback = std::move(callback);
@@ -151,6 +156,7 @@ void EngineLoop::TakeNews(Inbox::News* news) {
   if (!news->arrived.empty() || news->forget_prefixes) planned_ahead_.reset();
   if (news->forget_prefixes) {
     kv_->ForgetPrefixes();
+    PublishKvEvents();
     inbox_.Publish(counters_.Snapshot());
   }
   for (std::unique_ptr<Request>& request : news->arrived)
@@ -167,7 +173,14 @@ void EngineLoop::TakeNews(Inbox::News* news) {
   }
 }
 
+void EngineLoop::PublishKvEvents() {
+  if (options_.kv_events == nullptr) return;
+  if (KvEvents events = kv_events_.Take(); !events.empty()) options_.kv_events->Publish(std::move(events));
+}
+
 void EngineLoop::Deliver() {
+  // Whoever has an answer may ask where its beginning lies.
+  PublishKvEvents();
   counters_.Count();
   inbox_.Publish(counters_.Snapshot());
   if (options_.live != nullptr) options_.live->Look(&books_, *kv_, counters_.stats());
@@ -228,6 +241,20 @@ void EngineLoop::PlanAhead(const IterationPlan& running) {
   ahead_is_checked_ = true;
 }
 
+void EngineLoop::CountPreemptions(const IterationPlan& plan) {
+  EngineStats& stats = counters_.stats();
+  stats.preemptions += plan.preempted.size();
+  for (const Preemption& each : plan.preempted) {
+    const std::string_view reason = PreemptionReasonName(each.reason);
+    LogDebug("request {} is preempted: {}", each.sequence, reason);
+    if (stats.preemptions_by_reason[static_cast<size_t>(each.reason)]++ > 0) continue;
+    LogWarn(
+        "room for KV has run out ({}): request {} loses what was computed for it; from now on "
+        "tandem:preemptions_total counts such",
+        reason, each.sequence);
+  }
+}
+
 bool EngineLoop::StartPlan(IterationPlan plan, bool is_checked, Clock::time_point now) {
   const TimelineScope scope(options_.timeline, "engine", "start");
   if (!is_checked) CheckPlan(books_.Validate(plan), plan);
@@ -238,7 +265,7 @@ bool EngineLoop::StartPlan(IterationPlan plan, bool is_checked, Clock::time_poin
     return false;
   }
   EngineStats& stats = counters_.stats();
-  stats.preemptions += plan.preempted.size();
+  CountPreemptions(plan);
   int64_t num_swapped_tokens = 0;
   std::vector<BlockMove> moves = books_.Apply(plan, now, &num_swapped_tokens);
   stats.swapped_tokens += static_cast<uint64_t>(num_swapped_tokens);

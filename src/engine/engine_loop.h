@@ -31,6 +31,7 @@
 #include "engine/engine_counters.h"
 #include "engine/grammar_masks.h"
 #include "engine/inbox.h"
+#include "engine/kv_event_collector.h"
 #include "engine/live_watch.h"
 #include "engine/plan_ahead.h"
 #include "engine/request_books.h"
@@ -38,6 +39,7 @@
 #include "engine/run_ahead.h"
 #include "execute/executor.h"
 #include "kv/kv_books.h"
+#include "kv_events/kv_event_publisher.h"
 #include "perf/corrected_costs.h"
 #include "policy/strategy.h"
 #include "request/request.h"
@@ -54,8 +56,9 @@ struct EngineLoopOptions {
   bool async_scheduling = true;  // iterations may be enqueued ahead
   // Who begins as another request did begins with what was computed for it; absent: nobody. Of hashes.
   std::optional<SipHashKey> prefix_key;
-  Timeline* timeline = nullptr;  // outlives the loop
-  LiveWatch* live = nullptr;     // null, or outlives the loop
+  KvEventPublisher* kv_events = nullptr;  // null: nobody hears of the cache; outlives the loop
+  Timeline* timeline = nullptr;           // outlives the loop
+  LiveWatch* live = nullptr;              // null, or outlives the loop
 };
 
 // Public methods: any thread. Everything else: the engine thread.
@@ -102,8 +105,11 @@ class EngineLoop {
   void CountSchedule(std::chrono::steady_clock::time_point start);
   // False if nothing was started: CPU attention turned out to have stalled, or memory for a cohort is short.
   bool StartPlan(IterationPlan plan, bool is_checked, std::chrono::steady_clock::time_point now);
+  void CountPreemptions(const IterationPlan& plan);
   // Publishes what the last iteration was, then hands out its outputs.
   void Deliver();
+  // What has become of the prefix cache.
+  void PublishKvEvents();
   // Takes an ended request out of the books. A cohort goes on as long as anybody's row is in it.
   void Forget(RequestId id);
   // Publishes what the books have let go of.
@@ -128,6 +134,7 @@ class EngineLoop {
   Inbox inbox_;
   // The engine thread's own.
   RequestBooks books_;
+  KvEventCollector kv_events_;  // hears nothing unless somebody is told
   GrammarMasks masks_;
   EngineCounters counters_;
   Results results_;

@@ -8,6 +8,7 @@
 
 #include "base/dtype.h"
 #include "base/quantization.h"
+#include "kv_events/kv_events_config.h"
 #include "load/model_config.h"
 
 namespace tandem {
@@ -51,8 +52,9 @@ struct EngineOptions {
   // Of the hashes by which it is found: 32 hexadecimal digits, secret. Replicas that are to speak of the same
   // blocks have the same; empty: drawn at the start.
   std::string prefix_cache_key;
-  bool async_scheduling = true;  // an iteration may be enqueued while the one before runs
-  double max_itl_ms = 0;         // an iteration is not to take longer if less can be done; 0: no limit
+  std::optional<KvEventsConfig> kv_events;  // who is told which blocks are cached; absent: nobody
+  bool async_scheduling = true;             // an iteration may be enqueued while the one before runs
+  double max_itl_ms = 0;  // an iteration is not to take longer if less can be done; 0: no limit
   // A token of a request is not to take longer if the strategy can choose, unless the request is flexible; 0:
   // no limit.
   double max_tpot_ms = 0;

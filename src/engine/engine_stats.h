@@ -8,6 +8,7 @@
 
 #include "base/duration_histogram.h"
 #include "engine/token_histogram.h"
+#include "plan/iteration_plan.h"
 
 namespace tandem {
 
@@ -25,16 +26,20 @@ struct EngineStats {
   uint64_t iterations = 0;
   uint64_t iterations_ahead = 0;  // of those, enqueued while the one before ran
   uint64_t preemptions = 0;
+  std::array<uint64_t, kPreemptionReasons.size()> preemptions_by_reason = {};  // by PreemptionReason
   uint64_t prompt_tokens = 0;  // computed, repeated work after a preemption not counted
   // Of admitted requests that looked for cached blocks: tokens of their prompts, and those that they found.
   uint64_t prefix_queried_tokens = 0;
   uint64_t prefix_hit_tokens = 0;
   uint64_t recomputed_tokens = 0;             // computed again after a preemption
   std::array<int64_t, 2> prefix_blocks = {};  // that can be found, in the gpu tier and in the cpu tier
-  uint64_t generation_tokens = 0;             // drawn, those that their client had no use for included
-  TokenHistogram iteration_tokens;            // prompt_tokens and generation_tokens of an iteration
-  uint64_t rejected_requests = 0;             // queue full
-  double busy_seconds = 0;                    // time spent in iterations
+  // Of cached blocks that routers are told of: all, and those that were dropped because too many waited.
+  uint64_t kv_events = 0;
+  uint64_t kv_events_dropped = 0;
+  uint64_t generation_tokens = 0;   // drawn, those that their client had no use for included
+  TokenHistogram iteration_tokens;  // prompt_tokens and generation_tokens of an iteration
+  uint64_t rejected_requests = 0;   // queue full
+  double busy_seconds = 0;          // time spent in iterations
   // Of the compute stream, by the device's clock: running, and between two iterations that followed each
   // other.
   double gpu_busy_seconds = 0;

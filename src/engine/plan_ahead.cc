@@ -110,7 +110,7 @@ CapacityAhead::CapacityAhead(const CapacityView& now, const std::unordered_set<S
 bool DropEnded(const std::function<bool(SequenceId)>& has_ended, IterationPlan* plan) {
   const auto of_ended = [&](const auto& part) { return has_ended(part.sequence); };
   std::erase_if(plan->attached, of_ended);
-  std::erase_if(plan->preempted, has_ended);
+  std::erase_if(plan->preempted, of_ended);
   std::erase_if(plan->moves, of_ended);
   std::erase_if(plan->main.spans, of_ended);
   // A cohort may begin with fewer rows than planned; one in flight goes on with all.

@@ -111,7 +111,7 @@ TEST(PlanAheadTest, BlocksOfWhatEndsAreFreeAhead) {
 
 TEST(PlanAheadTest, WhatEndedAgainstExpectationIsTakenOut) {
   IterationPlan plan;
-  plan.preempted = {4};
+  plan.preempted = {Preemption{4}};
   plan.attached = {{.sequence = 2, .tier = Tier::kCpu, .num_tokens = 8}};
   plan.moves = {{.sequence = 2, .to = Tier::kGpu}};
   plan.main.spans = {Chunk(3, 0, 5, true), GpuDecode(1, 39), GpuDecode(2, 8)};

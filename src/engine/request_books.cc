@@ -151,7 +151,7 @@ void RequestBooks::Attach(const AttachedPrefix& prefix, Clock::time_point now) {
   Admit(prefix.sequence, now);
   Request& request = At(prefix.sequence);
   request.num_computed_tokens = prefix.num_tokens;
-  if (request.num_preemptions == 0) request.num_cached_tokens = prefix.num_tokens;
+  if (request.num_ever_computed == 0) request.num_cached_tokens = prefix.num_tokens;
   Running(prefix.sequence).num_computed = prefix.num_tokens;
 }
 
@@ -174,6 +174,8 @@ void RequestBooks::Preempt(SequenceId id) {
   kv_->Release(id);
   Request& request = At(id);
   request.num_computed_tokens = 0;
+  // Nothing has come of what it had found: it looks again as if it came first.
+  if (request.num_ever_computed == 0) request.num_cached_tokens = 0;
   ++request.num_preemptions;
   std::erase_if(state_.running, [id](const ScheduledSequence& sequence) { return sequence.id == id; });
   state_.waiting.push_front(SequenceOf(request));
@@ -204,7 +206,7 @@ void RequestBooks::Reserve(const RowSpan& span, Tier tier) {
 std::vector<BlockMove> RequestBooks::Apply(const IterationPlan& plan, Clock::time_point now,
                                            int64_t* num_swapped_tokens) {
   for (const AttachedPrefix& prefix : plan.attached) Attach(prefix, now);
-  for (const SequenceId id : plan.preempted) Preempt(id);
+  for (const Preemption& each : plan.preempted) Preempt(each.sequence);
   std::vector<BlockMove> moves = ApplyMoves(plan.moves, kv_);
   for (const Move& move : plan.moves) *num_swapped_tokens += At(move.sequence).num_computed_tokens;
   for (const RowSpan& span : plan.main.spans) {

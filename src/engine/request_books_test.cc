@@ -79,7 +79,7 @@ TEST(RequestBooksTest, BlocksArePassedOnWithinAPlan) {
   ASSERT_EQ(use.kv->free_blocks(Tier::kGpu), 0);
   ASSERT_EQ(use.kv->free_blocks(Tier::kCpu), 0);
   IterationPlan plan = MainPlan({Chunk(4, 0, 12, true), CpuDecode(1, 8), GpuDecode(2, 9)});
-  plan.preempted = {3};
+  plan.preempted = {Preemption{3}};
   plan.moves = {{1, Tier::kCpu}, {2, Tier::kGpu}};
   ASSERT_TRUE(use.books.Validate(plan).ok()) << use.books.Validate(plan).error().message;
   const std::vector<int32_t> left_by_2 = use.kv->block_table(2);
@@ -111,7 +111,7 @@ TEST(RequestBooksTest, PreemptedWaitInFrontWithWhatTheyHave) {
   use.AddDecoding(2, 8, Tier::kCpu);
   use.books.Add(MakeRequest(3, 8), true);
   IterationPlan plan;
-  plan.preempted = {2, 1};
+  plan.preempted = {Preemption{2}, Preemption{1}};
   use.Apply(plan);
   EXPECT_TRUE(use.AllFree());
   EXPECT_TRUE(use.books.state().running.empty());
@@ -141,7 +141,7 @@ TEST(RequestBooksTest, ARequestIsFirstScheduledOnce) {
   EXPECT_EQ(use.books.At(2).first_scheduled, std::nullopt);
   use.now += std::chrono::seconds(1);
   IterationPlan preempts = MainPlan({Chunk(2, 0, 4, false)});
-  preempts.preempted = {1};
+  preempts.preempted = {Preemption{1}};
   use.Apply(preempts);
   EXPECT_EQ(use.books.At(2).first_scheduled, use.now);
   use.now += std::chrono::seconds(1);
@@ -447,7 +447,7 @@ TEST_F(ValidateTest, TheBooksContradictAWrongPlan) {
   expect(MainPlan({RowSpan::Chunk(4, 0, 33, 2, Tier::kGpu)}), "33 rows, at most 32");
   expect(MainPlan({CpuDecode(3, 8)}), "is in flight with cohort 5");
   IterationPlan plan = MainPlan({GpuDecode(1, 8)});
-  plan.preempted = {4};
+  plan.preempted = {Preemption{4}};
   expect(plan, "holds no blocks");
   plan.preempted.clear();
   plan.cohorts = {Enter(6, CpuDecodes({{2, 8}, {6, 8}}))};
@@ -499,7 +499,7 @@ TEST(RequestBooksTest, WhoBeginsAlikeBeginsBehindWhatIsComputed) {
                          use.kv->block_table(1).begin()));
   // Preempted, it finds them again, and whatever it had computed itself.
   IterationPlan preempt;
-  preempt.preempted = {2};
+  preempt.preempted = {Preemption{2}};
   use.Apply(preempt);
   EXPECT_EQ(second.num_computed_tokens, 0);
   EXPECT_EQ(use.kv->cached_prefix(2, Tier::kGpu, 9).num_blocks, 2);

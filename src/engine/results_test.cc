@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -109,11 +110,45 @@ TEST_F(ResultsTest, PromptTokensCountOnce) {
   for (int i = 0; i < 2; ++i) TakeTokens(1, {9});
   EXPECT_EQ(stats().prompt_tokens, 20U);
   IterationPlan preempts;
-  preempts.preempted = {1};
+  preempts.preempted = {Preemption{1}};
   use_.Apply(preempts);
   use_.Apply(MainPlan({Chunk(1, 0, 23, true)}));
   TakeTokens(1, {9});
   EXPECT_EQ(stats().prompt_tokens, 20U);
+}
+
+// Preempted before its first result, a request looks for its beginning as if it came first.
+TEST_F(ResultsTest, WhatWasFoundInVainIsNoHit) {
+  const BlockHasher hasher({1, 2}, 4);
+  const auto make = [&](RequestId id) {
+    auto request = MakeRequest(id, 12);
+    std::iota(request->prompt_tokens.begin(), request->prompt_tokens.end(), 0);
+    request->prefix_root = hasher.Root("");
+    request->prompt_hashes = hasher.FullBlocks(*request->prefix_root, request->prompt_tokens);
+    return request;
+  };
+  Prefill(make(1));
+  // 8 tokens are found by both; later 4 by one of them, and nothing by the other.
+  for (const RequestId id : {2, 3}) {
+    use_.books.Add(make(id), true);
+    IterationPlan plan = MainPlan({Chunk(id, 8, 4, true)});
+    plan.attached = {{.sequence = id, .tier = Tier::kGpu, .num_tokens = 8}};
+    use_.Apply(plan);
+    IterationPlan preempts;
+    preempts.preempted = {Preemption{id}};
+    use_.Apply(preempts);
+  }
+  IterationPlan again = MainPlan({Chunk(2, 4, 8, true), Chunk(3, 0, 12, true)});
+  again.attached = {{.sequence = 2, .tier = Tier::kGpu, .num_tokens = 4}};
+  use_.Apply(again);
+  for (const RequestId id : {2, 3})
+    results_.Take({.sequence = id, .num_computed = 12, .tokens = {{.token = 9}}});
+  EXPECT_EQ(stats().prefix_queried_tokens, 24U);
+  EXPECT_EQ(stats().prefix_hit_tokens, 4U);
+  EXPECT_EQ(stats().prompt_tokens, 20U);
+  EXPECT_EQ(stats().recomputed_tokens, 0U);
+  EXPECT_EQ(use_.books.At(2).num_cached_tokens, 4);
+  EXPECT_EQ(use_.books.At(3).num_cached_tokens, 0);
 }
 
 struct EndCase {

@@ -63,7 +63,7 @@ TEST(MayRunAheadTest, OnlyRowsOfTheGpuTierOnTheComputeStream) {
   plan.moves = {{1, Tier::kCpu}};
   EXPECT_FALSE(may(plan));
   plan.moves.clear();
-  plan.preempted = {1};
+  plan.preempted = {Preemption{1}};
   EXPECT_FALSE(may(plan));
   plan.preempted.clear();
   plan.cohorts.push_back({.cohort = 1, .rows = {CpuDecode(1, 10)}, .visits = {{kEntry, kEntry}}});

@@ -84,14 +84,18 @@ bool KvBooks::Reserve(SequenceId sequence, Tier tier, int64_t num_tokens) {
   Table& table = tables_[sequence];
   if (held == 0) Expect(ChainOf(sequence), 0, num_identified(sequence));
   table.tier = tier;
-  return books(tier).Allocate(missing, &table.blocks);
+  return Allocate(tier, missing, &table.blocks);
 }
 
-bool KvBooks::TierBooks::Allocate(int64_t count, std::vector<int32_t>* blocks) {
-  if (count > pool.num_free() + prefixes.num_unused()) return false;
+bool KvBooks::Allocate(Tier tier, int64_t count, std::vector<int32_t>* blocks) {
+  if (count > free_blocks(tier)) return false;
+  BlockPool& pool = books(tier).pool;
+  PrefixIndex& prefixes = books(tier).prefixes;
   std::vector<int32_t> given_up;
-  while (count > pool.num_free() + static_cast<int64_t>(given_up.size()))
+  while (count > pool.num_free() + std::ssize(given_up)) {
+    if (listener_ != nullptr) listener_->Removed(tier, prefixes.HashOf(prefixes.oldest_unused()));
     given_up.push_back(prefixes.GiveUpOldest());
+  }
   // The last blocks of a chain come first: in the order of their places they come free as runs.
   std::ranges::reverse(given_up);
   pool.Free(given_up);
@@ -165,7 +169,7 @@ const BlockMove* KvBooks::BeginMove(SequenceId sequence, Tier to) {
   // In use before anything is given up for the others.
   there.Use(known);
   std::vector<int32_t> copies;
-  there.Allocate(num_copies, &copies);
+  Allocate(to, num_copies, &copies);
   books(table.tier).in_flight_blocks += std::ssize(table.blocks);
   const auto first_copied = table.blocks.begin() + static_cast<std::ptrdiff_t>(num_known);
   table.leaving =
@@ -205,7 +209,7 @@ void KvBooks::EndMove(SequenceId sequence) {
   Table& table = MovingTable(sequence);
   const int64_t num_published = table.leaving->num_published;
   FreeSource(&table);
-  PublishBlocks(ChainOf(sequence), num_published, &table);
+  PublishBlocks(sequence, num_published, &table);
 }
 
 void KvBooks::CancelMove(SequenceId sequence) {

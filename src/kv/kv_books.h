@@ -21,6 +21,7 @@
 #include "kv/block_pool.h"
 #include "kv/capacity_view.h"
 #include "kv/prefix_index.h"
+#include "kv/prefix_listener.h"
 #include "plan/block_move.h"
 #include "plan/iteration_plan.h"
 
@@ -35,6 +36,9 @@ class KvBooks : public CapacityView {
                                                  const std::array<int64_t, kNumTiers>& num_blocks);
   // Slots, which number tokens, have 32 bits.
   static int64_t MaxBlocks(int64_t block_size);
+
+  // Hears from now on what can be found, and no more; null: nobody. Outlives the books, or the next call.
+  void Listen(PrefixListener* listener) { listener_ = listener; }
 
   int64_t block_size() const override { return block_size_; }
   int64_t total_blocks(Tier tier) const override { return books(tier).pool.num_blocks(); }
@@ -121,7 +125,6 @@ class KvBooks : public CapacityView {
     PrefixIndex prefixes;  // has a reference of its own to each block that it knows
     int64_t in_flight_blocks = 0;
 
-    bool Allocate(int64_t count, std::vector<int32_t>* blocks);
     // Begins to use blocks that are known.
     void Use(std::span<const int32_t> blocks);
     // The end of a table, or all of it, is used no more.
@@ -144,13 +147,15 @@ class KvBooks : public CapacityView {
   explicit KvBooks(int64_t block_size) : block_size_(block_size) {}
   const TierBooks& books(Tier tier) const { return tiers_[static_cast<size_t>(tier)]; }
   TierBooks& books(Tier tier) { return tiers_[static_cast<size_t>(tier)]; }
+  // False, and nothing changed, if there are too few.
+  bool Allocate(Tier tier, int64_t count, std::vector<int32_t>* blocks);
   Table& MovingTable(SequenceId sequence);
   // Gives up the blocks that a table's move holds beside it.
   void FreeSource(Table* table);
   // Of a chain of the gpu tier, first to last, as far as there is room. How many blocks of it are left out.
   int64_t CopyChainDown(std::span<const int32_t> chain, int64_t max_blocks, BlockMove* copies);
   // The first num_blocks of the table can be found.
-  void PublishBlocks(std::span<const BlockHash> chain, int64_t num_blocks, Table* table);
+  void PublishBlocks(SequenceId sequence, int64_t num_blocks, Table* table);
   // The block that holds the token at position; CHECKs as SlotToWrite.
   int32_t BlockToWrite(SequenceId sequence, const Table& table, int64_t position) const;
   // Blocks [begin, end) of a chain are about to be computed by one more or one less.
@@ -165,6 +170,7 @@ class KvBooks : public CapacityView {
   std::vector<int32_t> KnownBlocks(Tier tier, std::span<const BlockHash> chain) const;
 
   int64_t block_size_;
+  PrefixListener* listener_ = nullptr;
   std::array<TierBooks, kNumTiers> tiers_;
   std::unordered_map<SequenceId, Table> tables_;
   std::unordered_map<SequenceId, std::vector<BlockHash>> chains_;

@@ -72,11 +72,12 @@ void KvBooks::Publish(SequenceId sequence, int64_t num_computed) {
   const auto chain = ChainOf(sequence);
   const int64_t num_blocks = std::min(num_computed / block_size_, std::ssize(chain));
   if (found->second.publishes) ExpectNoMore(chain, found->second.num_published, num_blocks);
-  PublishBlocks(chain, num_blocks, &found->second);
+  PublishBlocks(sequence, num_blocks, &found->second);
 }
 
-void KvBooks::PublishBlocks(std::span<const BlockHash> chain, int64_t num_blocks, Table* table) {
+void KvBooks::PublishBlocks(SequenceId sequence, int64_t num_blocks, Table* table) {
   if (!table->publishes) return;
+  const auto chain = ChainOf(sequence);
   TierBooks& of_tier = books(table->tier);
   for (int64_t& i = table->num_published; i < num_blocks; ++i) {
     int32_t& block = table->blocks[static_cast<size_t>(i)];
@@ -85,6 +86,12 @@ void KvBooks::PublishBlocks(std::span<const BlockHash> chain, int64_t num_blocks
     if (known < 0) {
       of_tier.pool.Share({&block, 1});
       of_tier.prefixes.Add(hash, block, i == 0 ? -1 : table->blocks[static_cast<size_t>(i) - 1]);
+      if (listener_ == nullptr) continue;
+      listener_->Stored({.tier = table->tier,
+                         .hash = hash,
+                         .before = i == 0 ? std::nullopt : std::optional(chain[static_cast<size_t>(i) - 1]),
+                         .sequence = sequence,
+                         .index = i});
     } else if (known != block) {
       of_tier.Use({&known, 1});
       of_tier.Free({block});
@@ -171,10 +178,11 @@ int64_t KvBooks::CopyChainDown(std::span<const int32_t> chain, int64_t max_block
   const size_t num_known = blocks.size();
   const int64_t num_missing = std::ssize(chain) - std::ssize(blocks);
   const int64_t num_copies = std::min({num_missing, max_blocks, free_blocks(Tier::kCpu)});
-  cpu.Allocate(num_copies, &blocks);
+  Allocate(Tier::kCpu, num_copies, &blocks);
   for (size_t i = num_known; i < blocks.size(); ++i) {
     cpu.pool.Share({&blocks[i], 1});
     cpu.prefixes.Add(gpu.HashOf(chain[i]), blocks[i], i == 0 ? -1 : blocks[i - 1]);
+    if (listener_ != nullptr) listener_->Copied(Tier::kCpu, gpu.HashOf(chain[i]));
     copies->source_blocks.push_back(chain[i]);
     copies->destination_blocks.push_back(blocks[i]);
   }
@@ -193,6 +201,7 @@ void KvBooks::ForgetPrefixes() {
     if (table.leaving) table.leaving->num_published = 0;
   }
   expected_.clear();
+  if (listener_ != nullptr) listener_->Cleared();
 }
 
 }  // namespace tandem

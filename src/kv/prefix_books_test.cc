@@ -189,6 +189,26 @@ TEST(PrefixBooksDeathTest, BrokenInvariants) {
   EXPECT_DEATH(books->Attach(1, Tier::kGpu, 4), "has blocks already");
 }
 
+// What can be found in each tier, by what a listener hears alone.
+class HeardPrefixes : public PrefixListener {
+ public:
+  void Stored(const StoredBlock& block) override {
+    EXPECT_TRUE(!block.before || of(block.tier).contains(block.before->halves));
+    EXPECT_TRUE(of(block.tier).insert(block.hash.halves).second);
+  }
+  void Copied(Tier tier, const BlockHash& hash) override {
+    EXPECT_TRUE(of(OtherTier(tier)).contains(hash.halves));
+    EXPECT_TRUE(of(tier).insert(hash.halves).second);
+  }
+  void Removed(Tier tier, const BlockHash& hash) override { EXPECT_EQ(of(tier).erase(hash.halves), 1U); }
+  void Cleared() override { hashes_ = {}; }
+
+  std::set<std::array<uint64_t, 2>>& of(Tier tier) { return hashes_[static_cast<size_t>(tier)]; }
+
+ private:
+  std::array<std::set<std::array<uint64_t, 2>>, kNumTiers> hashes_;
+};
+
 // The same rules with nothing clever: texts for hashes, lists for queues, everything counted anew. Beside it
 // what is in memory: the text up to each block that was computed or copied.
 class RandomPrefixes {
@@ -197,6 +217,7 @@ class RandomPrefixes {
       : books_(MakeBooks(gpu_blocks, cpu_blocks)), random_(seed) {
     for (const Tier tier : kBothTiers)
       at(tier).memory.resize(static_cast<size_t>(books_->total_blocks(tier)));
+    books_->Listen(&heard_);
   }
 
   void Run(int num_steps) {
@@ -209,6 +230,10 @@ class RandomPrefixes {
       EXPECT_GT(taken_[branch], branch == kNoRoomBelow ? 0 : num_steps / 2000) << branch;
     while (!sequences_.empty()) Release(sequences_.begin()->first);
     Check(true);
+    for (const Tier tier : kBothTiers) {
+      for (const auto& known : at(tier).known)
+        EXPECT_TRUE(heard_.of(tier).contains(Hashes(known.first).back().halves));
+    }
     for (const Tier tier : kBothTiers) EXPECT_EQ(books_->free_blocks(tier), books_->total_blocks(tier));
   }
 
@@ -556,6 +581,7 @@ class RandomPrefixes {
     for (const Tier tier : kBothTiers) {
       ASSERT_EQ(books_->free_blocks(tier), NumFree(tier));
       ASSERT_EQ(books_->known_blocks(tier), std::ssize(at(tier).known));
+      ASSERT_EQ(heard_.of(tier).size(), at(tier).known.size());
       for (const auto& [text, block] : at(tier).known) {
         ASSERT_EQ(at(tier).memory[static_cast<size_t>(block)], text);
         ASSERT_EQ(std::ranges::count(at(tier).unused, text), InUse(tier, block) ? 0 : 1);
@@ -565,6 +591,7 @@ class RandomPrefixes {
     }
   }
 
+  HeardPrefixes heard_;
   std::unique_ptr<KvBooks> books_;
   std::map<SequenceId, Sequence> sequences_;
   std::array<TierModel, kNumTiers> tiers_;

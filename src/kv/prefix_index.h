@@ -42,7 +42,9 @@ class PrefixIndex {
   void Use(int32_t block);
   // Nobody uses a known block any more. It is given up after all that were let go before it.
   void LetGo(int32_t block);
-  // The block that nobody has used for longest, and forgets it. CHECKs that there is one.
+  // The block that nobody has used for longest; -1: every known block is used.
+  int32_t oldest_unused() const { return oldest_; }
+  // That one, and forgets it. CHECKs that there is one.
   int32_t GiveUpOldest();
 
   // Unused blocks from the oldest on are settled one after the other: it has been seen to what becomes of

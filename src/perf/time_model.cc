@@ -27,10 +27,10 @@ double TimeModel::LinearUs(double num_rows) const {
   return Between(num_rows, [this](int64_t rows) { return costs_->LinearUs(rows); });
 }
 
-double TimeModel::PromptAttentionUs(int64_t prompt_len, int64_t max_chunk_tokens) const {
+double TimeModel::PromptAttentionUs(int64_t prompt_len, int64_t max_chunk_tokens, int64_t num_cached) const {
   const int64_t chunk_len = max_chunk_tokens > 0 ? max_chunk_tokens : prompt_len;
   double sum_us = 0;
-  for (int64_t start = 0; start < prompt_len; start += chunk_len) {
+  for (int64_t start = num_cached; start < prompt_len; start += chunk_len) {
     const int64_t end = std::min(start + chunk_len, prompt_len);
     sum_us += costs_->PrefillAttentionUs(end - start, end);
   }

@@ -37,7 +37,7 @@ class TimeModel {
     return num_rows == 0 ? 0.0 : costs_->CpuAttentionUs(num_rows, kv_tokens) + costs_->ExchangeUs(num_rows);
   }
   // T_ga of a whole prompt, in chunks of at most max_chunk_tokens (0: in one).
-  double PromptAttentionUs(int64_t prompt_len, int64_t max_chunk_tokens) const;
+  double PromptAttentionUs(int64_t prompt_len, int64_t max_chunk_tokens, int64_t num_cached = 0) const;
   // The same in one chunk, for each of its tokens.
   double PromptTokenAttentionUs(double mean_prompt) const;
   // What another row costs where arithmetic bounds the linear operations.

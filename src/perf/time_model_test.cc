@@ -208,6 +208,8 @@ TEST(TimeModel, RowsByThemselves) {
   EXPECT_DOUBLE_EQ(time.CpuUs(0, 0), 0);
   EXPECT_DOUBLE_EQ(time.PromptAttentionUs(10, 0), 0.1 * 100);
   EXPECT_DOUBLE_EQ(time.PromptAttentionUs(10, 4), 0.1 * (4 * 4 + 4 * 8 + 2 * 10));
+  EXPECT_DOUBLE_EQ(time.PromptAttentionUs(10, 0, 7), 0.1 * 3 * 10);
+  EXPECT_DOUBLE_EQ(time.PromptAttentionUs(10, 4, 4), 0.1 * (4 * 8 + 2 * 10));
   EXPECT_DOUBLE_EQ(time.PromptTokenAttentionUs(10), 1);
   // 40 instead of 20 prompt tokens of prompts of 10 tokens.
   EXPECT_DOUBLE_EQ(time.PrefillDifferenceUs(1.5, 40, 20, 10), 4 * (20 + 20));

@@ -21,6 +21,20 @@ bool MainSubBatch::attends_on_cpu() const {
                      [](const RowSpan& span) { return span.attention == Tier::kCpu; });
 }
 
+std::string_view PreemptionReasonName(PreemptionReason reason) {
+  switch (reason) {
+    case PreemptionReason::kGpuTierFull:
+      return "gpu_tier_full";
+    case PreemptionReason::kCpuTierFull:
+      return "cpu_tier_full";
+    case PreemptionReason::kBothTiersFull:
+      return "both_tiers_full";
+    case PreemptionReason::kCpuTierUnusable:
+      return "cpu_tier_unusable";
+  }
+  return "";
+}
+
 bool IterationPlan::gpu_rows_only() const {
   return dropped.empty() && preempted.empty() && moves.empty() && copy_down.max_blocks == 0 &&
          cohorts.empty() && !main.empty() &&

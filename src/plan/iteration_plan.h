@@ -16,6 +16,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -140,6 +141,25 @@ struct AttachedPrefix {
   bool operator==(const AttachedPrefix&) const = default;
 };
 
+// Why a sequence loses its KV: somebody needs room that there is not.
+enum class PreemptionReason : uint8_t {
+  kGpuTierFull,      // in the gpu tier, and nothing in it can go elsewhere: prompts that are begun cannot
+  kCpuTierFull,      // likewise in the cpu tier
+  kBothTiersFull,    // in one tier, and the other has no room for what could go there
+  kCpuTierUnusable,  // CPU attention does not answer
+};
+inline constexpr std::array kPreemptionReasons = {
+    PreemptionReason::kGpuTierFull, PreemptionReason::kCpuTierFull, PreemptionReason::kBothTiersFull,
+    PreemptionReason::kCpuTierUnusable};
+// As metrics, logs and printed plans have it: gpu_tier_full, ...
+std::string_view PreemptionReasonName(PreemptionReason reason);
+
+struct Preemption {
+  SequenceId sequence = 0;
+  PreemptionReason reason = PreemptionReason::kGpuTierFull;
+  bool operator==(const Preemption&) const = default;
+};
+
 // The whole KV of a sequence moves to the other tier before anything else in the iteration touches it.
 struct Move {
   SequenceId sequence = 0;
@@ -163,7 +183,7 @@ struct IterationPlan {
   // In flight, lose the token that they are at: their rows are as before it. Before all that follows.
   std::vector<CohortId> dropped;
   std::vector<AttachedPrefix> attached;  // before any block is given to anybody
-  std::vector<SequenceId> preempted;     // lose their KV and wait again; nothing that was generated is lost
+  std::vector<Preemption> preempted;     // lose their KV and wait again; nothing that was generated is lost
   std::vector<Move> moves;
   CopyDown copy_down;  // after all blocks have been given out; no work by itself
   MainSubBatch main;

@@ -58,7 +58,8 @@ std::string PrintPlan(const IterationPlan& plan) {
                    TierName(prefix.tier));
   if (!plan.preempted.empty()) {
     text += "preempt";
-    for (const SequenceId id : plan.preempted) fmt::format_to(out, " {}", id);
+    for (const Preemption& each : plan.preempted)
+      fmt::format_to(out, " {} ({})", each.sequence, PreemptionReasonName(each.reason));
     text += '\n';
   }
   for (const Move& move : plan.moves)

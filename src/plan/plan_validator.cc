@@ -89,7 +89,8 @@ class Validator {
   }
 
   Status CheckPreemptedAndMoved() {
-    for (const SequenceId id : plan_.preempted) {
+    for (const Preemption& preemption : plan_.preempted) {
+      const SequenceId id = preemption.sequence;
       const auto sequence = rules_.find_sequence(id);
       if (!sequence) return Broken("preempted sequence {} is unknown", id);
       if (!sequence->tier) return Broken("preempted sequence {} holds no blocks", id);

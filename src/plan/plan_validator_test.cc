@@ -149,8 +149,8 @@ TEST_F(PlanValidatorTest, NamesTheBrokenRule) {
       {[](IterationPlan* p) { p->cohorts[0].visits[1].boundary = -1; }, "out of order"},
       {[](IterationPlan* p) { p->cohorts[0].cursor = -2; }, "not in flight"},
       {[](IterationPlan* p) { p->cohorts[0].rows.clear(); }, "has no rows"},
-      {[](IterationPlan* p) { p->preempted = {1}; }, "appears twice"},
-      {[](IterationPlan* p) { p->preempted = {2}; }, "holds no blocks"},
+      {[](IterationPlan* p) { p->preempted = {Preemption{1}}; }, "appears twice"},
+      {[](IterationPlan* p) { p->preempted = {Preemption{2}}; }, "holds no blocks"},
       {[](IterationPlan* p) {
          p->moves = {{1, Tier::kGpu}};
        },
@@ -267,7 +267,7 @@ TEST_F(RidingTest, NamesTheBrokenRule) {
       // Dropped and used again, it enters.
       {[](IterationPlan* p) { p->dropped = {5}; }, "cohort 5 enters at layer 2"},
       // Sequences in flight are nobody else's, also if the plan leaves their cohort where it is.
-      {[](IterationPlan* p) { p->preempted = {13}; }, "sequence 13 is in flight with cohort 7"},
+      {[](IterationPlan* p) { p->preempted = {Preemption{13}}; }, "sequence 13 is in flight with cohort 7"},
       {[](IterationPlan* p) {
          p->moves = {{13, Tier::kGpu}};
        },

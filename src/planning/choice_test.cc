@@ -159,7 +159,7 @@ TEST_F(ChoiceTest, SwapsAndPreemptionsAreInThePlan) {
   EXPECT_THAT(plan.moves, ElementsAre(Move{2, Tier::kCpu}));
   machine.capacity.total = {2, 0};
   plan = Planned();
-  EXPECT_THAT(plan.preempted, ElementsAre(2));
+  EXPECT_THAT(plan.preempted, ElementsAre(Preemption{2, PreemptionReason::kGpuTierFull}));
   EXPECT_THAT(plan.main.spans, ElementsAre(GpuDecode(1, 10)));
   EXPECT_THAT(plan.moves, IsEmpty());
 }

@@ -48,15 +48,25 @@ std::vector<size_t> OrderOfReturn(const ScheduleState& state, const TierBooks& b
   return order;
 }
 
+// Of a sequence of the gpu tier. any_may_move: there is a decode that could go to the cpu tier, had that
+// room.
+PreemptionReason ReasonInGpuTier(const ScheduleState& state, const TierBooks& books, bool any_may_move) {
+  if (books.total_blocks(Tier::kCpu) == 0) return PreemptionReason::kGpuTierFull;
+  if (!state.cpu_tier_usable) return PreemptionReason::kCpuTierUnusable;
+  return any_may_move ? PreemptionReason::kBothTiersFull : PreemptionReason::kGpuTierFull;
+}
+
 }  // namespace
 
 void MakeRoomInGpuTier(const ScheduleState& state, TierBooks* books) {
   while (books->spare_blocks(Tier::kGpu) < 0) {
+    bool any_may_move = false;
     if (state.cpu_tier_usable) {
       const auto leaves = [](const RunningSequence& each) {
         return each.decodes_in(Tier::kGpu) && each.may_leave();
       };
       auto decode = Youngest(*books, leaves);
+      any_may_move = decode.has_value();
       // Where some are in a hurry, the others go.
       if (state.limits.max_tpot_us > 0) {
         const auto flexible =
@@ -71,7 +81,7 @@ void MakeRoomInGpuTier(const ScheduleState& state, TierBooks* books) {
     const auto sequence = Youngest(
         *books, [](const RunningSequence& each) { return each.lives_in(Tier::kGpu) && each.may_leave(); });
     if (!sequence) return;
-    books->Preempt(*sequence);
+    books->Preempt(*sequence, ReasonInGpuTier(state, *books, any_may_move));
   }
 }
 
@@ -79,7 +89,8 @@ void MakeRoomInCpuTier(const ScheduleState& state, TierBooks* books) {
   if (!state.cpu_tier_usable) {
     for (size_t i = books->sequences().size(); i-- > 0;) {
       const RunningSequence& sequence = books->sequences()[i];
-      if (sequence.lives_in(Tier::kCpu) && !sequence.decoding) books->Preempt(i);
+      if (sequence.lives_in(Tier::kCpu) && !sequence.decoding)
+        books->Preempt(i, PreemptionReason::kCpuTierUnusable);
     }
     return;
   }
@@ -96,7 +107,8 @@ void MakeRoomInCpuTier(const ScheduleState& state, TierBooks* books) {
     if (sequence.decoding && HasAmpleRoom(state, *books, sequence.needed_blocks)) {
       books->MoveTo(*youngest, Tier::kGpu);
     } else {
-      books->Preempt(*youngest);
+      books->Preempt(*youngest,
+                     sequence.decoding ? PreemptionReason::kBothTiersFull : PreemptionReason::kCpuTierFull);
     }
   }
 }

@@ -46,12 +46,16 @@ TEST_F(FullGpuTierTest, ThoseInAHurryStay) {
 }
 
 TEST_F(FullGpuTierTest, WithoutRoomInEitherTierTheYoungestIsPreempted) {
+  const auto preempted = [](PreemptionReason reason) { return ElementsAre(Preemption{3, reason}); };
   machine.capacity.total = {4, 0};
   EXPECT_THAT(MakeRoom().moves(), IsEmpty());
-  EXPECT_THAT(MakeRoom().preempted(), ElementsAre(3));
+  EXPECT_THAT(MakeRoom().preempted(), preempted(PreemptionReason::kGpuTierFull));
   machine.capacity.total = {4, 2};
   machine.state.cpu_tier_usable = false;
-  EXPECT_THAT(MakeRoom().preempted(), ElementsAre(3));
+  EXPECT_THAT(MakeRoom().preempted(), preempted(PreemptionReason::kCpuTierUnusable));
+  machine.state.cpu_tier_usable = true;
+  machine.Decode(Tier::kCpu, 20);
+  EXPECT_THAT(MakeRoom().preempted(), preempted(PreemptionReason::kBothTiersFull));
 }
 
 // Three blocks of the cpu tier, all held: 1 lacks one.
@@ -78,10 +82,17 @@ TEST_F(FullCpuTierTest, TheYoungestIsSwappedInIfTheGpuTierHasAmpleRoom) {
   machine.capacity.total = {8, 3};
   EXPECT_THAT(MakeRoom().moves(), ElementsAre(Move{2, Tier::kGpu}));
   machine.capacity.total = {7, 3};
-  EXPECT_THAT(MakeRoom().preempted(), ElementsAre(2));
+  const auto youngest = ElementsAre(Preemption{2, PreemptionReason::kBothTiersFull});
+  EXPECT_THAT(MakeRoom().preempted(), youngest);
   machine.capacity.total = {8, 3};
   machine.state.limits.reserve_blocks = 1;
-  EXPECT_THAT(MakeRoom().preempted(), ElementsAre(2));
+  EXPECT_THAT(MakeRoom().preempted(), youngest);
+}
+
+TEST_F(FullCpuTierTest, APromptThatIsBegunCannotGoElsewhere) {
+  machine.capacity.total = {100, 5};
+  machine.Begin(Tier::kCpu, 20, 10);
+  EXPECT_THAT(MakeRoom().preempted(), ElementsAre(Preemption{3, PreemptionReason::kCpuTierFull}));
 }
 
 TEST_F(FullCpuTierTest, AmidATokenTheyLeaveOnlyIfNobodyElseCan) {
@@ -97,7 +108,7 @@ TEST_F(FullCpuTierTest, InAnUnusableTierNothingGrowsAndPromptsCannotGoOn) {
   machine.capacity.total = {100, 5};
   machine.Begin(Tier::kCpu, 20, 10);
   machine.state.cpu_tier_usable = false;
-  EXPECT_THAT(MakeRoom().preempted(), ElementsAre(3));
+  EXPECT_THAT(MakeRoom().preempted(), ElementsAre(Preemption{3, PreemptionReason::kCpuTierUnusable}));
   EXPECT_THAT(MakeRoom().moves(), IsEmpty());
 }
 
@@ -153,7 +164,7 @@ TEST_F(SwapInTest, NobodyThatWouldSoonLeaveAgain) {
 
 TEST_F(SwapInTest, NobodyBesideAPreemptionOrASwapOut) {
   TierBooks books = machine.books();
-  books.Preempt(1);
+  books.Preempt(1, PreemptionReason::kGpuTierFull);
   SwapIn(machine.state, machine.costs, 0, &books);
   EXPECT_THAT(books.moves(), IsEmpty());
   books = machine.books();

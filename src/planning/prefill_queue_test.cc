@@ -158,7 +158,7 @@ TEST_F(PrefillQueueTest, NobodyBeginsBesideAPreemptionOrASwapOut) {
   machine.Begin(Tier::kGpu, 20, 10);
   machine.Wait(10);
   TierBooks books = machine.books();
-  books.Preempt(2);
+  books.Preempt(2, PreemptionReason::kGpuTierFull);
   EXPECT_THAT(IdsOf(testing::ChunksOf(Queue(books), 100)), ElementsAre(2));
   books = machine.books();
   books.MoveTo(0, Tier::kCpu);

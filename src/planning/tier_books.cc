@@ -59,11 +59,11 @@ void TierBooks::Leave(RunningSequence* sequence) {
   if (sequence->decoding) --num_decodes_[tier];
 }
 
-void TierBooks::Preempt(size_t index) {
+void TierBooks::Preempt(size_t index, PreemptionReason reason) {
   RunningSequence& sequence = sequences_[index];
   Leave(&sequence);
   sequence.preempted = true;
-  preempted_.push_back(sequence.id);
+  preempted_.push_back({sequence.id, reason});
 }
 
 void TierBooks::MoveTo(size_t index, Tier to) {

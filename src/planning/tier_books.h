@@ -63,7 +63,7 @@ class TierBooks {
   // Blocks that the decodes of a tier take in the next iterations, if each runs in all of them.
   int64_t GrowthAhead(Tier tier) const;
 
-  void Preempt(size_t index);
+  void Preempt(size_t index, PreemptionReason reason);
   // The sequence needs room for all its tokens in `to`.
   void MoveTo(size_t index, Tier to);
   // CapacityView::cached_prefix, as it was before the plan.
@@ -86,7 +86,7 @@ class TierBooks {
   void DropAllCohorts();
 
   const std::vector<CohortId>& dropped() const { return dropped_; }
-  const std::vector<SequenceId>& preempted() const { return preempted_; }
+  const std::vector<Preemption>& preempted() const { return preempted_; }
   const std::vector<Move>& moves() const { return moves_; }
   bool any_swapped_out() const { return any_swapped_out_; }
 
@@ -104,7 +104,7 @@ class TierBooks {
   std::array<int64_t, kNumTiers> num_decodes_ = {};
   std::vector<RunningSequence> sequences_;
   std::vector<CohortId> dropped_;
-  std::vector<SequenceId> preempted_;
+  std::vector<Preemption> preempted_;
   std::vector<Move> moves_;
   bool any_swapped_out_ = false;
 };

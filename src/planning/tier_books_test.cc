@@ -65,7 +65,7 @@ TEST(TierBooksTest, WhoIsPreemptedGivesUpAllAndWhoIsAdmittedTakesIt) {
   SmallMachine machine;
   machine.Decode(Tier::kGpu, 11, 2);
   TierBooks books = machine.books();
-  books.Preempt(1);
+  books.Preempt(1, PreemptionReason::kBothTiersFull);
   EXPECT_EQ(books.spare_blocks(Tier::kGpu), 98);
   EXPECT_EQ(books.num_decodes(Tier::kGpu), 1);
   EXPECT_FALSE(books.sequences()[1].decodes_in(Tier::kGpu));
@@ -74,7 +74,7 @@ TEST(TierBooksTest, WhoIsPreemptedGivesUpAllAndWhoIsAdmittedTakesIt) {
   EXPECT_EQ(books.spare_blocks(Tier::kGpu), 91);
   EXPECT_EQ(books.num_sequences(Tier::kGpu), 2);
   EXPECT_EQ(books.num_decodes(Tier::kGpu), 1);
-  EXPECT_THAT(books.preempted(), ElementsAre(2));
+  EXPECT_THAT(books.preempted(), ElementsAre(Preemption{2, PreemptionReason::kBothTiersFull}));
 }
 
 TEST(TierBooksTest, AmidATokenNobodyLeavesUnlessItsCohortIsDropped) {

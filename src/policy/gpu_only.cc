@@ -41,7 +41,7 @@ class GpuOnlyPlanner {
     --num_running_;
     const ScheduledSequence& victim = state_.running[num_running_];
     free_blocks_ += capacity_.blocks_freed_by(victim.id);
-    plan_.preempted.push_back(victim.id);
+    plan_.preempted.push_back({victim.id, PreemptionReason::kGpuTierFull});
   }
 
   void PlanDecodes() {

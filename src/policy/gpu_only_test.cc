@@ -75,7 +75,7 @@ TEST(GpuOnlyTest, RandomWorkloadsFinishWithValidPlans) {
       ASSERT_TRUE(valid.ok()) << valid.error().message << "\n" << PrintPlan(plan);
       ASSERT_FALSE(plan.main.empty()) << "an iteration without work";
 
-      for (const SequenceId id : plan.preempted) {
+      for (const auto& [id, reason] : plan.preempted) {
         books.held_.erase(id);
         const auto victim =
             std::find_if(state.running.begin(), state.running.end(),

@@ -58,6 +58,7 @@ struct Request {
   std::optional<Pooling> pooling;            // RequestSpec's
   // BlockHasher::Root of its salt; absent: it neither begins with cached blocks nor leaves any.
   std::optional<BlockHash> prefix_root;
+  std::string cache_salt;                // RequestSpec's
   std::vector<BlockHash> prompt_hashes;  // of the prompt's full blocks; until the books have them
   PooledRows pooled;                     // so far
 
@@ -68,7 +69,7 @@ struct Request {
   // How many prompt log-probabilities have been reported already (a preempted request computes them anew).
   int64_t num_reported_prompt_logprobs = 0;
   int32_t num_preemptions = 0;
-  int64_t num_cached_tokens = 0;  // that it began with when it was admitted first
+  int64_t num_cached_tokens = 0;  // that it had found when it first computed anything
   int64_t num_ever_computed = 0;  // num_computed_tokens at its most
 
   int64_t num_tokens() const { return static_cast<int64_t>(prompt_tokens.size() + output_tokens.size()); }

@@ -62,6 +62,7 @@ class EngineFamilies {
     Gauge("vllm:kv_cache_usage_perc", "Share of the KV blocks of both tiers in use; 1 means all.", all_usage);
     Gauge("vllm:gpu_cache_usage_perc", "Share of the gpu tier's KV blocks in use; 1 means all.", gpu_usage);
     Counter("vllm:num_preemptions_total", "Preemptions.", static_cast<double>(stats.preemptions));
+    AddPreemptions(stats);
     AddPrefixCache(stats);
     AddIterationTokens(stats.iteration_tokens);
     Counter("tandem:drawn_tokens_total",
@@ -99,6 +100,16 @@ class EngineFamilies {
   }
 
  private:
+  void AddPreemptions(const EngineStats& stats) {
+    for (const PreemptionReason reason : kPreemptionReasons) {
+      LabelMap labels = labels_;
+      labels["reason"] = PreemptionReasonName(reason);
+      Add("tandem:preemptions_total", "Preemptions, by where there was no room.",
+          prometheus::MetricType::Counter, labels,
+          static_cast<double>(stats.preemptions_by_reason[static_cast<size_t>(reason)]));
+    }
+  }
+
   void AddPrefixCache(const EngineStats& stats) {
     const auto cached = static_cast<double>(stats.prefix_hit_tokens);
     Counter("vllm:prompt_tokens_total", "Prompt tokens, computed or cached.",
@@ -111,6 +122,11 @@ class EngineFamilies {
             "KV blocks of a tier that the prefix cache can find, in use or free.",
             stats.prefix_blocks[static_cast<size_t>(Tier::kGpu)],
             stats.prefix_blocks[static_cast<size_t>(Tier::kCpu)]);
+    Counter("tandem:kv_events_total",
+            "Events of cached blocks for routers, those that were dropped included.",
+            static_cast<double>(stats.kv_events));
+    Counter("tandem:kv_events_dropped_total", "Of those, dropped because too many waited to be sent.",
+            static_cast<double>(stats.kv_events_dropped));
     Counter("tandem:recomputed_tokens_total", "Tokens computed again after a preemption.",
             static_cast<double>(stats.recomputed_tokens));
   }

@@ -19,7 +19,7 @@ std::string PlanText(const IterationPlan& plan, int64_t number) {
   std::string text = fmt::format("iteration {} {}\n", number, plan.strategy);
   auto out = std::back_inserter(text);
   for (const CohortId id : plan.dropped) fmt::format_to(out, "drop {}\n", id);
-  for (const SequenceId id : plan.preempted) fmt::format_to(out, "preempt {}\n", id);
+  for (const Preemption& each : plan.preempted) fmt::format_to(out, "preempt {}\n", each.sequence);
   for (const Move& move : plan.moves)
     fmt::format_to(out, "move {} to {}\n", move.sequence, TierName(move.to));
   for (const RowSpan& span : plan.main.spans) AddSpan("main", span, &text);

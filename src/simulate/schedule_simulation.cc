@@ -284,7 +284,8 @@ Status ScheduleSimulation::Apply(const IterationPlan& plan) {
   const double us_before = counts_.us;
   Count(plan);
   TANDEM_RETURN_IF_ERROR(DropCohorts(plan.dropped));
-  for (const SequenceId id : plan.preempted) {
+  for (const Preemption& preemption : plan.preempted) {
+    const SequenceId id = preemption.sequence;
     TANDEM_RETURN_IF_ERROR(CheckNotInFlight(id));
     ScheduledSequence waiting = *Running(id);
     waiting.num_computed = 0;
