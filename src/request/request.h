@@ -59,6 +59,7 @@ struct Request {
   // BlockHasher::Root of its salt; absent: it neither begins with cached blocks nor leaves any.
   std::optional<BlockHash> prefix_root;
   std::vector<BlockHash> prompt_hashes;  // of the prompt's full blocks; until the books have them
+  uint64_t beginning = 0;                // ScheduledSequence's, of the prompt's first kPartitionTokens
   PooledRows pooled;                     // so far
 
   std::vector<int32_t> output_tokens;
