@@ -399,9 +399,9 @@ int Run(Options options) {
   auto* data = memory.value().as<std::byte>();
   std::printf("%s, %.1f GiB of KV\n", MachineTopology().cpu_model.c_str(),
               static_cast<double>(memory_bytes) / (1 << 30));
-  std::printf("%-12s %-10s %-5s %3s %4s %8s %6s %7s %7s %10s %12s %13s %6s %8s %8s\n", "isa", "fetch", "dtype",
-              "gqa", "d", "context", "batch", "sharing", "threads", "read GB/s", "kernel GB/s", "chained GB/s",
-              "share", "Mtok/s", "apart");
+  std::printf("%-12s %-10s %-5s %3s %4s %8s %6s %7s %7s %10s %12s %13s %6s %8s %8s\n", "isa", "fetch",
+              "dtype", "gqa", "d", "context", "batch", "sharing", "threads", "read GB/s", "kernel GB/s",
+              "chained GB/s", "share", "Mtok/s", "apart");
   nlohmann::json results = nlohmann::json::array();
   for (const std::string& dtype_name : options.dtypes) {
     const DType dtype = ParseDType(dtype_name);

@@ -42,9 +42,8 @@ DecodePlan::DecodePlan(std::vector<DecodeSequence> sequences, const DecodeShape&
   const auto num_tokens = [&](const AttendedRun& run) {
     return NumTokens(run, run.first_partition, run.end_partition);
   };
-  std::stable_sort(runs_.begin(), runs_.end(), [&](const AttendedRun& a, const AttendedRun& b) {
-    return num_tokens(a) > num_tokens(b);
-  });
+  std::stable_sort(runs_.begin(), runs_.end(),
+                   [&](const AttendedRun& a, const AttendedRun& b) { return num_tokens(a) > num_tokens(b); });
   for (const AttendedRun& run : runs_) {
     const int64_t run_bytes = num_tokens(run) * kv.num_kv_heads * token_bytes();
     kv_bytes_ += run_bytes;
@@ -213,9 +212,8 @@ void DecodePlan::AppendNewToken(const DecodeLayer& layer, const Item& item) cons
   const int64_t position = sequence.context_len - 1;
   if (layer.k.data == nullptr || item.end_partition * kPartitionTokens <= position) return;
   const int64_t block_size = shape_.kv.block_size;
-  const auto slot =
-      static_cast<int32_t>(sequence.block_table[static_cast<size_t>(position / block_size)] * block_size +
-                           position % block_size);
+  const auto slot = static_cast<int32_t>(
+      sequence.block_table[static_cast<size_t>(position / block_size)] * block_size + position % block_size);
   const int64_t column = item.first_head * shape_.kv.head_dim;
   const int64_t count = item.num_heads * shape_.kv.head_dim;
   AppendToken(layer.kv, slot, item.first_head, item.num_heads,

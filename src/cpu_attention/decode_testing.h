@@ -56,7 +56,8 @@ struct DecodeCase {
   int64_t window = 0;
   int64_t num_parts = 1;
   std::vector<int64_t> contexts;
-  // For each row, tokens whose blocks are those of the row before it, as far as both have whole ones; or empty.
+  // For each row, tokens whose blocks are those of the row before it, as far as both have whole ones; or
+  // empty.
   std::vector<int64_t> common_tokens;
 };
 
@@ -76,8 +77,7 @@ class DecodeBatch {
     auto next = blocks.begin();
     for (const int64_t context : c.contexts) {
       std::vector<int32_t> table = CommonBlocks(context);
-      const int64_t count =
-          (context + c.block_size - 1) / c.block_size - static_cast<int64_t>(table.size());
+      const int64_t count = (context + c.block_size - 1) / c.block_size - static_cast<int64_t>(table.size());
       table.insert(table.end(), next, next + count);
       next += count;
       sequences_.push_back({context, std::move(table)});
@@ -121,7 +121,8 @@ class DecodeBatch {
   std::vector<int32_t> CommonBlocks(int64_t context) const {
     if (case_.common_tokens.empty() || sequences_.empty()) return {};
     const DecodeSequence& before = sequences_.back();
-    const int64_t tokens = std::min({case_.common_tokens[sequences_.size()], context - 1, before.context_len - 1});
+    const int64_t tokens =
+        std::min({case_.common_tokens[sequences_.size()], context - 1, before.context_len - 1});
     return {before.block_table.begin(), before.block_table.begin() + tokens / case_.block_size};
   }
   void AllocateCache(const KvParts& parts) {
@@ -165,8 +166,7 @@ class DecodeBatch {
           key[i] = normal(random);
           value[i] = normal(random);
         }
-        AppendToken(layer_.kv, slot, 0, case_.num_kv_heads, key.data(), value.data(),
-                    DType::kF32);
+        AppendToken(layer_.kv, slot, 0, case_.num_kv_heads, key.data(), value.data(), DType::kF32);
       }
     }
   }

@@ -14,7 +14,8 @@ namespace {
 
 class SharedReadsTest : public testing::TestWithParam<CpuIsa> {
  protected:
-  // Runs the batch with one read for many and without, compares, and returns the share of bytes that are read.
+  // Runs the batch with one read for many and without, compares, and returns the share of bytes that are
+  // read.
   double ShareRead(const DecodeCase& c) {
     DecodeBatch batch(c, random_);
     DecodeShape shape = batch.shape();

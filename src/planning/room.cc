@@ -74,7 +74,8 @@ void GatherByBeginning(std::vector<const RunningSequence*>* oldest_first) {
     placed.emplace_back(each->beginning == 0 ? place : places.emplace(each->beginning, place).first->second,
                         each);
   }
-  std::stable_sort(placed.begin(), placed.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::stable_sort(placed.begin(), placed.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
   for (size_t i = 0; i < placed.size(); ++i) (*oldest_first)[i] = placed[i].second;
 }
 
