@@ -104,7 +104,7 @@ HeadQueries<T> PrepareQueries(const AttentionRows& rows, float* scratch, int64_t
   }
 }
 
-// A wide state, of all rows, becomes one of each row. `at`: where those of the rows go, offset floats on.
+// A wide state, of all rows, becomes one of each row, at states[row] + offset: [head]{state of its queries}.
 TANDEM_SIMD_INLINE void SplitState(const AttentionRows& rows, const float* wide, float* const* states,
                                    int64_t offset) {
   const int64_t n = rows.num_queries();

@@ -239,7 +239,7 @@ void DecodePlan::RunItem(const AttentionKernels& kernels, const AttentionFetch& 
     kernels.finish(rows, states);
     return;
   }
-  std::array<float*, kRowsPerGroup> states;
+  std::array<float*, kRowsPerGroup> states = {};
   const auto join_of = [&](int32_t row) -> const Join& {
     return joins_[static_cast<size_t>(in.joins[static_cast<size_t>(row)])];
   };

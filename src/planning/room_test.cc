@@ -110,6 +110,7 @@ TEST(RoomTest, WhoRidesTogetherBeginsAlike) {
   SmallMachine machine;
   machine.state.limits.max_rider_rows = 64;
   machine.Decode(Tier::kCpu, 10, 24);
+  machine.Wait(10);
   const Target target = {.rides = true, .max_cpu_sequences = 100};
   const std::vector<SequenceId> oldest = IdsOf(MakeRoomFor(machine, target).riders.entering());
   ASSERT_GE(oldest.size(), 5U);
