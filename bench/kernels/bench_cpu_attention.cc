@@ -1,7 +1,7 @@
 // How much of the memory's read bandwidth CPU decode attention reaches: for every combination, in turns,
 // plain reading of the same memory by the same threads, and the kernel. Blocks lie in random order unless
 // asked otherwise. Layers rotate through all of the memory, so that no cache holds what is read. Combinations
-// with a layer larger than the memory are left out.
+// with a layer larger than the memory are left out. Rows may share the beginnings of their contexts.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
@@ -47,19 +47,31 @@ struct Case {
   int64_t head_dim = 128;
   int64_t context = 0;
   int64_t batch = 0;
+  int64_t sharing = 1;        // rows each that begin in the same blocks
+  int64_t shared_tokens = 0;  // with these; whole blocks of them
 
   int64_t num_kv_heads() const { return gqa == 1 ? 32 : gqa == 16 ? 4 : 8; }
   KvShape shape() const { return {KvFormat::Of(dtype), 32, num_kv_heads(), head_dim}; }
   // Of q, of results and of new tokens.
   DType row_dtype() const { return dtype == DType::kI8 ? DType::kBF16 : dtype; }
   int64_t blocks_each() const { return (context + 31) / 32; }
-  int64_t layer_bytes() const { return batch * blocks_each() * static_cast<int64_t>(shape().BlockBytes()); }
+  int64_t shared_blocks() const { return std::min(shared_tokens, context - 1) / 32; }
+  // All different ones.
+  int64_t num_blocks() const {
+    const int64_t groups = (batch + sharing - 1) / sharing;
+    return batch * blocks_each() - (batch - groups) * shared_blocks();
+  }
+  int64_t layer_bytes() const { return num_blocks() * static_cast<int64_t>(shape().BlockBytes()); }
 };
 
+// Rates of a way to compute. GB/s: of what is read, which is less than what rows attend if they share.
 struct Figures {
   double read_gbps = 0;
   double kernel_gbps = 0;   // tasks submitted ahead, as in serving
   double chained_gbps = 0;  // each task starts when the one before has set its flag
+  // Tokens of a layer's context attended a second; apart: if each row reads its own, though it shares.
+  double mtokens_per_s = 0;
+  double apart_mtokens_per_s = 0;
 };
 
 // What a trial's memory is filled with.
@@ -98,17 +110,7 @@ class Bench {
     const int64_t num_layers = std::min<int64_t>(memory_bytes_ / layer_bytes, 4096);
     // Enough tasks for a submission to last a while.
     const int64_t batch_layers = std::min(num_layers, std::max<int64_t>(1, (256 << 20) / layer_bytes));
-    std::mt19937 random(7);
-    std::vector<int32_t> blocks(static_cast<size_t>(c.batch * c.blocks_each()));
-    std::iota(blocks.begin(), blocks.end(), 0);
-    if (!consecutive_) std::shuffle(blocks.begin(), blocks.end(), random);
-    std::vector<DecodeSequence> sequences(static_cast<size_t>(c.batch));
-    auto next = blocks.begin();
-    for (DecodeSequence& sequence : sequences) {
-      sequence.context_len = c.context;
-      sequence.block_table.assign(next, next + c.blocks_each());
-      next += c.blocks_each();
-    }
+    const std::vector<DecodeSequence> sequences = Sequences(c);
     const DType row_dtype = c.row_dtype();
     std::vector<std::byte> q(static_cast<size_t>(c.batch * width) * DTypeSize(row_dtype));
     std::vector<std::byte> out(q.size());
@@ -122,11 +124,17 @@ class Bench {
     layer.k = MatrixView::Dense(kv_rows.data(), row_dtype, c.batch, c.num_kv_heads() * c.head_dim);
     layer.v = layer.k;
     layer.scale = 0.088F;
-    std::vector<std::unique_ptr<DecodePlan>> plans;
-    for (int64_t i = 0; i < batch_layers; ++i) {
-      plans.push_back(std::make_unique<DecodePlan>(sequences, DecodeShape{shape, num_heads, 0, 0},
-                                                   attentions_.front()->num_threads()));
-    }
+    const auto make_plans = [&](bool share_reads) {
+      std::vector<std::unique_ptr<DecodePlan>> plans;
+      for (int64_t i = 0; i < batch_layers; ++i) {
+        plans.push_back(std::make_unique<DecodePlan>(
+            sequences, DecodeShape{.kv = shape, .num_heads = num_heads, .share_reads = share_reads},
+            attentions_.front()->num_threads()));
+      }
+      return plans;
+    };
+    const auto plans = make_plans(true);
+    const auto plans_apart = make_plans(false);
     const std::unique_ptr<Flag> flag = device_->CreateFlag();
     int64_t cursor = 0;
     // One round: GB/s of batch_layers tasks, or of reading as much.
@@ -136,14 +144,14 @@ class Bench {
       cursor += batch_layers;
       return from;
     };
-    const auto gigabytes = static_cast<double>(batch_layers * layer_bytes) / 1e9;
-    const auto run_kernel = [&](CpuAttention& attention, bool chained) {
+    // Returns seconds.
+    const auto run_kernel = [&](CpuAttention& attention, const auto& with_plans, bool chained) {
       std::byte* from = advance();
       flag->Reset();
       const auto start = Clock::now();
       for (int64_t i = 0; i < batch_layers; ++i) {
-        layer.kv = {from + i * layer_bytes, shape, c.batch * c.blocks_each(), 0, 0};
-        AttentionTask task{plans[static_cast<size_t>(i)].get(), layer, nullptr, 0, nullptr, 0};
+        layer.kv = {from + i * layer_bytes, shape, c.num_blocks(), 0, 0};
+        AttentionTask task{with_plans[static_cast<size_t>(i)].get(), layer, nullptr, 0, nullptr, 0};
         if (chained) {
           task.ready = task.done = flag.get();
           task.ready_value = static_cast<uint32_t>(i);
@@ -152,7 +160,7 @@ class Bench {
         attention.Submit(task);
       }
       attention.WaitIdle();
-      return gigabytes / SecondsSince(start);
+      return SecondsSince(start);
     };
     const auto run_read = [&] {
       CpuAttention& attention = *attentions_.front();
@@ -172,27 +180,58 @@ class Bench {
         }
         if (sum == 0.125F) std::fputs("", stderr);  // the sum must be used
       });
-      return gigabytes / SecondsSince(start);
+      return static_cast<double>(size_bytes) / 1e9 / SecondsSince(start);
     };
-    run_kernel(*attentions_.front(), false);
+    run_kernel(*attentions_.front(), plans, false);
     std::vector<double> reads;
+    // Seconds of each of the ways.
     std::vector<std::vector<double>> kernels(attentions_.size());
     std::vector<std::vector<double>> chains(attentions_.size());
+    std::vector<std::vector<double>> aparts(attentions_.size());
     const auto start = Clock::now();
     while (SecondsSince(start) < seconds_ || reads.size() < 5) {
       reads.push_back(run_read());
       for (size_t i = 0; i < attentions_.size(); ++i) {
-        kernels[i].push_back(run_kernel(*attentions_[i], false));
-        chains[i].push_back(run_kernel(*attentions_[i], true));
+        kernels[i].push_back(run_kernel(*attentions_[i], plans, false));
+        chains[i].push_back(run_kernel(*attentions_[i], plans, true));
+        if (c.sharing > 1) aparts[i].push_back(run_kernel(*attentions_[i], plans_apart, false));
       }
     }
+    const auto gigabytes = static_cast<double>(batch_layers * plans.front()->kv_bytes()) / 1e9;
+    const auto mtokens = static_cast<double>(batch_layers * c.batch * c.context) / 1e6;
     std::vector<Figures> figures;
-    for (size_t i = 0; i < attentions_.size(); ++i)
-      figures.push_back({Median(reads), Median(kernels[i]), Median(chains[i])});
+    for (size_t i = 0; i < attentions_.size(); ++i) {
+      const double seconds = Median(kernels[i]);
+      figures.push_back({.read_gbps = Median(reads),
+                         .kernel_gbps = gigabytes / seconds,
+                         .chained_gbps = gigabytes / Median(chains[i]),
+                         .mtokens_per_s = mtokens / seconds,
+                         .apart_mtokens_per_s = mtokens / (c.sharing > 1 ? Median(aparts[i]) : seconds)});
+    }
     return figures;
   }
 
  private:
+  std::vector<DecodeSequence> Sequences(const Case& c) const {
+    std::vector<int32_t> blocks(static_cast<size_t>(c.num_blocks()));
+    std::iota(blocks.begin(), blocks.end(), 0);
+    if (!consecutive_) std::shuffle(blocks.begin(), blocks.end(), std::mt19937(7));
+    std::vector<DecodeSequence> sequences(static_cast<size_t>(c.batch));
+    auto next = blocks.begin();
+    for (size_t row = 0; row < sequences.size(); ++row) {
+      std::vector<int32_t>& table = sequences[row].block_table;
+      sequences[row].context_len = c.context;
+      if (const size_t position = row % static_cast<size_t>(c.sharing); position > 0) {
+        const std::vector<int32_t>& first = sequences[row - position].block_table;
+        table.assign(first.begin(), first.begin() + c.shared_blocks());
+      }
+      const auto num_own = c.blocks_each() - static_cast<int64_t>(table.size());
+      table.insert(table.end(), next, next + num_own);
+      next += num_own;
+    }
+    return sequences;
+  }
+
   std::unique_ptr<CpuAttention> MakeAttention(const Case& c, const Way& way) {
     CpuAttentionOptions options = {.num_threads = num_threads_, .isa = way.isa};
     if (way.fetch) {
@@ -242,6 +281,8 @@ struct Options {
   std::vector<int64_t> head_dims = {128};
   std::vector<int64_t> contexts = {512, 2048, 8192, 32768};
   std::vector<int64_t> batches = {1, 8, 32, 256};
+  std::vector<int64_t> sharing = {1};
+  int64_t shared_tokens = 0;
   std::vector<std::string> fetches = {"l2"};
   double memory_gib = 0;
   double seconds = 0.6;
@@ -288,6 +329,34 @@ std::string ShortName(CpuIsa isa) {
   return "?";
 }
 
+nlohmann::json ResultOf(const Case& c, const Figures& f) {
+  return {{"gqa", c.gqa},
+          {"head_dim", c.head_dim},
+          {"context", c.context},
+          {"batch", c.batch},
+          {"sharing", c.sharing},
+          {"shared_tokens", c.sharing > 1 ? c.shared_blocks() * 32 : 0},
+          {"read_gbps", f.read_gbps},
+          {"kernel_gbps", f.kernel_gbps},
+          {"share", f.kernel_gbps / f.read_gbps},
+          {"chained_gbps", f.chained_gbps},
+          {"mtokens_per_s", f.mtokens_per_s},
+          {"apart_mtokens_per_s", f.apart_mtokens_per_s},
+          {"layer_bytes", c.layer_bytes()},
+          {"cpu", MachineTopology().cpu_model}};
+}
+
+void Print(const nlohmann::json& r) {
+  const auto text = [&](const char* name) { return r[name].get<std::string>(); };
+  const auto number = [&](const char* name) { return r[name].get<double>(); };
+  std::printf("%-12s %-10s %-5s %3.0f %4.0f %8.0f %6.0f %7.0f %7.0f %10.1f %12.1f %13.1f %6.3f %8.2f %8.2f\n",
+              text("isa").c_str(), text("fetch").c_str(), text("dtype").c_str(), number("gqa"),
+              number("head_dim"), number("context"), number("batch"), number("sharing"), number("threads"),
+              number("read_gbps"), number("kernel_gbps"), number("chained_gbps"), number("share"),
+              number("mtokens_per_s"), number("apart_mtokens_per_s"));
+  std::fflush(stdout);
+}
+
 int Run(Options options) {
   if (options.quick) {
     options.dtypes = {"bf16"};
@@ -330,9 +399,9 @@ int Run(Options options) {
   auto* data = memory.value().as<std::byte>();
   std::printf("%s, %.1f GiB of KV\n", MachineTopology().cpu_model.c_str(),
               static_cast<double>(memory_bytes) / (1 << 30));
-  std::printf("%-12s %-10s %-5s %3s %4s %8s %6s %7s %10s %12s %13s %6s %8s\n", "isa", "fetch", "dtype", "gqa",
-              "d", "context", "batch", "threads", "read GB/s", "kernel GB/s", "chained GB/s", "share",
-              "Mtok/s");
+  std::printf("%-12s %-10s %-5s %3s %4s %8s %6s %7s %7s %10s %12s %13s %6s %8s %8s\n", "isa", "fetch",
+              "dtype", "gqa", "d", "context", "batch", "sharing", "threads", "read GB/s", "kernel GB/s",
+              "chained GB/s", "share", "Mtok/s", "apart");
   nlohmann::json results = nlohmann::json::array();
   for (const std::string& dtype_name : options.dtypes) {
     const DType dtype = ParseDType(dtype_name);
@@ -345,37 +414,20 @@ int Run(Options options) {
           for (const int64_t gqa : options.gqa) {
             for (const int64_t context : options.contexts) {
               for (const int64_t batch : options.batches) {
-                const Case c{dtype, gqa, head_dim, context, batch};
-                if (c.layer_bytes() > memory_bytes) continue;
-                const std::vector<Figures> figures = bench.Run(c);
-                for (size_t i = 0; i < figures.size(); ++i) {
-                  const Figures& f = figures[i];
-                  const double share = f.kernel_gbps / f.read_gbps;
-                  // Tokens of a layer's context that are read.
-                  const double mtokens_per_s = f.kernel_gbps * 1e3 * static_cast<double>(batch * context) /
-                                               static_cast<double>(c.layer_bytes());
-                  std::printf("%-12s %-10s %-5s %3ld %4ld %8ld %6ld %7d %10.1f %12.1f %13.1f %6.3f %8.2f\n",
-                              ShortName(isa).c_str(), options.fetches[i].c_str(), dtype_name.c_str(),
-                              static_cast<long>(gqa), static_cast<long>(head_dim), static_cast<long>(context),
-                              static_cast<long>(batch), threads, f.read_gbps, f.kernel_gbps, f.chained_gbps,
-                              share, mtokens_per_s);
-                  std::fflush(stdout);
-                  results.push_back({{"isa", ShortName(isa)},
-                                     {"fetch", options.fetches[i]},
-                                     {"dtype", dtype_name},
-                                     {"gqa", gqa},
-                                     {"head_dim", head_dim},
-                                     {"context", context},
-                                     {"batch", batch},
-                                     {"threads", threads},
-                                     {"read_gbps", f.read_gbps},
-                                     {"kernel_gbps", f.kernel_gbps},
-                                     {"share", share},
-                                     {"chained_gbps", f.chained_gbps},
-                                     {"mtokens_per_s", mtokens_per_s},
-                                     {"layer_bytes", c.layer_bytes()},
-                                     {"blocks", options.consecutive ? "consecutive" : "random"},
-                                     {"cpu", MachineTopology().cpu_model}});
+                for (const int64_t sharing : options.sharing) {
+                  const Case c{dtype, gqa, head_dim, context, batch, sharing, options.shared_tokens};
+                  if (c.layer_bytes() > memory_bytes) continue;
+                  const std::vector<Figures> figures = bench.Run(c);
+                  for (size_t i = 0; i < figures.size(); ++i) {
+                    nlohmann::json result = ResultOf(c, figures[i]);
+                    result["isa"] = ShortName(isa);
+                    result["fetch"] = options.fetches[i];
+                    result["dtype"] = dtype_name;
+                    result["threads"] = threads;
+                    result["blocks"] = options.consecutive ? "consecutive" : "random";
+                    Print(result);
+                    results.push_back(std::move(result));
+                  }
                 }
               }
             }
@@ -409,6 +461,9 @@ int main(int argc, char** argv) {
   app.add_option("--head-dim", options.head_dims, "Head sizes")->delimiter(',');
   app.add_option("--context", options.contexts, "Context lengths")->delimiter(',');
   app.add_option("--batch", options.batches, "Rows")->delimiter(',');
+  app.add_option("--sharing", options.sharing, "Rows each whose contexts begin in the same blocks")
+      ->delimiter(',');
+  app.add_option("--shared-tokens", options.shared_tokens, "Of the beginnings that rows share");
   app.add_option("--fetch", options.fetches,
                  "l1, l2, nta: to where lines are fetched ahead; with -half: half a piece ahead; with "
                  "-second: every second line first; trial: what a trial chooses here, without --isa also the "

@@ -125,6 +125,12 @@ void AddCpuAttentionFields(const EngineStatsOfRun& stats, double duration_s, ord
   to["cpu_attention_busy"] = Ratio(busy_s, duration_s);
   to["cpu_attention_gb_per_s"] = Ratio(kv_gb, duration_s);
   to["cpu_attention_busy_gb_per_s"] = kv_gb / busy_s;
+  const auto attended_gb = static_cast<double>(stats.after.cpu_attention_attended_kv_bytes -
+                                               stats.before.cpu_attention_attended_kv_bytes) /
+                           1e9;
+  const auto mtokens = static_cast<double>(stats.after.cpu_tier_tokens - stats.before.cpu_tier_tokens) / 1e6;
+  to["cpu_attention_read_kb_per_token"] = Ratio(kv_gb, mtokens);
+  to["cpu_attention_attended_kb_per_token"] = Ratio(attended_gb, mtokens);
 }
 
 // Of what counts.
@@ -143,6 +149,8 @@ void AddEngineFields(const BenchConditions& conditions, const BenchRun& run, ord
                             "cpu_attention_busy",
                             "cpu_attention_gb_per_s",
                             "cpu_attention_busy_gb_per_s",
+                            "cpu_attention_read_kb_per_token",
+                            "cpu_attention_attended_kb_per_token",
                             "gpu_kv_tokens",
                             "cpu_kv_tokens",
                             "max_cpu_kv_tokens",

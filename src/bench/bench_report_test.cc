@@ -71,6 +71,7 @@ BenchRun MakeRun() {
   after.cpu_attention_busy_seconds = 1.05;
   before.cpu_attention_kv_bytes = 1'000'000'000;
   after.cpu_attention_kv_bytes = 6'000'000'000;
+  after.cpu_attention_attended_kv_bytes = 7'500'000'000;
   before.predicted_seconds = 10;
   after.predicted_seconds = 10.2;
   before.prediction_error_seconds = 5;
@@ -143,6 +144,9 @@ TEST(BenchReport, EngineFieldsAreThoseOfTheRunAlone) {
   EXPECT_NEAR(report["cpu_attention_busy"], 0.25, 1e-9);
   EXPECT_NEAR(report["cpu_attention_gb_per_s"], 25, 1e-9);
   EXPECT_NEAR(report["cpu_attention_busy_gb_per_s"], 100, 1e-9);
+  // 15 tokens.
+  EXPECT_NEAR(report["cpu_attention_read_kb_per_token"], 5e6 / 15, 1e-6);
+  EXPECT_NEAR(report["cpu_attention_attended_kb_per_token"], 7.5e6 / 15, 1e-6);
   EXPECT_EQ(report["cpu_tier_tokens"], 15);
   EXPECT_EQ(report["swapped_tokens"], 32);
   EXPECT_EQ(report["rider_visits"], 40);

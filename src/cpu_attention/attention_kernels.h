@@ -20,19 +20,23 @@
 namespace tandem {
 
 constexpr int64_t kPartitionTokens = 512;
-// Rows of one sequence that share each read of K and V.
+// Rows that share each read of K and V.
 constexpr int64_t kRowsPerGroup = 8;
 
-// Up to kRowsPerGroup consecutive rows of a sequence, all query heads of a span of kv heads.
+// Up to kRowsPerGroup rows, all query heads of a span of kv heads: consecutive rows of a sequence, or one row
+// each of several sequences over partitions that they have in common.
 struct AttentionRows {
   MatrixView q;    // the rows, columns of the query heads: [num_rows, num_kv_heads * group_size * head_dim]
   MatrixView out;  // likewise
+  // Of several sequences: which rows of q they are, [num_rows]. Only `run_apart`, which does not write out.
+  const int32_t* row_numbers = nullptr;
   // Log-sum-exp of the scaled scores of row 0's query heads, [num_kv_heads * group_size], or null.
   // Only where num_rows is 1.
   float* lse = nullptr;
   int64_t num_rows = 0;
   int64_t group_size = 1;      // query heads of a kv head
   int64_t first_position = 0;  // of row 0
+  int64_t position_step = 1;   // from a row's position to the next; of several sequences: 0
   int64_t window = 0;          // keys a row sees, its own included; 0: all
   float scale = 1.0F;
   const int32_t* block_table = nullptr;
@@ -51,7 +55,8 @@ struct AttentionRows {
   [[gnu::always_inline]] int64_t begin_key() const {
     return window > 0 && first_position - window + 1 > 0 ? first_position - window + 1 : 0;
   }
-  [[gnu::always_inline]] int64_t end_key() const { return first_position + num_rows; }
+  [[gnu::always_inline]] int64_t position(int64_t row) const { return first_position + row * position_step; }
+  [[gnu::always_inline]] int64_t end_key() const { return position(num_rows - 1) + 1; }
 };
 
 // Fills what rows says of the cache: heads [first_head, first_head + num_heads) of kv, all in one part.
@@ -62,7 +67,7 @@ void SetKv(const KvLayerView& kv, int64_t first_head, int64_t num_heads, Attenti
 constexpr int64_t AttentionStateSize(int64_t num_queries, int64_t head_dim) {
   return num_queries * (head_dim + 2);
 }
-// Floats of scratch that `run` needs for num_kv_heads heads of num_queries queries each.
+// Floats of scratch that `run` and `run_apart` need for num_kv_heads heads of num_queries queries each.
 constexpr int64_t AttentionScratchSize(int64_t num_queries, int64_t head_dim, int64_t num_kv_heads) {
   return num_kv_heads * (num_queries * (2 * head_dim + 2 + 16) + AttentionStateSize(num_queries, head_dim)) +
          num_queries * 32 + num_queries + 16;
@@ -72,6 +77,10 @@ struct AttentionKernels {
   // state = the result of partitions [first, end) of every head of the span, merged in order.
   void (*run)(const AttentionRows& rows, int64_t first_partition, int64_t end_partition, float* state,
               float* scratch) = nullptr;
+  // Each partition of [first, end) and each row apart: states[row] + i * partition_stride = the result of
+  // partition first + i, [head]{state of group_size queries}.
+  void (*run_apart)(const AttentionRows& rows, int64_t first_partition, int64_t end_partition,
+                    float* const* states, int64_t partition_stride, float* scratch) = nullptr;
   // state = state merged with that of the partition after it; one head.
   void (*merge)(float* state, const float* next, int64_t num_queries, int64_t head_dim) = nullptr;
   // Writes rows.out (and rows.lse) from the states of the span's heads.

@@ -2,6 +2,7 @@
 // set (see simd.h).
 #pragma once
 
+#include <cstring>
 #include <type_traits>
 
 #include "cpu_attention/attention_kernels.h"
@@ -40,7 +41,8 @@ template <typename From, typename To>
 void CopyQueries(const AttentionRows& rows, To* to) {
   const int64_t width = rows.group_size * rows.head_dim;
   for (int64_t row = 0; row < rows.num_rows; ++row) {
-    const From* from = static_cast<const From*>(rows.q.data) + row * rows.q.row_stride;
+    const int64_t number = rows.row_numbers != nullptr ? rows.row_numbers[row] : row;
+    const From* from = static_cast<const From*>(rows.q.data) + number * rows.q.row_stride;
     for (int64_t head = 0; head < rows.num_kv_heads; ++head) {
       To* head_to = to + (head * rows.num_rows + row) * width;
       for (int64_t i = 0; i < width; i += kLanes) StoreRow(head_to + i, LoadRow(from + head * width + i));
@@ -102,12 +104,41 @@ HeadQueries<T> PrepareQueries(const AttentionRows& rows, float* scratch, int64_t
   }
 }
 
+// A wide state, of all rows, becomes one of each row, at states[row] + offset: [head]{state of its queries}.
+TANDEM_SIMD_INLINE void SplitState(const AttentionRows& rows, const float* wide, float* const* states,
+                                   int64_t offset) {
+  const int64_t n = rows.num_queries();
+  const int64_t group = rows.group_size;
+  const int64_t head_dim = rows.head_dim;
+  for (int64_t row = 0; row < rows.num_rows; ++row) {
+    float* to = states[row] + offset;
+    const float* from = wide;
+    for (int64_t head = 0; head < rows.num_kv_heads; ++head) {
+      const int64_t first = row * group;
+      std::memcpy(to, from + first, static_cast<size_t>(group) * sizeof(float));
+      std::memcpy(to + group, from + n + first, static_cast<size_t>(group) * sizeof(float));
+      std::memcpy(to + 2 * group, from + 2 * n + first * head_dim,
+                  static_cast<size_t>(group * head_dim) * sizeof(float));
+      from += AttentionStateSize(n, head_dim);
+      to += AttentionStateSize(group, head_dim);
+    }
+  }
+}
+
+// What `run` and `run_apart` of AttentionKernels are asked for.
+struct Partitions {
+  int64_t first = 0;
+  int64_t end = 0;
+  float* merged = nullptr;         // null: apart
+  float* const* states = nullptr;  // apart, of each row
+  int64_t partition_stride = 0;
+};
+
 template <typename T, FetchLevel kLevel>
-void RunPartitions(const AttentionRows& rows, int64_t first_partition, int64_t end_partition, float* states,
-                   float* scratch) {
+void RunPartitions(const AttentionRows& rows, const Partitions& partitions, float* scratch) {
   const int64_t head_dim = rows.head_dim;
   const int64_t n = rows.num_queries();
-  const int64_t state_size = n * (head_dim + 2);
+  const int64_t state_size = AttentionStateSize(n, head_dim);
   int64_t used = 0;
   const HeadQueries<T> q = PrepareQueries<T>(rows, scratch, &used);
   Workspace work;
@@ -116,50 +147,69 @@ void RunPartitions(const AttentionRows& rows, int64_t first_partition, int64_t e
   float* lanes = work.alpha + (n + 15) / 16 * 16;
   float* partial = lanes + rows.num_kv_heads * n * kLanes;
   AttentionRows at = rows;
-  for (int64_t partition = first_partition; partition < end_partition; ++partition) {
-    float* to = partition == first_partition ? states : partial;
+  for (int64_t partition = partitions.first; partition < partitions.end; ++partition) {
+    const int64_t offset = (partition - partitions.first) * partitions.partition_stride;
+    float* to = partial;
+    if (partitions.merged != nullptr && partition == partitions.first) to = partitions.merged;
+    // One row's wide state is its own.
+    if (partitions.merged == nullptr && rows.num_rows == 1) to = partitions.states[0] + offset;
     at.next_kv = rows.next_kv;
-    if (partition + 1 < end_partition) {
+    if (partition + 1 < partitions.end) {
       const int64_t next = (partition + 1) * kPartitionTokens / rows.block_size;
       at.next_kv = rows.kv + rows.block_table[next] * rows.block_stride_bytes;
     }
     RunPartition<T, kLevel>(at, work, q, partition, {to, lanes, n, head_dim});
-    if (to == states) continue;
-    for (int64_t head = 0; head < rows.num_kv_heads; ++head) {
-      MergeStates(states + head * state_size, partial + head * state_size, n, head_dim);
+    if (to != partial) continue;
+    if (partitions.merged == nullptr) {
+      SplitState(rows, partial, partitions.states, offset);
+      continue;
     }
+    for (int64_t head = 0; head < rows.num_kv_heads; ++head)
+      MergeStates(partitions.merged + head * state_size, partial + head * state_size, n, head_dim);
   }
 }
 
 template <typename T>
-void RunFetching(const AttentionRows& rows, int64_t first_partition, int64_t end_partition, float* states,
-                 float* scratch) {
+void RunFetching(const AttentionRows& rows, const Partitions& partitions, float* scratch) {
   switch (rows.fetch.level) {
     case FetchLevel::kL1:
-      return RunPartitions<T, FetchLevel::kL1>(rows, first_partition, end_partition, states, scratch);
+      return RunPartitions<T, FetchLevel::kL1>(rows, partitions, scratch);
     case FetchLevel::kL2:
-      return RunPartitions<T, FetchLevel::kL2>(rows, first_partition, end_partition, states, scratch);
+      return RunPartitions<T, FetchLevel::kL2>(rows, partitions, scratch);
     case FetchLevel::kNonTemporal:
-      return RunPartitions<T, FetchLevel::kNonTemporal>(rows, first_partition, end_partition, states,
-                                                        scratch);
+      return RunPartitions<T, FetchLevel::kNonTemporal>(rows, partitions, scratch);
   }
 }
 
-void RunAttention(const AttentionRows& rows, int64_t first_partition, int64_t end_partition, float* states,
-                  float* scratch) {
+void RunOfType(const AttentionRows& rows, const Partitions& partitions, float* scratch) {
   if (rows.kv_dtype == DType::kF32) {
-    RunFetching<float>(rows, first_partition, end_partition, states, scratch);
+    RunFetching<float>(rows, partitions, scratch);
   } else if (rows.kv_dtype == DType::kF16) {
-    RunFetching<Fp16>(rows, first_partition, end_partition, states, scratch);
+    RunFetching<Fp16>(rows, partitions, scratch);
   } else if (rows.kv_dtype == DType::kI8) {
-    RunFetching<Int8Kv>(rows, first_partition, end_partition, states, scratch);
+    RunFetching<Int8Kv>(rows, partitions, scratch);
   } else {
-    RunFetching<uint16_t>(rows, first_partition, end_partition, states, scratch);
+    RunFetching<uint16_t>(rows, partitions, scratch);
   }
 #if defined(__AMX_BF16__)
   // Tiles in use make every task switch dearer.
   if (UsesTiles(rows)) _tile_release();
 #endif
+}
+
+void RunMerged(const AttentionRows& rows, int64_t first_partition, int64_t end_partition, float* state,
+               float* scratch) {
+  RunOfType(rows, {.first = first_partition, .end = end_partition, .merged = state}, scratch);
+}
+
+void RunApart(const AttentionRows& rows, int64_t first_partition, int64_t end_partition, float* const* states,
+              int64_t partition_stride, float* scratch) {
+  RunOfType(rows,
+            {.first = first_partition,
+             .end = end_partition,
+             .states = states,
+             .partition_stride = partition_stride},
+            scratch);
 }
 
 template <typename Out>
@@ -212,7 +262,8 @@ float ReadBytes(const std::byte* p, int64_t size_bytes) {
 }
 
 constexpr AttentionKernels kAttentionKernels = {
-    .run = RunAttention,
+    .run = RunMerged,
+    .run_apart = RunApart,
     .merge = MergeStates,
     .finish = FinishRows,
     .read = ReadBytes,

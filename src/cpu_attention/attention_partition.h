@@ -110,44 +110,46 @@ void TileForAllRows(const AttentionRows& rows, const Workspace& work, const Head
 }
 
 #if defined(__AMX_BF16__)
-TANDEM_SIMD_INLINE bool SeesWholeBlock(const AttentionRows& rows, const BlockVisit& visit) {
+// Whether every row does.
+TANDEM_SIMD_INLINE bool SeeWholeBlock(const AttentionRows& rows, const BlockVisit& visit) {
   if (visit.end % kMaxTileTokens != 0) return false;
-  const TileRange range = VisibleRange(rows, 0, visit.begin, kMaxTileTokens);
-  return range.begin == 0 && range.end == kMaxTileTokens;
+  const TileRange first = VisibleRange(rows, 0, visit.begin, kMaxTileTokens);
+  const TileRange last = VisibleRange(rows, rows.num_rows - 1, visit.begin, kMaxTileTokens);
+  return first.end == kMaxTileTokens && last.begin == 0;
 }
 
 // Decode on AMX: the scores of a tile are started before the softmax of the one before, so that the two units
-// work at the same time. One row of at most 16 queries.
+// work at the same time. As many queries at a time as a tile has rows.
 template <FetchLevel kLevel>
 class TilePipeline {
  public:
   explicit TilePipeline(const AttentionRows& rows)
-      : rows_(rows),
-        used_(UsesTiles(rows) && rows.block_size == kMaxTileTokens && rows.num_rows == 1 &&
-              rows.group_size <= kTileRows) {
-    if (used_) ConfigureTiles(rows.group_size);
+      : rows_(rows), used_(UsesTiles(rows) && rows.block_size == kMaxTileTokens && IsDecode(rows)) {
+    const int64_t num_turns = DivideUp(rows.num_queries(), kTileRows);
+    turn_queries_ = DivideUp(rows.num_queries(), num_turns);
   }
 
-  bool Takes(const BlockVisit& visit) const { return used_ && SeesWholeBlock(rows_, visit); }
-  // The row sees all of the tile. Two calls in a row may concern different heads.
+  bool Takes(const BlockVisit& visit) const { return used_ && SeeWholeBlock(rows_, visit); }
+  // All rows see all of the tile. Two calls in a row may concern different heads.
   TANDEM_SIMD_INLINE void Add(const Workspace& work, const HeadQueries<uint16_t>& q, const TileOf& tile) {
-    fetcher_ = FetcherOf<kLevel>(rows_, tile, TileBytes<uint16_t>(kMaxTileTokens, rows_.head_dim));
-    TileScores(q.rows, rows_.head_dim, reinterpret_cast<const uint16_t*>(tile.keys), scores_[turn_],
-               &fetcher_);
-    Flush();
-    pending_ = work;
-    pending_.scores = scores_[turn_];
-    values_ = reinterpret_cast<const uint16_t*>(tile.values);
-    turn_ = 1 - turn_;
+    auto fetcher = FetcherOf<kLevel>(rows_, tile, TileBytes<uint16_t>(kMaxTileTokens, rows_.head_dim));
+    const int64_t num_queries = rows_.num_queries();
+    for (int64_t i = 0; i < num_queries; i += turn_queries_) {
+      const int64_t left = num_queries - i;
+      AddQueries(work.From(i, rows_.head_dim), q.rows + i * rows_.head_dim,
+                 left < turn_queries_ ? left : turn_queries_, tile, fetcher);
+      fetcher = {};
+    }
   }
   TANDEM_SIMD_INLINE void Flush() {
     if (values_ == nullptr) return;
-    Softmax<uint16_t, kMaxTileTokens>(pending_.scores, rows_.group_size, rows_.scale * kLog2E,
+    Softmax<uint16_t, kMaxTileTokens>(pending_.scores, num_pending_, rows_.scale * kLog2E,
                                       {0, kMaxTileTokens}, pending_.max, pending_.sum_lanes, pending_.alpha,
                                       fetcher_.half_lines(), &fetcher_);
     fetcher_.FetchRest();
     fetcher_.Turn();
-    TileValues(pending_.scores, rows_.group_size, values_, rows_.head_dim, pending_.alpha, pending_.acc,
+    Configure(num_pending_);
+    TileValues(pending_.scores, num_pending_, values_, rows_.head_dim, pending_.alpha, pending_.acc,
                &fetcher_);
     fetcher_.FetchRest();
     fetcher_ = {};
@@ -155,10 +157,33 @@ class TilePipeline {
   }
 
  private:
+  // One row a sequence. What several rows of one sequence see is bound by arithmetic.
+  static bool IsDecode(const AttentionRows& rows) { return rows.num_rows == 1 || rows.position_step == 0; }
+
+  TANDEM_SIMD_INLINE void Configure(int64_t num_queries) {
+    if (num_queries != configured_) ConfigureTiles(num_queries);
+    configured_ = num_queries;
+  }
+  TANDEM_SIMD_INLINE void AddQueries(const Workspace& work, const uint16_t* q, int64_t num_queries,
+                                     const TileOf& tile, const Fetcher<kLevel>& fetcher) {
+    fetcher_ = fetcher;
+    Configure(num_queries);
+    TileScores(q, rows_.head_dim, reinterpret_cast<const uint16_t*>(tile.keys), scores_[turn_], &fetcher_);
+    Flush();
+    pending_ = work;
+    pending_.scores = scores_[turn_];
+    num_pending_ = num_queries;
+    values_ = reinterpret_cast<const uint16_t*>(tile.values);
+    turn_ = 1 - turn_;
+  }
+
   const AttentionRows& rows_;
   const bool used_;
+  int64_t turn_queries_ = 0;
+  int64_t configured_ = 0;  // the tiles of AMX, for so many queries
   Fetcher<kLevel> fetcher_;
   Workspace pending_;
+  int64_t num_pending_ = 0;
   const uint16_t* values_ = nullptr;  // of the pending tile; null: none is pending
   int turn_ = 0;
   alignas(64) float scores_[2][kTileRows * kMaxTileTokens];

@@ -28,7 +28,7 @@ TANDEM_SIMD_INLINE int64_t TileTokens(const AttentionRows& rows) {
 // What row `row` sees of the tile that starts at key `tile_begin`; empty if begin >= end.
 TANDEM_SIMD_INLINE TileRange VisibleRange(const AttentionRows& rows, int64_t row, int64_t tile_begin,
                                           int64_t tile_tokens) {
-  const int64_t position = rows.first_position + row;
+  const int64_t position = rows.position(row);
   const int64_t first_key = rows.window > 0 ? position - rows.window + 1 : 0;
   TileRange range;
   range.begin = first_key > tile_begin ? first_key - tile_begin : 0;

@@ -66,7 +66,9 @@ struct AttentionTask {
 struct CpuAttentionStats {
   int64_t num_tasks = 0;  // done
   int64_t kv_bytes = 0;   // read by them
-  int64_t busy_us = 0;    // over all workers; at most num_threads * elapsed time
+  // Of the contexts that their rows attended: what they would have read without one read for several rows.
+  int64_t attended_kv_bytes = 0;
+  int64_t busy_us = 0;  // over all workers; at most num_threads * elapsed time
   // Sum of the times that tasks took once their Q/K/V were there and the task before them was done.
   int64_t task_us = 0;
 };

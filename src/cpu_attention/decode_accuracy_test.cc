@@ -15,7 +15,6 @@ double Tolerance(const DecodeCase& c) {
   return c.dtype == DType::kI8 && c.row_dtype == DType::kF32 ? 5e-4 : 1e-2;
 }
 
-const std::vector<DType> kCacheTypes = {DType::kF32, DType::kBF16, DType::kF16, DType::kI8};
 // What q, k, v and results are in if they are not fp32.
 DType OwnRows(DType cache) {
   return cache == DType::kI8 ? DType::kBF16 : cache;

@@ -3,7 +3,8 @@
 // Made once an iteration from the context lengths, used by every layer. Large items come first and get
 // smaller towards the end (guided by what is left), so that one long context and many short ones both keep
 // all threads busy to the last. A context is cut at partition borders (flash decoding); its parts are merged
-// in order by whichever thread finishes last, so the result does not depend on the cut.
+// in order by whichever thread finishes last, so the result does not depend on the cut. What rows have in
+// common is read once for all of them (attended_runs.h), and the result does not depend on that either.
 #pragma once
 
 #include <atomic>
@@ -13,20 +14,17 @@
 
 #include "base/kv_layout.h"
 #include "base/matrix_view.h"
+#include "cpu_attention/attended_runs.h"
 #include "cpu_attention/attention_kernels.h"
 
 namespace tandem {
-
-struct DecodeSequence {
-  int64_t context_len = 0;           // tokens, the new one included
-  std::vector<int32_t> block_table;  // ceil(context_len / block_size) block numbers
-};
 
 struct DecodeShape {
   KvShape kv;
   int64_t num_heads = 0;       // query heads; a multiple of kv.num_kv_heads
   int64_t sliding_window = 0;  // keys a row sees, its own included; 0: all
   int64_t heads_per_part = 0;  // of the cache's parts (KvLayerView); 0: one part
+  bool share_reads = true;     // one read for all rows that have the same blocks; false: to compare
 };
 
 // What changes from layer to layer. Host memory (pinned where a GPU writes it). q and out: [rows, num_heads *
@@ -52,12 +50,14 @@ class DecodePlan {
   int64_t num_parts() const { return static_cast<int64_t>(parts_.size()); }
   // Items of a part, the largest first.
   int64_t num_items(int64_t part) const {
-    return static_cast<int64_t>(parts_[static_cast<size_t>(part)].size());
+    return static_cast<int64_t>(parts_[static_cast<size_t>(part)].items.size());
   }
   // Bytes of K and V that an item reads.
   int64_t item_bytes(int64_t part, int64_t item) const;
   // Bytes of K and V that a layer reads.
   int64_t kv_bytes() const { return kv_bytes_; }
+  // What it would read if every row read its own.
+  int64_t attended_kv_bytes() const { return attended_kv_bytes_; }
   const DecodeShape& shape() const { return shape_; }
   const std::vector<DecodeSequence>& sequences() const { return sequences_; }
 
@@ -71,17 +71,17 @@ class DecodePlan {
                int64_t part, int64_t item, int64_t next_item);
 
  private:
-  // Partitions [first_partition, end_partition) of heads [first_head, first_head + num_heads) of a sequence.
+  // Partitions [first_partition, end_partition) of heads [first_head, first_head + num_heads) of a run.
   struct Item {
-    int32_t row = 0;
+    int32_t run = 0;
     int32_t first_head = 0;
     int32_t num_heads = 0;
-    int32_t join = -1;  // index into joins_; -1: the item is all there is for these heads
     int64_t first_partition = 0;
     int64_t end_partition = 0;
   };
-  // A sequence whose partitions are spread over items: their states, [partition][kv head].
+  // A row whose partitions are spread over items: their states, [partition][kv head].
   struct Join {
+    int32_t row = 0;
     int32_t first_head = 0;
     int32_t num_heads = 0;
     int64_t first_partition = 0;
@@ -89,21 +89,39 @@ class DecodePlan {
     int64_t state_offset = 0;    // floats
     int64_t counter_offset = 0;  // one a head: partitions not yet computed
   };
+  struct Part {
+    std::vector<Item> items;
+    std::vector<int32_t> joins;  // of each row, into joins_; -1: an item is all there is for its heads
+  };
 
-  void CutPart(const std::vector<int32_t>& order, int64_t first_head, int64_t num_heads, int num_threads,
-               std::vector<Item>* items);
-  int64_t first_key(int64_t row) const;
+  void CutPart(int64_t first_head, int64_t num_heads, int num_threads, Part* part);
+  void AddJoin(int32_t row, int64_t first_head, int64_t num_heads, Part* part);
+  int64_t first_key(int32_t row) const {
+    return FirstKey(sequences_[static_cast<size_t>(row)], shape_.sliding_window);
+  }
+  int64_t end_partition(int32_t row) const {
+    return (sequences_[static_cast<size_t>(row)].context_len - 1) / kPartitionTokens + 1;
+  }
+  // Keys of partitions [first, end) that the run's rows see.
+  int64_t NumTokens(const AttendedRun& run, int64_t first, int64_t end) const;
   int64_t token_bytes() const;  // K and V of one head
-  AttentionRows MakeRows(const DecodeLayer& layer, int64_t row, int64_t first_head, int64_t num_heads) const;
-  void FinishHead(const AttentionKernels& kernels, const DecodeLayer& layer, const Item& item,
-                  const Join& join, int64_t head);
+  AttentionRows MakeRows(const DecodeLayer& layer, int32_t row, int64_t first_head, int64_t num_heads) const;
+  AttentionRows MakeRows(const DecodeLayer& layer, const Item& item) const;
+  // First piece that the item reads.
+  const std::byte* FirstPiece(const DecodeLayer& layer, const Item& item) const;
+  void AppendNewToken(const DecodeLayer& layer, const Item& item) const;
+  // Of partition join.first_partition + partition.
+  float* StateOf(const Join& join, int64_t partition, int64_t head);
+  void FinishHead(const AttentionKernels& kernels, const DecodeLayer& layer, const Join& join, int64_t head);
 
   std::vector<DecodeSequence> sequences_;
   DecodeShape shape_;
   int64_t group_size_ = 1;
   int64_t state_size_ = 0;  // floats of a head's state
   int64_t kv_bytes_ = 0;
-  std::vector<std::vector<Item>> parts_;
+  int64_t attended_kv_bytes_ = 0;
+  std::vector<AttendedRun> runs_;  // the longest first
+  std::vector<Part> parts_;
   std::vector<Join> joins_;
   std::vector<float> states_;
   std::unique_ptr<std::atomic<int64_t>[]> counters_;

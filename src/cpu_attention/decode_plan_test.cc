@@ -10,10 +10,11 @@ namespace {
 
 std::vector<DecodeSequence> Sequences(const std::vector<int64_t>& contexts, int64_t block_size) {
   std::vector<DecodeSequence> sequences;
-  sequences.reserve(contexts.size());
+  int32_t next_block = 0;
   for (const int64_t context : contexts) {
-    sequences.push_back(
-        {context, std::vector<int32_t>(static_cast<size_t>((context + block_size - 1) / block_size))});
+    DecodeSequence& sequence = sequences.emplace_back(DecodeSequence{.context_len = context});
+    sequence.block_table.resize(static_cast<size_t>((context + block_size - 1) / block_size));
+    for (int32_t& block : sequence.block_table) block = next_block++;
   }
   return sequences;
 }

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <numeric>
 #include <random>
+#include <utility>
 #include <vector>
 
 #include "base/dtype.h"
@@ -17,6 +18,8 @@
 #include "cpu_attention/decode_plan.h"
 
 namespace tandem {
+
+inline const std::vector<DType> kCacheTypes = {DType::kF32, DType::kBF16, DType::kF16, DType::kI8};
 
 inline float LoadElement(DType dtype, const std::byte* p) {
   float value = 0;
@@ -53,6 +56,9 @@ struct DecodeCase {
   int64_t window = 0;
   int64_t num_parts = 1;
   std::vector<int64_t> contexts;
+  // For each row, tokens whose blocks are those of the row before it, as far as both have whole ones; or
+  // empty.
+  std::vector<int64_t> common_tokens;
 };
 
 class DecodeBatch {
@@ -70,9 +76,11 @@ class DecodeBatch {
     std::shuffle(blocks.begin(), blocks.end(), random);
     auto next = blocks.begin();
     for (const int64_t context : c.contexts) {
-      const int64_t count = (context + c.block_size - 1) / c.block_size;
-      sequences_.push_back({context, {next, next + count}});
+      std::vector<int32_t> table = CommonBlocks(context);
+      const int64_t count = (context + c.block_size - 1) / c.block_size - static_cast<int64_t>(table.size());
+      table.insert(table.end(), next, next + count);
       next += count;
+      sequences_.push_back({context, std::move(table)});
     }
     layer_.q = MakeMatrix(&q_, rows, shape_.num_heads * c.head_dim, &random);
     layer_.k = MakeMatrix(&k_, rows, c.num_kv_heads * c.head_dim, &random);
@@ -88,6 +96,7 @@ class DecodeBatch {
   const DecodeShape& shape() const { return shape_; }
   const DecodeLayer& layer() const { return layer_; }
   const std::vector<std::byte>& out() const { return out_; }
+  const std::vector<float>& lse() const { return lse_; }
   void PoisonOut() {
     std::memset(out_.data(), 0xff, out_.size());
     for (float& value : lse_) value = std::nanf("");
@@ -108,6 +117,14 @@ class DecodeBatch {
   }
 
  private:
+  // Of the next sequence, whose context is given.
+  std::vector<int32_t> CommonBlocks(int64_t context) const {
+    if (case_.common_tokens.empty() || sequences_.empty()) return {};
+    const DecodeSequence& before = sequences_.back();
+    const int64_t tokens =
+        std::min({case_.common_tokens[sequences_.size()], context - 1, before.context_len - 1});
+    return {before.block_table.begin(), before.block_table.begin() + tokens / case_.block_size};
+  }
   void AllocateCache(const KvParts& parts) {
     int64_t num_blocks = 2;
     for (const int64_t context : case_.contexts)
@@ -139,14 +156,17 @@ class DecodeBatch {
     const auto width = static_cast<size_t>(case_.num_kv_heads * case_.head_dim);
     std::vector<float> key(width);
     std::vector<float> value(width);
+    std::vector<bool> filled(static_cast<size_t>(layer_.kv.num_blocks * case_.block_size));
     for (const DecodeSequence& sequence : sequences_) {
       for (int64_t t = 0; t + 1 < sequence.context_len; ++t) {
+        const int32_t slot = Slot(sequence, t);
+        if (filled[static_cast<size_t>(slot)]) continue;
+        filled[static_cast<size_t>(slot)] = true;
         for (size_t i = 0; i < width; ++i) {
           key[i] = normal(random);
           value[i] = normal(random);
         }
-        AppendToken(layer_.kv, Slot(sequence, t), 0, case_.num_kv_heads, key.data(), value.data(),
-                    DType::kF32);
+        AppendToken(layer_.kv, slot, 0, case_.num_kv_heads, key.data(), value.data(), DType::kF32);
       }
     }
   }

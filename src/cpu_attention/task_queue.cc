@@ -197,6 +197,7 @@ void CpuAttention::Complete(Task* task) {
   const AttentionTask done = task->task;
   const bool aborted = done.ready != nullptr && done.ready->aborted();
   const int64_t kv_bytes = aborted ? 0 : done.plan->kv_bytes();
+  const int64_t attended_kv_bytes = aborted ? 0 : done.plan->attended_kv_bytes();
   const int64_t now_ns = SteadyNowNs();
   if (done.done != nullptr) {
     if (aborted) {
@@ -209,6 +210,7 @@ void CpuAttention::Complete(Task* task) {
   task->finished = true;
   ++stats_.num_tasks;
   stats_.kv_bytes += kv_bytes;
+  stats_.attended_kv_bytes += attended_kv_bytes;
   if (kv_bytes > 0) {
     const int64_t begin_ns = std::max(task->armed_ns, last_done_ns_);
     if (now_ns > begin_ns) {

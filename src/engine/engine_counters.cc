@@ -76,6 +76,7 @@ void EngineCounters::CountCpuTier(const Ran& ran) {
     stats_.cpu_attention_busy_seconds += static_cast<double>(result.cpu_attention.busy_us) / kUsPerS /
                                          static_cast<double>(num_attention_threads_);
     stats_.cpu_attention_kv_bytes += static_cast<uint64_t>(result.cpu_attention.kv_bytes);
+    stats_.cpu_attention_attended_kv_bytes += static_cast<uint64_t>(result.cpu_attention.attended_kv_bytes);
   }
   for (const RowSpan& span : ran.plan.main.spans) {
     if (span.in_transit()) stats_.swapped_tokens += static_cast<uint64_t>(span.num_tokens);

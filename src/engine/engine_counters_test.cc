@@ -141,11 +141,13 @@ TEST_F(EngineCountersTest, AGapLiesBetweenIterationsThatFollowEachOther) {
 
 TEST_F(EngineCountersTest, CpuAttentionIsBusyAsItsWorkersAreOnAverage) {
   IterationResult result = RanUs(0, 100);
-  result.cpu_attention = {.num_tasks = 1, .kv_bytes = 4096, .busy_us = 300, .task_us = 90};
+  result.cpu_attention = {
+      .num_tasks = 1, .kv_bytes = 4096, .attended_kv_bytes = 9000, .busy_us = 300, .task_us = 90};
   EngineCounters counters = Counters(4);
   KeepAndCount(MainPlan({GpuDecode(1, 8)}), result, &counters);
   EXPECT_DOUBLE_EQ(counters.stats().cpu_attention_busy_seconds, 75e-6);
   EXPECT_EQ(counters.stats().cpu_attention_kv_bytes, 4096U);
+  EXPECT_EQ(counters.stats().cpu_attention_attended_kv_bytes, 9000U);
   EngineCounters without_cpu_tier = Counters(0);
   KeepAndCount(MainPlan({GpuDecode(1, 8)}), result, &without_cpu_tier);
   EXPECT_EQ(without_cpu_tier.stats().cpu_attention_busy_seconds, 0);

@@ -7,7 +7,9 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/param_error.h"
+#include "base/round_up.h"
 #include "base/topology.h"
+#include "cpu_attention/attention_kernels.h"
 #include "plan/plan_printer.h"
 
 namespace tandem {
@@ -99,6 +101,9 @@ std::unique_ptr<Request> EngineLoop::MakeRequest(RequestSpec spec, OutputCallbac
     request->prefix_root = hasher_->Root(spec.cache_salt);
     request->cache_salt = std::move(spec.cache_salt);
     request->prompt_hashes = hasher_->FullBlocks(*request->prefix_root, request->prompt_tokens);
+    const auto num_blocks = static_cast<size_t>(DivideUp(kPartitionTokens, hasher_->block_size()));
+    if (request->prompt_hashes.size() >= num_blocks)
+      request->beginning = request->prompt_hashes[num_blocks - 1].halves[0];
   }
   request->callback = std::move(callback);
   request->arrival = Clock::now();
@@ -129,6 +134,7 @@ Result<RequestId> EngineLoop::SubmitBegun(RequestSpec spec, int64_t num_made_tok
   auto request = MakeRequest(std::move(spec), std::move(callback));
   request->begun = true;
   request->prefix_root.reset();
+  request->beginning = 0;
   request->prompt_hashes.clear();
   request->num_made_tokens = num_made_tokens;
   return inbox_.Submit(std::move(request));

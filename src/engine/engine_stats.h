@@ -46,6 +46,8 @@ struct EngineStats {
   double gpu_gap_seconds = 0;
   double cpu_attention_busy_seconds = 0;  // mean over the workers
   uint64_t cpu_attention_kv_bytes = 0;    // read by them
+  // What they would have read had each row read its whole context, without one read for several rows.
+  uint64_t cpu_attention_attended_kv_bytes = 0;
   uint64_t swapped_tokens = 0;   // tokens whose KV changed its tier, prefills to the cpu tier included
   uint64_t cpu_tier_tokens = 0;  // of generation_tokens: those of requests whose KV lay in the cpu tier
   // Visits that riding cohorts made, and that they did not make because their attention was not done.

@@ -43,7 +43,8 @@ ScheduledSequence RequestBooks::SequenceOf(const Request& request) {
           .num_computed = request.num_computed_tokens,
           .flexible = request.flexible,
           .final_tokens = request.final_tokens(),
-          .echo_from = EchoFrom(request)};
+          .echo_from = EchoFrom(request),
+          .beginning = request.beginning};
 }
 
 void RequestBooks::Add(std::unique_ptr<Request> request, bool uses_cpu_tier) {

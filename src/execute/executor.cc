@@ -11,6 +11,7 @@ namespace {
 CpuAttentionStats Since(const CpuAttentionStats& now, const CpuAttentionStats& before) {
   return {.num_tasks = now.num_tasks - before.num_tasks,
           .kv_bytes = now.kv_bytes - before.kv_bytes,
+          .attended_kv_bytes = now.attended_kv_bytes - before.attended_kv_bytes,
           .busy_us = now.busy_us - before.busy_us,
           .task_us = now.task_us - before.task_us};
 }

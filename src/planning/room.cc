@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "planning/decode_room.h"
 
@@ -61,17 +63,37 @@ void CollectDecodes(const PlanningInput& input, const Target& target, Room* room
   room->rows_left = max_rows - room->gpu_load.gpu_decode_rows;
 }
 
+// A cohort's attention reads what its rows share once: each comes right behind the oldest that begins as it
+// does. None waits longer for that than for a turn of all cohorts.
+void GatherByBeginning(std::vector<const RunningSequence*>* oldest_first) {
+  std::unordered_map<uint64_t, size_t> places;
+  std::vector<std::pair<size_t, const RunningSequence*>> placed;
+  placed.reserve(oldest_first->size());
+  for (const RunningSequence* each : *oldest_first) {
+    const size_t place = placed.size();
+    placed.emplace_back(each->beginning == 0 ? place : places.emplace(each->beginning, place).first->second,
+                        each);
+  }
+  std::stable_sort(placed.begin(), placed.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (size_t i = 0; i < placed.size(); ++i) (*oldest_first)[i] = placed[i].second;
+}
+
 void CollectRiders(const PlanningInput& input, const Target& target, Room* room) {
   room->riders = Riders(input.state, room->books);
   if (!target.rides) return;
-  CpuRows free;
-  free.Reserve(static_cast<size_t>(room->books.num_decodes(Tier::kCpu)));
+  std::vector<const RunningSequence*> may_enter;
   int64_t cpu_kv_tokens = 0;
   for (const RunningSequence& each : room->books.sequences()) {
     if (!each.decodes_in(Tier::kCpu) || !target.may_ride(each)) continue;
     cpu_kv_tokens += each.num_tokens;
-    if (!each.in_flight) free.Add(RowSpan::Decode(each.id, each.num_tokens - 1, each.tier));
+    if (!each.in_flight) may_enter.push_back(&each);
   }
+  GatherByBeginning(&may_enter);
+  CpuRows free;
+  free.Reserve(may_enter.size());
+  for (const RunningSequence* each : may_enter)
+    free.Add(RowSpan::Decode(each->id, each->num_tokens - 1, each->tier));
   room->riders.Enter(free, cpu_kv_tokens, input.state.limits, input.tuning.fewest_cohort_rows);
 }
 

@@ -105,6 +105,23 @@ TEST(RoomTest, RowsThatMayRideDoNotRunOtherwise) {
   EXPECT_THAT(IdsOf(room.riders.entering()), ElementsAre(3, 5, 8));
 }
 
+// Two cohorts of 12: the first enters. 1 and 2 do not say how they begin.
+TEST(RoomTest, WhoRidesTogetherBeginsAlike) {
+  SmallMachine machine;
+  machine.state.limits.max_rider_rows = 64;
+  machine.Decode(Tier::kCpu, 10, 24);
+  machine.Wait(10);
+  const Target target = {.rides = true, .max_cpu_sequences = 100};
+  const std::vector<SequenceId> oldest = IdsOf(MakeRoomFor(machine, target).riders.entering());
+  ASSERT_GE(oldest.size(), 5U);
+  EXPECT_THAT(std::vector<SequenceId>(oldest.begin(), oldest.begin() + 5), ElementsAre(1, 2, 3, 4, 5));
+  for (const SequenceId id : {3, 20, 23}) machine.running(id).beginning = 77;
+  for (const SequenceId id : {4, 22}) machine.running(id).beginning = 78;
+  const std::vector<SequenceId> alike = IdsOf(MakeRoomFor(machine, target).riders.entering());
+  EXPECT_EQ(alike.size(), oldest.size());
+  EXPECT_THAT(std::vector<SequenceId>(alike.begin(), alike.begin() + 7), ElementsAre(1, 2, 3, 20, 23, 4, 22));
+}
+
 TEST(RoomTest, AnUnusableCpuTierIsLeftByAll) {
   SmallMachine machine;
   machine.Decode(Tier::kCpu, 10, 3);

@@ -26,6 +26,7 @@ TierBooks::TierBooks(const ScheduleState& state, const CapacityView& capacity, c
                              .tier = capacity.tier_of(scheduled.id).value_or(Tier::kGpu),
                              .decoding = scheduled.decoding(),
                              .flexible = scheduled.flexible,
+                             .beginning = scheduled.beginning,
                              .num_left = std::max<int64_t>(0, scheduled.final_tokens - scheduled.num_tokens)};
     if (const auto found = cohorts.find(scheduled.id); found != cohorts.end()) {
       sequence.in_flight = true;

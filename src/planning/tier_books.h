@@ -29,6 +29,7 @@ struct RunningSequence {
   bool preempted = false;
   bool moved = false;
   bool flexible = false;
+  uint64_t beginning = 0;  // ScheduledSequence's
   int64_t num_left = 0;    // tokens that it generates yet at most; 0: not known
   bool in_flight = false;  // amid a token, in a cohort that is not dropped
   CohortId cohort = 0;     // that it is in

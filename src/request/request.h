@@ -60,6 +60,7 @@ struct Request {
   std::optional<BlockHash> prefix_root;
   std::string cache_salt;                // RequestSpec's
   std::vector<BlockHash> prompt_hashes;  // of the prompt's full blocks; until the books have them
+  uint64_t beginning = 0;                // ScheduledSequence's, of the prompt's first kPartitionTokens
   PooledRows pooled;                     // so far
 
   std::vector<int32_t> output_tokens;

@@ -158,6 +158,9 @@ class EngineFamilies {
             stats.cpu_attention_busy_seconds);
     Counter("tandem:cpu_attention_kv_bytes_total", "KV read by CPU attention, in bytes.",
             static_cast<double>(stats.cpu_attention_kv_bytes));
+    Counter("tandem:cpu_attention_attended_kv_bytes_total",
+            "KV that rows of CPU attention attended, in bytes: what several rows share is read once for all.",
+            static_cast<double>(stats.cpu_attention_attended_kv_bytes));
     Counter("tandem:swapped_tokens_total",
             "Tokens whose KV changed its tier, prefills to the cpu tier included.",
             static_cast<double>(stats.swapped_tokens));

@@ -93,10 +93,11 @@ TEST_F(ServerMetricsTest, CpuTierIsCounted) {
   const std::unique_ptr<Engine> engine = MakeEngine("simple-offload");
   const ServerMetrics metrics(engine.get(), "tiny");
   const std::string before = metrics.Render();
-  for (const char* name : {"tandem:cpu_attention_busy_seconds_total", "tandem:cpu_attention_kv_bytes_total",
-                           "tandem:swapped_tokens_total", "tandem:cpu_tier_tokens_total",
-                           "tandem:rider_visits_total", "tandem:rider_skips_total",
-                           "tandem:predicted_seconds_total", "tandem:prediction_error_seconds_total"}) {
+  for (const char* name :
+       {"tandem:cpu_attention_busy_seconds_total", "tandem:cpu_attention_kv_bytes_total",
+        "tandem:cpu_attention_attended_kv_bytes_total", "tandem:swapped_tokens_total",
+        "tandem:cpu_tier_tokens_total", "tandem:rider_visits_total", "tandem:rider_skips_total",
+        "tandem:predicted_seconds_total", "tandem:prediction_error_seconds_total"}) {
     EXPECT_EQ(ValueOf(before, name), 0.0) << name;
     EXPECT_NE(before.find("# TYPE " + std::string(name) + " counter\n"), std::string::npos) << name;
   }
@@ -113,6 +114,9 @@ TEST_F(ServerMetricsTest, CpuTierIsCounted) {
   EXPECT_GE(value("tandem:swapped_tokens_total"), static_cast<double>(kNumRequests * (kPromptTokens - 1)));
   EXPECT_GT(value("tandem:cpu_attention_kv_bytes_total"), 0.0);
   EXPECT_EQ(value("tandem:cpu_attention_kv_bytes_total"), static_cast<double>(stats.cpu_attention_kv_bytes));
+  EXPECT_EQ(value("tandem:cpu_attention_attended_kv_bytes_total"),
+            static_cast<double>(stats.cpu_attention_attended_kv_bytes));
+  EXPECT_GE(stats.cpu_attention_attended_kv_bytes, stats.cpu_attention_kv_bytes);
   EXPECT_GT(value("tandem:cpu_attention_busy_seconds_total"), 0.0);
   EXPECT_DOUBLE_EQ(*value("tandem:cpu_attention_busy_seconds_total"), stats.cpu_attention_busy_seconds);
   EXPECT_GT(value("tandem:predicted_seconds_total"), 0.0);

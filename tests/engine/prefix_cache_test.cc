@@ -34,14 +34,15 @@ struct Session {
   std::vector<Tokens> said;  // what is added to the history before each turn
 };
 
-std::vector<Session> MakeSessions(int num_sessions, int num_turns, uint32_t seed) {
+std::vector<Session> MakeSessions(int num_sessions, int num_turns, uint32_t seed,
+                                  size_t num_system_tokens = 70) {
   std::mt19937 random(seed);
   const auto draw = [&](size_t count) {
     Tokens tokens(count);
     for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 300);
     return tokens;
   };
-  const Tokens system = draw(70);
+  const Tokens system = draw(num_system_tokens);
   std::vector<Session> sessions(static_cast<size_t>(num_sessions));
   for (Session& session : sessions) {
     for (int turn = 0; turn < num_turns; ++turn) session.said.push_back(draw(5 + random() % 40));
@@ -159,6 +160,28 @@ TEST_F(PrefixCacheTest, SameTokensFromEveryStrategyAndTier) {
         stats.generation_tokens, stats.preemptions);
     EXPECT_EQ(stats.prefix_hit_tokens, static_cast<uint64_t>(played.num_cached));
     EXPECT_EQ(stats.cpu_tier_tokens > 0, strategy != "gpu-only");
+  }
+}
+
+// What CPU attention reads once for several rows: whole partitions of 512 tokens.
+TEST_F(PrefixCacheTest, OneReadForManyGivesTheSameTokens) {
+  const std::vector<Session> sessions = MakeSessions(kSanitized ? 3 : 6, 3, 11, 600);
+  const Played expected = PlayWithoutCache(sessions);
+  for (const std::string strategy : {"full-offload", "symmetric", "simple-offload", "async", "auto"}) {
+    SCOPED_TRACE(strategy);
+    EngineOptions options = Options(strategy);
+    options.gpu_kv_cache = SizeInTokens(1536);
+    options.cpu_kv_cache = SizeInTokens(8192);
+    const auto engine = Create(options);
+    ASSERT_NE(engine, nullptr);
+    EXPECT_EQ(Play(*engine, sessions).answers, expected.answers);
+    ExpectNoBlocksLeak(*engine);
+    const EngineStats stats = engine->Stats();
+    std::printf("%-15s %5lu tokens made in the cpu tier, %.2f of the KV that they attend read\n",
+                strategy.c_str(), stats.cpu_tier_tokens,
+                static_cast<double>(stats.cpu_attention_kv_bytes) /
+                    static_cast<double>(stats.cpu_attention_attended_kv_bytes));
+    EXPECT_LT(stats.cpu_attention_kv_bytes, stats.cpu_attention_attended_kv_bytes);
   }
 }
 
