@@ -72,7 +72,7 @@ Status FillDefaults(const ModelConfig& config, const Backend& backend, EngineOpt
 Status SettleOptions(const ModelConfig& config, EngineOptions* options, LoadedModel* loaded) {
   TANDEM_RETURN_IF_ERROR(FillDefaults(config, loaded->backend, options));
   TANDEM_ASSIGN_OR_RETURN(loaded->kv_formats,
-                          KvFormatsOf(*options, *options->dtype, config.head_dim, loaded->backend));
+                          KvFormatsOf(*options, *options->dtype, config.head_dim));
   return {};
 }
 

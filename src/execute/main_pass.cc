@@ -21,6 +21,7 @@ MainPass::MainPass(const SharedParts& parts, const ExecutorOptions& options, Rid
     : parts_(parts),
       riding_(riding),
       max_rows_(options.max_rows),
+      max_context_(options.max_context),
       graph_shapes_(GraphShapesOf(options)),
       graphs_(std::make_unique<DecodeGraphs>(
           DecodeGraphs::Parts{.shared = parts, .buffers = &buffers_, .inputs = &inputs_, .riding = riding})) {
@@ -38,7 +39,9 @@ AttentionCapacity MainPass::CapacityFor(int64_t max_blocks) const {
           .max_sequences = max_rows_,
           // The block of a token that is being computed is reserved already.
           .max_blocks = max_blocks,
+          .max_context = max_context_,
           .kv = parts_.kv->layout(Tier::kGpu).shape,
+          .int8_rows = parts_.decoder->dtype(),
           .num_heads = config.num_heads,
           .sliding_window = config.sliding_window};
 }

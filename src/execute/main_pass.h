@@ -79,6 +79,7 @@ class MainPass {
   SharedParts parts_;
   RidingPass* riding_;  // null: none rides
   int64_t max_rows_ = 0;
+  int64_t max_context_ = 0;
   RowBuffers buffers_;
   IntInputs inputs_;
   std::unique_ptr<AttentionPlan> gpu_plan_;
