@@ -178,6 +178,11 @@ class EngineWithLoop : public Engine {
     TANDEM_RETURN_IF_ERROR(CreateCache(reserved_bytes));
     wanted_model_len_ = options_.max_model_len;
     LimitContext();
+    if (options_.prefix_caching) {
+      executor_options_.max_table_blocks =
+          options_.max_num_seqs * std::min(kv_books_->total_blocks(Tier::kGpu),
+                                           DivideUp(options_.max_model_len, kv_books_->block_size()));
+    }
     TANDEM_ASSIGN_OR_RETURN(
         executor_, Executor::Create(device, model_.backend.ops.get(), model_.decoder.get(), kv_memory_.get(),
                                     executor_options_));

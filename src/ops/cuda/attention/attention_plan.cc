@@ -10,13 +10,14 @@
 #include "base/check.h"
 #include "ops/cuda/attention/attention_fallback.h"
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/kv_codes/coded_heads.h"
 
 namespace tandem {
 namespace {
 
 // Of q and out, unless they are fp32.
 DType RowsOf(const AttentionCapacity& capacity) {
-  return capacity.kv.format == KvFormat::Int8() ? capacity.int8_rows : capacity.kv.plain_dtype();
+  return IsCoded(capacity.kv) ? capacity.int8_rows : capacity.kv.plain_dtype();
 }
 
 const CudaAttentionPlan& PlanOf(const AttentionPlan* plan) {

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "ops/cuda/attention/decode_attention_kernel.h"
+#include "ops/cuda/kv_codes/coded_heads.h"
 
 namespace tandem {
 namespace {
@@ -13,10 +14,6 @@ constexpr float kLog2E = 1.44269504088896340736F;
 constexpr uintptr_t kQAlignment = 4;
 constexpr uintptr_t kQAlignmentCoded = 8;
 constexpr uintptr_t kOutAlignment = 8;
-
-bool IsCoded(const KvShape& kv) {
-  return kv.format == KvFormat::Int8();
-}
 
 size_t WarpBytes(const KvShape& kv, int64_t group) {
   const int head_dim = static_cast<int>(kv.head_dim);

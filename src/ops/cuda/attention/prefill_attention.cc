@@ -54,10 +54,6 @@ const Kernels* FindKernels(DType rows, int64_t head_dim) {
   return nullptr;
 }
 
-bool IsCoded(const KvShape& kv) {
-  return kv.format == KvFormat::Int8();
-}
-
 // What the kernels read.
 KvShape NumbersOf(KvShape kv, DType rows) {
   kv.format = KvFormat::Plain(rows);

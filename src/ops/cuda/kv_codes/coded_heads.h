@@ -7,6 +7,10 @@
 
 namespace tandem {
 
+inline bool IsCoded(const KvShape& shape) {
+  return shape.format == KvFormat::Int8();
+}
+
 // Passed to kernels by value. A head of a block is {K of every tile, V of every tile}.
 struct CodedHeads {
   int num_kv_heads = 0;

@@ -64,8 +64,8 @@ class KvCopier::Conversion {
  public:
   Conversion(CudaStream& stream, const CopyKvArgs& args, std::byte* staging)
       : stream_(stream),
-        gpu_is_coded_(IsCoded(args.gpu)),
-        cpu_is_coded_(IsCoded(args.cpu)),
+        gpu_is_coded_(IsCoded(args.gpu.shape)),
+        cpu_is_coded_(IsCoded(args.cpu.shape)),
         staging_(staging),
         max_ctas_(MaxConversionCtas(stream.target())) {
     const KvShape& numbers = gpu_is_coded_ ? args.cpu.shape : args.gpu.shape;
@@ -129,8 +129,6 @@ class KvCopier::Conversion {
   }
 
  private:
-  static bool IsCoded(const KvLayerView& view) { return view.shape.format == KvFormat::Int8(); }
-
   CudaStream& stream_;
   bool gpu_is_coded_;
   bool cpu_is_coded_;
