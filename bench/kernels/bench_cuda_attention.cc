@@ -228,7 +228,8 @@ int Main(int argc, char** argv) {
   app.add_option("--kv-heads", kv_heads, "kv heads")->delimiter(',');
   app.add_option("--sm-limit", sm_limit, "SMs to use (a green context); 0: all");
   app.add_option("--read-bandwidth", read_tbps, "TB/s that plain reading reaches, for the share");
-  app.add_option("--kv-dtype", kv_dtype, "type of the cache: bf16 or int8 (FlashInfer then reads numbers made of it)")
+  app.add_option("--kv-dtype", kv_dtype,
+                 "type of the cache: bf16 or int8 (FlashInfer then reads numbers made of it)")
       ->check(CLI::IsMember({"bf16", "int8"}))
       ->capture_default_str();
   app.add_flag("--only-own", only_own, "without FlashInfer");
@@ -241,7 +242,10 @@ int Main(int argc, char** argv) {
   for (const int64_t heads : kv_heads) {
     for (const int64_t context : contexts) {
       for (const int64_t batch : batches) {
-        const Case c{.num_kv_heads = heads, .context = context, .batch = batch, .mixed = mixed,
+        const Case c{.num_kv_heads = heads,
+                     .context = context,
+                     .batch = batch,
+                     .mixed = mixed,
                      .kv_dtype = kv_dtype == "int8" ? DType::kI8 : DType::kBF16};
         if (batch > 512 || 32 % heads != 0) continue;
         cases.push_back(c);

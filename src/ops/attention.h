@@ -47,10 +47,10 @@ class AttentionPlan {
 
 // out[rows, num_heads * head_dim] = softmax(scale * q K^T, causal, window) V.
 //
-// q and out: fp32 or the cache's type; with int8 any float type (cuda backend: the plan's, or fp32). KV of all context tokens is
-// already appended. Scores and accumulation in fp32. On the host backend a row's result depends on that row's
-// q and its context only: the order of additions is a function of the position, not of chunking, batch or
-// number of threads.
+// q and out: fp32 or the cache's type; with int8 any float type (cuda backend: the plan's, or fp32). KV of
+// all context tokens is already appended. Scores and accumulation in fp32. On the host backend a row's result
+// depends on that row's q and its context only: the order of additions is a function of the position, not of
+// chunking, batch or number of threads.
 struct AttentionArgs {
   MatrixView q;
   MatrixView out;

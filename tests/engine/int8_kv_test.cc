@@ -236,13 +236,12 @@ class MixedTiersTest : public ::testing::TestWithParam<TierTypes> {
   std::filesystem::path cache_folder_;
 };
 
-INSTANTIATE_TEST_SUITE_P(Types, MixedTiersTest,
-                         ::testing::Values(TierTypes{"host", "auto", "int8"}, TierTypes{"host", "int8", "auto"},
-                                           TierTypes{"cuda", "auto", "int8"}, TierTypes{"cuda", "int8", "auto"},
-                                           TierTypes{"cuda", "int8", "int8"}),
-                         [](const auto& types) {
-                           return types.param.device + "_" + types.param.gpu + "_" + types.param.cpu;
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Types, MixedTiersTest,
+    ::testing::Values(TierTypes{"host", "auto", "int8"}, TierTypes{"host", "int8", "auto"},
+                      TierTypes{"cuda", "auto", "int8"}, TierTypes{"cuda", "int8", "auto"},
+                      TierTypes{"cuda", "int8", "int8"}),
+    [](const auto& types) { return types.param.device + "_" + types.param.gpu + "_" + types.param.cpu; });
 
 TEST_P(MixedTiersTest, NothingIsLostBesideCancelsAndPreemptions) {
   constexpr uint32_t kNumPrompts = kSanitized ? 16 : 40;

@@ -120,8 +120,7 @@ struct CodesOfToken {
   __device__ float Score(const FallbackParams& params, const float* q) const {
     float score = 0.0F;
     for (int d = 0; d < params.head_dim; d += 4) {
-      const auto word =
-          *reinterpret_cast<const uint32_t*>(k + CodedKeyIndex(params.coded.tile_tokens, 0, d));
+      const auto word = *reinterpret_cast<const uint32_t*>(k + CodedKeyIndex(params.coded.tile_tokens, 0, d));
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int code = static_cast<int>(word >> (8 * i) & 0xffU) - static_cast<int>(kInt8KeyOffset);
@@ -130,7 +129,9 @@ struct CodesOfToken {
     }
     return score * key_scale;
   }
-  __device__ float ValueScale() const { return value_scale; }
+  __device__ float ValueScale() const {
+    return value_scale;
+  }
   static __device__ float Value(const FallbackParams& params, int64_t v, int d) {
     const int8_t code = reinterpret_cast<const int8_t*>(v)[CodedValueIndex(params.coded.tile_tokens, 0, d)];
     return static_cast<float>(code);
@@ -255,8 +256,8 @@ bool AttentionFallbackSupports(const KvShape& kv, int64_t num_heads) {
   const bool coded = kv.format == KvFormat::Int8();
   const int64_t unit = coded ? 16 : 8;
   return (coded || IsFloatType(kv.plain_dtype())) && kv.head_dim >= unit && kv.head_dim <= kMaxHeadDim &&
-         kv.head_dim % unit == 0 && kv.block_size >= 1 && (!coded || kv.block_size % 16 == 0) && kv.num_kv_heads >= 1 && num_heads >= 1 &&
-         num_heads % kv.num_kv_heads == 0;
+         kv.head_dim % unit == 0 && kv.block_size >= 1 && (!coded || kv.block_size % 16 == 0) &&
+         kv.num_kv_heads >= 1 && num_heads >= 1 && num_heads % kv.num_kv_heads == 0;
 }
 
 void AttentionFallback(CudaStream& stream, const AttentionArgs& args, const int32_t* plan, int num_ctas,
@@ -286,9 +287,8 @@ void AttentionFallback(CudaStream& stream, const AttentionArgs& args, const int3
   if (kv.format == KvFormat::Int8()) {
     params.coded = CodedHeads::Of(args.kv);
     const DType rows = args.q.dtype == DType::kF32 ? args.out.dtype : args.q.dtype;
-    WithElementType(rows, [&](auto type) {
-      Launch<typename decltype(type)::Type, CodesOfToken>(stream, params);
-    });
+    WithElementType(rows,
+                    [&](auto type) { Launch<typename decltype(type)::Type, CodesOfToken>(stream, params); });
     return;
   }
   WithElementType(kv.plain_dtype(), [&](auto type) {

@@ -30,7 +30,8 @@ const CudaAttentionPlan& PlanOf(const AttentionPlan* plan) {
 
 CudaAttentionPlan::CudaAttentionPlan(const AttentionCapacity& capacity, const CudaTarget& target)
     : capacity_(capacity),
-      uses_decode_kernel_(DecodeAttentionSupports(capacity.kv, RowsOf(capacity), capacity.num_heads, target)) {
+      uses_decode_kernel_(
+          DecodeAttentionSupports(capacity.kv, RowsOf(capacity), capacity.num_heads, target)) {
   if (!uses_decode_kernel_) return;
   launch_ = PlanDecodeLaunch(capacity.kv, capacity.num_heads, target);
   offsets_.num_ctas = launch_.num_ctas;
@@ -74,8 +75,8 @@ Result<std::unique_ptr<CudaAttentionPlan>> CudaAttentionPlan::Create(Device* dev
     PrepareDecodeAttention(kv, RowsOf(capacity), capacity.num_heads, plan->launch_);
   }
   if (PrefillAttention::Supports(kv, RowsOf(capacity), capacity.num_heads, target)) {
-    TANDEM_ASSIGN_OR_RETURN(plan->prefill_,
-                            PrefillAttention::Create(device, capacity, RowsOf(capacity), target, flash_attention3));
+    TANDEM_ASSIGN_OR_RETURN(plan->prefill_, PrefillAttention::Create(device, capacity, RowsOf(capacity),
+                                                                     target, flash_attention3));
   }
   return plan;
 }

@@ -256,8 +256,8 @@ TEST_F(CudaAttentionTest, DecodesOverCodes) {
 TEST_F(CudaAttentionTest, CodesOfOtherShapes) {
   const std::vector<RowsAndContext> lengths = {{1, 100}, {1, 1}, {40, 77}, {1, 33}, {5, 5}, {1, 300}};
   const std::vector<AttentionShape> shapes = {
-      {3, 1, 16},  {4, 4, 32},       {6, 2, 80},       {2, 2, 96},           {12, 1, 256},        {20, 1, 128},
-      {40, 2, 64}, {2, 1, 128, 16},  {2, 2, 48, 48, 17}, {4, 2, 112, 64, 50}, {4, 1, 192, 32, 0}};
+      {3, 1, 16},  {4, 4, 32},      {6, 2, 80},         {2, 2, 96},          {12, 1, 256},      {20, 1, 128},
+      {40, 2, 64}, {2, 1, 128, 16}, {2, 2, 48, 48, 17}, {4, 2, 112, 64, 50}, {4, 1, 192, 32, 0}};
   for (const DType rows : {DType::kF32, DType::kBF16, DType::kF16}) {
     for (const AttentionShape& shape : shapes) {
       ExpectReference(DType::kI8, shape, lengths, rows);

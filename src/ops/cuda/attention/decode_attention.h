@@ -34,9 +34,9 @@ DecodeLaunch PlanDecodeLaunch(const KvShape& kv, int64_t num_heads, const CudaTa
 void PrepareDecodeAttention(const KvShape& kv, DType rows, int64_t num_heads, const DecodeLaunch& launch);
 
 // plan: words of attention_plan_layout.h made for launch.num_ctas CTAs and args.sliding_window. q and out
-// are of a type that the cache goes with. Equal inputs give equal bits: partial results are merged in the order of the
-// tokens. Tokens before a sequence's newest are read before the kernels ahead have ended: they must have been
-// there before the plan was.
+// are of a type that the cache goes with. Equal inputs give equal bits: partial results are merged in the
+// order of the tokens. Tokens before a sequence's newest are read before the kernels ahead have ended: they
+// must have been there before the plan was.
 void DecodeAttention(CudaStream& stream, const AttentionArgs& args, const DecodeLaunch& launch,
                      const int32_t* plan, void* partials, void* counters);
 

@@ -25,15 +25,14 @@ template <size_t kCount>
 using Registers = std::array<std::array<Pair, kCount>, kLanes>;
 
 // d of mma.m16n8k16 (PTX): d[16][8] += a[16][16] b[16][8], each spread over the lanes.
-void AddProduct(const Registers<4>& a, const Registers<2>& b,
-                std::array<std::array<int64_t, 4>, kLanes>* d) {
+void AddProduct(const Registers<4>& a, const Registers<2>& b, std::array<std::array<int64_t, 4>, kLanes>* d) {
   for (size_t lane = 0; lane < kLanes; ++lane) {
     for (size_t i = 0; i < 4; ++i) {
       const size_t row = lane / 4 + i / 2 * 8;
       const size_t col = lane % 4 * 2 + i % 2;
       for (size_t k = 0; k < 16; ++k) {
-        (*d)[lane][i] += a[row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2][k % 2] *
-                         b[col * 4 + k % 8 / 2][k / 8][k % 2];
+        (*d)[lane][i] +=
+            a[row % 8 * 4 + k % 8 / 2][row / 8 + k / 8 * 2][k % 2] * b[col * 4 + k % 8 / 2][k / 8][k % 2];
       }
     }
   }
@@ -116,7 +115,8 @@ TEST_P(CodedTileTest, APartIsKOrVOfAHeadOfABlock) {
   EXPECT_EQ(static_cast<size_t>(DecodePartBytes(head_dim(), true)), shape_.HeadBytes() / 2);
   EXPECT_EQ(CodedScalesBegin(head_dim()) + kScalePieces * kPieceBytes, DecodePartBytes(head_dim(), true));
   for (int token = 0; token < kDecodeTileTokens; ++token) {
-    EXPECT_EQ(CodedScaleIndex(kDecodeTileTokens, head_dim(), token), CodedScalesBegin(head_dim()) + 2 * token);
+    EXPECT_EQ(CodedScaleIndex(kDecodeTileTokens, head_dim(), token),
+              CodedScalesBegin(head_dim()) + 2 * token);
   }
 }
 

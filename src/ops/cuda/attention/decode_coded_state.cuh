@@ -1,5 +1,5 @@
-// One warp's state over tiles of int8 K and V (KvFormat::Int8()). Codes are exact in 16 bits and multiplied as
-// they are: scales of K go to the scores, those of V to the weights. q is rotated as K is.
+// One warp's state over tiles of int8 K and V (KvFormat::Int8()). Codes are exact in 16 bits and multiplied
+// as they are: scales of K go to the scores, those of V to the weights. q is rotated as K is.
 #pragma once
 
 #include <cstdint>
@@ -93,7 +93,7 @@ struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
     uint32_t words[kHeadTiles][kSteps][2];
   };
 
-  Query q;                                   // rotated
+  Query q;                                    // rotated
   float weights[kHeadTiles][kLaneTokens][2];  // of the tile whose V comes next
 
   // As it is in memory. Past L1, which may hold the rows of the layer before.
@@ -223,8 +223,7 @@ struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           const int at = t % 2 * 2 + i;
-          weights[h][t][i] =
-              (scores[h][t / 2][0][at] + scores[h][t / 2][1][at]) * (scales[t] * scale_log2);
+          weights[h][t][i] = (scores[h][t / 2][0][at] + scores[h][t / 2][1][at]) * (scales[t] * scale_log2);
         }
       }
       if (!sees_all) {
@@ -311,8 +310,8 @@ struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const float(&of_step)[4] = o[h][2 * n + i / 2];
-          words[i] = TransposeBlock(
-              PackPair<T>(of_step[i % 2 * 2] * scale[0], of_step[i % 2 * 2 + 1] * scale[1]));
+          words[i] =
+              TransposeBlock(PackPair<T>(of_step[i % 2 * 2] * scale[0], of_step[i % 2 * 2 + 1] * scale[1]));
         }
         if (head < group) {
           auto* to = reinterpret_cast<uint2*>(row + n * 32);

@@ -47,8 +47,8 @@ struct Cursor {
 };
 
 // What a warp knows of the (sequence, kv head) it is at. Lane 4 * g + c holds, of tile h of 8 query heads,
-// scores of heads 8 * h + 2 * c and + 1 for four tokens of a tile, and outputs of the same heads: o[h][m][i] is
-// of head 8 * h + 2 * c + i % 2. Which tokens and which elements these are, the states that derive from it
+// scores of heads 8 * h + 2 * c and + 1 for four tokens of a tile, and outputs of the same heads: o[h][m][i]
+// is of head 8 * h + 2 * c + i % 2. Which tokens and which elements these are, the states that derive from it
 // say.
 template <int kHeadDim, int kHeadTiles>
 struct OnlineSoftmax {

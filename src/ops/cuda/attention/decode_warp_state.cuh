@@ -55,7 +55,9 @@ struct WarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
       }
     }
   }
-  __device__ __forceinline__ void TakeQuery(const Query& query, int /*lane*/) { q = query; }
+  __device__ __forceinline__ void TakeQuery(const Query& query, int /*lane*/) {
+    q = query;
+  }
 
   // Starts the copy of K or V of the tile at cursor, whose block number is given.
   template <bool kIsV>
@@ -116,7 +118,8 @@ struct WarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
         uint32_t a[4];
         LoadMatrices(row + PlaceOf(k, place) + static_cast<uint32_t>(half * 16 * kRowBytes), a);
 #pragma unroll
-        for (int h = 0; h < kHeadTiles; ++h) Mma<T>(scores[h][half][k % 2], a, q.words[h][k][0], q.words[h][k][1]);
+        for (int h = 0; h < kHeadTiles; ++h)
+          Mma<T>(scores[h][half][k % 2], a, q.words[h][k][0], q.words[h][k][1]);
       }
     }
 

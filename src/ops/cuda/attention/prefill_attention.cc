@@ -115,10 +115,11 @@ Result<std::unique_ptr<PrefillAttention>> PrefillAttention::Create(Device* devic
                                                                    DType rows, const CudaTarget& target,
                                                                    bool long_kernel) {
   const KvShape& kv = capacity.kv;
-  TANDEM_CHECK(Supports(kv, rows, capacity.num_heads, target),
-               "prefill attention: {}, rows of {}, {} heads ({} kv) of {}, blocks of {}, compute capability {}",
-               KvFormatName(kv.format), DTypeName(rows), capacity.num_heads, kv.num_kv_heads, kv.head_dim,
-               kv.block_size, target.compute_capability);
+  TANDEM_CHECK(
+      Supports(kv, rows, capacity.num_heads, target),
+      "prefill attention: {}, rows of {}, {} heads ({} kv) of {}, blocks of {}, compute capability {}",
+      KvFormatName(kv.format), DTypeName(rows), capacity.num_heads, kv.num_kv_heads, kv.head_dim,
+      kv.block_size, target.compute_capability);
   PrefillShape shape = ShapeOf(kv, rows, capacity.num_heads, target);
   if (!long_kernel) shape.long_rows = 0;
   auto plan = std::unique_ptr<PrefillAttention>(new PrefillAttention(capacity, rows, shape));
@@ -135,10 +136,9 @@ Result<std::unique_ptr<PrefillAttention>> PrefillAttention::Create(Device* devic
                           StagingPair::Allocate(device, int_bytes, "the plan of prefill attention"));
   TANDEM_ASSIGN_OR_RETURN(plan->ints_,
                           device->Allocate(int_bytes, MemoryKind::kDevice, "the plan of prefill attention"));
-  TANDEM_ASSIGN_OR_RETURN(
-      plan->partial_,
-      device->Allocate(partial_heads * static_cast<size_t>(kv.head_dim) * DTypeSize(rows),
-                       MemoryKind::kDevice, "partial results of prefill attention"));
+  TANDEM_ASSIGN_OR_RETURN(plan->partial_,
+                          device->Allocate(partial_heads * static_cast<size_t>(kv.head_dim) * DTypeSize(rows),
+                                           MemoryKind::kDevice, "partial results of prefill attention"));
   TANDEM_ASSIGN_OR_RETURN(plan->log_sum_exp_,
                           device->Allocate(partial_heads * sizeof(float), MemoryKind::kDevice,
                                            "partial results of prefill attention"));
@@ -154,8 +154,8 @@ std::vector<PrefillAttention::Pass> PrefillAttention::CutIntoPasses(
   std::vector<Pass> passes;
   for (const AttentionSequence& sequence : sequences) {
     const int64_t num_blocks = DivideUp(sequence.context_len, capacity_.kv.block_size);
-    const bool fits = staged_blocks_ == 0 ||
-                      (!passes.empty() && passes.back().num_blocks + num_blocks <= staged_blocks_);
+    const bool fits =
+        staged_blocks_ == 0 || (!passes.empty() && passes.back().num_blocks + num_blocks <= staged_blocks_);
     if (passes.empty() || !fits) passes.emplace_back();
     TANDEM_CHECK(staged_blocks_ == 0 || num_blocks <= staged_blocks_,
                  "prefill plan: a context of {} blocks, room for the numbers of {}", num_blocks,
@@ -214,8 +214,7 @@ void PrefillAttention::CheckArgs(const AttentionArgs& args) const {
                "prefill attention: not what was planned: {}, {} heads ({} kv) of {}, window {}",
                KvFormatName(kv.format), args.num_heads, kv.num_kv_heads, kv.head_dim, args.sliding_window);
   const int64_t first_row = passes_.empty() ? 0 : passes_.front().plan.first_row;
-  const int64_t end_row =
-      passes_.empty() ? 0 : passes_.back().plan.first_row + passes_.back().plan.num_rows;
+  const int64_t end_row = passes_.empty() ? 0 : passes_.back().plan.first_row + passes_.back().plan.num_rows;
   const int64_t cols = args.num_heads * kv.head_dim;
   TANDEM_CHECK(
       args.q.dtype == rows_ && args.out.dtype == rows_ && args.q.cols == cols && args.out.cols == cols &&

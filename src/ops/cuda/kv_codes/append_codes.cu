@@ -1,7 +1,6 @@
-#include "ops/cuda/kv_codes/append_codes.h"
-
 #include <cstdint>
 
+#include "ops/cuda/kv_codes/append_codes.h"
 #include "ops/cuda/kv_codes/coded_heads.h"
 #include "ops/cuda/kv_codes/warp_head.cuh"
 #include "ops/cuda/row_access.h"

@@ -97,10 +97,8 @@ TEST_F(CudaAppendCodesTest, TheHostsCodes) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     for (const int64_t head_dim : {16, 32, 48, 64, 80, 96, 128, 192, 256}) {
       for (const int64_t block_size : {32, 16, 64}) {
-        const KvShape shape = {.format = KvFormat::Int8(),
-                               .block_size = block_size,
-                               .num_kv_heads = 3,
-                               .head_dim = head_dim};
+        const KvShape shape = {
+            .format = KvFormat::Int8(), .block_size = block_size, .num_kv_heads = 3, .head_dim = head_dim};
         for (const int64_t rows : {1, 2, 70}) {
           Check(dtype, shape, 6, rows);
           if (HasFatalFailure()) return;
@@ -111,8 +109,8 @@ TEST_F(CudaAppendCodesTest, TheHostsCodes) {
 }
 
 TEST_F(CudaAppendCodesTest, ManyRows) {
-  Check(DType::kBF16,
-        {.format = KvFormat::Int8(), .block_size = 32, .num_kv_heads = 8, .head_dim = 128}, 32, 2500);
+  Check(DType::kBF16, {.format = KvFormat::Int8(), .block_size = 32, .num_kv_heads = 8, .head_dim = 128}, 32,
+        2500);
 }
 
 }  // namespace

@@ -1,10 +1,9 @@
-#include "ops/cuda/kv_codes/recode_blocks.h"
-
 #include <algorithm>
 #include <cstdint>
 
 #include "base/check.h"
 #include "device/cuda/kernel_launch.h"
+#include "ops/cuda/kv_codes/recode_blocks.h"
 #include "ops/cuda/kv_codes/warp_head.cuh"
 #include "ops/cuda/row_access.h"
 
@@ -25,8 +24,8 @@ struct HeadPlaces {
 
   __device__ __forceinline__ HeadPlaces(const KvRecoding& recoding, int block, int head) {
     const int num_kv_heads = recoding.heads.num_kv_heads;
-    const int32_t number = recoding.device_blocks != nullptr ? __ldcg(recoding.device_blocks + block)
-                                                             : recoding.blocks[block];
+    const int32_t number =
+        recoding.device_blocks != nullptr ? __ldcg(recoding.device_blocks + block) : recoding.blocks[block];
     listed = static_cast<int64_t>(number) * num_kv_heads + head;
     staged = StagedHead(recoding.num_blocks, num_kv_heads, recoding.heads_per_part, block, head);
   }
@@ -44,8 +43,8 @@ __device__ __forceinline__ void CopyFromShared(void* to, const void* from, int b
   }
 }
 
-// A CTA takes a tile of K or of V of one head at a time, whose codes lie in shared memory meanwhile; its warps
-// take tokens.
+// A CTA takes a tile of K or of V of one head at a time, whose codes lie in shared memory meanwhile; its
+// warps take tokens.
 template <typename T, int kRuns, bool kToCodes>
 __global__ void __launch_bounds__(kThreads) RecodeKernel(const __grid_constant__ KvRecoding recoding) {
   __shared__ __align__(16) uint8_t tile[kMaxTileBytes];
@@ -64,10 +63,9 @@ __global__ void __launch_bounds__(kThreads) RecodeKernel(const __grid_constant__
     index /= 2;
     const HeadPlaces places(recoding, static_cast<int>(index / heads.num_kv_heads),
                             static_cast<int>(index % heads.num_kv_heads));
-    uint8_t* codes =
-        static_cast<uint8_t*>(recoding.codes) +
-        (recoding.codes_are_listed ? places.listed : places.staged) * heads.head_bytes +
-        heads.TileBegin(tile_number, is_value);
+    uint8_t* codes = static_cast<uint8_t*>(recoding.codes) +
+                     (recoding.codes_are_listed ? places.listed : places.staged) * heads.head_bytes +
+                     heads.TileBegin(tile_number, is_value);
     T* rows = static_cast<T*>(recoding.numbers) +
               ((recoding.codes_are_listed ? places.staged : places.listed) * 2 + (is_value ? 1 : 0)) *
                   heads.block_size * heads.head_dim +

@@ -1,7 +1,7 @@
 // Copies of KV blocks between the gpu tier and the cpu tier. Numbers are row-major in the gpu tier and in the
-// order of the CPU's kernels (cpu_attention/kv_block.h) in the cpu tier, codes (KvFormat::Int8()) in that order
-// in both. Kernels convert between GPU memory and staging memory on the GPU; the copy engine moves whole runs
-// of blocks between staging and pinned memory.
+// order of the CPU's kernels (cpu_attention/kv_block.h) in the cpu tier, codes (KvFormat::Int8()) in that
+// order in both. Kernels convert between GPU memory and staging memory on the GPU; the copy engine moves
+// whole runs of blocks between staging and pinned memory.
 //
 //   gpu tier   cpu tier   kernels
 //   numbers    numbers    order

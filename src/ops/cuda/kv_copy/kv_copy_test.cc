@@ -191,8 +191,8 @@ class CudaKvCopyTest : public CudaOpTest {
   }
 
   // One token and head of a tier: the gpu tier's numbers are row-major.
-  static void Read(const KvLayerView& view, bool row_major, int32_t slot, int64_t head, std::vector<float>* key,
-                   std::vector<float>* value) {
+  static void Read(const KvLayerView& view, bool row_major, int32_t slot, int64_t head,
+                   std::vector<float>* key, std::vector<float>* value) {
     if (!row_major) return ReadToken(view, slot, head, key->data(), value->data());
     const std::byte* row = RowOf(view, slot, head);
     for (size_t d = 0; d < key->size(); ++d) {
@@ -326,7 +326,8 @@ TEST_F(CudaKvCopyTest, TypesAreConverted) {
     DType cpu;
   };
   for (const DType plain : {DType::kBF16, DType::kF32, DType::kF16}) {
-    for (const Types& types : {Types{DType::kI8, plain}, Types{plain, DType::kI8}, Types{DType::kI8, DType::kI8}}) {
+    for (const Types& types :
+         {Types{DType::kI8, plain}, Types{plain, DType::kI8}, Types{DType::kI8, DType::kI8}}) {
       for (const int64_t head_dim : {16, 48, 64, 80, 128, 256}) {
         for (const int64_t block_size : {32, 16, 64}) {
           for (const int64_t num_parts : {1, 2, 3}) {
