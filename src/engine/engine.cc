@@ -179,9 +179,11 @@ class EngineWithLoop : public Engine {
     wanted_model_len_ = options_.max_model_len;
     LimitContext();
     if (options_.prefix_caching) {
-      executor_options_.max_table_blocks =
-          options_.max_num_seqs * std::min(kv_books_->total_blocks(Tier::kGpu),
-                                           DivideUp(options_.max_model_len, kv_books_->block_size()));
+      // Far more than any batch has; kernels count places of tables in 32 bits.
+      constexpr int64_t kMostTableBlocks = int64_t{1} << 22;
+      const int64_t of_a_sequence = std::min(kv_books_->total_blocks(Tier::kGpu),
+                                             DivideUp(options_.max_model_len, kv_books_->block_size()));
+      executor_options_.max_table_blocks = std::min(kMostTableBlocks, options_.max_num_seqs * of_a_sequence);
     }
     TANDEM_ASSIGN_OR_RETURN(
         executor_, Executor::Create(device, model_.backend.ops.get(), model_.decoder.get(), kv_memory_.get(),
