@@ -201,7 +201,7 @@ TEST_P(PrefixCacheMachineTest, SameTokensFromEveryStrategyAndTier) {
 
 // Together their tables have more blocks than the tier.
 TEST_P(PrefixCacheMachineTest, ManyBeginWithWhatFillsHalfTheTier) {
-  constexpr int kNumRequests = 24;
+  constexpr int kNumAlike = 24;
   EngineOptions options = Options();
   options.gpu_kv_cache = SizeInTokens(1280);
   const auto engine = Create(options);
@@ -216,7 +216,7 @@ TEST_P(PrefixCacheMachineTest, ManyBeginWithWhatFillsHalfTheTier) {
   EXPECT_EQ(SubmitTo(*engine, SpecOf(beginning, 1)).output->Wait(), FinishReason::kLength);
   std::vector<Submitted> submitted;
   std::vector<Tokens> prompts;
-  for (int i = 0; i < kNumRequests; ++i) {
+  for (int i = 0; i < kNumAlike; ++i) {
     Tokens prompt = beginning;
     const Tokens end = draw(3);
     prompt.insert(prompt.end(), end.begin(), end.end());
