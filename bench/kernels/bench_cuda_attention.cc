@@ -36,8 +36,9 @@ struct Case {
   int64_t context = 1024;
   int64_t batch = 1;
   bool mixed = false;  // lengths from near 0 to near twice the context, which is their mean
+  DType kv_dtype = DType::kBF16;
 
-  KvShape kv() const { return {KvFormat::Plain(DType::kBF16), 32, num_kv_heads, head_dim}; }
+  KvShape kv() const { return {KvFormat::Of(kv_dtype), 32, num_kv_heads, head_dim}; }
   int64_t length(int64_t i) const { return mixed ? context * (2 * i + 1) / batch : context; }
   int64_t num_blocks_of(int64_t i) const { return (length(i) + 31) / 32; }
   int64_t num_blocks() const {
@@ -46,9 +47,9 @@ struct Case {
     return blocks;
   }
   int64_t layer_bytes() const { return num_blocks() * static_cast<int64_t>(kv().BlockBytes()); }
-  // K and V of the context, q and out.
+  // K and V of the context as the cache has them, q and out.
   double bytes() const {
-    const auto kv_bytes = static_cast<double>(batch * context * 2 * num_kv_heads * head_dim * 2);
+    const auto kv_bytes = static_cast<double>(batch * context) * static_cast<double>(kv().TokenBytes());
     return kv_bytes + static_cast<double>(batch * num_heads * head_dim * 2 * 2);
   }
 };
@@ -114,7 +115,8 @@ class Bench {
 
   Figures RunFlashInfer(const Case& c) {
     const AttentionBatch batch = MakeBatch(c);
-    const auto attention = Value(PrefillAttention::Create(device_.get(), CapacityOf(c), target()));
+    const auto attention =
+        Value(PrefillAttention::Create(device_.get(), CapacityOf(c), DType::kBF16, target()));
     CudaStream& stream = AsCudaStream(*stream_);
     Figures figures;
     figures.plan_us = TimePlan([&] { attention->Plan(stream, batch.sequences, c.kv(), c.num_heads, 0); });
@@ -148,6 +150,7 @@ class Bench {
     capacity.max_sequences = c.batch;
     capacity.max_blocks = c.num_blocks();
     capacity.kv = c.kv();
+    capacity.int8_rows = DType::kBF16;
     capacity.num_heads = c.num_heads;
     return capacity;
   }
@@ -217,6 +220,7 @@ int Main(int argc, char** argv) {
   double read_tbps = 4.65;
   bool only_own = false;
   bool mixed = false;
+  std::string kv_dtype = "bf16";
   std::string json_path;
   CLI::App app("Bandwidth of decode attention on the GPU (32 query heads of 128, bf16)");
   app.add_option("--batch", batches, "sequences")->delimiter(',');
@@ -224,6 +228,10 @@ int Main(int argc, char** argv) {
   app.add_option("--kv-heads", kv_heads, "kv heads")->delimiter(',');
   app.add_option("--sm-limit", sm_limit, "SMs to use (a green context); 0: all");
   app.add_option("--read-bandwidth", read_tbps, "TB/s that plain reading reaches, for the share");
+  app.add_option("--kv-dtype", kv_dtype,
+                 "type of the cache: bf16 or int8 (FlashInfer then reads numbers made of it)")
+      ->check(CLI::IsMember({"bf16", "int8"}))
+      ->capture_default_str();
   app.add_flag("--only-own", only_own, "without FlashInfer");
   app.add_flag("--mixed", mixed, "contexts from near 0 to near twice the given mean");
   app.add_option("--json", json_path, "where to write the figures");
@@ -234,7 +242,11 @@ int Main(int argc, char** argv) {
   for (const int64_t heads : kv_heads) {
     for (const int64_t context : contexts) {
       for (const int64_t batch : batches) {
-        const Case c{.num_kv_heads = heads, .context = context, .batch = batch, .mixed = mixed};
+        const Case c{.num_kv_heads = heads,
+                     .context = context,
+                     .batch = batch,
+                     .mixed = mixed,
+                     .kv_dtype = kv_dtype == "int8" ? DType::kI8 : DType::kBF16};
         if (batch > 512 || 32 % heads != 0) continue;
         cases.push_back(c);
         cache_bytes = std::max(cache_bytes, c.layer_bytes());
@@ -267,6 +279,7 @@ int Main(int argc, char** argv) {
                          {"num_kv_heads", c.num_kv_heads},
                          {"head_dim", c.head_dim},
                          {"dtype", "bf16"},
+                         {"kv_dtype", kv_dtype},
                          {"kernel", kernel},
                          {"us", figures.us},
                          {"gb_per_s", gbps},

@@ -107,8 +107,8 @@ int64_t KvBytesOfToken(const ModelConfig& config, const KvFormat& format) {
   return config.num_layers * static_cast<int64_t>(shape.TokenBytes());
 }
 
-// A model's weights and KV cache in a memory of free_bytes: in the model's type, and in int8 where the
-// backend takes it.
+// A model's weights and KV cache in a memory of free_bytes: in the model's type, and in int8 where heads
+// are made for it.
 Result<ordered_json> FitReport(const Checkpoint& checkpoint, const Backend& backend, DType dtype,
                                int64_t free_bytes) {
   const ModelConfig& config = checkpoint.config();
@@ -126,7 +126,7 @@ Result<ordered_json> FitReport(const Checkpoint& checkpoint, const Backend& back
                          {"fits", kv_bytes > 0 && room / kv_bytes >= 1}};
   EngineOptions options;
   options.kv_cache_dtype = "int8";
-  const auto int8 = KvFormatsOf(options, dtype, config.head_dim, backend);
+  const auto int8 = KvFormatsOf(options, dtype, config.head_dim);
   if (int8.ok()) report["int8_kv_tokens_that_fit"] = room / KvBytesOfToken(config, int8->gpu);
   return report;
 }

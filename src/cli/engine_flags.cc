@@ -107,10 +107,10 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
   AddFlag(app, "cpu-kv-cache", &flags->cpu_kv_cache,
           "SIZE of the cpu tier (default: from memory, if the strategy uses it)");
   AddFlag(app, "kv-cache-dtype", &options->kv_cache_dtype,
-          "Type of K and V in the gpu tier: auto (as --dtype) or int8 (host)")
+          "Type of K and V in the gpu tier: auto (as --dtype) or int8")
       ->capture_default_str();
   AddFlag(app, "cpu-kv-cache-dtype", &options->cpu_kv_cache_dtype,
-          "Type of K and V in the cpu tier: auto (as --dtype) or int8 (host)")
+          "Type of K and V in the cpu tier: auto (as --dtype) or int8")
       ->capture_default_str();
   AddFlag(app, "gpu-memory-limit", &flags->gpu_memory_limit, "SIZE of GPU memory used at most (cuda)");
   AddFlag(app, "gpu-memory-utilization", &flags->gpu_memory_utilization,

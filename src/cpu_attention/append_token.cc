@@ -101,17 +101,14 @@ class CodedToken {
     values_ = keys_ + kv.shape.KeyBytes() + kv.shape.ScaleBytes();
   }
 
-  uint8_t& Key(int64_t d) const { return keys_[d / 4 * 4 * tile_tokens_ + in_tile_ * 4 + d % 4]; }
-  uint8_t& Value(int64_t d) const {
-    return values_[d / kValueColumns * kValueColumns * tile_tokens_ + in_tile_ / 4 * 4 * kValueColumns +
-                   d % kValueColumns * 4 + in_tile_ % 4];
-  }
+  uint8_t& Key(int64_t d) const { return keys_[CodedKeyIndex(tile_tokens_, in_tile_, d)]; }
+  uint8_t& Value(int64_t d) const { return values_[CodedValueIndex(tile_tokens_, in_tile_, d)]; }
   bf16_t& KeyScale() const { return Scale(keys_); }
   bf16_t& ValueScale() const { return Scale(values_); }
 
  private:
   bf16_t& Scale(uint8_t* tile) const {
-    return reinterpret_cast<bf16_t*>(tile + tile_tokens_ * head_dim_)[in_tile_];
+    return *reinterpret_cast<bf16_t*>(tile + CodedScaleIndex(tile_tokens_, head_dim_, in_tile_));
   }
 
   int64_t head_dim_;

@@ -17,6 +17,7 @@
 
 #include <cstdint>
 
+#include "base/dtype.h"
 #include "base/kv_layout.h"
 
 namespace tandem {
@@ -35,6 +36,19 @@ constexpr size_t KvTileBytes(const KvShape& shape) {
 }
 
 constexpr int64_t kInt8KeyOffset = 128;
+
+// Where a number of a tile of int8 lies, in bytes from the tile's start; token: of the tile. The cuda backend
+// has int8 in this order too.
+constexpr int64_t CodedKeyIndex(int64_t tile_tokens, int64_t token, int64_t d) {
+  return d / 4 * 4 * tile_tokens + token * 4 + d % 4;
+}
+constexpr int64_t CodedValueIndex(int64_t tile_tokens, int64_t token, int64_t d) {
+  return d / kValueColumns * kValueColumns * tile_tokens + token / 4 * 4 * kValueColumns +
+         d % kValueColumns * 4 + token % 4;
+}
+constexpr int64_t CodedScaleIndex(int64_t tile_tokens, int64_t head_dim, int64_t token) {
+  return tile_tokens * head_dim + token * static_cast<int64_t>(sizeof(bf16_t));
+}
 
 // Aborts unless the shape is one that the kernels take: fp32, bf16, fp16 or KvFormat::Int8(), block size and
 // head size multiples of 16.

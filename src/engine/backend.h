@@ -26,7 +26,6 @@ struct Backend {
   std::unique_ptr<Ops> ops;
   HostOps* host_ops = nullptr;  // the ops where they compute on the CPU, else null
   std::vector<DType> dtypes;    // that the model can be computed in, the default first
-  bool int8_kv = false;         // attention over the gpu tier and copies between the tiers know int8
   int64_t default_max_num_batched_tokens = 0;
   // Up to max_num_seqs; empty: graphs do not pay here.
   std::vector<int64_t> graph_batch_sizes;

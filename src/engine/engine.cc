@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/param_error.h"
+#include "base/round_up.h"
 #include "base/timeline.h"
 #include "cpu_attention/task_order.h"
 #include "engine/cache_sizing.h"
@@ -169,6 +170,7 @@ class EngineWithLoop : public Engine {
     const AttentionChoice kernels = ChooseCpuKernels(options_, config, model_.decoder->dtype(),
                                                      model_.kv_formats, cpu_tier, &model_.backend);
     executor_options_ = {.max_rows = options_.max_num_batched_tokens,
+                         .max_context = options_.max_model_len,
                          .cpu_attention = {.num_threads = options_.cpu_threads,
                                            .leave_cores = model_.backend.leave_cores,
                                            .spin_us = model_.backend.cpu_attention_spin_us,
@@ -186,12 +188,22 @@ class EngineWithLoop : public Engine {
     // As they pass through the device.
     const KvShape kv_shape = {
         .format = model_.kv_formats.gpu, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
+    const int64_t transit_tokens =
+        cpu_tier ? std::min(executor_options_.max_transit_tokens, options_.max_model_len) : 0;
     const size_t reserved_bytes =
         Executor::BytesFor(*model_.decoder, executor_options_, cpu_tier ? &kv_shape : nullptr) +
-        model_.backend.workspace_bytes + model_.backend.ops->UnallocatedBytes();
+        model_.backend.workspace_bytes + model_.backend.ops->UnallocatedBytes() +
+        AttentionBytes(transit_tokens);
     TANDEM_RETURN_IF_ERROR(CreateCache(reserved_bytes));
     wanted_model_len_ = options_.max_model_len;
     LimitContext();
+    if (options_.prefix_caching) {
+      // Far more than any batch has; kernels count places of tables in 32 bits.
+      constexpr int64_t kMostTableBlocks = int64_t{1} << 22;
+      const int64_t of_a_sequence = std::min(kv_books_->total_blocks(Tier::kGpu),
+                                             DivideUp(options_.max_model_len, kv_books_->block_size()));
+      executor_options_.max_table_blocks = std::min(kMostTableBlocks, options_.max_num_seqs * of_a_sequence);
+    }
     TANDEM_ASSIGN_OR_RETURN(
         executor_, Executor::Create(device, model_.backend.ops.get(), model_.decoder.get(), kv_memory_.get(),
                                     executor_options_));
@@ -225,12 +237,32 @@ class EngineWithLoop : public Engine {
     return row_counts;
   }
 
+  // Of a plan of attention over the gpu tier, or through the transit, for contexts of so many tokens.
+  size_t AttentionBytes(int64_t num_tokens) const {
+    const ModelConfig& config = model_.decoder->config();
+    const KvShape kv = {
+        .format = model_.kv_formats.gpu, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
+    return model_.backend.ops->AttentionBytes({.max_blocks = DivideUp(num_tokens, kv.block_size),
+                                               .max_context = num_tokens,
+                                               .kv = kv,
+                                               .int8_rows = model_.decoder->dtype(),
+                                               .num_heads = config.num_heads});
+  }
+
   Status CreateCache(size_t reserved_bytes) {
     Device* device = model_.backend.device.get();
+    size_t attention_bytes = 0;
     const auto size = [&] {
-      return SizeCache(options_, model_.decoder->config(), model_.kv_formats, *device, reserved_bytes);
+      return SizeCache(options_, model_.decoder->config(), model_.kv_formats, *device,
+                       reserved_bytes + attention_bytes);
     };
     TANDEM_ASSIGN_OR_RETURN(KvCacheOptions cache_options, size());
+    // No context is longer than the tier that there would be without what it takes.
+    const int64_t tier_tokens = cache_options.gpu.num_blocks * cache_options.gpu.shape.block_size;
+    attention_bytes = AttentionBytes(std::min(options_.max_model_len, tier_tokens));
+    if (attention_bytes > 0) {
+      TANDEM_ASSIGN_OR_RETURN(cache_options, size());
+    }
     if (uses_cpu_tier() && !options_.cpu_kv_cache) {
       const auto gpu_bytes =
           static_cast<int64_t>(cache_options.LayoutOf(Tier::kGpu).TotalBytes().value_or(0));

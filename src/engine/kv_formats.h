@@ -3,7 +3,6 @@
 
 #include "base/kv_layout.h"
 #include "base/result.h"
-#include "engine/backend.h"
 #include "engine/engine_options.h"
 #include "plan/iteration_plan.h"
 
@@ -17,8 +16,7 @@ struct KvFormats {
 };
 
 // dtype: the model's. Errors name the flag (param): kInvalidArgument for a type that is not known,
-// kUnsupported for one that the backend or this head size is not made for.
-Result<KvFormats> KvFormatsOf(const EngineOptions& options, DType dtype, int64_t head_dim,
-                              const Backend& backend);
+// kUnsupported for one that this head size is not made for.
+Result<KvFormats> KvFormatsOf(const EngineOptions& options, DType dtype, int64_t head_dim);
 
 }  // namespace tandem

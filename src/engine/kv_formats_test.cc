@@ -2,39 +2,32 @@
 
 #include <gtest/gtest.h>
 
-#include "device/host/host_device.h"
-
 namespace tandem {
 namespace {
 
 class KvFormatsTest : public ::testing::Test {
  protected:
-  KvFormatsTest() {
-    backend_.device = CreateHostDevice({.num_compute_threads = 1});
-    backend_.int8_kv = true;
-  }
   std::string ErrorOf(int64_t head_dim = 64) const {
-    const auto formats = KvFormatsOf(options_, DType::kBF16, head_dim, backend_);
+    const auto formats = KvFormatsOf(options_, DType::kBF16, head_dim);
     if (formats.ok()) return "";
     return fmt::format("{} [{}]", formats.error().message, formats.error().param);
   }
 
-  Backend backend_;
   EngineOptions options_;
 };
 
 TEST_F(KvFormatsTest, EachTierHasATypeOfItsOwn) {
-  auto formats = KvFormatsOf(options_, DType::kBF16, 64, backend_);
+  auto formats = KvFormatsOf(options_, DType::kBF16, 64);
   ASSERT_TRUE(formats.ok());
   EXPECT_EQ(formats->gpu, KvFormat::Plain(DType::kBF16));
   EXPECT_EQ(formats->cpu, KvFormat::Plain(DType::kBF16));
   options_.cpu_kv_cache_dtype = "int8";
-  formats = KvFormatsOf(options_, DType::kF32, 64, backend_);
+  formats = KvFormatsOf(options_, DType::kF32, 64);
   ASSERT_TRUE(formats.ok());
   EXPECT_EQ(formats->gpu, KvFormat::Plain(DType::kF32));
   EXPECT_EQ(formats->cpu, KvFormat::Int8());
   options_.kv_cache_dtype = "int8";
-  formats = KvFormatsOf(options_, DType::kF32, 64, backend_);
+  formats = KvFormatsOf(options_, DType::kF32, 64);
   ASSERT_TRUE(formats.ok());
   EXPECT_EQ(formats->of(Tier::kGpu), KvFormat::Int8());
   EXPECT_EQ(formats->of(Tier::kCpu), KvFormat::Int8());
@@ -53,9 +46,6 @@ TEST_F(KvFormatsTest, WhatCannotBeSaysWhy) {
       ErrorOf(72),
       "--cpu-kv-cache-dtype: int8 wants heads of a multiple of 16 and at most 256, the model's are of 72 "
       "[cpu-kv-cache-dtype]");
-  backend_.int8_kv = false;
-  EXPECT_EQ(ErrorOf(),
-            "--cpu-kv-cache-dtype: the host backend does not support int8 yet [cpu-kv-cache-dtype]");
 }
 
 }  // namespace

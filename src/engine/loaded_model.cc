@@ -71,8 +71,7 @@ Status FillDefaults(const ModelConfig& config, const Backend& backend, EngineOpt
 // What options want of this model, settled before weights are read: that may take minutes.
 Status SettleOptions(const ModelConfig& config, EngineOptions* options, LoadedModel* loaded) {
   TANDEM_RETURN_IF_ERROR(FillDefaults(config, loaded->backend, options));
-  TANDEM_ASSIGN_OR_RETURN(loaded->kv_formats,
-                          KvFormatsOf(*options, *options->dtype, config.head_dim, loaded->backend));
+  TANDEM_ASSIGN_OR_RETURN(loaded->kv_formats, KvFormatsOf(*options, *options->dtype, config.head_dim));
   return {};
 }
 

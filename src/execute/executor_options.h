@@ -11,7 +11,11 @@
 namespace tandem {
 
 struct ExecutorOptions {
-  int64_t max_rows = 0;  // of the main sub-batch
+  int64_t max_rows = 0;     // of the main sub-batch
+  int64_t max_context = 0;  // tokens of the longest sequence; 0: what a tier holds
+  // In the tables of an iteration's sequences of the gpu tier together, which is more than it has where many
+  // begin with the same blocks. 0: as many as it has.
+  int64_t max_table_blocks = 0;
   // The rest is used if the cache has a cpu tier.
   CpuAttentionOptions cpu_attention;
   // Cpu decodes of the main sub-batch; and rows of all cohorts of an iteration together that do not ride. 0:

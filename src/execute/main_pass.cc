@@ -21,6 +21,7 @@ MainPass::MainPass(const SharedParts& parts, const ExecutorOptions& options, Rid
     : parts_(parts),
       riding_(riding),
       max_rows_(options.max_rows),
+      max_context_(options.max_context),
       graph_shapes_(GraphShapesOf(options)),
       graphs_(std::make_unique<DecodeGraphs>(
           DecodeGraphs::Parts{.shared = parts, .buffers = &buffers_, .inputs = &inputs_, .riding = riding})) {
@@ -32,13 +33,16 @@ MainPass::MainPass(const SharedParts& parts, const ExecutorOptions& options, Rid
   }
 }
 
-AttentionCapacity MainPass::CapacityFor(int64_t max_blocks) const {
+AttentionCapacity MainPass::CapacityFor(int64_t num_blocks, int64_t max_table_blocks) const {
+  const int64_t num_tokens = num_blocks * parts_.kv->layout(Tier::kGpu).shape.block_size;
   const ModelConfig& config = parts_.decoder->config();
   return {.max_rows = max_rows_,
           .max_sequences = max_rows_,
           // The block of a token that is being computed is reserved already.
-          .max_blocks = max_blocks,
+          .max_blocks = std::max(num_blocks, max_table_blocks),
+          .max_context = max_context_ > 0 ? std::min(max_context_, num_tokens) : num_tokens,
           .kv = parts_.kv->layout(Tier::kGpu).shape,
+          .int8_rows = parts_.decoder->dtype(),
           .num_heads = config.num_heads,
           .sliding_window = config.sliding_window};
 }
@@ -50,8 +54,9 @@ Result<std::unique_ptr<MainPass>> MainPass::Create(const SharedParts& parts, con
   TANDEM_ASSIGN_OR_RETURN(pass->buffers_, RowBuffers::Allocate(parts.device, *parts.decoder, num_rows));
   // Token ids, positions, slots.
   TANDEM_ASSIGN_OR_RETURN(pass->inputs_, IntInputs::Allocate(parts.device, 3 * num_rows));
-  TANDEM_ASSIGN_OR_RETURN(pass->gpu_plan_, parts.ops->CreateAttentionPlan(
-                                               pass->CapacityFor(parts.kv->layout(Tier::kGpu).num_blocks)));
+  TANDEM_ASSIGN_OR_RETURN(pass->gpu_plan_,
+                          parts.ops->CreateAttentionPlan(pass->CapacityFor(
+                              parts.kv->layout(Tier::kGpu).num_blocks, options.max_table_blocks)));
   if (parts.cpu_attention != nullptr) TANDEM_RETURN_IF_ERROR(pass->CreateCpuSide(options));
   return pass;
 }
@@ -61,7 +66,7 @@ Status MainPass::CreateCpuSide(const ExecutorOptions& options) {
   TANDEM_ASSIGN_OR_RETURN(
       transit_, KvTransit::Create(parts_.device, parts_.ops, parts_.kv, options.max_transit_tokens));
   TANDEM_ASSIGN_OR_RETURN(transit_plan_,
-                          parts_.ops->CreateAttentionPlan(CapacityFor(transit_->max_blocks())));
+                          parts_.ops->CreateAttentionPlan(CapacityFor(transit_->max_blocks(), 0)));
   return {};
 }
 

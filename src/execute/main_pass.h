@@ -67,7 +67,8 @@ class MainPass {
   MainPass(const SharedParts& parts, const ExecutorOptions& options, RidingPass* riding);
 
   Status CreateCpuSide(const ExecutorOptions& options);
-  AttentionCapacity CapacityFor(int64_t max_blocks) const;
+  // Over so many blocks, or more in tables that have some of them in common.
+  AttentionCapacity CapacityFor(int64_t num_blocks, int64_t max_table_blocks) const;
   // For gpu decodes, and riders, few enough for a graph; else empty.
   GraphShape GraphShapeFor(const MainSubBatch& main) const;
   // K and V of a layer go to the gpu tier or to the transit, or with Q to the host.
@@ -79,6 +80,7 @@ class MainPass {
   SharedParts parts_;
   RidingPass* riding_;  // null: none rides
   int64_t max_rows_ = 0;
+  int64_t max_context_ = 0;
   RowBuffers buffers_;
   IntInputs inputs_;
   std::unique_ptr<AttentionPlan> gpu_plan_;

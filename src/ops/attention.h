@@ -28,7 +28,11 @@ struct AttentionCapacity {
   int64_t max_rows = 0;
   int64_t max_sequences = 0;
   int64_t max_blocks = 0;  // sum of the lengths of the block tables
+  // Tokens of the longest sequence; 0: as many as the blocks hold.
+  int64_t max_context = 0;
   KvShape kv;
+  // Of q and out with a cache of int8; others have their own.
+  DType int8_rows = DType::kF32;
   int64_t num_heads = 0;
   int64_t sliding_window = 0;  // of all calls with this plan
 };
@@ -43,10 +47,10 @@ class AttentionPlan {
 
 // out[rows, num_heads * head_dim] = softmax(scale * q K^T, causal, window) V.
 //
-// q and out: fp32 or the cache's type; with int8 (host backend) any float type. KV of all context tokens is
-// already appended. Scores and accumulation in fp32. On the host backend a row's result depends on that row's
-// q and its context only: the order of additions is a function of the position, not of chunking, batch or
-// number of threads.
+// q and out: fp32 or the cache's type; with int8 any float type (cuda backend: the plan's, or fp32). KV of
+// all context tokens is already appended. Scores and accumulation in fp32. On the host backend a row's result
+// depends on that row's q and its context only: the order of additions is a function of the position, not of
+// chunking, batch or number of threads.
 struct AttentionArgs {
   MatrixView q;
   MatrixView out;

@@ -49,6 +49,9 @@ class Ops {
   // Device memory that the ops will take, beyond what a backend always takes, when the weights made so far
   // are first multiplied.
   virtual size_t UnallocatedBytes() const { return 0; }
+  // Device memory that a plan takes for the numbers of capacity.max_context tokens, where attention cannot
+  // read what the cache holds.
+  virtual size_t AttentionBytes(const AttentionCapacity& /*capacity*/) const { return 0; }
   // A plan with room for any batch within the capacity. Errors: kResourceExhausted.
   virtual Result<std::unique_ptr<AttentionPlan>> CreateAttentionPlan(const AttentionCapacity& capacity) = 0;
   // Makes plan that of batch, for everything enqueued on stream from now on, replays of graphs captured with

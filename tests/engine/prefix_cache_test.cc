@@ -18,6 +18,7 @@
 
 #include "base/sanitizers.h"
 #include "base/seeds_testing.h"
+#include "conformance/decoder_harness.h"
 #include "conformance/fixtures.h"
 #include "engine/engine.h"
 #include "engine/engine_client.h"
@@ -69,6 +70,9 @@ class PrefixCacheTest : public ::testing::Test {
 
   EngineOptions Options(const std::string& strategy = "gpu-only") const {
     EngineOptions options;
+    options.device = device_;
+    options.kv_cache_dtype = kv_type_;
+    options.cpu_kv_cache_dtype = kv_type_;
     options.model = FixturePath("families/llama2/model.gguf");
     options.strategy = strategy;
     options.dtype = DType::kF32;
@@ -124,6 +128,8 @@ class PrefixCacheTest : public ::testing::Test {
     EXPECT_EQ(stats.cpu_blocks_free, stats.cpu_blocks_total);
   }
 
+  void ExpectSameTokensFromEveryStrategyAndTier() const;
+
   Played PlayWithoutCache(const std::vector<Session>& sessions) const {
     EngineOptions options = Options();
     options.prefix_caching = false;
@@ -134,10 +140,12 @@ class PrefixCacheTest : public ::testing::Test {
     return played;
   }
 
+  std::string device_ = "host";
+  std::string kv_type_ = "auto";  // of both tiers
   std::filesystem::path cache_folder_;
 };
 
-TEST_F(PrefixCacheTest, SameTokensFromEveryStrategyAndTier) {
+void PrefixCacheTest::ExpectSameTokensFromEveryStrategyAndTier() const {
   const std::vector<Session> sessions = MakeSessions(kSanitized ? 5 : 8, 4, 3);
   const Played expected = PlayWithoutCache(sessions);
   for (const std::string strategy : {"gpu-only", "asymmetric", "full-offload", "symmetric", "simple-offload",
@@ -182,6 +190,70 @@ TEST_F(PrefixCacheTest, OneReadForManyGivesTheSameTokens) {
                 static_cast<double>(stats.cpu_attention_kv_bytes) /
                     static_cast<double>(stats.cpu_attention_attended_kv_bytes));
     EXPECT_LT(stats.cpu_attention_kv_bytes, stats.cpu_attention_attended_kv_bytes);
+  }
+}
+
+TEST_F(PrefixCacheTest, SameTokensFromEveryStrategyAndTier) {
+  ExpectSameTokensFromEveryStrategyAndTier();
+}
+
+struct CacheMachine {
+  std::string device;
+  std::string kv_type;
+};
+
+class PrefixCacheMachineTest : public PrefixCacheTest, public ::testing::WithParamInterface<CacheMachine> {
+ protected:
+  void SetUp() override {
+    if (GetParam().device == "cuda" && !DecoderHarness::HasCuda()) GTEST_SKIP() << "no GPU";
+    device_ = GetParam().device;
+    kv_type_ = GetParam().kv_type;
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Machines, PrefixCacheMachineTest,
+                         ::testing::Values(CacheMachine{"host", "int8"}, CacheMachine{"cuda", "auto"},
+                                           CacheMachine{"cuda", "int8"}),
+                         [](const auto& machine) {
+                           return machine.param.device + "_" + machine.param.kv_type;
+                         });
+
+TEST_P(PrefixCacheMachineTest, SameTokensFromEveryStrategyAndTier) {
+  ExpectSameTokensFromEveryStrategyAndTier();
+}
+
+// Together their tables have more blocks than the tier.
+TEST_P(PrefixCacheMachineTest, ManyBeginWithWhatFillsHalfTheTier) {
+  constexpr int kNumAlike = 24;
+  EngineOptions options = Options();
+  options.gpu_kv_cache = SizeInTokens(1280);
+  const auto engine = Create(options);
+  ASSERT_NE(engine, nullptr);
+  std::mt19937 random(7);
+  const auto draw = [&](size_t count) {
+    Tokens tokens(count);
+    for (int32_t& token : tokens) token = static_cast<int32_t>(random() % 300);
+    return tokens;
+  };
+  const Tokens beginning = draw(480);
+  EXPECT_EQ(SubmitTo(*engine, SpecOf(beginning, 1)).output->Wait(), FinishReason::kLength);
+  std::vector<Submitted> submitted;
+  std::vector<Tokens> prompts;
+  for (int i = 0; i < kNumAlike; ++i) {
+    Tokens prompt = beginning;
+    const Tokens end = draw(3);
+    prompt.insert(prompt.end(), end.begin(), end.end());
+    submitted.push_back(SubmitTo(*engine, SpecOf(prompt)));
+    prompts.push_back(std::move(prompt));
+  }
+  for (const Submitted& each : submitted) EXPECT_EQ(each.output->Wait(), FinishReason::kLength);
+  options.prefix_caching = false;
+  const auto plain = Create(options);
+  ASSERT_NE(plain, nullptr);
+  for (size_t i = 0; i < prompts.size(); i += 5) {
+    const Submitted alone = SubmitTo(*plain, SpecOf(prompts[i]));
+    EXPECT_EQ(alone.output->Wait(), FinishReason::kLength);
+    EXPECT_EQ(submitted[i].output->TokenIds(), alone.output->TokenIds()) << "request " << i;
   }
 }
 

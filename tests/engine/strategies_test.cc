@@ -212,7 +212,6 @@ TEST_P(StrategiesTest, SameTokensFromEveryStrategy) {
 }
 
 TEST_P(StrategiesTest, SameTokensFromEveryStrategyWithInt8InBothTiers) {
-  if (GetParam() == "cuda") GTEST_SKIP() << "its tiers know no int8";
   // Heads of 16, and of 64 with two queries each, which AMX attends on tiles where there is AMX.
   for (const std::string dummy : {"", "tiny"}) {
     EngineOptions ample =

@@ -56,6 +56,7 @@ class CudaOps : public Ops {
   Result<std::unique_ptr<QuantizedLinearWeight>> CreateQuantizedWeight(const QuantizedWeightShape& shape,
                                                                        const WeightFormat& format) override;
   size_t UnallocatedBytes() const override;
+  size_t AttentionBytes(const AttentionCapacity& capacity) const override;
   Result<std::unique_ptr<AttentionPlan>> CreateAttentionPlan(const AttentionCapacity& capacity) override;
   void PlanAttention(Stream& stream, const AttentionBatch& batch, AttentionPlan* plan) override;
   void TuneLinear(Stream& stream, const LinearTuning& tuning) override;

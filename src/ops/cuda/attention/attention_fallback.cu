@@ -1,10 +1,11 @@
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
+#include <cstdint>
 
 #include "base/check.h"
 #include "device/cuda/kernel_launch.h"
 #include "ops/cuda/attention/attention_fallback.h"
 #include "ops/cuda/attention/attention_plan_layout.h"
+#include "ops/cuda/kv_codes/coded_heads.h"
+#include "ops/cuda/row_access.h"
 
 namespace tandem {
 namespace {
@@ -28,29 +29,11 @@ struct FallbackParams {
   int32_t block_size;
   int32_t window;
   float scale;
+  CodedHeads coded;  // of a cache of codes
   bool q_is_f32;
   bool out_is_f32;
   FallbackRows rows;
 };
-
-__device__ float ToFloat(float value) {
-  return value;
-}
-__device__ float ToFloat(__half value) {
-  return __half2float(value);
-}
-__device__ float ToFloat(__nv_bfloat16 value) {
-  return __bfloat162float(value);
-}
-__device__ void Assign(float* to, float value) {
-  *to = value;
-}
-__device__ void Assign(__half* to, float value) {
-  *to = __float2half_rn(value);
-}
-__device__ void Assign(__nv_bfloat16* to, float value) {
-  *to = __float2bfloat16_rn(value);
-}
 
 // The product of 8 elements, which lie at a multiple of 16 bytes.
 template <typename T>
@@ -66,6 +49,94 @@ __device__ float Dot8(const float* q, const T* k) {
   }
   return sum;
 }
+
+// K and V of one token and kv head, read by one lane; v stands for V in exchanges between lanes. Numbers of
+// type T, [block][kv head]{K, V} row-major.
+template <typename T>
+struct NumbersOfToken {
+  const T* k = nullptr;
+  int64_t v = 0;
+
+  static __device__ void PrepareQuery(const FallbackParams& /*params*/, float* /*q*/, int /*lane*/) {}
+
+  __device__ NumbersOfToken(const FallbackParams& params, int block, int kv_head, int token) {
+    const int64_t part_elements = static_cast<int64_t>(params.block_size) * params.head_dim;
+    k = static_cast<const T*>(params.kv) +
+        (static_cast<int64_t>(block) * params.num_kv_heads + kv_head) * 2 * part_elements +
+        static_cast<int64_t>(token) * params.head_dim;
+    v = reinterpret_cast<int64_t>(k + part_elements);
+  }
+  __device__ float Score(const FallbackParams& params, const float* q) const {
+    float score = 0.0F;
+    for (int d = 0; d < params.head_dim; d += 8) score += Dot8(q + d, k + d);
+    return score;
+  }
+  __device__ float ValueScale() const { return 1.0F; }
+  static __device__ float Value(const FallbackParams& /*params*/, int64_t v, int d) {
+    return ToFloat(reinterpret_cast<const T*>(v)[d]);
+  }
+};
+
+// Codes (KvFormat::Int8()) in the order of cpu_attention/kv_block.h, where a number's place is the sum of its
+// token's and its element's.
+struct CodesOfToken {
+  const uint8_t* k = nullptr;
+  int64_t v = 0;
+  float key_scale = 0;
+  float value_scale = 0;
+
+  // K is rotated, and so q has to be. The whole warp, q in shared memory.
+  static __device__ void PrepareQuery(const FallbackParams& params, float* q, int lane) {
+    const int head_dim = params.head_dim;
+    for (int distance = 1; distance < params.coded.rotation_size; distance *= 2) {
+      for (int pair = lane; pair < head_dim / 2; pair += 32) {
+        float* first = q + pair / distance * 2 * distance + pair % distance;
+        const float sum = first[0] + first[distance];
+        first[distance] = first[0] - first[distance];
+        first[0] = sum;
+      }
+      __syncwarp();
+    }
+    for (int d = lane; d < head_dim; d += 32) q[d] *= params.coded.rotation_factor;
+    __syncwarp();
+  }
+
+  __device__ CodesOfToken(const FallbackParams& params, int block, int kv_head, int token) {
+    const CodedHeads& heads = params.coded;
+    const int tile_token = token % heads.tile_tokens;
+    const uint8_t* head = static_cast<const uint8_t*>(params.kv) +
+                          (static_cast<int64_t>(block) * params.num_kv_heads + kv_head) * heads.head_bytes;
+    const uint8_t* keys = head + heads.TileBegin(token / heads.tile_tokens, false);
+    const uint8_t* values = head + heads.TileBegin(token / heads.tile_tokens, true);
+    k = keys + CodedKeyIndex(heads.tile_tokens, tile_token, 0);
+    v = reinterpret_cast<int64_t>(values + CodedValueIndex(heads.tile_tokens, tile_token, 0));
+    const auto scale_of = [&](const uint8_t* tile) {
+      return ToFloat(*reinterpret_cast<const Bf16*>(
+          tile + CodedScaleIndex(heads.tile_tokens, heads.head_dim, tile_token)));
+    };
+    key_scale = scale_of(keys);
+    value_scale = scale_of(values);
+  }
+  __device__ float Score(const FallbackParams& params, const float* q) const {
+    float score = 0.0F;
+    for (int d = 0; d < params.head_dim; d += 4) {
+      const auto word = *reinterpret_cast<const uint32_t*>(k + CodedKeyIndex(params.coded.tile_tokens, 0, d));
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int code = static_cast<int>(word >> (8 * i) & 0xffU) - static_cast<int>(kInt8KeyOffset);
+        score += q[d + i] * static_cast<float>(code);
+      }
+    }
+    return score * key_scale;
+  }
+  __device__ float ValueScale() const {
+    return value_scale;
+  }
+  static __device__ float Value(const FallbackParams& params, int64_t v, int d) {
+    const int8_t code = reinterpret_cast<const int8_t*>(v)[CodedValueIndex(params.coded.tile_tokens, 0, d)];
+    return static_cast<float>(code);
+  }
+};
 
 // The sequence that row is of, counted from the first sequence's first row.
 __device__ int SequenceOfRow(const AttentionPlanSequence* sequences, int count, int row) {
@@ -83,8 +154,9 @@ __device__ int SequenceOfRow(const AttentionPlanSequence* sequences, int count, 
 }
 
 // A warp takes one query head of one row. For 32 tokens at a time, each lane has one token's score and then
-// every 32nd element of the output.
-template <typename T>
+// every 32nd element of the output. T: of q and out where they are not fp32. Token: NumbersOfToken<T>, or
+// another with its members.
+template <typename T, typename Token>
 __global__ void __launch_bounds__(kWarps * 32) AttentionFallbackKernel(const FallbackParams params) {
   __shared__ float all_q[kWarps][kMaxHeadDim];
   AllowSuccessors();
@@ -101,7 +173,6 @@ __global__ void __launch_bounds__(kWarps * 32) AttentionFallbackKernel(const Fal
   const int first_row = params.rows.decodes ? 0 : num_decodes;
   const int end_row = params.rows.prefills ? __ldcg(&header->num_rows) : num_decodes;
   const int64_t num_items = static_cast<int64_t>(end_row - first_row) * params.num_heads;
-  const int64_t head_elements = static_cast<int64_t>(2) * params.block_size * head_dim;
 
   for (int64_t item = static_cast<int64_t>(blockIdx.x) * kWarps + warp; item < num_items;
        item += static_cast<int64_t>(gridDim.x) * kWarps) {
@@ -122,21 +193,17 @@ __global__ void __launch_bounds__(kWarps * 32) AttentionFallbackKernel(const Fal
       q[d] = value * params.scale;
     }
     __syncwarp();
+    Token::PrepareQuery(params, q, lane);
 
     float max = -__builtin_huge_valf();
     float sum = 0.0F;
     float out[kMaxHeadDim / 32] = {};
     for (int begin = first; begin < visible; begin += 32) {
       const int count = min(32, visible - begin);
-      const int token = begin + min(lane, count - 1);
-      const T* k =
-          static_cast<const T*>(params.kv) +
-          (static_cast<int64_t>(__ldcg(table + token / params.block_size)) * params.num_kv_heads + kv_head) *
-              head_elements +
-          static_cast<int64_t>(token % params.block_size) * head_dim;
-      const int64_t v = reinterpret_cast<int64_t>(k + static_cast<int64_t>(params.block_size) * head_dim);
-      float score = 0.0F;
-      for (int d = 0; d < head_dim; d += 8) score += Dot8(q + d, k + d);
+      const int position = begin + min(lane, count - 1);
+      const Token token(params, __ldcg(table + position / params.block_size), kv_head,
+                        position % params.block_size);
+      float score = token.Score(params, q);
       if (lane >= count) score = -__builtin_huge_valf();
       float new_max = score;
       for (int offset = 16; offset > 0; offset /= 2) {
@@ -149,13 +216,14 @@ __global__ void __launch_bounds__(kWarps * 32) AttentionFallbackKernel(const Fal
       sum = sum * scale + weight;
 #pragma unroll
       for (float& value : out) value *= scale;
+      const float scaled_weight = weight * token.ValueScale();
       for (int i = 0; i < count; ++i) {
-        const float p = __shfl_sync(kAllLanes, weight, i);
-        const T* v_row = reinterpret_cast<const T*>(__shfl_sync(kAllLanes, v, i));
+        const float p = __shfl_sync(kAllLanes, scaled_weight, i);
+        const int64_t v = __shfl_sync(kAllLanes, token.v, i);
 #pragma unroll
         for (int j = 0; j < kMaxHeadDim / 32; ++j) {
           const int d = lane + j * 32;
-          if (d < head_dim) out[j] += p * ToFloat(v_row[d]);
+          if (d < head_dim) out[j] += p * Token::Value(params, v, d);
         }
       }
     }
@@ -168,16 +236,16 @@ __global__ void __launch_bounds__(kWarps * 32) AttentionFallbackKernel(const Fal
       if (params.out_is_f32) {
         static_cast<float*>(params.out)[out_begin + d] = out[j] / sum;
       } else {
-        Assign(static_cast<T*>(params.out) + out_begin + d, out[j] / sum);
+        static_cast<T*>(params.out)[out_begin + d] = RoundTo<T>(out[j] / sum);
       }
     }
     __syncwarp();
   }
 }
 
-template <typename T>
+template <typename T, typename Token>
 void Launch(CudaStream& stream, const FallbackParams& params) {
-  LaunchKernel("attention", AttentionFallbackKernel<T>,
+  LaunchKernel("attention", AttentionFallbackKernel<T, Token>,
                dim3(static_cast<unsigned>(stream.target().num_sms * kCtasPerSm)), dim3(kWarps * 32), 0,
                stream, params);
 }
@@ -185,9 +253,11 @@ void Launch(CudaStream& stream, const FallbackParams& params) {
 }  // namespace
 
 bool AttentionFallbackSupports(const KvShape& kv, int64_t num_heads) {
-  return IsFloatType(kv.plain_dtype()) && kv.head_dim >= 8 && kv.head_dim <= kMaxHeadDim &&
-         kv.head_dim % 8 == 0 && kv.block_size >= 1 && kv.num_kv_heads >= 1 && num_heads >= 1 &&
-         num_heads % kv.num_kv_heads == 0;
+  const bool coded = kv.format == KvFormat::Int8();
+  const int64_t unit = coded ? 16 : 8;
+  return (coded || IsFloatType(kv.plain_dtype())) && kv.head_dim >= unit && kv.head_dim <= kMaxHeadDim &&
+         kv.head_dim % unit == 0 && kv.block_size >= 1 && (!coded || kv.block_size % 16 == 0) &&
+         kv.num_kv_heads >= 1 && num_heads >= 1 && num_heads % kv.num_kv_heads == 0;
 }
 
 void AttentionFallback(CudaStream& stream, const AttentionArgs& args, const int32_t* plan, int num_ctas,
@@ -214,13 +284,17 @@ void AttentionFallback(CudaStream& stream, const AttentionArgs& args, const int3
   params.q_is_f32 = args.q.dtype == DType::kF32;
   params.out_is_f32 = args.out.dtype == DType::kF32;
   params.rows = rows;
-  if (kv.plain_dtype() == DType::kF32) {
-    Launch<float>(stream, params);
-  } else if (kv.plain_dtype() == DType::kF16) {
-    Launch<__half>(stream, params);
-  } else {
-    Launch<__nv_bfloat16>(stream, params);
+  if (kv.format == KvFormat::Int8()) {
+    params.coded = CodedHeads::Of(args.kv);
+    const DType rows = args.q.dtype == DType::kF32 ? args.out.dtype : args.q.dtype;
+    WithElementType(rows,
+                    [&](auto type) { Launch<typename decltype(type)::Type, CodesOfToken>(stream, params); });
+    return;
   }
+  WithElementType(kv.plain_dtype(), [&](auto type) {
+    using T = typename decltype(type)::Type;
+    Launch<T, NumbersOfToken<T>>(stream, params);
+  });
 }
 
 }  // namespace tandem

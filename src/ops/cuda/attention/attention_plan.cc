@@ -10,9 +10,15 @@
 #include "base/check.h"
 #include "ops/cuda/attention/attention_fallback.h"
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/kv_codes/coded_heads.h"
 
 namespace tandem {
 namespace {
+
+// Of q and out, unless they are fp32.
+DType RowsOf(const AttentionCapacity& capacity) {
+  return IsCoded(capacity.kv) ? capacity.int8_rows : capacity.kv.plain_dtype();
+}
 
 const CudaAttentionPlan& PlanOf(const AttentionPlan* plan) {
   const auto* cuda = dynamic_cast<const CudaAttentionPlan*>(plan);
@@ -24,7 +30,8 @@ const CudaAttentionPlan& PlanOf(const AttentionPlan* plan) {
 
 CudaAttentionPlan::CudaAttentionPlan(const AttentionCapacity& capacity, const CudaTarget& target)
     : capacity_(capacity),
-      uses_decode_kernel_(DecodeAttentionSupports(capacity.kv, capacity.num_heads, target)) {
+      uses_decode_kernel_(
+          DecodeAttentionSupports(capacity.kv, RowsOf(capacity), capacity.num_heads, target)) {
   if (!uses_decode_kernel_) return;
   launch_ = PlanDecodeLaunch(capacity.kv, capacity.num_heads, target);
   offsets_.num_ctas = launch_.num_ctas;
@@ -65,11 +72,11 @@ Result<std::unique_ptr<CudaAttentionPlan>> CudaAttentionPlan::Create(Device* dev
                                     "partial results of attention", &plan->partials_));
     TANDEM_RETURN_IF_ERROR(allocate(plan->launch_.counter_bytes, MemoryKind::kDevice, "counters of attention",
                                     &plan->counters_));
-    PrepareDecodeAttention(kv, capacity.num_heads, plan->launch_);
+    PrepareDecodeAttention(kv, RowsOf(capacity), capacity.num_heads, plan->launch_);
   }
-  if (PrefillAttention::Supports(kv, capacity.num_heads, target)) {
-    TANDEM_ASSIGN_OR_RETURN(plan->prefill_,
-                            PrefillAttention::Create(device, capacity, target, flash_attention3));
+  if (PrefillAttention::Supports(kv, RowsOf(capacity), capacity.num_heads, target)) {
+    TANDEM_ASSIGN_OR_RETURN(plan->prefill_, PrefillAttention::Create(device, capacity, RowsOf(capacity),
+                                                                     target, flash_attention3));
   }
   return plan;
 }
@@ -207,18 +214,18 @@ void CudaAttentionPlan::CheckArgs(const AttentionArgs& args) const {
                    args.q.rows >= num_rows_ && args.out.rows >= num_rows_,
                "attention: q [{}, {}], out [{}, {}], {} heads of {}, {} rows", args.q.rows, args.q.cols,
                args.out.rows, args.out.cols, args.num_heads, shape.head_dim, num_rows_);
-  const DType cache = shape.plain_dtype();
-  TANDEM_CHECK((args.q.dtype == DType::kF32 || args.q.dtype == cache) &&
-                   (args.out.dtype == DType::kF32 || args.out.dtype == cache),
-               "attention: q {}, out {}, cache {}", DTypeName(args.q.dtype), DTypeName(args.out.dtype),
-               DTypeName(cache));
+  const DType rows = RowsOf(capacity_);
+  TANDEM_CHECK((args.q.dtype == DType::kF32 || args.q.dtype == rows) &&
+                   (args.out.dtype == DType::kF32 || args.out.dtype == rows),
+               "attention: q {}, out {}, cache {}, planned for {}", DTypeName(args.q.dtype),
+               DTypeName(args.out.dtype), KvFormatName(shape.format), DTypeName(rows));
 }
 
 void CudaAttentionPlan::Run(CudaStream& stream, const AttentionArgs& args) const {
   CheckArgs(args);
   const auto* words = words_.as<const int32_t>();
-  const DType cache = args.kv.shape.plain_dtype();
-  const bool same_dtype = args.q.dtype == cache && args.out.dtype == cache;
+  const DType rows = RowsOf(capacity_);
+  const bool same_dtype = args.q.dtype == rows && args.out.dtype == rows;
   const bool only_decodes = num_decodes_ == num_sequences_;
   const bool decodes_by_kernel = uses_decode_kernel_ && same_dtype;
   const bool prefills_by_kernel = prefill_ != nullptr && prefills_follow_each_other_ && same_dtype;
@@ -232,6 +239,12 @@ void CudaAttentionPlan::Run(CudaStream& stream, const AttentionArgs& args) const
     AttentionFallback(stream, args, words, offsets_.num_ctas,
                       {.decodes = decodes_left, .prefills = prefills_left});
   }
+}
+
+size_t CudaOps::AttentionBytes(const AttentionCapacity& capacity) const {
+  const DType rows = RowsOf(capacity);
+  if (!PrefillAttention::Supports(capacity.kv, rows, capacity.num_heads, target_)) return 0;
+  return PrefillAttention::StagedBytes(capacity, rows);
 }
 
 Result<std::unique_ptr<AttentionPlan>> CudaOps::CreateAttentionPlan(const AttentionCapacity& capacity) {

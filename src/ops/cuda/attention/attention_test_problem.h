@@ -15,6 +15,7 @@
 
 #include "base/hashed_uniform.h"
 #include "base/kv_layout.h"
+#include "cpu_attention/append_token.h"
 #include "device/device.h"
 #include "ops/attention.h"
 #include "ops/cuda/cuda_op_test_bench.h"
@@ -44,19 +45,20 @@ inline std::vector<RowsAndContext> Decodes(const std::vector<int64_t>& context_l
   return lengths;
 }
 
-// Of the relative error of one head of one row.
+// Of the relative error of one head of one row, of the coarsest type that is computed with.
 inline double AttentionTolerance(DType dtype) {
   return dtype == DType::kBF16 ? 1e-2 : dtype == DType::kF16 ? 3e-3 : 1e-5;
 }
 
-// q, the cache and the reference of one batch. Blocks lie in random order; whatever no row may see is NaN.
+// q, the cache and the reference of one batch. Blocks lie in random order; whatever no row may see is NaN, or
+// codes with scales that are. dtype: of the cache, kI8: KvFormat::Int8().
 class AttentionProblem {
  public:
   AttentionProblem(Device& device, std::mt19937& random, DType dtype, const AttentionShape& shape,
                    const std::vector<RowsAndContext>& lengths, DType q_dtype)
       : device_(device),
         shape_(shape),
-        kv_{KvFormat::Plain(dtype), shape.block_size, shape.num_kv_heads, shape.head_dim},
+        kv_{KvFormat::Of(dtype), shape.block_size, shape.num_kv_heads, shape.head_dim},
         q_dtype_(q_dtype),
         num_blocks_(5) {
     batch_.num_rows = kFirstRow;
@@ -96,6 +98,7 @@ class AttentionProblem {
     capacity.max_sequences = static_cast<int64_t>(batch_.sequences.size());
     capacity.max_blocks = num_blocks_;
     capacity.kv = kv_;
+    capacity.int8_rows = q_dtype_;
     capacity.num_heads = shape_.num_heads;
     capacity.sliding_window = shape_.window;
     return capacity;
@@ -105,7 +108,7 @@ class AttentionProblem {
     AttentionArgs args;
     args.q = qkv_->view().Columns(0, shape_.num_heads * shape_.head_dim);
     args.out = out.view();
-    args.kv.data = cache_->view().data;
+    args.kv.data = codes_ != nullptr ? codes_->data() : cache_->view().data;
     args.kv.shape = kv_;
     args.kv.num_blocks = num_blocks_;
     args.num_heads = shape_.num_heads;
@@ -153,7 +156,9 @@ class AttentionProblem {
   }
 
   void FillCache(uint64_t seed) {
-    cache_ = std::make_unique<CudaMatrix>(device_, kv_.plain_dtype(), num_blocks_ * shape_.num_kv_heads,
+    const bool coded = kv_.format == KvFormat::Int8();
+    cache_ = std::make_unique<CudaMatrix>(device_, coded ? DType::kF32 : kv_.plain_dtype(),
+                                          num_blocks_ * shape_.num_kv_heads,
                                           2 * shape_.block_size * shape_.head_dim);
     for (int64_t r = 0; r < cache_->rows(); ++r) {
       std::fill_n(&cache_->At(r, 0), cache_->cols(), std::numeric_limits<float>::quiet_NaN());
@@ -171,7 +176,31 @@ class AttentionProblem {
         }
       }
     }
-    cache_->Upload();
+    if (coded) {
+      FillCodes();
+    } else {
+      cache_->Upload();
+    }
+  }
+
+  // Codes of what is in the cache, which becomes what they stand for.
+  void FillCodes() {
+    std::vector<std::byte> bytes(static_cast<size_t>(num_blocks_) * kv_.BlockBytes(), std::byte{0xff});
+    const KvLayerView view = {.data = bytes.data(), .shape = kv_, .num_blocks = num_blocks_};
+    for (const AttentionSequence& sequence : batch_.sequences) {
+      for (int64_t token = 0; token < sequence.context_len; ++token) {
+        const int64_t block = sequence.block_table[static_cast<size_t>(token / shape_.block_size)];
+        const auto slot = static_cast<int32_t>(block * shape_.block_size + token % shape_.block_size);
+        for (int64_t kv_head = 0; kv_head < shape_.num_kv_heads; ++kv_head) {
+          auto* key = const_cast<float*>(Key(sequence, kv_head, token));
+          auto* value = const_cast<float*>(Value(sequence, kv_head, token));
+          if (std::isnan(*key)) continue;
+          AppendToken(view, slot, kv_head, 1, key, value, DType::kF32);
+          ReadToken(view, slot, kv_head, key, value);
+        }
+      }
+    }
+    codes_ = std::make_unique<CudaArray<std::byte>>(device_, bytes);
   }
 
   void ExpectRow(const CudaMatrix& out, size_t sequence_index, int64_t row) const {
@@ -204,7 +233,8 @@ class AttentionProblem {
       for (double& value : want) value /= sum;
       const float* got = out.Row(sequence.row_begin + row) + head * head_dim;
       const double error = RelativeError(got, want.data(), head_dim);
-      if (error <= AttentionTolerance(kv_.plain_dtype())) continue;
+      const bool coded = kv_.format == KvFormat::Int8();
+      if (error <= AttentionTolerance(coded ? q_dtype_ : kv_.plain_dtype())) continue;
       int64_t worst = 0;
       for (int64_t d = 0; d < head_dim; ++d) {
         if (!(std::abs(got[d] - want[static_cast<size_t>(d)]) <=
@@ -226,6 +256,7 @@ class AttentionProblem {
   int64_t num_blocks_;
   AttentionBatch batch_;
   std::unique_ptr<CudaMatrix> cache_;
+  std::unique_ptr<CudaArray<std::byte>> codes_;  // what the GPU reads where the cache has codes
   std::unique_ptr<CudaMatrix> qkv_;
 };
 

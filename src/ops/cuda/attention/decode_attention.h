@@ -14,9 +14,10 @@
 
 namespace tandem {
 
-// bf16 and fp16 on compute capability 8.0 and later, blocks of 32 tokens, head_dim 64 and 128 with up to 16
-// query heads a kv head, head_dim 256 with up to 8.
-bool DecodeAttentionSupports(const KvShape& kv, int64_t num_heads, const CudaTarget& target);
+// rows: of q and out. bf16 and fp16 with a cache of the same type or of KvFormat::Int8(), on compute
+// capability 8.0 and later, blocks of 32 tokens, head_dim 64 and 128 with up to 16 query heads a kv head,
+// head_dim 256 with up to 8.
+bool DecodeAttentionSupports(const KvShape& kv, DType rows, int64_t num_heads, const CudaTarget& target);
 
 // The launch for a supported shape.
 struct DecodeLaunch {
@@ -30,12 +31,12 @@ struct DecodeLaunch {
 DecodeLaunch PlanDecodeLaunch(const KvShape& kv, int64_t num_heads, const CudaTarget& target);
 
 // Once a process and shape, before the first launch: lets the kernel have its shared memory.
-void PrepareDecodeAttention(const KvShape& kv, int64_t num_heads, const DecodeLaunch& launch);
+void PrepareDecodeAttention(const KvShape& kv, DType rows, int64_t num_heads, const DecodeLaunch& launch);
 
 // plan: words of attention_plan_layout.h made for launch.num_ctas CTAs and args.sliding_window. q and out
-// have the cache's dtype. Equal inputs give equal bits: partial results are merged in the order of the
-// tokens. Tokens before a sequence's newest are read before the kernels ahead have ended: they must have been
-// there before the plan was.
+// are of a type that the cache goes with. Equal inputs give equal bits: partial results are merged in the
+// order of the tokens. Tokens before a sequence's newest are read before the kernels ahead have ended: they
+// must have been there before the plan was.
 void DecodeAttention(CudaStream& stream, const AttentionArgs& args, const DecodeLaunch& launch,
                      const int32_t* plan, void* partials, void* counters);
 

@@ -1,10 +1,11 @@
 #include "ops/cuda/attention/decode_attention_kernel.cuh"
+#include "ops/cuda/attention/decode_warp_state.cuh"
 
 namespace tandem {
 
 void LaunchDecodeAttentionBf16(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
                                const DecodeAttentionParams* params, int group) {
-  decode::LaunchType<__nv_bfloat16>(stream, head_dim, launch, params, group);
+  decode::LaunchType<decode::WarpState, __nv_bfloat16>(stream, head_dim, launch, params, group);
 }
 
 }  // namespace tandem

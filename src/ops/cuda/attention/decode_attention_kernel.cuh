@@ -16,44 +16,10 @@
 #include "ops/cuda/attention/decode_attention_kernel.h"
 #include "ops/cuda/attention/decode_merge.cuh"
 #include "ops/cuda/attention/decode_mma.cuh"
-#include "ops/cuda/attention/decode_warp_state.cuh"
+#include "ops/cuda/attention/decode_softmax.cuh"
 
 namespace tandem {
 namespace decode {
-
-// A tile in the line.
-struct Cursor {
-  int sequence;
-  int kv_head;
-  int tile;  // of the sequence, which is the number of its block too
-  // Of the sequence:
-  int first_tile;
-  int end_tile;
-  int first_token;  // that the row sees
-  int context_len;
-  int row;
-  int table;
-
-  __device__ __forceinline__ void Read(const AttentionPlanSequence* sequences, int window) {
-    const int4 planned = __ldcg(reinterpret_cast<const int4*>(sequences + sequence));
-    row = planned.x;
-    context_len = planned.y;
-    table = planned.z;
-    first_token = FirstVisibleToken(context_len, window);
-    first_tile = first_token / kTileTokens;
-    end_tile = first_tile + NumDecodeTiles(context_len, window);
-  }
-  // To the first tile of the next kv head, or of the next sequence, which there must be.
-  __device__ __forceinline__ void NextHead(const AttentionPlanSequence* sequences, int window,
-                                           int num_kv_heads) {
-    if (++kv_head == num_kv_heads) {
-      kv_head = 0;
-      ++sequence;
-      Read(sequences, window);
-    }
-    tile = first_tile;
-  }
-};
 
 // What stands at a place of the line, or the head behind whose tiles it is (then tile is its end_tile or
 // more); sequence: at or before its own. The whole warp.
@@ -75,71 +41,15 @@ __device__ __forceinline__ Cursor Locate(const AttentionPlanSequence* sequences,
   return cursor;
 }
 
-// Query heads of a kv head as the right side of the mma: past L1, which may hold the rows of the layer
-// before.
-template <typename T, int kHeadDim, int kHeadTiles>
-__device__ __forceinline__ void LoadQ(const DecodeAttentionParams& params, const Cursor& cursor, int lane,
-                                      uint32_t (&q)[kHeadTiles][kHeadDim / 16][2]) {
-  const T* row = static_cast<const T*>(params.q) + cursor.row * params.q_stride +
-                 static_cast<int64_t>(cursor.kv_head) * params.group * kHeadDim + lane % 4 * 2;
-#pragma unroll
-  for (int h = 0; h < kHeadTiles; ++h) {
-    const int head = h * kDecodeHeadTile + lane / 4;
-    const bool valid = head < params.group;
-    const T* head_row = row + (valid ? head : 0) * kHeadDim;
-#pragma unroll
-    for (int k = 0; k < kHeadDim / 16; ++k) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const unsigned values = __ldcg(reinterpret_cast<const unsigned*>(head_row + k * 16 + i * 8));
-        q[h][k][i] = valid ? values : 0;
-      }
-    }
-  }
-}
-
-// Starts the copy of K or V of the tile at cursor, whose block number is given.
-template <typename T, int kHeadDim, bool kIsV>
-__device__ __forceinline__ void CopyPart(const DecodeAttentionParams& params, const Cursor& cursor, int block,
-                                         uint32_t destination, int lane) {
-  constexpr int kRowPieces = kHeadDim / 8;  // of 16 bytes
-  constexpr int kRowsAtOnce = 32 / kRowPieces;
-  constexpr int kSteps = kTileTokens / kRowsAtOnce;
-  constexpr int64_t kPartElements = kTileTokens * kHeadDim;
-  const T* source =
-      static_cast<const T*>(params.kv) +
-      ((static_cast<int64_t>(block) * params.num_kv_heads + cursor.kv_head) * 2 + (kIsV ? 1 : 0)) *
-          kPartElements +
-      lane * 8;
-  // Piece p of row r lies at place p ^ (r % 8).
-  const int lane_row = lane / kRowPieces;
-  const auto lane_place =
-      static_cast<uint32_t>(lane_row * kRowPieces * 16 + ((lane % kRowPieces) ^ lane_row) * 16);
-  const auto to = [&](int step) {
-    const int row = step * kRowsAtOnce;
-    return destination + (lane_place ^ static_cast<uint32_t>(row % 8 * 16)) +
-           static_cast<uint32_t>(row * kRowPieces * 16);
-  };
-  const int first = cursor.first_token - cursor.tile * kTileTokens;
-  const int end = cursor.context_len - cursor.tile * kTileTokens;
-  if (first <= 0 && end >= kTileTokens) {
-#pragma unroll
-    for (int i = 0; i < kSteps; ++i) CopyAsync16(to(i), source + i * 256);
-    return;
-  }
-#pragma unroll
-  for (int i = 0; i < kSteps; ++i) {
-    // Past the ends lies what nobody wrote, or a NaN of someone else's.
-    const int row = i * kRowsAtOnce + lane_row;
-    CopyAsync16OrZeros(to(i), source + i * 256, row >= first && row < end);
-  }
-}
-
-template <typename T, int kHeadDim, int kHeadTiles>
-__global__ void __launch_bounds__(256, 1) DecodeAttentionKernel(const DecodeAttentionParams params) {
+// State: WarpState, or another with its members, says how K and V are stored and multiplied.
+template <typename State>
+__global__ void __launch_bounds__(32 * DecodeMaxWarps(State::kHeadDim, State::kHeadTiles, State::kCoded), 1)
+    DecodeAttentionKernel(const DecodeAttentionParams params) {
 #if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  constexpr int kStages = DecodeStages(kHeadDim);
-  constexpr int kPartBytes = DecodePartBytes(kHeadDim);
+  using T = typename State::Element;
+  constexpr int kHeadDim = State::kHeadDim;
+  constexpr int kStages = DecodeStages(kHeadDim, State::kCoded);
+  constexpr int kPartBytes = DecodePartBytes(kHeadDim, State::kCoded);
   constexpr int kRingFloats = kStages * kPartBytes / 4;
   AllowSuccessors();
 
@@ -198,12 +108,12 @@ __global__ void __launch_bounds__(256, 1) DecodeAttentionKernel(const DecodeAtte
     const auto next_stage = [](int stage) { return stage + 1 == kStages ? 0 : stage + 1; };
     // Parts are copied in the order in which they are used: K of a tile, V of it, K of the next.
     const auto copy_keys = [&](int stage) {
-      if (left_to_copy > 0) CopyPart<T, kHeadDim, false>(params, ahead, block, part_at(stage), lane);
+      if (left_to_copy > 0) State::template CopyPart<false>(params, ahead, block, part_at(stage), lane);
       CommitCopies();  // without a part as well: groups are counted
     };
     const auto copy_values = [&](int stage) {
       if (left_to_copy > 0) {
-        CopyPart<T, kHeadDim, true>(params, ahead, block, part_at(stage), lane);
+        State::template CopyPart<true>(params, ahead, block, part_at(stage), lane);
         --left_to_copy;
         if (++ahead.tile == ahead.end_tile) {
           left_to_copy -= kDecodeHeadPlaces;
@@ -226,9 +136,9 @@ __global__ void __launch_bounds__(256, 1) DecodeAttentionKernel(const DecodeAtte
     while (filled < kStages - 1 && left_to_copy > 0 && ahead.tile + 1 < ahead.end_tile) fill(filled++);
     WaitForPredecessors();
 
-    WarpState<T, kHeadDim, kHeadTiles> state;
-    uint32_t next_q[kHeadTiles][kHeadDim / 16][2];
-    LoadQ<T, kHeadDim, kHeadTiles>(params, cursor, lane, next_q);
+    State state;
+    typename State::Query next_query;
+    State::LoadQuery(params, cursor, lane, &next_query);
     while (filled < kStages - 1) fill(filled++);
 
     int stage = 0;
@@ -237,19 +147,12 @@ __global__ void __launch_bounds__(256, 1) DecodeAttentionKernel(const DecodeAtte
       const int tiles = min(left, cursor.end_tile - cursor.tile);
       const bool starts = cursor.tile == cursor.first_tile;
       const bool ends = cursor.tile + tiles == cursor.end_tile;
-#pragma unroll
-      for (int h = 0; h < kHeadTiles; ++h) {
-#pragma unroll
-        for (int k = 0; k < kHeadDim / 16; ++k) {
-          state.q[h][k][0] = next_q[h][k][0];
-          state.q[h][k][1] = next_q[h][k][1];
-        }
-      }
+      state.TakeQuery(next_query, lane);
       left -= tiles + (ends ? kDecodeHeadPlaces : 0);
       Cursor next = cursor;
       if (left > 0) {
         next.NextHead(sequences, params.window, params.num_kv_heads);
-        LoadQ<T, kHeadDim, kHeadTiles>(params, next, lane, next_q);
+        State::LoadQuery(params, next, lane, &next_query);
       }
       state.Start();
       int first_seen = cursor.first_token - cursor.tile * kTileTokens;
@@ -304,9 +207,9 @@ __global__ void __launch_bounds__(256, 1) DecodeAttentionKernel(const DecodeAtte
 #endif
 }
 
-template <typename T, int kHeadDim, int kHeadTiles>
-void LaunchShape(CudaStream* stream, const DecodeLaunch& launch, const DecodeAttentionParams* params) {
-  const auto kernel = DecodeAttentionKernel<T, kHeadDim, kHeadTiles>;
+template <typename State>
+void LaunchState(CudaStream* stream, const DecodeLaunch& launch, const DecodeAttentionParams* params) {
+  const auto kernel = DecodeAttentionKernel<State>;
   if (params == nullptr) {
     TANDEM_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                            static_cast<int>(launch.shared_bytes)),
@@ -317,16 +220,19 @@ void LaunchShape(CudaStream* stream, const DecodeLaunch& launch, const DecodeAtt
                dim3(static_cast<unsigned>(launch.num_warps * 32)), launch.shared_bytes, *stream, *params);
 }
 
-template <typename T>
+// kState: WarpState, or what takes its place.
+template <template <typename, int, int> typename kState, typename T>
 void LaunchType(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
                 const DecodeAttentionParams* params, int group) {
   const bool wide = group > kDecodeHeadTile;
   if (head_dim == 64) {
-    wide ? LaunchShape<T, 64, 2>(stream, launch, params) : LaunchShape<T, 64, 1>(stream, launch, params);
+    wide ? LaunchState<kState<T, 64, 2>>(stream, launch, params)
+         : LaunchState<kState<T, 64, 1>>(stream, launch, params);
   } else if (head_dim == 128) {
-    wide ? LaunchShape<T, 128, 2>(stream, launch, params) : LaunchShape<T, 128, 1>(stream, launch, params);
+    wide ? LaunchState<kState<T, 128, 2>>(stream, launch, params)
+         : LaunchState<kState<T, 128, 1>>(stream, launch, params);
   } else {
-    LaunchShape<T, 256, 1>(stream, launch, params);
+    LaunchState<kState<T, 256, 1>>(stream, launch, params);
   }
 }
 

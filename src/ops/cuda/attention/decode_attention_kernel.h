@@ -1,4 +1,5 @@
-// Between decode_attention.cc and the units that hold the kernel, one a dtype.
+// Between decode_attention.cc and the units that hold the kernel, one a dtype of q and
+// out and a kind of cache.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +13,20 @@ namespace tandem {
 // Query heads are taken in tiles of 8: the width of the mma.
 constexpr int kDecodeHeadTile = 8;
 
-// A part is K or V of a tile: what a warp copies, waits for and gives up at a time.
-constexpr int DecodePartBytes(int head_dim) {
-  return kDecodeTileTokens * head_dim * 2;
+// A part is K or V of a tile: what a warp copies, waits for and gives up at a time. coded:
+// KvFormat::Int8(), codes and their scales.
+constexpr int DecodePartBytes(int head_dim, bool coded) {
+  return coded ? kDecodeTileTokens * (head_dim + 2) : kDecodeTileTokens * head_dim * 2;
 }
-// Parts that a warp keeps in shared memory, as a ring: 24 KiB, or three if they are larger.
-constexpr int DecodeStages(int head_dim) {
+// Parts that a warp keeps in shared memory, as a ring: 24 KiB, or three if they are larger. Of codes half the
+// bytes, since there are more warps.
+constexpr int DecodeStages(int head_dim, bool /*coded*/) {
   return head_dim <= 64 ? 6 : 3;
+}
+// A tile of codes has half the bytes, and what waits in it for one another is the same: twice the warps,
+// where their registers allow it.
+constexpr int DecodeMaxWarps(int head_dim, int head_tiles, bool coded) {
+  return coded && head_tiles == 1 && head_dim <= 128 ? 16 : 8;
 }
 // A partial result in shared memory: rows of head_dim floats, 4 apart so that they lie in different banks,
 // then the maxima and the sums.
@@ -54,5 +62,9 @@ void LaunchDecodeAttentionBf16(CudaStream* stream, int head_dim, const DecodeLau
                                const DecodeAttentionParams* params, int group);
 void LaunchDecodeAttentionFp16(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
                                const DecodeAttentionParams* params, int group);
+void LaunchDecodeAttentionInt8Bf16(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
+                                   const DecodeAttentionParams* params, int group);
+void LaunchDecodeAttentionInt8Fp16(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
+                                   const DecodeAttentionParams* params, int group);
 
 }  // namespace tandem

@@ -1,46 +1,98 @@
-// One warp's online softmax over tiles of 32 tokens.
+// One warp's state over tiles of 16-bit K and V.
 #pragma once
 
 #include <cstdint>
 
-#include "ops/cuda/attention/attention_plan_layout.h"
 #include "ops/cuda/attention/decode_attention_kernel.h"
 #include "ops/cuda/attention/decode_merge.cuh"
 #include "ops/cuda/attention/decode_mma.cuh"
+#include "ops/cuda/attention/decode_softmax.cuh"
 
 namespace tandem {
 namespace decode {
 
-constexpr int kTileTokens = kDecodeTileTokens;
-
-// What a warp knows of the (sequence, kv head) it is at. Lane 4 * g + c holds, of tile h of 8 query heads,
-// scores of heads 8 * h + 2 * c and + 1 for tokens g, g + 8, g + 16 and g + 24, and outputs of the same heads
-// for elements 16 * m + g and + 8.
-template <typename T, int kHeadDim, int kHeadTiles>
-struct WarpState {
-  static constexpr int kSteps = kHeadDim / 16;
+// A lane's tokens are g, g + 8, g + 16 and g + 24 of the tile, its outputs' elements 16 * m + g and + 8.
+template <typename T, int kHeadDimValue, int kHeadTilesValue>
+struct WarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
+  using Element = T;
+  using Base = OnlineSoftmax<kHeadDimValue, kHeadTilesValue>;
+  using Base::kLaneTokens;
+  using Base::kSteps;
+  using Base::max;
+  using Base::o;
+  using Base::sum;
+  static constexpr int kHeadDim = kHeadDimValue;
+  static constexpr int kHeadTiles = kHeadTilesValue;
+  static constexpr bool kCoded = false;
   static constexpr int kHalves = kTileTokens / 16;  // rows of an mma
   static constexpr int kRowBytes = kHeadDim * 2;
 
-  uint32_t q[kHeadTiles][kSteps][2];
-  float o[kHeadTiles][kSteps][4];
-  uint32_t p[kHeadTiles][kHalves][2];  // of the tile whose V comes next
-  float max[kHeadTiles][2];
-  float sum[kHeadTiles][2];  // of this lane's tokens
+  // Query heads of a kv head as the right side of the mma.
+  struct Query {
+    uint32_t words[kHeadTiles][kSteps][2];
+  };
 
-  __device__ __forceinline__ void Start() {
+  Query q;
+  uint32_t p[kHeadTiles][kHalves][2];  // of the tile whose V comes next
+
+  // Past L1, which may hold the rows of the layer before.
+  static __device__ __forceinline__ void LoadQuery(const DecodeAttentionParams& params, const Cursor& cursor,
+                                                   int lane, Query* query) {
+    const T* row = static_cast<const T*>(params.q) + cursor.row * params.q_stride +
+                   static_cast<int64_t>(cursor.kv_head) * params.group * kHeadDim + lane % 4 * 2;
 #pragma unroll
     for (int h = 0; h < kHeadTiles; ++h) {
+      const int head = h * kDecodeHeadTile + lane / 4;
+      const bool valid = head < params.group;
+      const T* head_row = row + (valid ? head : 0) * kHeadDim;
 #pragma unroll
-      for (int m = 0; m < kSteps; ++m) {
+      for (int k = 0; k < kSteps; ++k) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) o[h][m][i] = 0.0F;
+        for (int i = 0; i < 2; ++i) {
+          const unsigned values = __ldcg(reinterpret_cast<const unsigned*>(head_row + k * 16 + i * 8));
+          query->words[h][k][i] = valid ? values : 0;
+        }
       }
+    }
+  }
+  __device__ __forceinline__ void TakeQuery(const Query& query, int /*lane*/) {
+    q = query;
+  }
+
+  // Starts the copy of K or V of the tile at cursor, whose block number is given.
+  template <bool kIsV>
+  static __device__ __forceinline__ void CopyPart(const DecodeAttentionParams& params, const Cursor& cursor,
+                                                  int block, uint32_t destination, int lane) {
+    constexpr int kRowPieces = kHeadDim / 8;  // of 16 bytes
+    constexpr int kRowsAtOnce = 32 / kRowPieces;
+    constexpr int kCopies = kTileTokens / kRowsAtOnce;
+    constexpr int64_t kPartElements = kTileTokens * kHeadDim;
+    const T* source =
+        static_cast<const T*>(params.kv) +
+        ((static_cast<int64_t>(block) * params.num_kv_heads + cursor.kv_head) * 2 + (kIsV ? 1 : 0)) *
+            kPartElements +
+        lane * 8;
+    // Piece p of row r lies at place p ^ (r % 8).
+    const int lane_row = lane / kRowPieces;
+    const auto lane_place =
+        static_cast<uint32_t>(lane_row * kRowPieces * 16 + ((lane % kRowPieces) ^ lane_row) * 16);
+    const auto to = [&](int step) {
+      const int row = step * kRowsAtOnce;
+      return destination + (lane_place ^ static_cast<uint32_t>(row % 8 * 16)) +
+             static_cast<uint32_t>(row * kRowPieces * 16);
+    };
+    const int first = cursor.first_token - cursor.tile * kTileTokens;
+    const int end = cursor.context_len - cursor.tile * kTileTokens;
+    if (first <= 0 && end >= kTileTokens) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        max[h][i] = kMinusInfinity;
-        sum[h][i] = 0.0F;
-      }
+      for (int i = 0; i < kCopies; ++i) CopyAsync16(to(i), source + i * 256);
+      return;
+    }
+#pragma unroll
+    for (int i = 0; i < kCopies; ++i) {
+      // Past the ends lies what nobody wrote, or a NaN of someone else's.
+      const int row = i * kRowsAtOnce + lane_row;
+      CopyAsync16OrZeros(to(i), source + i * 256, row >= first && row < end);
     }
   }
 
@@ -66,66 +118,34 @@ struct WarpState {
         uint32_t a[4];
         LoadMatrices(row + PlaceOf(k, place) + static_cast<uint32_t>(half * 16 * kRowBytes), a);
 #pragma unroll
-        for (int h = 0; h < kHeadTiles; ++h) Mma<T>(scores[h][half][k % 2], a, q[h][k][0], q[h][k][1]);
+        for (int h = 0; h < kHeadTiles; ++h)
+          Mma<T>(scores[h][half][k % 2], a, q.words[h][k][0], q.words[h][k][1]);
       }
     }
 
     const bool sees_all = first <= 0 && end >= kTileTokens;
 #pragma unroll
     for (int h = 0; h < kHeadTiles; ++h) {
-      float s[kHalves][4];
-      float new_max[2] = {kMinusInfinity, kMinusInfinity};
+      float s[kLaneTokens][2];
 #pragma unroll
-      for (int half = 0; half < kHalves; ++half) {
+      for (int t = 0; t < kLaneTokens; ++t) {
 #pragma unroll
-        for (int i = 0; i < 4; ++i) s[half][i] = (scores[h][half][0][i] + scores[h][half][1][i]) * scale_log2;
+        for (int i = 0; i < 2; ++i) {
+          const int at = t % 2 * 2 + i;
+          s[t][i] = (scores[h][t / 2][0][at] + scores[h][t / 2][1][at]) * scale_log2;
+        }
       }
       if (!sees_all) {
 #pragma unroll
-        for (int half = 0; half < kHalves; ++half) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            const int token = half * 16 + i / 2 * 8 + lane / 4;
-            if (token < first || token >= end) s[half][i] = kMinusInfinity;
-          }
+        for (int t = 0; t < kLaneTokens; ++t) {
+          const int token = t * 8 + lane / 4;
+          if (token < first || token >= end) s[t][0] = s[t][1] = kMinusInfinity;
         }
       }
+      this->Weigh(h, s);
 #pragma unroll
-      for (int half = 0; half < kHalves; ++half) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) new_max[i % 2] = fmaxf(new_max[i % 2], s[half][i]);
-      }
-#pragma unroll
-      for (int offset = 4; offset < 32; offset *= 2) {
-        new_max[0] = fmaxf(new_max[0], __shfl_xor_sync(kAllLanes, new_max[0], offset));
-        new_max[1] = fmaxf(new_max[1], __shfl_xor_sync(kAllLanes, new_max[1], offset));
-      }
-      const bool grows = new_max[0] > max[h][0] || new_max[1] > max[h][1];
-      if (__any_sync(kAllLanes, grows)) {
-        float scale[2];
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          new_max[i] = fmaxf(new_max[i], max[h][i]);
-          scale[i] = Exp2(max[h][i] - new_max[i]);
-          max[h][i] = new_max[i];
-          sum[h][i] *= scale[i];
-        }
-#pragma unroll
-        for (int m = 0; m < kSteps; ++m) {
-#pragma unroll
-          for (int i = 0; i < 4; ++i) o[h][m][i] *= scale[i % 2];
-        }
-      }
-#pragma unroll
-      for (int half = 0; half < kHalves; ++half) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          s[half][i] = Exp2(s[half][i] - max[h][i % 2]);
-          sum[h][i % 2] += s[half][i];
-        }
-        p[h][half][0] = TransposeBlock(PackPair<T>(s[half][0], s[half][1]));
-        p[h][half][1] = TransposeBlock(PackPair<T>(s[half][2], s[half][3]));
-      }
+      for (int t = 0; t < kLaneTokens; ++t)
+        p[h][t / 2][t % 2] = TransposeBlock(PackPair<T>(s[t][0], s[t][1]));
     }
   }
 
@@ -141,17 +161,6 @@ struct WarpState {
         LoadMatricesTransposed(row + PlaceOf(m, place) + static_cast<uint32_t>(half * 16 * kRowBytes), a);
 #pragma unroll
         for (int h = 0; h < kHeadTiles; ++h) Mma<T>(o[h][m], a, p[h][half][0], p[h][half][1]);
-      }
-    }
-  }
-
-  __device__ __forceinline__ void ReduceSums() {
-#pragma unroll
-    for (int h = 0; h < kHeadTiles; ++h) {
-#pragma unroll
-      for (int offset = 4; offset < 32; offset *= 2) {
-        sum[h][0] += __shfl_xor_sync(kAllLanes, sum[h][0], offset);
-        sum[h][1] += __shfl_xor_sync(kAllLanes, sum[h][1], offset);
       }
     }
   }

@@ -161,14 +161,14 @@ class PrefillAttentionTest : public CudaOpTest, public testing::WithParamInterfa
     const KvShape kv = {KvFormat::Plain(param.dtype), kBlockSize, param.heads.num_kv_heads, param.head_dim};
     auto& cuda_stream = AsCudaStream(stream());
     CudaTarget target = cuda_stream.target();
-    if (!PrefillAttention::Supports(kv, param.heads.num_heads, target)) {
+    if (!PrefillAttention::Supports(kv, param.dtype, param.heads.num_heads, target)) {
       GTEST_SKIP() << "not for compute capability " << target.compute_capability;
     }
     for (const int num_sms : sm_counts) {
       if (num_sms > 0) target.num_sms = num_sms;
       Problem problem(device(), random(), kv, param.heads.num_heads, lengths, 3);
       auto attention = PrefillAttention::Create(
-          &device(), CapacityOf(problem.sequences(), kv, param.heads.num_heads), target);
+          &device(), CapacityOf(problem.sequences(), kv, param.heads.num_heads), param.dtype, target);
       ASSERT_TRUE(attention.ok()) << attention.error().message;
       (*attention)->Plan(cuda_stream, problem.sequences(), kv, param.heads.num_heads, sliding_window);
       (*attention)->Run(cuda_stream, problem.Args(sliding_window));
@@ -177,7 +177,7 @@ class PrefillAttentionTest : public CudaOpTest, public testing::WithParamInterfa
           sliding_window,
           fmt::format("{}, {} heads ({} kv) of {}, window {}, {} SMs, {}", DTypeName(param.dtype),
                       param.heads.num_heads, param.heads.num_kv_heads, param.head_dim, sliding_window,
-                      target.num_sms, PrefillAttention::Description(kv, target))));
+                      target.num_sms, PrefillAttention::Description(kv, param.dtype, target))));
     }
   }
 };
@@ -233,14 +233,14 @@ using PrefillPlanReuseTest = CudaOpTest;
 TEST_F(PrefillPlanReuseTest, BatchAfterBatch) {
   const KvShape kv = {KvFormat::Plain(DType::kF16), kBlockSize, 2, 128};
   auto& cuda_stream = AsCudaStream(stream());
-  if (!PrefillAttention::Supports(kv, 8, cuda_stream.target())) GTEST_SKIP();
+  if (!PrefillAttention::Supports(kv, DType::kF16, 8, cuda_stream.target())) GTEST_SKIP();
   AttentionCapacity capacity;
   capacity.kv = kv;
   capacity.num_heads = 8;
   capacity.max_rows = 700;
   capacity.max_sequences = 4;
   capacity.max_blocks = 200;
-  auto attention = PrefillAttention::Create(&device(), capacity, cuda_stream.target());
+  auto attention = PrefillAttention::Create(&device(), capacity, DType::kF16, cuda_stream.target());
   ASSERT_TRUE(attention.ok()) << attention.error().message;
   const std::vector<std::vector<Lengths>> batches = {
       {{700, 700}}, {{1, 2000}, {1, 3}}, {{600, 600}, {1, 1500}, {20, 50}}, {{1, 1}}};

@@ -292,14 +292,14 @@ PrefillPlan PlanPrefill(const PrefillShape& shape, std::span<const AttentionSequ
   return PlanWriter(shape, sequences, ints).Write();
 }
 
-int64_t MaxPrefillPlanInts(const PrefillShape& shape, const AttentionCapacity& capacity) {
-  const int64_t per_sequence = 5 * (capacity.max_sequences + 1) + 1;
-  // Without a split every sequence may have one tile that is not full; with one the items fit on the GPU.
+int64_t MaxPrefillPlanInts(const PrefillShape& shape, const AttentionCapacity& capacity, int64_t num_plans) {
+  const int64_t per_sequence = 5 * (capacity.max_sequences + num_plans) + num_plans;
+  // Every sequence may have one tile that is not full; items of a split fit on the GPU.
   const int64_t tiles =
       DivideUp(capacity.max_rows * GroupSize(shape), shape.small_tile_rows) + capacity.max_sequences;
-  const int64_t items = std::max(tiles, kBlocksPerSm * shape.num_sms);
+  const int64_t items = tiles + num_plans * kBlocksPerSm * shape.num_sms;
   const int64_t long_items = DivideUp(capacity.max_rows, shape.long_tile_rows) + capacity.max_sequences;
-  return per_sequence + capacity.max_blocks + 3 * items + 2 * long_items + 2 * capacity.max_rows + 1;
+  return per_sequence + capacity.max_blocks + 3 * items + 2 * long_items + 2 * capacity.max_rows + num_plans;
 }
 
 int64_t MaxPartialHeads(const PrefillShape& shape) {

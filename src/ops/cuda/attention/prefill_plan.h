@@ -61,8 +61,9 @@ struct PrefillPlan {
 PrefillPlan PlanPrefill(const PrefillShape& shape, std::span<const AttentionSequence> sequences,
                         std::span<int32_t> ints);
 
-// For any batch within the capacity.
-int64_t MaxPrefillPlanInts(const PrefillShape& shape, const AttentionCapacity& capacity);
+// For any batch within the capacity, in num_plans plans one behind the other.
+int64_t MaxPrefillPlanInts(const PrefillShape& shape, const AttentionCapacity& capacity,
+                           int64_t num_plans = 1);
 // Elements of partial results (partial rows * heads) that any plan has.
 int64_t MaxPartialHeads(const PrefillShape& shape);
 

@@ -8,12 +8,9 @@
 namespace tandem {
 namespace {
 
-// Small CTAs, so that they find room beside those of the model, and few: the copy engine behind them moves
-// some 50 GB/s, and the SMs belong to the model.
+// Small CTAs, so that they find room beside those of the model.
 constexpr int kWarps = 4;
 constexpr int kThreads = 32 * kWarps;
-constexpr int kMaxCtas = 64;
-constexpr int kMaxCtasPerSm = 4;
 
 // A warp takes a panel at a time: the tokens of one tile, of K or of V of one head, and of each token
 // kPanelUnits units of 16 bytes. One unit more in shared memory puts rows into different banks.
@@ -262,8 +259,7 @@ void Launch(CudaStream& stream, const KvConversion& conversion, bool to_cpu) {
   const int num_panels = conversion.num_blocks * conversion.num_kv_heads * 2 *
                          (conversion.block_size / conversion.tile_tokens) *
                          ((conversion.row_units + kPanelUnits - 1) / kPanelUnits);
-  const int grid =
-      std::min({(num_panels + kWarps - 1) / kWarps, kMaxCtas, kMaxCtasPerSm * stream.target().num_sms});
+  const int grid = std::min((num_panels + kWarps - 1) / kWarps, MaxConversionCtas(stream.target()));
   const auto launch = [&](auto kernel) {
     LaunchKernel("copy_kv", kernel, static_cast<unsigned>(grid), kThreads, 0, stream, conversion, num_panels);
   };

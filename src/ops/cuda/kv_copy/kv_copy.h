@@ -1,14 +1,23 @@
-// Copies of KV blocks between the gpu tier, row-major, and the cpu tier, in the order of the CPU's kernels
-// (cpu_attention/kv_block.h). A kernel converts between GPU memory and staging memory on the GPU; the copy
-// engine moves whole runs of blocks between staging and pinned memory.
+// Copies of KV blocks between the gpu tier and the cpu tier. Numbers are row-major in the gpu tier and in the
+// order of the CPU's kernels (cpu_attention/kv_block.h) in the cpu tier, codes (KvFormat::Int8()) in that
+// order in both. Kernels convert between GPU memory and staging memory on the GPU; the copy engine moves
+// whole runs of blocks between staging and pinned memory.
+//
+//   gpu tier   cpu tier   kernels
+//   numbers    numbers    order
+//   codes      codes      none: blocks are gathered as they are
+//   numbers    codes      numbers <-> codes
+//   codes      numbers    codes <-> numbers, row-major, in a half of the staging memory of its own; order
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 
 #include "base/dtype.h"
 #include "device/cuda/cuda_stream.h"
+#include "device/cuda/cuda_target.h"
 #include "device/device.h"
 #include "ops/kv_copy.h"
 
@@ -29,6 +38,13 @@ struct KvConversion {
   int32_t gpu_blocks[kMaxBlocks] = {};
 };
 
+// Few: the copy engine behind the kernels moves some 50 GB/s, and the SMs belong to the model.
+inline int MaxConversionCtas(const CudaTarget& target) {
+  constexpr int kMaxCtas = 64;
+  constexpr int kMaxCtasPerSm = 4;
+  return std::min(kMaxCtas, kMaxCtasPerSm * target.num_sms);
+}
+
 // to_cpu: from gpu to staging, else back.
 void LaunchKvConversion(CudaStream& stream, const KvConversion& conversion, DType dtype, bool to_cpu);
 
@@ -42,10 +58,11 @@ class KvCopier {
   // Takes the staging memory. device outlives the copier.
   explicit KvCopier(Device* device);
 
-  // args are those of CheckCopyKv.
+  // args are those of CheckCopyKv; numbers are of one type.
   CopyKvCount Copy(CudaStream& stream, const CopyKvArgs& args);
 
  private:
+  class Conversion;
   struct Direction {
     Buffer staging;
     std::unique_ptr<Event> done;  // the latest call's use of it

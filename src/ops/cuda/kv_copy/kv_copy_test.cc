@@ -34,6 +34,33 @@ int64_t NumRuns(const std::vector<int32_t>& blocks) {
   return num_runs;
 }
 
+// K of a token and head where numbers are row-major; V is KeyBytes behind it.
+std::byte* RowOf(const KvLayerView& view, int32_t slot, int64_t head) {
+  const KvShape& shape = view.shape;
+  return view.Head(slot / shape.block_size, head) +
+         BytesFor(shape.plain_dtype(), slot % shape.block_size * shape.head_dim);
+}
+float NumberAt(const KvLayerView& view, const std::byte* row, size_t d) {
+  const DType dtype = view.shape.plain_dtype();
+  if (dtype == DType::kF32) {
+    float value = 0;
+    std::memcpy(&value, row + 4 * d, 4);
+    return value;
+  }
+  uint16_t bits = 0;
+  std::memcpy(&bits, row + 2 * d, 2);
+  return dtype == DType::kBF16 ? BF16ToF32(bits) : F16ToF32(bits);
+}
+void PutNumber(const KvLayerView& view, std::byte* row, size_t d, float value) {
+  const DType dtype = view.shape.plain_dtype();
+  if (dtype == DType::kF32) {
+    std::memcpy(row + 4 * d, &value, 4);
+    return;
+  }
+  const uint16_t bits = dtype == DType::kBF16 ? F32ToBF16(value) : F32ToF16(value);
+  std::memcpy(row + 2 * d, &bits, 2);
+}
+
 class CudaKvCopyTest : public CudaOpTest {
  protected:
   Buffer Allocate(size_t size_bytes, MemoryKind kind) {
@@ -163,6 +190,108 @@ class CudaKvCopyTest : public CudaOpTest {
     EXPECT_EQ(back.num_bytes, count.num_bytes);
   }
 
+  // One token and head of a tier: the gpu tier's numbers are row-major.
+  static void Read(const KvLayerView& view, bool row_major, int32_t slot, int64_t head,
+                   std::vector<float>* key, std::vector<float>* value) {
+    if (!row_major) return ReadToken(view, slot, head, key->data(), value->data());
+    const std::byte* row = RowOf(view, slot, head);
+    for (size_t d = 0; d < key->size(); ++d) {
+      (*key)[d] = NumberAt(view, row, d);
+      (*value)[d] = NumberAt(view, row + view.shape.KeyBytes(), d);
+    }
+  }
+  static void Write(const KvLayerView& view, bool row_major, int32_t slot, int64_t head,
+                    const std::vector<float>& key, const std::vector<float>& value) {
+    if (!row_major) return AppendToken(view, slot, head, 1, key.data(), value.data(), DType::kF32);
+    std::byte* row = RowOf(view, slot, head);
+    for (size_t d = 0; d < key.size(); ++d) {
+      PutNumber(view, row, d, key[d]);
+      PutNumber(view, row + view.shape.KeyBytes(), d, value[d]);
+    }
+  }
+  // As the host converts: every token is read and appended.
+  static void Convert(const KvLayerView& from, bool from_row_major, const std::vector<int32_t>& from_blocks,
+                      const KvLayerView& to, bool to_row_major, const std::vector<int32_t>& to_blocks) {
+    const int64_t block_size = from.shape.block_size;
+    std::vector<float> key(static_cast<size_t>(from.shape.head_dim));
+    std::vector<float> value(key.size());
+    for (size_t i = 0; i < from_blocks.size(); ++i) {
+      for (int64_t token = 0; token < block_size; ++token) {
+        for (int64_t head = 0; head < from.shape.num_kv_heads; ++head) {
+          Read(from, from_row_major, static_cast<int32_t>(from_blocks[i] * block_size + token), head, &key,
+               &value);
+          Write(to, to_row_major, static_cast<int32_t>(to_blocks[i] * block_size + token), head, key, value);
+        }
+      }
+    }
+  }
+
+  // From a gpu tier of one type to a cpu tier of another, or the same, and back.
+  void CheckTypes(DType gpu_type, DType cpu_type, KvShape shape, int64_t wanted_parts,
+                  const std::vector<int32_t>& gpu_blocks, const std::vector<int32_t>& cpu_blocks,
+                  int64_t num_blocks) {
+    SCOPED_TRACE(testing::Message() << DTypeName(gpu_type) << " in the gpu tier, " << DTypeName(cpu_type)
+                                    << " in the cpu tier, blocks of " << shape.block_size << " tokens, "
+                                    << shape.num_kv_heads << " heads of " << shape.head_dim << ", "
+                                    << wanted_parts << " parts, " << gpu_blocks.size() << " blocks");
+    const bool row_major = gpu_type != DType::kI8;
+    shape.format = KvFormat::Of(gpu_type);
+    const size_t gpu_bytes = static_cast<size_t>(num_blocks) * shape.BlockBytes();
+    std::vector<std::byte> gpu_start(gpu_bytes, kUntouched);
+    KvLayerView gpu = {.data = gpu_start.data(), .shape = shape, .num_blocks = num_blocks};
+    std::normal_distribution<float> normal;
+    std::vector<float> key(static_cast<size_t>(shape.head_dim));
+    std::vector<float> value(key.size());
+    for (const int32_t block : gpu_blocks) {
+      for (int64_t token = 0; token < shape.block_size; ++token) {
+        for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
+          for (float& number : key) number = normal(random());
+          key[3] *= 40.0F;
+          for (float& number : value) number = normal(random());
+          Write(gpu, row_major, static_cast<int32_t>(block * shape.block_size + token), head, key, value);
+        }
+      }
+    }
+    shape.format = KvFormat::Of(cpu_type);
+    const KvParts parts = SplitHeads(shape.num_kv_heads, wanted_parts);
+    const size_t part_stride =
+        static_cast<size_t>(num_blocks * parts.heads_per_part) * shape.HeadBytes() + 4096;
+    std::vector<std::byte> cpu_want(static_cast<size_t>(parts.num_parts) * part_stride, kUntouched);
+    KvLayerView cpu = {.data = cpu_want.data(), .shape = shape, .num_blocks = num_blocks};
+    if (parts.num_parts > 1) {
+      cpu.heads_per_part = parts.heads_per_part;
+      cpu.part_stride_bytes = part_stride;
+    }
+    Convert(gpu, row_major, gpu_blocks, cpu, false, cpu_blocks);
+    std::vector<std::byte> gpu_want(gpu_bytes, kUntouched);
+    KvLayerView back = gpu;
+    back.data = gpu_want.data();
+    Convert(cpu, false, cpu_blocks, back, row_major, gpu_blocks);
+
+    const Buffer gpu_memory = Allocate(gpu_bytes, MemoryKind::kDevice);
+    const Buffer cpu_memory = Allocate(cpu_want.size(), MemoryKind::kPinned);
+    std::memset(cpu_memory.data(), static_cast<int>(kUntouched), cpu_want.size());
+    stream().Copy(gpu_memory.data(), gpu_start.data(), gpu_bytes);
+    gpu.data = gpu_memory.data();
+    cpu.data = cpu_memory.data();
+    CopyKvArgs args = {
+        .gpu = gpu, .cpu = cpu, .gpu_blocks = gpu_blocks, .cpu_blocks = cpu_blocks, .to_cpu = true};
+    const CopyKvCount count = ops().CopyKv(stream(), args);
+    stream().Synchronize();
+    ASSERT_EQ(Difference(cpu, cpu_memory.as<std::byte>(), cpu_want.data(), cpu_want.size()), "")
+        << "to the cpu";
+    EXPECT_EQ(count.num_bytes, static_cast<int64_t>(gpu_blocks.size() * shape.BlockBytes()));
+
+    const std::vector<std::byte> untouched(gpu_bytes, kUntouched);
+    stream().Copy(gpu.data, untouched.data(), gpu_bytes);
+    args.to_cpu = false;
+    ops().CopyKv(stream(), args);
+    std::vector<std::byte> gpu_got(gpu_bytes);
+    stream().Copy(gpu_got.data(), gpu.data, gpu_bytes);
+    stream().Synchronize();
+    ASSERT_EQ(Difference(gpu, gpu_got.data(), gpu_want.data(), gpu_bytes), "") << "to the gpu";
+  }
+
   // count different blocks in any order.
   std::vector<int32_t> RandomBlocks(int64_t num_blocks, size_t count) {
     std::vector<int32_t> blocks = Range(0, static_cast<size_t>(num_blocks));
@@ -187,6 +316,42 @@ TEST_F(CudaKvCopyTest, BlocksArriveAsTheOtherSideReadsThem) {
         }
       }
     }
+  }
+}
+
+// Between all types that tiers may have side by side: the bytes that the host makes.
+TEST_F(CudaKvCopyTest, TypesAreConverted) {
+  struct Types {
+    DType gpu;
+    DType cpu;
+  };
+  for (const DType plain : {DType::kBF16, DType::kF32, DType::kF16}) {
+    for (const Types& types :
+         {Types{DType::kI8, plain}, Types{plain, DType::kI8}, Types{DType::kI8, DType::kI8}}) {
+      for (const int64_t head_dim : {16, 48, 64, 80, 128, 256}) {
+        for (const int64_t block_size : {32, 16, 64}) {
+          for (const int64_t num_parts : {1, 2, 3}) {
+            CheckTypes(types.gpu, types.cpu,
+                       {.block_size = block_size, .num_kv_heads = 5, .head_dim = head_dim}, num_parts,
+                       {7, 2, 3, 11, 0}, {4, 5, 6, 1, 9}, 12);
+            if (HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  }
+}
+
+// More blocks than staging memory holds at a time, by bytes and by the kernels' lists.
+TEST_F(CudaKvCopyTest, TypesAreConvertedInPieces) {
+  for (const auto& [gpu, cpu] : {std::pair{DType::kI8, DType::kBF16}, std::pair{DType::kBF16, DType::kI8},
+                                 std::pair{DType::kI8, DType::kI8}}) {
+    CheckTypes(gpu, cpu, {.block_size = 32, .num_kv_heads = 8, .head_dim = 128}, 2, RandomBlocks(300, 280),
+               RandomBlocks(300, 280), 300);
+    if (HasFatalFailure()) return;
+    CheckTypes(gpu, cpu, {.block_size = 32, .num_kv_heads = 1, .head_dim = 16}, 1, RandomBlocks(1100, 1027),
+               RandomBlocks(1100, 1027), 1100);
+    if (HasFatalFailure()) return;
   }
 }
 

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "ops/cuda/cuda_ops.h"
+#include "ops/cuda/kv_codes/append_codes.h"
 #include "ops/cuda/row_access.h"
 #include "ops/cuda/row_launch.h"
 
@@ -224,17 +225,33 @@ void CheckQkvPrepare(const QkvPrepareArgs& args) {
                      (append.kv.heads_per_part == 0 || append.kv.heads_per_part == shape.num_kv_heads),
                  "qkv_prepare: blocks of {}, {} of {} heads a part", shape.block_size,
                  append.kv.heads_per_part, shape.num_kv_heads);
+    if (shape.format == KvFormat::Int8()) continue;
     const DType cache = shape.plain_dtype();
     TANDEM_CHECK(IsFloatType(cache) && (args.qkv.dtype == DType::kF32 || args.qkv.dtype == cache),
                  "qkv_prepare: qkv {}, cache {}", DTypeName(args.qkv.dtype), DTypeName(cache));
   }
 }
 
+bool AppendsCodes(const QkvPrepareArgs& args) {
+  return std::any_of(args.appends.begin(), args.appends.end(), [](const KvRows& append) {
+    return append.num_rows > 0 && append.kv.shape.format == KvFormat::Int8();
+  });
+}
+
 }  // namespace
 
+// K and V become codes in a kernel of their own: a code takes the whole head, and a head lies in another way
+// here.
 void CudaOps::QkvPrepare(Stream& stream, const QkvPrepareArgs& args) {
   CheckQkvPrepare(args);
   if (args.qkv.rows == 0) return;
+  if (AppendsCodes(args)) {
+    QkvPrepareArgs without_appends = args;
+    without_appends.appends = {};
+    QkvPrepare(stream, without_appends);
+    AppendCodes(AsCudaStream(stream), args);
+    return;
+  }
   QkvPrepareKernelArgs kernel_args = {
       .qkv = args.qkv.data,
       .qkv_stride = args.qkv.row_stride,

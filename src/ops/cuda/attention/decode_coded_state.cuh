@@ -1,0 +1,350 @@
+// One warp's state over tiles of int8 K and V (KvFormat::Int8()). Codes are exact in 16 bits and multiplied
+// as they are: scales of K go to the scores, those of V to the weights. q is rotated as K is.
+#pragma once
+
+#include <cstdint>
+#include <type_traits>
+
+#include "ops/cuda/attention/decode_attention_kernel.h"
+#include "ops/cuda/attention/decode_coded_layout.h"
+#include "ops/cuda/attention/decode_merge.cuh"
+#include "ops/cuda/attention/decode_mma.cuh"
+#include "ops/cuda/attention/decode_softmax.cuh"
+
+namespace tandem {
+namespace decode {
+
+__device__ __forceinline__ uint4 LoadPiece(uint32_t address) {
+  uint4 piece;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(piece.x), "=r"(piece.y), "=r"(piece.z), "=r"(piece.w)
+               : "r"(address)
+               : "memory");
+  return piece;
+}
+
+// Four scales of a lane's tokens, bf16.
+__device__ __forceinline__ void LoadScales(uint32_t address, float (&scales)[4]) {
+  uint32_t low;
+  uint32_t high;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(low), "=r"(high) : "r"(address) : "memory");
+  scales[0] = __uint_as_float(low << 16);
+  scales[1] = __uint_as_float(low & 0xffff0000U);
+  scales[2] = __uint_as_float(high << 16);
+  scales[3] = __uint_as_float(high & 0xffff0000U);
+}
+
+template <typename T>
+__device__ __forceinline__ void UnpackPair(uint32_t pair, float* low, float* high) {
+  if constexpr (std::is_same_v<T, __half>) {
+    const float2 values = __half22float2(*reinterpret_cast<const __half2*>(&pair));
+    *low = values.x;
+    *high = values.y;
+  } else {
+    *low = __uint_as_float(pair << 16);
+    *high = __uint_as_float(pair & 0xffff0000U);
+  }
+}
+
+// Two numbers from two bytes of a word of unsigned codes, selected by kLowTwoBytes or kHighTwoBytes: code -
+// 128, exact.
+template <typename T, unsigned kTwoBytes>
+__device__ __forceinline__ uint32_t PairOfCodes(uint32_t word) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+  if constexpr (std::is_same_v<T, __half>) {
+    // {code, 0x64} is 1024 + code.
+    const uint32_t pair = __byte_perm(word, 0x64646464U, kTwoBytes);
+    constexpr uint32_t kZero = 0x64806480U;
+    const __half2 difference =
+        __hsub2(*reinterpret_cast<const __half2*>(&pair), *reinterpret_cast<const __half2*>(&kZero));
+    return *reinterpret_cast<const uint32_t*>(&difference);
+  } else {
+    // bf16 has seven bits below its first: 128 + (code % 128), less 128 where the eighth is set, else 256.
+    const uint32_t pair = __byte_perm(word, 0x43434343U, kTwoBytes);
+    const uint32_t low_bits = pair & 0xff7fff7fU;
+    const uint32_t zero = (pair & 0xff80ff80U) ^ 0x00800080U;
+    const __nv_bfloat162 difference = __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&low_bits),
+                                              *reinterpret_cast<const __nv_bfloat162*>(&zero));
+    return *reinterpret_cast<const uint32_t*>(&difference);
+  }
+#else
+  return word;
+#endif
+}
+
+// Of o[h][m][i], m = 2 * n + t: element LaneElement(n, lane, 2 * t + i / 2).
+template <typename T, int kHeadDimValue, int kHeadTilesValue>
+struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
+  using Element = T;
+  using Base = OnlineSoftmax<kHeadDimValue, kHeadTilesValue>;
+  using Base::kLaneTokens;
+  using Base::kSteps;
+  using Base::max;
+  using Base::o;
+  using Base::sum;
+  static constexpr int kHeadDim = kHeadDimValue;
+  static constexpr int kHeadTiles = kHeadTilesValue;
+  static constexpr bool kCoded = true;
+  static constexpr int kWords = 4;  // of a piece
+
+  // Query heads of a kv head as the right side of the mma: words[h][k] are the elements from KeyElement(k,
+  // lane) on of head 8 * h + lane / 4.
+  struct Query {
+    uint32_t words[kHeadTiles][kSteps][2];
+  };
+
+  Query q;                                    // rotated
+  float weights[kHeadTiles][kLaneTokens][2];  // of the tile whose V comes next
+
+  // As it is in memory. Past L1, which may hold the rows of the layer before.
+  static __device__ __forceinline__ void LoadQuery(const DecodeAttentionParams& params, const Cursor& cursor,
+                                                   int lane, Query* query) {
+    const T* row = static_cast<const T*>(params.q) + cursor.row * params.q_stride +
+                   static_cast<int64_t>(cursor.kv_head) * params.group * kHeadDim + KeyElement(0, lane);
+#pragma unroll
+    for (int h = 0; h < kHeadTiles; ++h) {
+      const int head = h * kDecodeHeadTile + lane / 4;
+      const bool valid = head < params.group;
+      const T* head_row = row + (valid ? head : 0) * kHeadDim;
+#pragma unroll
+      for (int k = 0; k < kSteps; ++k) {
+        const uint2 values = __ldcg(reinterpret_cast<const uint2*>(head_row + k * 16));
+        query->words[h][k][0] = valid ? values.x : 0;
+        query->words[h][k][1] = valid ? values.y : 0;
+      }
+    }
+  }
+  // Rotates it: the Hadamard matrix of the whole head, whose elements four lanes have.
+  __device__ __forceinline__ void TakeQuery(const Query& query, int lane) {
+    static_assert((kHeadDim & (kHeadDim - 1)) == 0, "all channels are rotated together");
+    constexpr float kFactor = kHeadDim == 64 ? 0.125F : kHeadDim == 128 ? 0.08838834764831845F : 0.0625F;
+    static_assert(kHeadDim == 64 || kHeadDim == 128 || kHeadDim == 256);
+#pragma unroll
+    for (int h = 0; h < kHeadTiles; ++h) {
+      float x[kSteps][4];
+#pragma unroll
+      for (int k = 0; k < kSteps; ++k) {
+        UnpackPair<T>(query.words[h][k][0], &x[k][0], &x[k][1]);
+        UnpackPair<T>(query.words[h][k][1], &x[k][2], &x[k][3]);
+        // Within four, by one and by two.
+        const float a = x[k][0] + x[k][1];
+        const float b = x[k][0] - x[k][1];
+        const float c = x[k][2] + x[k][3];
+        const float d = x[k][2] - x[k][3];
+        x[k][0] = a + c;
+        x[k][1] = b + d;
+        x[k][2] = a - c;
+        x[k][3] = b - d;
+      }
+#pragma unroll
+      for (int distance = 1; distance < 4; distance *= 2) {
+#pragma unroll
+        for (int k = 0; k < kSteps; ++k) {
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float other = __shfl_xor_sync(kAllLanes, x[k][i], distance);
+            x[k][i] = (lane & distance) != 0 ? other - x[k][i] : x[k][i] + other;
+          }
+        }
+      }
+#pragma unroll
+      for (int step = 1; step < kSteps; step *= 2) {
+#pragma unroll
+        for (int k = 0; k < kSteps; ++k) {
+          if ((k & step) != 0) continue;
+#pragma unroll
+          for (int i = 0; i < 4; ++i) {
+            const float sum_of_both = x[k][i] + x[k + step][i];
+            x[k + step][i] = x[k][i] - x[k + step][i];
+            x[k][i] = sum_of_both;
+          }
+        }
+      }
+#pragma unroll
+      for (int k = 0; k < kSteps; ++k) {
+        q.words[h][k][0] = PackPair<T>(x[k][0] * kFactor, x[k][1] * kFactor);
+        q.words[h][k][1] = PackPair<T>(x[k][2] * kFactor, x[k][3] * kFactor);
+      }
+    }
+  }
+
+  // Starts the copy of K or V of the tile at cursor, whose block number is given. Also of tokens that are not
+  // seen, whose codes are some numbers and whose scales may be none.
+  template <bool kIsV>
+  static __device__ __forceinline__ void CopyPart(const DecodeAttentionParams& params, const Cursor& cursor,
+                                                  int block, uint32_t destination, int lane) {
+    constexpr int kPieces = CodedPieces(kHeadDim);
+    constexpr int64_t kPartBytes = DecodePartBytes(kHeadDim, true);
+    static_assert(kPieces % 32 == 0 && (kPieces + kScalePieces) * kPieceBytes == kPartBytes);
+    const auto* source =
+        static_cast<const std::byte*>(params.kv) +
+        ((static_cast<int64_t>(block) * params.num_kv_heads + cursor.kv_head) * 2 + (kIsV ? 1 : 0)) *
+            kPartBytes +
+        lane * kPieceBytes;
+    const uint32_t to = destination + static_cast<uint32_t>(CodedPlace(lane) * kPieceBytes);
+#pragma unroll
+    for (int i = 0; i < kPieces / 32; ++i)
+      CopyAsync16(to + static_cast<uint32_t>(i * 32 * kPieceBytes), source + i * 32 * kPieceBytes);
+    if (lane < kScalePieces) {
+      CopyAsync16(destination + static_cast<uint32_t>((kPieces + lane) * kPieceBytes),
+                  source + kPieces * kPieceBytes);
+    }
+  }
+
+  // keys: K of a tile as CopyPart leaves it. Tokens outside [first, end) of the 32 are not seen; there is one
+  // that is.
+  __device__ __forceinline__ void AddKeys(uint32_t keys, int first, int end, float scale_log2, int lane) {
+    float scores[kHeadTiles][2][2][4] = {};  // by two tokens of a lane, and by even and odd steps
+    const uint32_t lane_keys = keys + static_cast<uint32_t>(CodedPlace(KeyPiece(0, lane)) * kPieceBytes);
+#pragma unroll
+    for (int k = 0; k < kSteps; ++k) {
+      const uint4 piece =
+          LoadPiece(lane_keys + static_cast<uint32_t>((KeyPiece(k, 0) - KeyPiece(0, 0)) * kPieceBytes));
+      const uint32_t words[kWords] = {piece.x, piece.y, piece.z, piece.w};
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint32_t a[4] = {PairOfCodes<T, kLowTwoBytes>(words[2 * half]),
+                               PairOfCodes<T, kLowTwoBytes>(words[2 * half + 1]),
+                               PairOfCodes<T, kHighTwoBytes>(words[2 * half]),
+                               PairOfCodes<T, kHighTwoBytes>(words[2 * half + 1])};
+#pragma unroll
+        for (int h = 0; h < kHeadTiles; ++h)
+          Mma<T>(scores[h][half][k % 2], a, q.words[h][k][0], q.words[h][k][1]);
+      }
+    }
+
+    float scales[kLaneTokens];
+    LoadScales(keys + static_cast<uint32_t>(CodedScalesBegin(kHeadDim) + LaneToken(lane, 0) * 2), scales);
+    const bool sees_all = first <= 0 && end >= kTileTokens;
+#pragma unroll
+    for (int h = 0; h < kHeadTiles; ++h) {
+#pragma unroll
+      for (int t = 0; t < kLaneTokens; ++t) {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          const int at = t % 2 * 2 + i;
+          weights[h][t][i] = (scores[h][t / 2][0][at] + scores[h][t / 2][1][at]) * (scales[t] * scale_log2);
+        }
+      }
+      if (!sees_all) {
+#pragma unroll
+        for (int t = 0; t < kLaneTokens; ++t) {
+          const int token = LaneToken(lane, t);
+          if (token < first || token >= end) weights[h][t][0] = weights[h][t][1] = kMinusInfinity;
+        }
+      }
+      this->Weigh(h, weights[h]);
+    }
+  }
+
+  // values: V of the tile whose K came last, laid out alike.
+  __device__ __forceinline__ void AddValues(uint32_t values, int lane) {
+    float scales[kLaneTokens];
+    LoadScales(values + static_cast<uint32_t>(CodedScalesBegin(kHeadDim) + LaneToken(lane, 0) * 2), scales);
+    // Of head 8 * h + lane / 4: tokens ValueToken(0, lane) + t and ValueToken(1, lane) + t.
+    uint32_t p[kHeadTiles][kLaneTokens];
+#pragma unroll
+    for (int h = 0; h < kHeadTiles; ++h) {
+#pragma unroll
+      for (int t = 0; t < kLaneTokens; ++t) {
+        float scaled[2];
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          // What is not seen may have a scale that is no number.
+          scaled[i] = weights[h][t][i] > 0.0F ? weights[h][t][i] * scales[t] : 0.0F;
+        }
+        p[h][t] = TransposeBlock(PackPair<T>(scaled[0], scaled[1]));
+      }
+    }
+
+    uint32_t lane_values[2];
+#pragma unroll
+    for (int e = 0; e < 2; ++e)
+      lane_values[e] = values + static_cast<uint32_t>(CodedPlace(ValuePiece(0, e, lane)) * kPieceBytes);
+#pragma unroll
+    for (int n = 0; n < kSteps / 2; ++n) {
+      const auto offset = static_cast<uint32_t>((ValuePiece(n, 0, 0) - ValuePiece(0, 0, 0)) * kPieceBytes);
+      const uint4 early = LoadPiece(lane_values[0] + offset);
+      const uint4 late = LoadPiece(lane_values[1] + offset);
+      const uint32_t first_words[kWords] = {early.x, early.y, early.z, early.w};
+      const uint32_t second_words[kWords] = {late.x, late.y, late.z, late.w};
+      // Codes of V are signed.
+      constexpr uint32_t kSigns = 0x80808080U;
+#pragma unroll
+      for (int t = 0; t < 2; ++t) {
+        uint32_t low[2];   // of rows g and g + 8: bytes 0 and 1 of either word
+        uint32_t high[2];  // bytes 2 and 3
+#pragma unroll
+        for (int row = 0; row < 2; ++row) {
+          const uint32_t first = first_words[2 * t + row];
+          const uint32_t second = second_words[2 * t + row];
+          low[row] = __byte_perm(first, second, kInterleaveLow) ^ kSigns;
+          high[row] = __byte_perm(first, second, kInterleaveHigh) ^ kSigns;
+        }
+        const uint32_t a_low[4] = {PairOfCodes<T, kLowTwoBytes>(low[0]), PairOfCodes<T, kLowTwoBytes>(low[1]),
+                                   PairOfCodes<T, kHighTwoBytes>(low[0]),
+                                   PairOfCodes<T, kHighTwoBytes>(low[1])};
+        const uint32_t a_high[4] = {
+            PairOfCodes<T, kLowTwoBytes>(high[0]), PairOfCodes<T, kLowTwoBytes>(high[1]),
+            PairOfCodes<T, kHighTwoBytes>(high[0]), PairOfCodes<T, kHighTwoBytes>(high[1])};
+#pragma unroll
+        for (int h = 0; h < kHeadTiles; ++h) {
+          Mma<T>(o[h][2 * n + t], a_low, p[h][0], p[h][1]);
+          Mma<T>(o[h][2 * n + t], a_high, p[h][2], p[h][3]);
+        }
+      }
+    }
+  }
+
+  // out: [group][kHeadDim].
+  __device__ __forceinline__ void WriteOutput(T* out, int group, int lane) {
+#pragma unroll
+    for (int h = 0; h < kHeadTiles; ++h) {
+      const float scale[2] = {1.0F / sum[h][0], 1.0F / sum[h][1]};
+      const int head = h * kDecodeHeadTile + lane / 4;
+      T* row = out + head * kHeadDim + lane % 4 * 8;
+#pragma unroll
+      for (int n = 0; n < kSteps / 2; ++n) {
+        // Of head: elements 32 * n + 8 * c + i and + 4 + i.
+        uint32_t words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float(&of_step)[4] = o[h][2 * n + i / 2];
+          words[i] =
+              TransposeBlock(PackPair<T>(of_step[i % 2 * 2] * scale[0], of_step[i % 2 * 2 + 1] * scale[1]));
+        }
+        if (head < group) {
+          auto* to = reinterpret_cast<uint2*>(row + n * 32);
+          to[0] = make_uint2(__byte_perm(words[0], words[1], kLowHalves),
+                             __byte_perm(words[2], words[3], kLowHalves));
+          to[1] = make_uint2(__byte_perm(words[0], words[1], kHighHalves),
+                             __byte_perm(words[2], words[3], kHighHalves));
+        }
+      }
+    }
+  }
+
+  __device__ __forceinline__ void WriteSlot(const Slot& slot, int lane) const {
+#pragma unroll
+    for (int h = 0; h < kHeadTiles; ++h) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int head = h * kDecodeHeadTile + lane % 4 * 2 + i;
+        if (head >= slot.group) continue;
+        float* row = slot.template Row<kHeadDim>(head);
+#pragma unroll
+        for (int n = 0; n < kSteps / 2; ++n) {
+          *reinterpret_cast<float4*>(row + LaneElement(n, lane, 0)) =
+              make_float4(o[h][2 * n][i], o[h][2 * n][2 + i], o[h][2 * n + 1][i], o[h][2 * n + 1][2 + i]);
+        }
+        if (lane < 4) {
+          slot.template Max<kHeadDim>()[head] = max[h][i];
+          slot.template Sum<kHeadDim>()[head] = sum[h][i];
+        }
+      }
+    }
+  }
+};
+
+}  // namespace decode
+}  // namespace tandem

@@ -1,0 +1,131 @@
+// One warp's online softmax over tiles of 32 tokens, whatever K and V are stored as.
+#pragma once
+
+#include <cstdint>
+
+#include "ops/cuda/attention/attention_plan_layout.h"
+#include "ops/cuda/attention/decode_attention_kernel.h"
+#include "ops/cuda/attention/decode_mma.cuh"
+
+namespace tandem {
+namespace decode {
+
+constexpr int kTileTokens = kDecodeTileTokens;
+
+// A tile in the line.
+struct Cursor {
+  int sequence;
+  int kv_head;
+  int tile;  // of the sequence, which is the number of its block too
+  // Of the sequence:
+  int first_tile;
+  int end_tile;
+  int first_token;  // that the row sees
+  int context_len;
+  int row;
+  int table;
+
+  __device__ __forceinline__ void Read(const AttentionPlanSequence* sequences, int window) {
+    const int4 planned = __ldcg(reinterpret_cast<const int4*>(sequences + sequence));
+    row = planned.x;
+    context_len = planned.y;
+    table = planned.z;
+    first_token = FirstVisibleToken(context_len, window);
+    first_tile = first_token / kTileTokens;
+    end_tile = first_tile + NumDecodeTiles(context_len, window);
+  }
+  // To the first tile of the next kv head, or of the next sequence, which there must be.
+  __device__ __forceinline__ void NextHead(const AttentionPlanSequence* sequences, int window,
+                                           int num_kv_heads) {
+    if (++kv_head == num_kv_heads) {
+      kv_head = 0;
+      ++sequence;
+      Read(sequences, window);
+    }
+    tile = first_tile;
+  }
+};
+
+// What a warp knows of the (sequence, kv head) it is at. Lane 4 * g + c holds, of tile h of 8 query heads,
+// scores of heads 8 * h + 2 * c and + 1 for four tokens of a tile, and outputs of the same heads: o[h][m][i]
+// is of head 8 * h + 2 * c + i % 2. Which tokens and which elements these are, the states that derive from it
+// say.
+template <int kHeadDim, int kHeadTiles>
+struct OnlineSoftmax {
+  static constexpr int kSteps = kHeadDim / 16;
+  static constexpr int kLaneTokens = 4;
+
+  float o[kHeadTiles][kSteps][4];
+  float max[kHeadTiles][2];
+  float sum[kHeadTiles][2];  // of this lane's tokens
+
+  __device__ __forceinline__ void Start() {
+#pragma unroll
+    for (int h = 0; h < kHeadTiles; ++h) {
+#pragma unroll
+      for (int m = 0; m < kSteps; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) o[h][m][i] = 0.0F;
+      }
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        max[h][i] = kMinusInfinity;
+        sum[h][i] = 0.0F;
+      }
+    }
+  }
+
+  // Scores of a tile become weights, and outputs and sums are scaled to the new maxima. There is a token that
+  // is seen; of those that are not, scores are -infinity.
+  __device__ __forceinline__ void Weigh(int h, float (&s)[kLaneTokens][2]) {
+    float new_max[2] = {kMinusInfinity, kMinusInfinity};
+#pragma unroll
+    for (int t = 0; t < kLaneTokens; ++t) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) new_max[i] = fmaxf(new_max[i], s[t][i]);
+    }
+#pragma unroll
+    for (int offset = 4; offset < 32; offset *= 2) {
+      new_max[0] = fmaxf(new_max[0], __shfl_xor_sync(kAllLanes, new_max[0], offset));
+      new_max[1] = fmaxf(new_max[1], __shfl_xor_sync(kAllLanes, new_max[1], offset));
+    }
+    const bool grows = new_max[0] > max[h][0] || new_max[1] > max[h][1];
+    if (__any_sync(kAllLanes, grows)) {
+      float scale[2];
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        new_max[i] = fmaxf(new_max[i], max[h][i]);
+        scale[i] = Exp2(max[h][i] - new_max[i]);
+        max[h][i] = new_max[i];
+        sum[h][i] *= scale[i];
+      }
+#pragma unroll
+      for (int m = 0; m < kSteps; ++m) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) o[h][m][i] *= scale[i % 2];
+      }
+    }
+#pragma unroll
+    for (int t = 0; t < kLaneTokens; ++t) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        s[t][i] = Exp2(s[t][i] - max[h][i]);
+        sum[h][i] += s[t][i];
+      }
+    }
+  }
+
+  __device__ __forceinline__ void ReduceSums() {
+#pragma unroll
+    for (int h = 0; h < kHeadTiles; ++h) {
+#pragma unroll
+      for (int offset = 4; offset < 32; offset *= 2) {
+        sum[h][0] += __shfl_xor_sync(kAllLanes, sum[h][0], offset);
+        sum[h][1] += __shfl_xor_sync(kAllLanes, sum[h][1], offset);
+      }
+    }
+  }
+};
+
+}  // namespace decode
+}  // namespace tandem
