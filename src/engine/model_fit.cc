@@ -21,7 +21,7 @@ Status SizeTiers(const ModelConfig& config, const Backend& backend, DType dtype,
                      reserved_bytes >> 20, free_bytes >> 20);
   }
   EngineOptions options;
-  TANDEM_ASSIGN_OR_RETURN(const KvFormats formats, KvFormatsOf(options, dtype, config.head_dim, backend));
+  TANDEM_ASSIGN_OR_RETURN(const KvFormats formats, KvFormatsOf(options, dtype, config.head_dim));
   const auto size = [&] {
     return SizeCache(options, config, formats, *backend.device, static_cast<size_t>(reserved_bytes));
   };
