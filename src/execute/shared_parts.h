@@ -4,6 +4,7 @@
 #include "cpu_attention/cpu_attention.h"
 #include "device/device.h"
 #include "execute/lanes.h"
+#include "execute/kv_transit.h"
 #include "execute/logits_stage.h"
 #include "kv/kv_memory.h"
 #include "model/decoder.h"
@@ -19,11 +20,25 @@ struct SharedParts {
   const KvMemory* kv = nullptr;
   Lanes* lanes = nullptr;
   LogitsStage* logits_stage = nullptr;
-  CpuAttention* cpu_attention = nullptr;  // null without a cpu tier
+  // Null without a cpu tier.
+  CpuAttention* cpu_attention = nullptr;
+  const TransitSlots* transit_slots = nullptr;
 
   int64_t num_layers() const { return decoder->config().num_layers; }
   Stream& compute_stream() const { return *lanes->compute().stream; }
   Stream& copy_stream() const { return *lanes->copy().stream; }
+
+  // Of batches of at most max_rows rows that attend over max_blocks blocks at most.
+  AttentionCapacity AttentionCapacityFor(int64_t max_rows, int64_t max_blocks) const {
+    const ModelConfig& config = decoder->config();
+    return {.max_rows = max_rows,
+            .max_sequences = max_rows,
+            // The block of a token that is being computed is reserved already.
+            .max_blocks = max_blocks,
+            .kv = kv->layout(Tier::kGpu).shape,
+            .num_heads = config.num_heads,
+            .sliding_window = config.sliding_window};
+  }
 };
 
 }  // namespace tandem
