@@ -171,7 +171,10 @@ TEST_F(PlanValidatorTest, NamesTheBrokenRule) {
          p->main.spans[0].attention = Tier::kCpu;
        },
        "sequence 2 attends on the CPU, 0 of its 100 tokens are computed"},
-      {[](IterationPlan* p) { p->cohorts[0].rows[0].attention = Tier::kGpu; },
+      {[](IterationPlan* p) {
+         p->cohorts[0].rows[0].tier = Tier::kGpu;
+         p->cohorts[0].rows[0].attention = Tier::kGpu;
+       },
        "cohort 1: sequence 3 attends on the GPU"},
   };
   for (const Case& test_case : cases) {

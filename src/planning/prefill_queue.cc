@@ -30,40 +30,61 @@ bool FitsCpuTier(const ScheduleState& state, const TierBooks& books, int64_t num
 
 PrefillQueue::PrefillQueue(const ScheduleState& state, const LayerCosts& costs, const AdmissionRules& rules,
                            int64_t max_rows, TierBooks* books)
-    : rows_left_(max_rows), transit_left_(state.limits.max_transit_tokens) {
-  AddBegun(state, *books);
+    : rows_left_(max_rows), transit_left_(state.limits.max_transit_tokens), transit_(rules.transit) {
+  if (transit_.in_flight != nullptr) {
+    for (const RowSpan& span : transit_.in_flight->rows)
+      transit_left_ -= RoundUp(span.end(), books->block_size());
+  }
+  AddBegun(state, costs, *books);
   num_begun_ = items_.size();
   // After a preemption or a swap out blocks are scarce: whoever begins would only push out the next one.
-  if (books->preempted().empty() && !books->any_swapped_out()) AddWaiting(state, rules, books);
+  if (books->preempted().empty() && !books->any_swapped_out()) AddWaiting(state, costs, rules, books);
   Sum(costs);
 }
 
-bool PrefillQueue::Add(const Item& prompt, const ScheduleState& state, int64_t block_size) {
+bool PrefillQueue::AddInTransit(const Item& prompt, int64_t most_tokens, const LayerCosts& costs) {
+  if (transit_.in_flight != nullptr) return false;
+  const int64_t num_tokens = TokensInTransit(transit_, costs, entering_transit_, prompt.start, most_tokens);
+  if (num_tokens <= 0) return false;
+  in_transit_.push_back(prompt);
+  in_transit_.back().num_tokens = num_tokens;
+  entering_transit_.push_back(prompt.Span(num_tokens));
+  return true;
+}
+
+bool PrefillQueue::Add(const Item& prompt, const ScheduleState& state, const LayerCosts& costs,
+                       int64_t block_size) {
   int64_t num_tokens = std::min(rows_left_, prompt.end - prompt.start);
   if (prompt.tier == Tier::kCpu) {
     num_tokens = std::min(num_tokens, TransitRoom(prompt.start, block_size));
     if (!state.cpu_tier_usable) num_tokens = 0;
   }
   if (num_tokens <= 0) return false;
+  const bool several = TakesSeveralIterations(prompt, costs);
+  if (several) {
+    if (!AddInTransit(prompt, num_tokens, costs)) return false;
+    num_tokens = in_transit_.back().num_tokens;
+  }
   rows_left_ -= num_tokens;
   // All of the context is in the transit buffer, not the chunk alone.
   if (prompt.tier == Tier::kCpu) transit_left_ -= RoundUp(prompt.start + num_tokens, block_size);
+  if (several) return true;
   items_.push_back(prompt);
   items_.back().num_tokens = num_tokens;
   return true;
 }
 
-void PrefillQueue::AddBegun(const ScheduleState& state, const TierBooks& books) {
+void PrefillQueue::AddBegun(const ScheduleState& state, const LayerCosts& costs, const TierBooks& books) {
   for (const RunningSequence& each : books.sequences()) {
     if (rows_left_ <= 0) return;
     // A prompt that has just been moved goes on in the next iteration.
-    if (each.preempted || each.decoding || each.moved) continue;
+    if (each.preempted || each.decoding || each.moved || each.in_flight) continue;
     Add({.id = each.id,
          .start = each.num_computed,
          .end = each.num_tokens,
          .first_logits = each.first_logits,
          .tier = each.tier},
-        state, books.block_size());
+        state, costs, books.block_size());
   }
 }
 
@@ -90,8 +111,10 @@ bool PrefillQueue::IsComing(const ScheduledSequence& waiting, const Prefix& pref
       items_, [&](const Item& item) { return books.begin_alike(waiting.id, item.id, num_blocks); });
 }
 
-void PrefillQueue::AddWaiting(const ScheduleState& state, const AdmissionRules& rules, TierBooks* books) {
+void PrefillQueue::AddWaiting(const ScheduleState& state, const LayerCosts& costs,
+                              const AdmissionRules& rules, TierBooks* books) {
   int64_t num_passed_over = 0;
+  bool to_cpu = true;
   for (const ScheduledSequence& waiting : state.waiting) {
     if (rows_left_ <= 0 || books->num_sequences() >= state.limits.max_num_seqs) return;
     const Prefix prefix = FindPrefix(state, waiting, *books);
@@ -106,9 +129,10 @@ void PrefillQueue::AddWaiting(const ScheduleState& state, const AdmissionRules& 
         only_cpu || (rules.to_cpu && books->num_sequences(Tier::kCpu) < rules.max_cpu_sequences);
     const bool gpu_wanted = rules.to_gpu && !(rules.cpu_first && cpu_possible);
     Tier tier = Tier::kGpu;
-    if (!gpu_wanted || num_blocks - prefix.num_shared(tier) > GpuBlocksForPrompts(state, *books)) {
+    const bool waits_for_gpu_tier = !gpu_wanted || num_blocks - prefix.num_shared(tier) > GpuBlocksForPrompts(state, *books);
+    if (waits_for_gpu_tier) {
       tier = Tier::kCpu;
-      if (!cpu_wanted || !cpu_possible || !FitsCpuTier(state, *books, num_blocks - prefix.num_shared(tier)))
+      if (!to_cpu || !cpu_wanted || !cpu_possible || !FitsCpuTier(state, *books, num_blocks - prefix.num_shared(tier)))
         return;
     }
     Item prompt = {.id = waiting.id,
@@ -117,7 +141,13 @@ void PrefillQueue::AddWaiting(const ScheduleState& state, const AdmissionRules& 
                    .first_logits = waiting.first_logits(),
                    .tier = tier};
     if (prompt.start > 0) prompt.attached = prefix.tier;
-    if (!Add(prompt, state, books->block_size())) return;
+    if (only_cpu && WaitsForTransit(prompt, costs, books->block_size())) {
+      // Others that would take its room in the cpu tier do not pass.
+      to_cpu = false;
+      if (++num_passed_over == books->tuning().most_passed_over) return;
+      continue;
+    }
+    if (!Add(prompt, state, costs, books->block_size())) return;
     books->Admit(tier, num_blocks - prefix.num_shared(tier));
     // Until they have moved.
     if (prefix.tier != tier) books->Hold(prefix.tier, prefix.longest().num_unused);
@@ -144,15 +174,20 @@ double PrefillQueue::mean_prompt() const {
   return static_cast<double>(sum) / static_cast<double>(items_.size());
 }
 
+void PrefillQueue::WritePrefix(const Item& item, IterationPlan* plan) {
+  if (!item.attached) return;
+  plan->attached.push_back({.sequence = item.id, .tier = *item.attached, .num_tokens = item.start});
+  if (*item.attached != item.tier) plan->moves.push_back({.sequence = item.id, .to = item.tier});
+}
+
 void PrefillQueue::Write(int64_t num_tokens, IterationPlan* plan) const {
+  for (const Item& item : in_transit_) WritePrefix(item, plan);
   for (const Item& item : items_) {
     if (num_tokens <= 0) return;
     const int64_t taken = std::min(num_tokens, item.num_tokens);
     num_tokens -= taken;
     plan->main.spans.push_back(item.Span(taken));
-    if (!item.attached) continue;
-    plan->attached.push_back({.sequence = item.id, .tier = *item.attached, .num_tokens = item.start});
-    if (*item.attached != item.tier) plan->moves.push_back({.sequence = item.id, .to = item.tier});
+    WritePrefix(item, plan);
   }
 }
 

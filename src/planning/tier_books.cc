@@ -89,6 +89,12 @@ void TierBooks::DropCohort(CohortId id) {
   if (any) dropped_.push_back(id);
 }
 
+void TierBooks::DropDecodeCohorts() {
+  for (const RunningSequence& sequence : sequences_) {
+    if (sequence.in_flight && sequence.decoding) DropCohort(sequence.cohort);
+  }
+}
+
 void TierBooks::DropAllCohorts() {
   for (const RunningSequence& sequence : sequences_) {
     if (sequence.in_flight) DropCohort(sequence.cohort);

@@ -84,6 +84,8 @@ class TierBooks {
   // The cohorts lose the token that they are at; their sequences may leave and decode elsewhere.
   void DropCohort(CohortId id);
   void DropAllCohorts();
+  // All but one in transit.
+  void DropDecodeCohorts();
 
   const std::vector<CohortId>& dropped() const { return dropped_; }
   const std::vector<SequenceId>& preempted() const { return preempted_; }

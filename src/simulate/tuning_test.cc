@@ -92,6 +92,8 @@ std::vector<Constant> Constants() {
           Times("fewest_cohort_rows", &T::fewest_cohort_rows),
           Times("max_skips", &T::max_skips),
           Times("num_cuts", &T::num_cuts),
+          Times("transit_stretch", &T::transit_stretch),
+          Times("transit_alone_us", &T::transit_alone_us),
           Times("budget_shares", &T::budget_shares),
           Times("limited_budget_shares", &T::limited_budget_shares),
           DistanceFromOne("about_flat", &T::about_flat),
