@@ -43,7 +43,7 @@ PrefillQueue::PrefillQueue(const ScheduleState& state, const LayerCosts& costs, 
 }
 
 bool PrefillQueue::AddInTransit(const Item& prompt, int64_t most_tokens, const LayerCosts& costs) {
-  if (transit_.in_flight != nullptr) return false;
+  if (transit_.in_flight != nullptr || most_tokens <= 0) return false;
   const int64_t num_tokens = TokensInTransit(transit_, costs, entering_transit_, prompt.start, most_tokens);
   if (num_tokens <= 0) return false;
   in_transit_.push_back(prompt);
@@ -62,9 +62,13 @@ bool PrefillQueue::Add(const Item& prompt, const ScheduleState& state, const Lay
   if (num_tokens <= 0) return false;
   const bool several = TakesSeveralIterations(prompt, costs);
   if (several) {
-    if (!AddInTransit(prompt, num_tokens, costs)) return false;
+    if (!AddInTransit(prompt, std::min(num_tokens, transit_.max_rows - NumRowsOf(entering_transit_)), costs))
+      return false;
     num_tokens = in_transit_.back().num_tokens;
   }
+  // Others wait for it either way.
+  if (!several && prompt.only_cpu)
+    num_tokens = TokensInOneIteration(transit_, costs, prompt.start, num_tokens);
   rows_left_ -= num_tokens;
   // All of the context is in the transit buffer, not the chunk alone.
   if (prompt.tier == Tier::kCpu) transit_left_ -= RoundUp(prompt.start + num_tokens, block_size);
@@ -83,7 +87,8 @@ void PrefillQueue::AddBegun(const ScheduleState& state, const LayerCosts& costs,
          .start = each.num_computed,
          .end = each.num_tokens,
          .first_logits = each.first_logits,
-         .tier = each.tier},
+         .tier = each.tier,
+         .only_cpu = each.needed_blocks > books.total_blocks(Tier::kGpu)},
         state, costs, books.block_size());
   }
 }
@@ -139,7 +144,8 @@ void PrefillQueue::AddWaiting(const ScheduleState& state, const LayerCosts& cost
                    .start = prefix.longest().num_blocks * books->block_size(),
                    .end = waiting.num_tokens,
                    .first_logits = waiting.first_logits(),
-                   .tier = tier};
+                   .tier = tier,
+                   .only_cpu = only_cpu};
     if (prompt.start > 0) prompt.attached = prefix.tier;
     if (only_cpu && WaitsForTransit(prompt, costs, books->block_size())) {
       // Others that would take its room in the cpu tier do not pass.
@@ -168,10 +174,15 @@ void PrefillQueue::Sum(const LayerCosts& costs) {
 }
 
 double PrefillQueue::mean_prompt() const {
-  if (items_.empty()) return 1;
   int64_t sum = 0;
-  for (const Item& item : items_) sum += item.end - (item.attached ? item.start : 0);
-  return static_cast<double>(sum) / static_cast<double>(items_.size());
+  int64_t count = 0;
+  for (const Item& item : items_) {
+    // It is none of those that the gpu tier takes in one after the other.
+    if (item.only_cpu) continue;
+    sum += item.end - (item.attached ? item.start : 0);
+    ++count;
+  }
+  return count == 0 ? 1 : static_cast<double>(sum) / static_cast<double>(count);
 }
 
 void PrefillQueue::WritePrefix(const Item& item, IterationPlan* plan) {

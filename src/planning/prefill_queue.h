@@ -53,7 +53,7 @@ class PrefillQueue {
   // Tokens up to the last chunk that stays in the gpu tier: a smaller budget also cuts those.
   int64_t num_tokens_to_last_gpu_chunk() const { return tokens_to_last_gpu_chunk_; }
   double num_gpu_prompts() const { return static_cast<double>(num_gpu_prompts_); }
-  double mean_prompt() const;
+  double mean_prompt() const;  // of those that fit the gpu tier
   // Of a cohort that enters in transit; empty: none does.
   const std::vector<RowSpan>& entering_transit() const { return entering_transit_; }
 
@@ -71,6 +71,7 @@ class PrefillQueue {
     int64_t end;             // of the prompt
     int64_t first_logits;
     Tier tier;
+    bool only_cpu;  // it is longer than the gpu tier
     // Where the tokens before `start` are, of one that is admitted behind a cached prefix; they move if it is
     // another tier than its own.
     std::optional<Tier> attached = std::nullopt;

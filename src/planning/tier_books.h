@@ -26,6 +26,7 @@ struct RunningSequence {
   int64_t growth_blocks = 0;  // its part of the growth of its tier
   Tier tier = Tier::kGpu;
   bool decoding = false;
+  bool has_room = true;  // of a decode: what it lacks is part of the growth of its tier
   bool preempted = false;
   bool moved = false;
   bool flexible = false;

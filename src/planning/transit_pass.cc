@@ -13,7 +13,11 @@ TransitRules TransitRulesOf(const PlanningInput& input, const Target& target, co
     beside.main_cpu_rows = room.cpu_rows.size();
     beside.main_cpu_kv_tokens = room.cpu_rows.KvTokens(0, room.cpu_rows.size());
   }
-  TransitRules rules{.in_flight = room.in_transit, .limit_us = input.tuning.transit_alone_us};
+  const auto all_rows = static_cast<double>(input.state.limits.max_num_batched_tokens);
+  TransitRules rules{
+      .in_flight = room.in_transit,
+      .max_rows = std::max<int64_t>(1, static_cast<int64_t>(input.tuning.most_rows_in_transit * all_rows)),
+      .limit_us = input.tuning.transit_alone_us};
   if (beside.main_rows() > 0) {
     rules.beside_us = TimeModel(input.costs).IterationUs(beside);
     rules.limit_us = input.tuning.transit_stretch * rules.beside_us;
@@ -34,6 +38,19 @@ int64_t TokensInTransit(const TransitRules& rules, const LayerCosts& costs, cons
   };
   const int64_t num_tokens = LargestThat(most_tokens, fits);
   return others.empty() ? std::max<int64_t>(1, num_tokens) : num_tokens;
+}
+
+int64_t TokensInOneIteration(const TransitRules& rules, const LayerCosts& costs, int64_t start,
+                             int64_t most_tokens) {
+  const TimeModel time(costs);
+  const auto num_layers = static_cast<double>(costs.num_layers());
+  const int64_t num_tokens = LargestThat(most_tokens, [&](int64_t count) {
+    const TransitTimes layer =
+        time.TransitLayerOf({{.sequence = 0, .start = start, .num_tokens = count, .tier = Tier::kCpu}});
+    return num_layers * layer.compute_us <=
+           std::max(rules.limit_us - rules.beside_us, num_layers * layer.copies_us);
+  });
+  return std::max<int64_t>(1, num_tokens);
 }
 
 std::vector<Visit> VisitsInTransit(const TransitRules& rules, const LayerCosts& costs,

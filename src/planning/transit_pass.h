@@ -22,8 +22,10 @@
 namespace tandem {
 
 struct TransitRules {
-  const InFlightCohort* in_flight = nullptr;  // in transit already: nobody enters beside it
-  double beside_us = 0;                       // what runs beside a cohort in transit takes, about
+  const InFlightCohort* in_flight = nullptr;               // in transit already: nobody enters beside it
+  // Of a cohort that enters.
+  int64_t max_rows = std::numeric_limits<int64_t>::max();
+  double beside_us = 0;  // what runs beside a cohort in transit takes, about
   // An iteration with chunks in transit is not to take longer, if they can pass in several.
   double limit_us = std::numeric_limits<double>::infinity();
 
@@ -40,6 +42,10 @@ TransitRules TransitRulesOf(const PlanningInput& input, const Target& target, co
 // its copies, which are as long however few the tokens are. 0: there is no time for another span.
 int64_t TokensInTransit(const TransitRules& rules, const LayerCosts& costs, const std::vector<RowSpan>& others,
                         int64_t start, int64_t most_tokens);
+
+// The same for a chunk that passes all layers in one iteration.
+int64_t TokensInOneIteration(const TransitRules& rules, const LayerCosts& costs, int64_t start,
+                             int64_t most_tokens);
 
 // The layers that a cohort in transit, at `cursor`, passes in an iteration that takes others_us without it: as
 // many as keep to the limit, one at least; spread evenly, so that copies hide behind the others.

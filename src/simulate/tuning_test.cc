@@ -94,6 +94,7 @@ std::vector<Constant> Constants() {
           Times("num_cuts", &T::num_cuts),
           Times("transit_stretch", &T::transit_stretch),
           Times("transit_alone_us", &T::transit_alone_us),
+          Times("most_rows_in_transit", &T::most_rows_in_transit),
           Times("budget_shares", &T::budget_shares),
           Times("limited_budget_shares", &T::limited_budget_shares),
           DistanceFromOne("about_flat", &T::about_flat),
