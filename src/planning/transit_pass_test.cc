@@ -37,7 +37,7 @@ TEST(TransitPassTest, TokensFillWhatOneLayerHasTimeForOrWhatItsCopiesHide) {
   for (const int64_t start : {20'000, 65'000, 131'000}) {
     for (const double decodes_us : {500.0, 8'000.0}) {
       const TransitRules rules = Beside(decodes_us);
-      const int64_t num_tokens = TokensInTransit(rules, costs, {}, start, 2'000);
+      const int64_t num_tokens = TokensInTransit(rules, costs, {}, start, 100'000);
       const auto layer = [&](int64_t tokens) {
         return time.TransitLayerOf({testing::Chunk(1, start, tokens, false, Tier::kCpu)});
       };
