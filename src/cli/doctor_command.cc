@@ -185,8 +185,8 @@ Result<ordered_json> ModelReport(const DoctorOptions& options, const Result<Back
   return report;
 }
 
-// What one request may be at most on a GPU whose gpu tier is all that fits beside the weights, with the cpu tier
-// that there is by default.
+// What one request may be at most on a GPU whose gpu tier is all that fits beside the weights, with the cpu
+// tier that there is by default.
 ordered_json LongestContextReport(const ordered_json& model, int64_t host_bytes) {
   const ordered_json& fit = model["cuda"];
   const int64_t kv_bytes = fit["kv_bytes_per_token"].get<int64_t>();

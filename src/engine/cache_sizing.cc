@@ -86,7 +86,8 @@ Result<KvCacheOptions> SizeCache(const EngineOptions& options, const ModelConfig
     TANDEM_RETURN_IF_ERROR(CheckRoom(cpu, pinned_bytes));
   }
   const int64_t left_bytes = device.KindsShareMemory() ? device_bytes - cpu.bytes : device_bytes;
-  const int64_t default_bytes = device.KindsShareMemory() ? DefaultBytesInSharedMemory(left_bytes) : left_bytes;
+  const int64_t default_bytes =
+      device.KindsShareMemory() ? DefaultBytesInSharedMemory(left_bytes) : left_bytes;
   const CacheSize gpu_size =
       options.gpu_kv_cache.value_or(CacheSize{.unit = CacheSize::Unit::kBytes, .amount = default_bytes});
   auto gpu_blocks = BlocksOf(gpu_size, cache.LayoutOf(Tier::kGpu), gpu.flag);

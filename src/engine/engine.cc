@@ -155,9 +155,10 @@ class EngineWithLoop : public Engine {
         .format = model_.kv_formats.gpu, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
     const int64_t transit_tokens = TransitTokens(options_, kv_shape);
     if (transit_tokens < kv_shape.block_size) {
-      return MakeParamError(ErrorCode::kInvalidArgument, "kv-transit",
-                            "--kv-transit is too small: one block of {} tokens takes {} bytes in each of 2 slots",
-                            kv_shape.block_size, kv_shape.BlockBytes());
+      return MakeParamError(
+          ErrorCode::kInvalidArgument, "kv-transit",
+          "--kv-transit is too small: one block of {} tokens takes {} bytes in each of 2 slots",
+          kv_shape.block_size, kv_shape.BlockBytes());
     }
     executor_options_ = {.max_rows = options_.max_num_batched_tokens,
                          .cpu_attention = {.num_threads = options_.cpu_threads,
@@ -243,8 +244,8 @@ class EngineWithLoop : public Engine {
 
   void LimitContext() {
     longest_context_ =
-        FindLongestContext(wanted_model_len_, TokensOf(Tier::kGpu), uses_cpu_tier() ? TokensOf(Tier::kCpu) : 0,
-                           executor_options_.max_transit_tokens);
+        FindLongestContext(wanted_model_len_, TokensOf(Tier::kGpu),
+                           uses_cpu_tier() ? TokensOf(Tier::kCpu) : 0, executor_options_.max_transit_tokens);
     options_.max_model_len = longest_context_.tokens;
     if (longest_context_.tokens >= wanted_model_len_) return;
     LogWarn("requests are limited to {} tokens of context instead of {}: {}", longest_context_.tokens,
@@ -313,13 +314,14 @@ class EngineWithLoop : public Engine {
     loop_ = std::make_unique<EngineLoop>(loop_options, model_.backend.device.get(), strategy_.get(),
                                          kv_books_.get(), executor_.get(), costs_.get());
     LogInfo(
-        "{}: {} layers, {}, {} MiB of weights ({}), gpu tier {} tokens{}, cpu tier {} tokens{}, longest context {} "
+        "{}: {} layers, {}, {} MiB of weights ({}), gpu tier {} tokens{}, cpu tier {} tokens{}, longest "
+        "context {} "
         "({}), strategy {}, {}{}",
         options_.served_model_name, config.num_layers, DTypeName(model_.decoder->dtype()),
         model_.decoder->weights().size_bytes >> 20, model_.decoder->weights().Describe(),
         TokensOf(Tier::kGpu), KvTypeText(Tier::kGpu), TokensOf(Tier::kCpu), KvTypeText(Tier::kCpu),
-        longest_context_.tokens, longest_context_.why,
-        strategy_->name(), model_.backend.device->Description(),
+        longest_context_.tokens, longest_context_.why, strategy_->name(),
+        model_.backend.device->Description(),
         executor_->cpu_attention() == nullptr
             ? ""
             : ", CPU attention: " + executor_->cpu_attention()->Description());
@@ -327,8 +329,8 @@ class EngineWithLoop : public Engine {
 
   // Destroyed in reverse: first the loop's thread ends, then the executor's streams, last the memory.
   EngineOptions options_;
-  MakeStrategy make_strategy_;            // null: by the name in the options
-  int64_t wanted_model_len_ = 0;          // max_model_len before the tiers limited it
+  MakeStrategy make_strategy_;    // null: by the name in the options
+  int64_t wanted_model_len_ = 0;  // max_model_len before the tiers limited it
   LongestContext longest_context_;
   std::optional<SipHashKey> prefix_key_;  // absent: nothing is cached
   std::unique_ptr<Timeline> timeline_;    // null before Load

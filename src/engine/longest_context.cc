@@ -27,14 +27,17 @@ LongestContext FindLongestContext(int64_t wanted_tokens, int64_t gpu_tokens, int
     longest.why = gpu_tokens >= wanted_tokens ? "the gpu tier holds it"
                                               : "the cpu tier holds it and it passes through --kv-transit";
   } else if (cpu_tokens == 0) {
-    longest.why = fmt::format("the gpu tier holds {} tokens (--gpu-kv-cache), and there is no cpu tier", gpu_tokens);
+    longest.why =
+        fmt::format("the gpu tier holds {} tokens (--gpu-kv-cache), and there is no cpu tier", gpu_tokens);
   } else if (transit_tokens < cpu_tokens) {
-    longest.why = fmt::format("the gpu tier holds {} tokens, and of a context in the cpu tier {} pass through the "
-                              "device (--kv-transit)",
-                              gpu_tokens, transit_tokens);
+    longest.why = fmt::format(
+        "the gpu tier holds {} tokens, and of a context in the cpu tier {} pass through the "
+        "device (--kv-transit)",
+        gpu_tokens, transit_tokens);
   } else {
-    longest.why = fmt::format("the gpu tier holds {} tokens and the cpu tier {} (--gpu-kv-cache, --cpu-kv-cache)",
-                              gpu_tokens, cpu_tokens);
+    longest.why =
+        fmt::format("the gpu tier holds {} tokens and the cpu tier {} (--gpu-kv-cache, --cpu-kv-cache)",
+                    gpu_tokens, cpu_tokens);
   }
   return longest;
 }

@@ -9,9 +9,9 @@
 
 namespace tandem {
 
-// Tokens of context that may be on their way through the device at once (--kv-transit): by default enough for two
-// full iterations of prompts, or for one that is long. A size in bytes is that of both slots, each of a layer.
-// options: with its numbers complete. shape: as they pass through the device.
+// Tokens of context that may be on their way through the device at once (--kv-transit): by default enough for
+// two full iterations of prompts, or for one that is long. A size in bytes is that of both slots, each of a
+// layer. options: with its numbers complete. shape: as they pass through the device.
 int64_t TransitTokens(const EngineOptions& options, const KvShape& shape);
 
 struct LongestContext {

@@ -22,9 +22,9 @@ constexpr int64_t kRows = 64;
 class CohortFlightTest : public ::testing::Test {
  protected:
   CohortFlightTest()
-      : flight_(
-            CohortFlight::Create(bench_.parts(), {.max_rows = kRows, .max_cpu_rows = 16, .max_flight_rows = 16})
-                .value()),
+      : flight_(CohortFlight::Create(bench_.parts(),
+                                     {.max_rows = kRows, .max_cpu_rows = 16, .max_flight_rows = 16})
+                    .value()),
         main_buffers_(
             RowBuffers::Allocate(bench_.parts().device, *bench_.parts().decoder, kMainRows + kRows).value()) {
   }

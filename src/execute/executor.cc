@@ -69,9 +69,9 @@ Status Executor::CreateParts(const ExecutorOptions& options) {
     cpu_options.timeline = options.timeline;
     cpu_attention_ = std::make_unique<CpuAttention>(cpu_options);
     parts_.cpu_attention = cpu_attention_.get();
-    TANDEM_ASSIGN_OR_RETURN(transit_slots_,
-                            TransitSlots::Create(parts_.device, parts_.kv->layout(Tier::kGpu).shape,
-                                                 options.max_transit_tokens));
+    TANDEM_ASSIGN_OR_RETURN(
+        transit_slots_,
+        TransitSlots::Create(parts_.device, parts_.kv->layout(Tier::kGpu).shape, options.max_transit_tokens));
     parts_.transit_slots = transit_slots_.get();
     TANDEM_ASSIGN_OR_RETURN(flight_, CohortFlight::Create(parts_, options));
   }
@@ -86,8 +86,8 @@ Status Executor::CreateParts(const ExecutorOptions& options) {
 
 size_t Executor::BytesFor(const Decoder& decoder, const ExecutorOptions& options, const KvShape* cpu_tier) {
   const ExecutorOptions complete = options.Complete(cpu_tier != nullptr);
-  const size_t bytes = MainPass::BytesFor(decoder, complete) +
-                       LogitsStage::BytesFor(decoder, LogitsSliceRows(complete));
+  const size_t bytes =
+      MainPass::BytesFor(decoder, complete) + LogitsStage::BytesFor(decoder, LogitsSliceRows(complete));
   if (cpu_tier == nullptr) return bytes;
   return bytes + CohortFlight::BytesFor(decoder, complete) +
          TransitSlots::BytesFor(*cpu_tier, complete.max_transit_tokens);
@@ -162,8 +162,8 @@ Status Executor::Start(IterationInput input) {
     if (riding_) riding_->Begin(std::move(riders));
   }
   logits_stage_->BeginIteration(running->input.masks_ready);
-  running->main = main_->Prepare(&running->input, MayReplay(running->input),
-                                 flight_ ? flight_->num_transit_blocks() : 0);
+  running->main =
+      main_->Prepare(&running->input, MayReplay(running->input), flight_ ? flight_->num_transit_blocks() : 0);
   lanes_->Begin();
   if (running->main.graph.empty()) {
     WalkLayers(running.get());
@@ -197,8 +197,7 @@ void Executor::Replay(RunningIteration* running) {
 void Executor::PrepareLogits(RunningIteration* running) {
   logits_stage_->Prepare(&running->main.logits);
   if (flight_) {
-    running->visits =
-        flight_->PrepareVisits(running->input, main_->row_buffers(), running->main.num_rows());
+    running->visits = flight_->PrepareVisits(running->input, main_->row_buffers(), running->main.num_rows());
   }
   logits_stage_->Upload(parts_.compute_stream());
 }
@@ -230,10 +229,9 @@ bool Executor::AwaitIteration(const RunningIteration& running) {
   const auto look = [&] {
     const bool owes_output =
         (main_waits && main_->OwesOutput()) ||
-        std::any_of(running.visits.begin(), running.visits.end(),
-                    [](const OwnVisits& visits) {
-                      return visits.cohort != nullptr && visits.cohort->cpu_rows->OwesOutput();
-                    });
+        std::any_of(running.visits.begin(), running.visits.end(), [](const OwnVisits& visits) {
+          return visits.cohort != nullptr && visits.cohort->cpu_rows->OwesOutput();
+        });
     return StallWatch::Look{.num_tasks = cpu_attention_->stats().num_tasks, .owes_output = owes_output};
   };
   const std::chrono::microseconds pace = cohort_watch_.longest_look();

@@ -61,8 +61,8 @@ class KvTransit {
   // Behind those of all chunks since Begin.
   int64_t end_block() const { return end_block_; }
   // All chunks are there, and pass layers [begin, end) now, the first ones 0 or where they ended before: what
-  // ran then has ended. Brings what earlier chunks have left in the cpu tier, of the first layers; later on of
-  // one layer more than they pass, which they find there when they go on.
+  // ran then has ended. Brings what earlier chunks have left in the cpu tier, of the first layers; later on
+  // of one layer more than they pass, which they find there when they go on.
   void Start(int64_t begin, int64_t end, Stream& copy_stream);
 
   // In this order for every layer:

@@ -3,8 +3,8 @@
 
 #include "cpu_attention/cpu_attention.h"
 #include "device/device.h"
-#include "execute/lanes.h"
 #include "execute/kv_transit.h"
+#include "execute/lanes.h"
 #include "execute/logits_stage.h"
 #include "kv/kv_memory.h"
 #include "model/decoder.h"

@@ -33,8 +33,8 @@ void TransitCohort::Enter(const CohortStep& step, const std::vector<SpanInput>& 
   entered_.main = inputs;
   transit_.Begin(0);
   layout_ = LayOutMainRows(&entered_, parts_.transit_slots->shape().block_size, &transit_, 0);
-  TANDEM_CHECK(layout_.num_transit_rows == layout_.num_rows(), "cohort {}: {} of {} rows are in transit",
-               id_, layout_.num_transit_rows, layout_.num_rows());
+  TANDEM_CHECK(layout_.num_transit_rows == layout_.num_rows(), "cohort {}: {} of {} rows are in transit", id_,
+               layout_.num_transit_rows, layout_.num_rows());
   inputs_.Clear();
   token_ids_ = inputs_.Add(layout_.token_ids);
   positions_ = inputs_.Add(layout_.positions);
@@ -46,8 +46,8 @@ void TransitCohort::Prepare(const CohortStep& step, const std::vector<SpanInput>
                             const RowBuffers& buffers, int64_t row_begin, LogitsWork* logits) {
   const int64_t num_rows = layout_.num_rows();
   batch_.emplace(buffers, row_begin, num_rows);
-  batch_->residual = MatrixView::Dense(residual_memory_.data(), DType::kF32, num_rows,
-                                       parts_.decoder->config().hidden_size);
+  batch_->residual =
+      MatrixView::Dense(residual_memory_.data(), DType::kF32, num_rows, parts_.decoder->config().hidden_size);
   batch_->token_ids = token_ids_;
   batch_->positions = positions_;
   batch_->slots = slots_;

@@ -14,9 +14,9 @@
 //   rider       *                      *                       *
 //   CPU          |--- attention 0 ---| |---- attention 1 ----|
 //
-// A cohort is of decodes of the cpu tier, or in transit: of chunks of long prompts that live there, each layer
-// of which brings in all that was computed before. Then a visit is a whole layer, attention included, and the
-// chunks take as many iterations as the plans want for the copies to hide.
+// A cohort is of decodes of the cpu tier, or in transit: of chunks of long prompts that live there, each
+// layer of which brings in all that was computed before. Then a visit is a whole layer, attention included,
+// and the chunks take as many iterations as the plans want for the copies to hide.
 #pragma once
 
 #include <algorithm>

@@ -201,8 +201,7 @@ class Validator {
     for (const CohortStep& step : plan_.cohorts) {
       if (!step.in_transit()) continue;
       in_transit.insert(step.cohort);
-      if (in_transit.size() > 1)
-        return Broken("cohort {} is in transit, and so is another one", step.cohort);
+      if (in_transit.size() > 1) return Broken("cohort {} is in transit, and so is another one", step.cohort);
     }
     return {};
   }

@@ -123,8 +123,8 @@ struct PlannerTuning {
   double transit_stretch = 4;
   // The same in microseconds where nobody decodes beside them: whoever comes waits for it. A guess.
   double transit_alone_us = 100'000;
-  // Of the rows of an iteration, for chunks in transit at most: whoever comes while they are on their way finds
-  // the others.
+  // Of the rows of an iteration, for chunks in transit at most: whoever comes while they are on their way
+  // finds the others.
   double most_rows_in_transit = 0.5;
 
   // Schedules.

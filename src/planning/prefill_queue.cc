@@ -134,10 +134,12 @@ void PrefillQueue::AddWaiting(const ScheduleState& state, const LayerCosts& cost
         only_cpu || (rules.to_cpu && books->num_sequences(Tier::kCpu) < rules.max_cpu_sequences);
     const bool gpu_wanted = rules.to_gpu && !(rules.cpu_first && cpu_possible);
     Tier tier = Tier::kGpu;
-    const bool waits_for_gpu_tier = !gpu_wanted || num_blocks - prefix.num_shared(tier) > GpuBlocksForPrompts(state, *books);
+    const bool waits_for_gpu_tier =
+        !gpu_wanted || num_blocks - prefix.num_shared(tier) > GpuBlocksForPrompts(state, *books);
     if (waits_for_gpu_tier) {
       tier = Tier::kCpu;
-      if (!to_cpu || !cpu_wanted || !cpu_possible || !FitsCpuTier(state, *books, num_blocks - prefix.num_shared(tier)))
+      if (!to_cpu || !cpu_wanted || !cpu_possible ||
+          !FitsCpuTier(state, *books, num_blocks - prefix.num_shared(tier)))
         return;
     }
     Item prompt = {.id = waiting.id,

@@ -53,9 +53,10 @@ void MoveForDecodes(const PlanningInput& input, const Target& target, TierBooks*
   }
 }
 
-// Whether a decode of the cpu tier rides in this plan: where rows ride, or if only the cpu tier can hold it and
-// it alone, in every layer, would hold up the gpu tier's decodes for too long.
-bool Rides(const PlanningInput& input, const Target& target, const Room& room, const RunningSequence& decode) {
+// Whether a decode of the cpu tier rides in this plan: where rows ride, or if only the cpu tier can hold it
+// and it alone, in every layer, would hold up the gpu tier's decodes for too long.
+bool Rides(const PlanningInput& input, const Target& target, const Room& room,
+           const RunningSequence& decode) {
   if (target.rides) return target.may_ride(decode);
   if (!input.state.can_ride() || input.offloads_all() || room.gpu_rows.empty()) return false;
   if (decode.needed_blocks <= room.books.total_blocks(Tier::kGpu)) return false;
@@ -72,7 +73,8 @@ void CollectDecodes(const PlanningInput& input, const Target& target, Room* room
   room->free_cpu_rows.Reserve(static_cast<size_t>(room->books.num_decodes(Tier::kCpu)));
   for (const RunningSequence& each : room->books.sequences()) {
     // One without may get a row once others have left.
-    if (each.decodes_in(Tier::kGpu) && each.has_room && static_cast<int64_t>(room->gpu_rows.size()) < max_rows) {
+    if (each.decodes_in(Tier::kGpu) && each.has_room &&
+        static_cast<int64_t>(room->gpu_rows.size()) < max_rows) {
       room->gpu_rows.push_back(RowSpan::Decode(each.id, each.num_tokens - 1, Tier::kGpu));
       room->gpu_load.gpu_kv_tokens += each.num_tokens;
     }

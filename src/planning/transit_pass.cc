@@ -26,8 +26,8 @@ TransitRules TransitRulesOf(const PlanningInput& input, const Target& target, co
   return rules;
 }
 
-int64_t TokensInTransit(const TransitRules& rules, const LayerCosts& costs, const std::vector<RowSpan>& others,
-                        int64_t start, int64_t most_tokens) {
+int64_t TokensInTransit(const TransitRules& rules, const LayerCosts& costs,
+                        const std::vector<RowSpan>& others, int64_t start, int64_t most_tokens) {
   const TimeModel time(costs);
   std::vector<RowSpan> rows = others;
   rows.push_back({.sequence = 0, .start = start, .tier = Tier::kCpu});

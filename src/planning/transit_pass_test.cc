@@ -50,7 +50,8 @@ TEST(TransitPassTest, TokensFillWhatOneLayerHasTimeForOrWhatItsCopiesHide) {
   AnalyticCosts no_copies = costs;
   no_copies.swap_ns = 0;
   EXPECT_EQ(TokensInTransit(Beside(1), no_copies, {}, 20'000, 100), 1);
-  EXPECT_EQ(TokensInTransit(Beside(1), no_copies, {testing::Chunk(1, 0, 9, false, Tier::kCpu)}, 20'000, 100), 0);
+  EXPECT_EQ(TokensInTransit(Beside(1), no_copies, {testing::Chunk(1, 0, 9, false, Tier::kCpu)}, 20'000, 100),
+            0);
 }
 
 TEST(TransitPassTest, VisitsKeepToTheLimitAndAreSpread) {

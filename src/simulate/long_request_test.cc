@@ -1,5 +1,5 @@
-// A request longer than the gpu tier beside short ones, played with predicted times: how long the streams of the
-// short ones stand still, and how long the long one takes.
+// A request longer than the gpu tier beside short ones, played with predicted times: how long the streams of
+// the short ones stand still, and how long the long one takes.
 
 #include <gtest/gtest.h>
 
@@ -58,13 +58,13 @@ class Gaps {
 };
 
 struct Played {
-  double longest_gap_ms = 0;          // of the short ones
+  double longest_gap_ms = 0;             // of the short ones
   double longest_gap_in_prefill_ms = 0;  // the same before the first token of the long one
-  double longest_wait_s = 0;          // of a short one for its first token
-  double first_token_s = 0;      // of the long one
-  double token_ms = 0;           // of the long one, mean
+  double longest_wait_s = 0;             // of a short one for its first token
+  double first_token_s = 0;              // of the long one
+  double token_ms = 0;                   // of the long one, mean
   int64_t num_short_finished = 0;
-  double seconds = 0;            // until the long one ended
+  double seconds = 0;  // until the long one ended
   SimulationCounts counts;
 };
 
@@ -77,7 +77,8 @@ Played Play(StagedStrategy* strategy, const AnalyticCosts& costs, std::string_vi
                               .max_transit_tokens = kContext,
                               .max_cohort_rows = 256,
                               .max_rider_rows = strategy->rides() ? 256 : 0};
-  ScheduleSimulation simulation(SimulatedBooks(kBlock, kGpuTokens / kBlock, kCpuTokens / kBlock), limits, &costs);
+  ScheduleSimulation simulation(SimulatedBooks(kBlock, kGpuTokens / kBlock, kCpuTokens / kBlock), limits,
+                                &costs);
   Played played;
   Gaps gaps;
   SequenceId id = kLong;
@@ -118,7 +119,8 @@ Played Play(StagedStrategy* strategy, const AnalyticCosts& costs, std::string_vi
   played.token_ms = (played.seconds - played.first_token_s) * 1e3 / kLongOutput;
   played.num_short_finished = simulation.num_finished() - 1;
   std::printf(
-      "%-26s longest gap %6.1f ms (prefill %6.1f), wait %5.1f s; long one: first token after %5.1f s, one every "
+      "%-26s longest gap %6.1f ms (prefill %6.1f), wait %5.1f s; long one: first token after %5.1f s, one "
+      "every "
       "%5.1f ms; %ld short ones in %.1f s; %ld visits in transit;",
       what.data(), played.longest_gap_ms, played.longest_gap_in_prefill_ms, played.longest_wait_s,
       played.first_token_s, played.token_ms, played.num_short_finished, played.seconds,

@@ -84,8 +84,8 @@ void ReadSequences(const std::string& queue, std::istringstream* line, Scenario*
   }
 }
 
-// "ID cursor C rows S@P S@P ...", or "S@P+N ..." for chunks of N + 1 tokens of running prompts, as a plan prints a
-// cohort. False: it has no rows.
+// "ID cursor C rows S@P S@P ...", or "S@P+N ..." for chunks of N + 1 tokens of running prompts, as a plan
+// prints a cohort. False: it has no rows.
 bool ReadCohort(std::istringstream* line, ScheduleState* state) {
   InFlightCohort cohort;
   std::string word;

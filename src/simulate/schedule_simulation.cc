@@ -89,8 +89,8 @@ bool ScheduleSimulation::AddInFlight(const InFlightCohort& cohort) {
   for (const RowSpan& row : cohort.rows) {
     const ScheduledSequence* sequence = Running(row.sequence);
     const bool fits = sequence != nullptr && (row.in_transit() || sequence->decoding());
-    if (!fits || row.start != sequence->num_computed ||
-        next_layer_.contains(row.sequence) || !Reserve(row.sequence, Tier::kCpu).ok())
+    if (!fits || row.start != sequence->num_computed || next_layer_.contains(row.sequence) ||
+        !Reserve(row.sequence, Tier::kCpu).ok())
       return false;
   }
   for (const RowSpan& row : cohort.rows) next_layer_[row.sequence] = cohort.cursor;

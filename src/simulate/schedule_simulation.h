@@ -65,9 +65,9 @@ struct SimulationCounts {
   int64_t swaps_in = 0;
   int64_t swaps_out = 0;
   int64_t preemptions = 0;
-  int64_t rider_visits = 0;  // of cohorts
-  int64_t rider_skips = 0;   // visits that were not made: attention was not done
-  int64_t rider_tokens = 0;  // that ended with a visit of a riding cohort
+  int64_t rider_visits = 0;    // of cohorts
+  int64_t rider_skips = 0;     // visits that were not made: attention was not done
+  int64_t rider_tokens = 0;    // that ended with a visit of a riding cohort
   int64_t transit_visits = 0;  // of cohorts in transit
   int64_t transit_tokens = 0;  // of prompts, that ended so
   int64_t dropped_cohorts = 0;

@@ -273,8 +273,8 @@ TEST_P(StrategiesTest, SameTokensBesideCancelsAndPreemptions) {
   }
 }
 
-// Prompts many times as long as the gpu tier, beside short ones, on a machine with a slow way between the tiers:
-// chunks behind long contexts take several iterations. Some are cancelled amid their prompt.
+// Prompts many times as long as the gpu tier, beside short ones, on a machine with a slow way between the
+// tiers: chunks behind long contexts take several iterations. Some are cancelled amid their prompt.
 TEST_P(StrategiesTest, SameTokensFromChunksInTransit) {
   std::vector<Prompt> prompts = MakePrompts(6, 200, 700, 8, 300);
   const std::vector<Prompt> short_ones = MakePrompts(kSanitized ? 8 : 16, 3, 40, 30, 300, 11);
