@@ -279,19 +279,23 @@ TEST_P(StrategiesTest, SameTokensFromChunksInTransit) {
   std::vector<Prompt> prompts = MakePrompts(6, 200, 700, 8, 300);
   const std::vector<Prompt> short_ones = MakePrompts(kSanitized ? 8 : 16, 3, 40, 30, 300, 11);
   prompts.insert(prompts.end(), short_ones.begin(), short_ones.end());
-  std::shuffle(prompts.begin(), prompts.end(), std::mt19937(3));
+  std::shuffle(prompts.begin() + 4, prompts.end(), std::mt19937(3));
   EngineOptions ample = Options("", "gpu-only");
   ample.dummy = "tiny";
   ample.max_model_len = 1024;
   ample.max_num_batched_tokens = 96;
   const auto expected = RunAmple(ample, prompts);
+  // Who goes on from one of them finds its beginning in the cpu tier.
+  std::vector<Prompt> longer = {prompts.begin(), prompts.begin() + 4};
+  for (Prompt& prompt : longer) prompt.tokens.insert(prompt.tokens.end(), 50, 17);
+  const auto expected_of_longer = RunAmple(ample, longer);
   AnalyticCosts costs = CostsWhereTheCpuTierPays();
   costs.swap_ns = 20'000;
   for (const std::string& strategy : kHybrids) {
     EngineOptions tight = ample;
     tight.strategy = strategy;
     tight.gpu_kv_cache = SizeInTokens(160);
-    tight.cpu_kv_cache = SizeInTokens(4096);
+    tight.cpu_kv_cache = SizeInTokens(8192);
     tight.kv_transit = SizeInTokens(1024);
     const auto engine = Create(tight, costs);
     ASSERT_NE(engine, nullptr);
@@ -310,9 +314,11 @@ TEST_P(StrategiesTest, SameTokensFromChunksInTransit) {
       EXPECT_EQ(kept[i].output->Wait(), FinishReason::kLength);
       EXPECT_EQ(kept[i].output->TokenIds(), expected[i]) << strategy << ", request " << i;
     }
+    ExpectSameTokens(RunAll(*engine, longer), expected_of_longer, strategy);
     ExpectNoBlocksLeak(*engine);
     PrintTiers(strategy, engine->Stats());
     EXPECT_GT(engine->Stats().transit_visits, 50U) << strategy;
+    EXPECT_GT(engine->Stats().prefix_hit_tokens, 0U) << strategy;
   }
 }
 
