@@ -143,6 +143,27 @@ std::string FitText(const ordered_json& fit) {
   return text;
 }
 
+// What one request may be at most on a GPU whose gpu tier is all that fits beside the weights, with the cpu
+// tier that there is by default.
+ordered_json LongestContextReport(const ordered_json& model, int64_t host_bytes) {
+  const ordered_json& fit = model["cuda"];
+  const int64_t kv_bytes = fit["kv_bytes_per_token"].get<int64_t>();
+  const int64_t cpu_tokens = kv_bytes > 0 ? host_bytes / 2 / kv_bytes : 0;
+  const int64_t context = model["context_length"].get<int64_t>();
+  EngineOptions options;
+  options.max_model_len = context;
+  const int64_t transit_tokens = TransitTokens(options, {});
+  const LongestContext longest =
+      FindLongestContext(context, fit["kv_tokens_that_fit"].get<int64_t>(), cpu_tokens, transit_tokens);
+  ordered_json report = {{"tokens", longest.tokens}, {"why", longest.why}};
+  const int64_t with_flag = std::min(context, cpu_tokens);
+  if (with_flag > longest.tokens) {
+    report["with_kv_transit"] = with_flag;
+    report["kv_transit_bytes"] = with_flag * fit["transit_bytes_per_token"].get<int64_t>();
+  }
+  return report;
+}
+
 Result<ordered_json> ModelReport(const DoctorOptions& options, const Result<Backend>& cuda,
                                  int64_t available_bytes, double bandwidth) {
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> checkpoint, Checkpoint::Open(options.model));
@@ -181,27 +202,6 @@ Result<ordered_json> ModelReport(const DoctorOptions& options, const Result<Back
                                std::max<int64_t>(1, report["kv_bytes_per_token"].get<int64_t>());
     const LongestContext longest = FindLongestContext(config.max_position, gpu_tokens, 0, 0);
     report["longest_context"] = {{"tokens", longest.tokens}, {"why", longest.why}};
-  }
-  return report;
-}
-
-// What one request may be at most on a GPU whose gpu tier is all that fits beside the weights, with the cpu
-// tier that there is by default.
-ordered_json LongestContextReport(const ordered_json& model, int64_t host_bytes) {
-  const ordered_json& fit = model["cuda"];
-  const int64_t kv_bytes = fit["kv_bytes_per_token"].get<int64_t>();
-  const int64_t cpu_tokens = kv_bytes > 0 ? host_bytes / 2 / kv_bytes : 0;
-  const int64_t context = model["context_length"].get<int64_t>();
-  EngineOptions options;
-  options.max_model_len = context;
-  const int64_t transit_tokens = TransitTokens(options, {});
-  const LongestContext longest =
-      FindLongestContext(context, fit["kv_tokens_that_fit"].get<int64_t>(), cpu_tokens, transit_tokens);
-  ordered_json report = {{"tokens", longest.tokens}, {"why", longest.why}};
-  const int64_t with_flag = std::min(context, cpu_tokens);
-  if (with_flag > longest.tokens) {
-    report["with_kv_transit"] = with_flag;
-    report["kv_transit_bytes"] = with_flag * fit["transit_bytes_per_token"].get<int64_t>();
   }
   return report;
 }
