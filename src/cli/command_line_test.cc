@@ -80,6 +80,8 @@ TEST(CommandLine, ReadsEveryFlagOfServe) {
                                     "640tok",
                                     "--cpu-kv-cache",
                                     "1MiB",
+                                    "--kv-transit",
+                                    "131072tok",
                                     "--served-model-name",
                                     "name",
                                     "--strategy",
@@ -110,6 +112,7 @@ TEST(CommandLine, ReadsEveryFlagOfServe) {
   EXPECT_EQ(options->engine.gpu_kv_cache->amount, 640);
   EXPECT_EQ(options->engine.gpu_kv_cache->unit, CacheSize::Unit::kTokens);
   EXPECT_EQ(options->engine.cpu_kv_cache->amount, 1 << 20);
+  EXPECT_EQ(options->engine.kv_transit->amount, 131'072);
   EXPECT_EQ(options->engine.strategy, "gpu-only");
   EXPECT_FALSE(options->engine.async_scheduling);
   EXPECT_FALSE(options->engine.cpu_trial);

@@ -15,7 +15,9 @@
 #include "cli/machine_report.h"
 #include "cli/memory_bandwidth.h"
 #include "engine/backend.h"
+#include "engine/cache_sizing.h"
 #include "engine/kv_formats.h"
+#include "engine/longest_context.h"
 #include "engine/model_fit.h"
 #include "load/checkpoint.h"
 #include "model/weight_formats.h"
@@ -124,6 +126,8 @@ Result<ordered_json> FitReport(const Checkpoint& checkpoint, const Backend& back
                          {"kv_bytes_per_token", kv_bytes},
                          {"kv_tokens_that_fit", kv_bytes > 0 ? room / kv_bytes : 0},
                          {"fits", kv_bytes > 0 && room / kv_bytes >= 1}};
+  // A context longer than the gpu tier passes through two slots of one layer each.
+  report["transit_bytes_per_token"] = config.num_layers > 0 ? 2 * kv_bytes / config.num_layers : 0;
   EngineOptions options;
   options.kv_cache_dtype = "int8";
   const auto int8 = KvFormatsOf(options, dtype, config.head_dim);
@@ -139,6 +143,27 @@ std::string FitText(const ordered_json& fit) {
   if (fit.contains("int8_kv_tokens_that_fit"))
     text += fmt::format(", or {} in int8", fit["int8_kv_tokens_that_fit"].get<int64_t>());
   return text;
+}
+
+// What one request may be at most on a GPU whose gpu tier is all that fits beside the weights, with the cpu
+// tier that there is by default.
+ordered_json LongestContextReport(const ordered_json& model, int64_t host_bytes) {
+  const ordered_json& fit = model["cuda"];
+  const int64_t kv_bytes = fit["kv_bytes_per_token"].get<int64_t>();
+  const int64_t cpu_tokens = kv_bytes > 0 ? host_bytes / 2 / kv_bytes : 0;
+  const int64_t context = model["context_length"].get<int64_t>();
+  EngineOptions options;
+  options.max_model_len = context;
+  const int64_t transit_tokens = TransitTokens(options, {});
+  const LongestContext longest =
+      FindLongestContext(context, fit["kv_tokens_that_fit"].get<int64_t>(), cpu_tokens, transit_tokens);
+  ordered_json report = {{"tokens", longest.tokens}, {"why", longest.why}};
+  const int64_t with_flag = std::min(context, cpu_tokens);
+  if (with_flag > longest.tokens) {
+    report["with_kv_transit"] = with_flag;
+    report["kv_transit_bytes"] = with_flag * fit["transit_bytes_per_token"].get<int64_t>();
+  }
+  return report;
 }
 
 // Every form of the weights on a backend. dtype: absent, the backend's default.
@@ -192,6 +217,15 @@ Result<ordered_json> ModelReport(const DoctorOptions& options, const Checkpoint&
     TANDEM_ASSIGN_OR_RETURN(
         report["cuda"],
         FitReport(checkpoint, *cuda, options.dtype.value_or(cuda->dtypes.front()), free_bytes));
+    report["longest_context"] = LongestContextReport(report, available_bytes);
+  } else {
+    // Both tiers lie in the same memory: there is no cpu tier unless it is asked for.
+    const int64_t room_bytes =
+        report["kv_tokens_that_fit"].get<int64_t>() * report["kv_bytes_per_token"].get<int64_t>();
+    const int64_t gpu_tokens = DefaultBytesInSharedMemory(room_bytes) /
+                               std::max<int64_t>(1, report["kv_bytes_per_token"].get<int64_t>());
+    const LongestContext longest = FindLongestContext(config.max_position, gpu_tokens, 0, 0);
+    report["longest_context"] = {{"tokens", longest.tokens}, {"why", longest.why}};
   }
   report["forms"] = FormsReport(checkpoint, "host", dtype);
   if (cuda.ok()) {
@@ -304,6 +338,13 @@ void PrintText(const ordered_json& report) {
       const ordered_json& fit = model["cuda"];
       fmt::print("           on the GPU: weights {:.2f} GiB ({}), {}\n", gib(fit["weight_bytes"]),
                  fit["weights"].get<std::string>(), FitText(fit));
+    }
+    const ordered_json& longest = model["longest_context"];
+    fmt::print("           longest context {}: {}\n", longest["tokens"].get<int64_t>(),
+               longest["why"].get<std::string>());
+    if (longest.contains("with_kv_transit")) {
+      fmt::print("           with --kv-transit {0}tok {0}, for {1:.2f} GiB of the GPU's memory\n",
+                 longest["with_kv_transit"].get<int64_t>(), gib(longest["kv_transit_bytes"]));
     }
     fmt::print(
         "           one stream decodes at most {:.0f} tokens/s on the CPU (memory bandwidth over weights)\n",

@@ -106,6 +106,9 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
           "SIZE of the gpu tier (4GiB, 26400tok; default: from memory)");
   AddFlag(app, "cpu-kv-cache", &flags->cpu_kv_cache,
           "SIZE of the cpu tier (default: from memory, if the strategy uses it)");
+  AddFlag(app, "kv-transit", &flags->kv_transit,
+          "SIZE of contexts in the cpu tier that pass through the device at once as they are prefilled: the "
+          "longest context there (131072tok; default: 16384tok, or two iterations)");
   AddFlag(app, "kv-cache-dtype", &options->kv_cache_dtype,
           "Type of K and V in the gpu tier: auto (as --dtype) or int8")
       ->capture_default_str();
@@ -231,6 +234,7 @@ Result<EngineOptions> ToEngineOptions(const EngineFlags& typed) {
   TANDEM_ASSIGN_OR_RETURN(options.kv_events, ParseKvEventsConfig(flags.kv_events_config));
   TANDEM_ASSIGN_OR_RETURN(options.gpu_kv_cache, ParseCacheFlag("gpu-kv-cache", flags.gpu_kv_cache));
   TANDEM_ASSIGN_OR_RETURN(options.cpu_kv_cache, ParseCacheFlag("cpu-kv-cache", flags.cpu_kv_cache));
+  TANDEM_ASSIGN_OR_RETURN(options.kv_transit, ParseCacheFlag("kv-transit", flags.kv_transit));
   TANDEM_ASSIGN_OR_RETURN(const std::optional<CacheSize> memory_limit,
                           ParseCacheFlag("gpu-memory-limit", flags.gpu_memory_limit));
   if (memory_limit) {

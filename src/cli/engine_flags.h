@@ -27,6 +27,7 @@ struct EngineFlags {
   std::vector<std::string> served_model_names;
   std::string gpu_kv_cache;
   std::string cpu_kv_cache;
+  std::string kv_transit;
   std::string gpu_memory_limit;
   std::optional<double> gpu_memory_utilization;
   std::optional<int64_t> gpu_sm_limit;

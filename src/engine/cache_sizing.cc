@@ -23,10 +23,6 @@ int64_t ShareOf(int64_t free_bytes, double share) {
   return static_cast<int64_t>(static_cast<double>(std::max<int64_t>(0, free_bytes)) * share);
 }
 
-int64_t DefaultInSharedMemory(int64_t free_bytes) {
-  return std::min(ShareOf(free_bytes, kSharedMemoryShare), kSharedMemoryCeilingBytes);
-}
-
 Result<int64_t> BlocksOf(const CacheSize& size, const TierLayout& layout, std::string_view flag) {
   const int64_t block_size = layout.shape.block_size;
   const int64_t blocks = size.unit == CacheSize::Unit::kTokens ? (size.amount + block_size - 1) / block_size
@@ -66,6 +62,10 @@ Status CheckRoom(const TierWish& wish, int64_t available_bytes) {
 
 }  // namespace
 
+int64_t DefaultBytesInSharedMemory(int64_t free_bytes) {
+  return std::min(ShareOf(free_bytes, kSharedMemoryShare), kSharedMemoryCeilingBytes);
+}
+
 Result<KvCacheOptions> SizeCache(const EngineOptions& options, const ModelConfig& config,
                                  const KvFormats& formats, const Device& device, size_t reserved_bytes) {
   KvCacheOptions cache;
@@ -86,7 +86,8 @@ Result<KvCacheOptions> SizeCache(const EngineOptions& options, const ModelConfig
     TANDEM_RETURN_IF_ERROR(CheckRoom(cpu, pinned_bytes));
   }
   const int64_t left_bytes = device.KindsShareMemory() ? device_bytes - cpu.bytes : device_bytes;
-  const int64_t default_bytes = device.KindsShareMemory() ? DefaultInSharedMemory(left_bytes) : left_bytes;
+  const int64_t default_bytes =
+      device.KindsShareMemory() ? DefaultBytesInSharedMemory(left_bytes) : left_bytes;
   const CacheSize gpu_size =
       options.gpu_kv_cache.value_or(CacheSize{.unit = CacheSize::Unit::kBytes, .amount = default_bytes});
   auto gpu_blocks = BlocksOf(gpu_size, cache.LayoutOf(Tier::kGpu), gpu.flag);
@@ -117,7 +118,7 @@ Result<KvCacheOptions> SizeCache(const EngineOptions& options, const ModelConfig
 
 int64_t DefaultCpuCacheBytes(const Device& device, int64_t gpu_cache_bytes) {
   const auto free_bytes = static_cast<int64_t>(device.FreeBytes(MemoryKind::kPinned));
-  return device.KindsShareMemory() ? DefaultInSharedMemory(free_bytes - gpu_cache_bytes)
+  return device.KindsShareMemory() ? DefaultBytesInSharedMemory(free_bytes - gpu_cache_bytes)
                                    : ShareOf(free_bytes, kHostMemoryShare);
 }
 

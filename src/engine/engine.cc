@@ -17,6 +17,7 @@
 #include "engine/engine_loop.h"
 #include "engine/live_watch.h"
 #include "engine/loaded_model.h"
+#include "engine/longest_context.h"
 #include "execute/executor.h"
 #include "kv/kv_books.h"
 #include "kv/kv_memory.h"
@@ -169,6 +170,16 @@ class EngineWithLoop : public Engine {
     const bool cpu_tier = uses_cpu_tier() || options_.cpu_kv_cache.has_value();
     const AttentionChoice kernels = ChooseCpuKernels(options_, config, model_.decoder->dtype(),
                                                      model_.kv_formats, cpu_tier, &model_.backend);
+    // As they pass through the device.
+    const KvShape kv_shape = {
+        .format = model_.kv_formats.gpu, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
+    const int64_t transit_tokens = TransitTokens(options_, kv_shape);
+    if (transit_tokens < kv_shape.block_size) {
+      return MakeParamError(
+          ErrorCode::kInvalidArgument, "kv-transit",
+          "--kv-transit is too small: one block of {} tokens takes {} bytes in each of 2 slots",
+          kv_shape.block_size, kv_shape.BlockBytes());
+    }
     executor_options_ = {.max_rows = options_.max_num_batched_tokens,
                          .max_context = options_.max_model_len,
                          .cpu_attention = {.num_threads = options_.cpu_threads,
@@ -180,16 +191,11 @@ class EngineWithLoop : public Engine {
                          .max_cpu_rows = std::min(options_.max_num_seqs, options_.max_num_batched_tokens),
                          .max_rider_rows = MaxRiderRows(),
                          .max_flight_rows = options_.max_num_seqs,
-                         .max_transit_tokens = TransitTokens(),
+                         .max_transit_tokens = transit_tokens,
                          .stall_timeout = std::chrono::milliseconds(options_.cpu_stall_timeout_ms),
                          .graph_batch_sizes = model_.backend.graph_batch_sizes,
                          .graph_rider_rows = GraphRiderRows(),
                          .timeline = timeline_.get()};
-    // As they pass through the device.
-    const KvShape kv_shape = {
-        .format = model_.kv_formats.gpu, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
-    const int64_t transit_tokens =
-        cpu_tier ? std::min(executor_options_.max_transit_tokens, options_.max_model_len) : 0;
     const size_t reserved_bytes =
         Executor::BytesFor(*model_.decoder, executor_options_, cpu_tier ? &kv_shape : nullptr) +
         model_.backend.workspace_bytes + model_.backend.ops->UnallocatedBytes() +
@@ -277,12 +283,6 @@ class EngineWithLoop : public Engine {
     return {};
   }
 
-  // Enough for two full iterations of prompts, or for one that is long.
-  int64_t TransitTokens() const {
-    constexpr int64_t kLongPrompt = 16'384;
-    return std::max(2 * options_.max_num_batched_tokens, std::min(options_.max_model_len, kLongPrompt));
-  }
-
   int64_t TokensOf(Tier tier) const { return kv_books_->total_blocks(tier) * kv_books_->block_size(); }
 
   // What is to be said of a tier's type: nothing where it is the model's.
@@ -291,15 +291,14 @@ class EngineWithLoop : public Engine {
     return format == KvFormat::Plain(model_.decoder->dtype()) ? "" : " in " + KvFormatName(format);
   }
 
-  // Any single request must be able to run alone: in the gpu tier, or through the transit in the cpu tier.
   void LimitContext() {
-    const int64_t cpu_tokens =
-        uses_cpu_tier() ? std::min(TokensOf(Tier::kCpu), executor_options_.max_transit_tokens) : 0;
-    const int64_t tokens = std::max(TokensOf(Tier::kGpu), cpu_tokens);
-    options_.max_model_len = std::min(wanted_model_len_, tokens);
-    if (tokens >= wanted_model_len_) return;
-    LogWarn("the KV cache holds {} tokens of one request: requests are limited to that instead of {}", tokens,
-            wanted_model_len_);
+    longest_context_ =
+        FindLongestContext(wanted_model_len_, TokensOf(Tier::kGpu),
+                           uses_cpu_tier() ? TokensOf(Tier::kCpu) : 0, executor_options_.max_transit_tokens);
+    options_.max_model_len = longest_context_.tokens;
+    if (longest_context_.tokens >= wanted_model_len_) return;
+    LogWarn("requests are limited to {} tokens of context instead of {}: {}", longest_context_.tokens,
+            wanted_model_len_, longest_context_.why);
   }
 
   Status CreateScheduler() {
@@ -365,12 +364,14 @@ class EngineWithLoop : public Engine {
     loop_ = std::make_unique<EngineLoop>(loop_options, model_.backend.device.get(), strategy_.get(),
                                          kv_books_.get(), executor_.get(), costs_.get());
     LogInfo(
-        "{}: {} layers, {}, {} MiB of weights ({}), gpu tier {} tokens{}, cpu tier {} tokens{}, strategy {}, "
-        "{}{}",
+        "{}: {} layers, {}, {} MiB of weights ({}), gpu tier {} tokens{}, cpu tier {} tokens{}, longest "
+        "context {} "
+        "({}), strategy {}, {}{}",
         options_.served_model_name, config.num_layers, DTypeName(model_.decoder->dtype()),
         model_.decoder->weights().size_bytes >> 20, model_.decoder->weights().Describe(),
         TokensOf(Tier::kGpu), KvTypeText(Tier::kGpu), TokensOf(Tier::kCpu), KvTypeText(Tier::kCpu),
-        strategy_->name(), model_.backend.device->Description(),
+        longest_context_.tokens, longest_context_.why, strategy_->name(),
+        model_.backend.device->Description(),
         executor_->cpu_attention() == nullptr
             ? ""
             : ", CPU attention: " + executor_->cpu_attention()->Description());
@@ -378,8 +379,9 @@ class EngineWithLoop : public Engine {
 
   // Destroyed in reverse: first the loop's thread ends, then the executor's streams, last the memory.
   EngineOptions options_;
-  MakeStrategy make_strategy_;                   // null: by the name in the options
-  int64_t wanted_model_len_ = 0;                 // max_model_len before the tiers limited it
+  MakeStrategy make_strategy_;     // null: by the name in the options
+  int64_t wanted_model_len_ = 0;   // max_model_len before the tiers limited it
+  LongestContext longest_context_;
   std::optional<SipHashKey> prefix_key_;         // absent: nothing is cached
   std::unique_ptr<KvEventPublisher> kv_events_;  // null: nobody is told what is
   std::unique_ptr<Timeline> timeline_;           // null before Load

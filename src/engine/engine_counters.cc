@@ -81,6 +81,13 @@ void EngineCounters::CountCpuTier(const Ran& ran) {
   for (const RowSpan& span : ran.plan.main.spans) {
     if (span.in_transit()) stats_.swapped_tokens += static_cast<uint64_t>(span.num_tokens);
   }
+  for (size_t i = 0; i < ran.plan.cohorts.size(); ++i) {
+    const CohortStep& step = ran.plan.cohorts[i];
+    if (!step.in_transit()) continue;
+    const CohortProgress& progress = ran.result.cohorts[i];
+    const bool has_ended = progress.num_visits > 0 && progress.cursor == kEntry;
+    if (has_ended) stats_.swapped_tokens += static_cast<uint64_t>(NumRowsOf(step.rows));
+  }
 }
 
 const EngineStats& EngineCounters::Snapshot() {

@@ -391,6 +391,7 @@ void EngineLoop::TakeProgress(const IterationPlan& plan, const IterationResult& 
     const CohortStep& step = plan.cohorts[i];
     const CohortProgress& progress = result.cohorts[i];
     if (step.rides) ++(progress.num_visits > 0 ? stats.rider_visits : stats.rider_skips);
+    if (step.in_transit()) stats.transit_visits += static_cast<uint64_t>(progress.num_visits);
     // FollowCohorts changes the plan then.
     if (step.rides && progress.num_visits == 0) ahead_is_checked_ = false;
     books_.MoveCohort(step, progress.cursor);
@@ -431,14 +432,16 @@ void EngineLoop::FailCohorts(const IterationPlan& plan, const Error& error) {
     return std::any_of(cohorts.begin(), cohorts.end(),
                        [&](const InFlightCohort& cohort) { return cohort.cohort == step.cohort; });
   };
-  const bool any_enters = std::any_of(plan.cohorts.begin(), plan.cohorts.end(),
-                                      [&](const auto& step) { return !in_flight(step); });
+  const auto needs_memory = [&](const auto& step) { return !in_flight(step) && !step.in_transit(); };
+  const bool any_enters = std::any_of(plan.cohorts.begin(), plan.cohorts.end(), needs_memory);
   std::vector<CohortStep> failed;
   for (const CohortStep& step : plan.cohorts) {
     if (!any_enters || !in_flight(step)) failed.push_back(step);
   }
   for (const CohortStep& step : failed) {
     DropCohort(step.cohort);
+    // A chunk in transit may enter again.
+    if (any_enters && step.in_transit()) continue;
     for (const RowSpan& row : step.rows) {
       if (books_.contains(row.sequence)) results_.End(row.sequence, FinishReason::kError, error);
     }

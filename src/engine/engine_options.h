@@ -33,6 +33,9 @@ struct EngineOptions {
   std::optional<DType> dtype;             // absent: bf16 where the backend multiplies it natively
   std::optional<CacheSize> gpu_kv_cache;  // absent: from what the machine has
   std::optional<CacheSize> cpu_kv_cache;  // absent: from what the machine has, if the strategy uses it
+  // Of contexts in the cpu tier that pass through the device at once; absent: 16,384 tokens or two
+  // iterations.
+  std::optional<CacheSize> kv_transit;
   // Types of K and V in the tiers: auto (as dtype) | int8 (host backend).
   std::string kv_cache_dtype = "auto";
   std::string cpu_kv_cache_dtype = "auto";

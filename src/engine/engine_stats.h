@@ -53,6 +53,7 @@ struct EngineStats {
   // Visits that riding cohorts made, and that they did not make because their attention was not done.
   uint64_t rider_visits = 0;
   uint64_t rider_skips = 0;
+  uint64_t transit_visits = 0;  // that cohorts in transit made
   // Of iterations that a cost model predicted: what it said, and how far off it was (absolute values).
   double predicted_seconds = 0;
   double prediction_error_seconds = 0;

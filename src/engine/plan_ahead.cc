@@ -70,29 +70,24 @@ StateAhead AdvanceState(const ScheduleState& now, const IterationPlan& running, 
   StateAhead ahead{now, {}};
   std::unordered_map<SequenceId, ScheduledSequence*> by_id;
   for (ScheduledSequence& sequence : ahead.state.running) by_id.emplace(sequence.id, &sequence);
-  const auto advance = [&](SequenceId id, int64_t num_computed, bool samples) {
-    const auto found = by_id.find(id);
-    if (found == by_id.end()) return;  // what is computed of it is for nobody
-    ScheduledSequence& sequence = *found->second;
-    sequence.num_computed = num_computed;
-    if (!samples) return;
-    ++sequence.num_tokens;
-    if (ends_by_length(id)) ahead.ended.insert(id);
-  };
-  for (const RowSpan& span : running.main.spans) {
+  const auto advance = [&](const RowSpan& span) {
     const auto found = by_id.find(span.sequence);
-    if (found == by_id.end()) continue;
+    if (found == by_id.end()) return;  // what is computed of it is for nobody
     ScheduledSequence& sequence = *found->second;
     // Its log-probabilities up to there are reported then.
     if (sequence.echo_from) sequence.echo_from = std::max(*sequence.echo_from, span.end());
     if (span.end() >= sequence.num_tokens - 1) sequence.echo_from.reset();
-    advance(span.sequence, span.end(), span.end() >= sequence.num_tokens);
-  }
+    sequence.num_computed = span.end();
+    if (span.end() < sequence.num_tokens) return;
+    ++sequence.num_tokens;
+    if (ends_by_length(span.sequence)) ahead.ended.insert(span.sequence);
+  };
+  for (const RowSpan& span : running.main.spans) advance(span);
   for (const CohortStep& step : running.cohorts) {
     if (step.visits.empty()) continue;
     MoveCohort(step, CursorAfter(step, num_layers), &ahead.state.cohorts);
     if (step.visits.back().layer != num_layers - 1) continue;
-    for (const RowSpan& row : step.rows) advance(row.sequence, row.end(), true);
+    for (const RowSpan& row : step.rows) advance(row);
   }
   std::erase_if(ahead.state.running,
                 [&](const ScheduledSequence& sequence) { return ahead.ended.contains(sequence.id); });

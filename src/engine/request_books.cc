@@ -218,7 +218,10 @@ std::vector<BlockMove> RequestBooks::Apply(const IterationPlan& plan, Clock::tim
   for (const CohortStep& step : plan.cohorts) {
     // Amid a token it has room for that token.
     if (step.cursor != kEntry) continue;
-    for (const RowSpan& row : step.rows) Reserve(row, Tier::kCpu);
+    for (const RowSpan& row : step.rows) {
+      if (row.start == 0) Admit(row.sequence, now);
+      Reserve(row, Tier::kCpu);
+    }
   }
   if (plan.copy_down.max_blocks > 0) {
     BlockMove copies = kv_->CopyUnused(plan.copy_down);

@@ -27,22 +27,30 @@ Result<std::unique_ptr<CohortFlight>> CohortFlight::Create(const SharedParts& pa
   TANDEM_RETURN_IF_ERROR(flight->pool_.Fill(UsualCohorts(options, *parts.decoder)));
   TANDEM_ASSIGN_OR_RETURN(flight->buffers_,
                           RowBuffers::Allocate(parts.device, *parts.decoder, options.max_cpu_rows));
+  TANDEM_ASSIGN_OR_RETURN(flight->transit_, TransitCohort::Create(parts, options));
   return flight;
 }
 
 size_t CohortFlight::BytesFor(const Decoder& decoder, const ExecutorOptions& options) {
   return RowBuffers::BytesFor(decoder, options.max_cpu_rows) +
-         CohortPool::BytesFor(decoder, options.max_flight_rows, UsualCohorts(options, decoder));
+         CohortPool::BytesFor(decoder, options.max_flight_rows, UsualCohorts(options, decoder)) +
+         TransitCohort::BytesFor(decoder, options);
 }
 
 Status CohortFlight::Enter(IterationInput* input) {
   const IterationPlan& plan = input->plan;
-  for (const CohortId id : plan.dropped)
-    TANDEM_CHECK(!cohorts_.contains(id), "cohort {} was to be dropped before", id);
+  for (const CohortId id : plan.dropped) {
+    const bool is_there = cohorts_.contains(id) || (transit_->in_flight() && transit_->id() == id);
+    TANDEM_CHECK(!is_there, "cohort {} was to be dropped before", id);
+  }
   TANDEM_CHECK(plan.cohorts.size() == input->cohorts.size(), "{} cohorts with the inputs of {}",
                plan.cohorts.size(), input->cohorts.size());
   for (size_t i = 0; i < plan.cohorts.size(); ++i) {
     const CohortStep& step = plan.cohorts[i];
+    if (step.in_transit()) {
+      EnterTransit(step, input->cohorts[i]);
+      continue;
+    }
     const auto found = cohorts_.find(step.cohort);
     if (found != cohorts_.end()) {
       TANDEM_CHECK(found->second->cursor == step.cursor && found->second->rows == step.rows,
@@ -60,6 +68,17 @@ Status CohortFlight::Enter(IterationInput* input) {
   return {};
 }
 
+void CohortFlight::EnterTransit(const CohortStep& step, const std::vector<SpanInput>& inputs) {
+  if (transit_->in_flight() && transit_->id() == step.cohort) {
+    TANDEM_CHECK(transit_->cursor() == step.cursor && transit_->rows() == step.rows,
+                 "cohort {} is at layer {}, the plan says {} or names other rows", step.cohort,
+                 transit_->cursor(), step.cursor);
+    return;
+  }
+  TANDEM_CHECK(step.cursor == kEntry, "cohort {} is unknown at layer {}", step.cohort, step.cursor);
+  if (!step.visits.empty()) transit_->Enter(step, inputs);
+}
+
 std::vector<Rider> CohortFlight::RidersOf(const IterationPlan& plan) const {
   std::vector<Rider> riders;
   for (size_t i = 0; i < plan.cohorts.size(); ++i) {
@@ -73,12 +92,20 @@ std::vector<Rider> CohortFlight::RidersOf(const IterationPlan& plan) const {
   return riders;
 }
 
-std::vector<OwnVisits> CohortFlight::PrepareVisits(const IterationInput& input) {
+std::vector<OwnVisits> CohortFlight::PrepareVisits(const IterationInput& input,
+                                                   const RowBuffers& main_buffers, int64_t num_main_rows) {
   std::vector<OwnVisits> all;
   int64_t num_rows = 0;
   for (size_t i = 0; i < input.plan.cohorts.size(); ++i) {
     const CohortStep& step = input.plan.cohorts[i];
     if (step.rides || step.visits.empty()) continue;
+    if (step.in_transit()) {
+      OwnVisits& visits = all.emplace_back(OwnVisits{.step = i});
+      const bool ends = step.visits.back().layer == parts_.num_layers() - 1;
+      transit_->Prepare(step, ends ? input.cohorts[i] : std::vector<SpanInput>(), main_buffers, num_main_rows,
+                        &visits.logits);
+      continue;
+    }
     OwnVisits& visits = all.emplace_back(OwnVisits{.step = i, .cohort = cohorts_.at(step.cohort).get()});
     visits.cohort->BorrowActivations(buffers_, num_rows);
     num_rows += static_cast<int64_t>(step.rows.size());
@@ -97,7 +124,12 @@ void CohortFlight::VisitAt(int64_t boundary, const IterationPlan& plan, std::vec
   for (OwnVisits& each : *visits) {
     const std::vector<Visit>& planned = plan.cohorts[each.step].visits;
     if (each.num_made == planned.size() || planned[each.num_made].boundary != boundary) continue;
-    MakeVisit(planned[each.num_made++], &each);
+    const Visit& visit = planned[each.num_made++];
+    if (each.cohort == nullptr) {
+      transit_->MakeVisit(visit, each.num_made == planned.size(), &each.logits);
+    } else {
+      MakeVisit(visit, &each);
+    }
   }
 }
 
@@ -134,8 +166,9 @@ void CohortFlight::CollectVisits(const IterationPlan& plan, std::vector<OwnVisit
   }
 }
 
-void CohortFlight::Collect(const IterationPlan& plan, const std::vector<CohortOutcome>& outcomes,
-                           IterationResult* result) {
+void CohortFlight::Collect(const IterationInput& input, std::vector<OwnVisits>* visits,
+                           const std::vector<CohortOutcome>& outcomes, IterationResult* result) {
+  const IterationPlan& plan = input.plan;
   for (size_t s = 0; s < plan.cohorts.size(); ++s) {
     const CohortStep& step = plan.cohorts[s];
     CohortProgress& progress = result->cohorts.emplace_back();
@@ -143,8 +176,14 @@ void CohortFlight::Collect(const IterationPlan& plan, const std::vector<CohortOu
     progress.cursor = step.cursor;
     progress.num_visits = outcomes[s].num_visits;
     if (progress.num_visits == 0) continue;
-    progress.cursor = cohorts_.at(step.cohort)->cursor;
+    progress.cursor = step.in_transit() ? transit_->cursor() : cohorts_.at(step.cohort)->cursor;
     if (progress.cursor != kEntry) continue;
+    if (step.in_transit()) {
+      const auto own = std::ranges::find(*visits, s, &OwnVisits::step);
+      transit_->Collect(input.cohorts[s], &own->logits, &result->sequences);
+      transit_->Forget();
+      continue;
+    }
     for (size_t i = 0; i < step.rows.size(); ++i) {
       SequenceResult& sequence = result->sequences.emplace_back();
       sequence.sequence = step.rows[i].sequence;
@@ -167,6 +206,10 @@ bool CohortFlight::OwesOutput() const {
 }
 
 bool CohortFlight::Drop(CohortId id, const StallWatch& watch) {
+  if (transit_->in_flight() && transit_->id() == id) {
+    transit_->Forget();
+    return true;
+  }
   const auto found = cohorts_.find(id);
   if (found == cohorts_.end()) return true;
   CpuTierRows& rows = *found->second->cpu_rows;
@@ -202,6 +245,9 @@ std::vector<SequenceResult> CohortFlight::Abandon() {
     abandoned_.push_back(std::move(cohort));
   }
   cohorts_.clear();
+  for (const RowSpan& span : transit_->rows())
+    failed.push_back({.sequence = span.sequence, .num_computed = span.start, .failed = true});
+  transit_->Forget();
   return failed;
 }
 

@@ -4,6 +4,8 @@
 //   pool -- Enter --> in flight -- Collect of the last visit, Drop --> pool
 //                               -- Abandon --> abandoned -- Restore (CPU attention is idle) --> pool
 //
+// One may be in transit (execute/transit_cohort.h), which waits for no CPU attention.
+//
 // In an iteration a cohort rides (execute/riding_pass.h), makes visits with products of its own, or rests.
 #pragma once
 
@@ -20,6 +22,7 @@
 #include "execute/running_iteration.h"
 #include "execute/shared_parts.h"
 #include "execute/stall_watch.h"
+#include "execute/transit_cohort.h"
 #include "model/row_batch.h"
 #include "plan/iteration_input.h"
 
@@ -40,16 +43,22 @@ class CohortFlight {
   // Of the plan; all of them are in flight.
   std::vector<Rider> RidersOf(const IterationPlan& plan) const;
 
-  // Activations and rows of logits of those that make visits of their own.
-  std::vector<OwnVisits> PrepareVisits(const IterationInput& input);
+  // Blocks of the transit's slots that are taken by the cohort in transit.
+  int64_t num_transit_blocks() const { return transit_->num_blocks(); }
+
+  // Activations and rows of logits of those that make visits of their own. Those of the one in transit are
+  // rows [num_main_rows, ...) of main_buffers.
+  std::vector<OwnVisits> PrepareVisits(const IterationInput& input, const RowBuffers& main_buffers,
+                                       int64_t num_main_rows);
   // Enqueues the visits at a boundary.
   void VisitAt(int64_t boundary, const IterationPlan& plan, std::vector<OwnVisits>* visits);
   // Once they have run: outcomes of those cohorts.
   static void CollectVisits(const IterationPlan& plan, std::vector<OwnVisits>* visits,
                             std::vector<CohortOutcome>* outcomes);
   // What the outcomes mean, and the results of those that have ended their token, which are forgotten.
-  void Collect(const IterationPlan& plan, const std::vector<CohortOutcome>& outcomes,
-               IterationResult* result);
+  // visits: of the iteration of input.
+  void Collect(const IterationInput& input, std::vector<OwnVisits>* visits,
+               const std::vector<CohortOutcome>& outcomes, IterationResult* result);
 
   // Whether CPU attention owes output to any cohort.
   bool OwesOutput() const;
@@ -67,6 +76,7 @@ class CohortFlight {
  private:
   CohortFlight(const SharedParts& parts, const ExecutorOptions& options);
 
+  void EnterTransit(const CohortStep& step, const std::vector<SpanInput>& inputs);
   void MakeVisit(const Visit& visit, OwnVisits* visits);
   void Forget(CohortId id);
 
@@ -76,6 +86,7 @@ class CohortFlight {
   std::unordered_map<CohortId, std::unique_ptr<Cohort>> cohorts_;
   // CPU attention may still be at them.
   std::vector<std::unique_ptr<Cohort>> abandoned_;
+  std::unique_ptr<TransitCohort> transit_;
 };
 
 }  // namespace tandem

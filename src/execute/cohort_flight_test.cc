@@ -15,14 +15,19 @@ namespace tandem {
 namespace {
 
 constexpr int64_t kLayers = 2;
+constexpr int64_t kMainRows = 3;
+constexpr int64_t kRows = 64;
 
 // One cohort of two rows, with products of its own.
 class CohortFlightTest : public ::testing::Test {
  protected:
   CohortFlightTest()
-      : flight_(
-            CohortFlight::Create(bench_.parts(), {.max_rows = 16, .max_cpu_rows = 16, .max_flight_rows = 16})
-                .value()) {}
+      : flight_(CohortFlight::Create(bench_.parts(),
+                                     {.max_rows = kRows, .max_cpu_rows = 16, .max_flight_rows = 16})
+                    .value()),
+        main_buffers_(
+            RowBuffers::Allocate(bench_.parts().device, *bench_.parts().decoder, kMainRows + kRows).value()) {
+  }
 
   ~CohortFlightTest() override {
     flight_->Abort();
@@ -45,7 +50,7 @@ class CohortFlightTest : public ::testing::Test {
     bench_.parts().lanes->Begin();
     LogitsStage& logits_stage = *bench_.parts().logits_stage;
     logits_stage.BeginIteration(nullptr);
-    std::vector<OwnVisits> visits = flight_->PrepareVisits(input);
+    std::vector<OwnVisits> visits = flight_->PrepareVisits(input, main_buffers_, kMainRows);
     logits_stage.Upload(bench_.parts().compute_stream());
     for (int64_t boundary = kEntry; boundary < kLayers; ++boundary)
       flight_->VisitAt(boundary, input.plan, &visits);
@@ -53,12 +58,13 @@ class CohortFlightTest : public ::testing::Test {
     std::vector<CohortOutcome> outcomes(input.plan.cohorts.size());
     CohortFlight::CollectVisits(input.plan, &visits, &outcomes);
     IterationResult result;
-    flight_->Collect(input.plan, outcomes, &result);
+    flight_->Collect(input, &visits, outcomes, &result);
     return result;
   }
 
   testing::ExecuteBench bench_;
   std::unique_ptr<CohortFlight> flight_;
+  RowBuffers main_buffers_;  // the first rows are the main sub-batch's
 };
 
 TEST_F(CohortFlightTest, TheSameTokenInOneIterationAndInSeveral) {
@@ -131,6 +137,81 @@ TEST_F(CohortFlightDeathTest, PlansThatKnowBetterAbort) {
   IterationInput unknown = Visits(0, 1);
   unknown.plan.cohorts[0].cohort = 6;
   EXPECT_DEATH(static_cast<void>(flight_->Enter(&unknown)), "cohort 6 is unknown at layer 0");
+}
+
+// Chunks of two prompts, the first of which has 40 tokens in the cpu tier already. Its blocks are 3 5 9.
+constexpr int64_t kComputed = 40;
+
+IterationInput ChunksInTransit(CohortId id, int64_t cursor, std::vector<Visit> visits) {
+  IterationInput input;
+  input.plan.cohorts.push_back({.cohort = id,
+                                .rows = {testing::Chunk(1, kComputed, 30, true, Tier::kCpu),
+                                         testing::Chunk(2, 0, 33, true, Tier::kCpu)},
+                                .cursor = cursor,
+                                .visits = std::move(visits)});
+  const std::vector<RowSpan>& rows = input.plan.cohorts[0].rows;
+  input.cohorts.push_back({testing::InputOf(rows[0], {3, 5, 9}), testing::InputOf(rows[1], {7, 2})});
+  return input;
+}
+
+// The first tokens of sequence 1 alone, all layers at once.
+IterationInput FirstChunk() {
+  IterationInput input;
+  input.plan.cohorts.push_back({.cohort = 1,
+                                .rows = {testing::Chunk(1, 0, kComputed, false, Tier::kCpu)},
+                                .visits = {{-1, -1}, {0, 0}, {1, 1}}});
+  input.cohorts.push_back({testing::InputOf(input.plan.cohorts[0].rows[0], {3, 5})});
+  return input;
+}
+
+TEST_F(CohortFlightTest, ChunksInTransitTakeOneIterationOrSeveralForTheSameTokens) {
+  Run(FirstChunk());
+  EXPECT_EQ(flight_->num_transit_blocks(), 0);
+  const IterationResult whole = Run(ChunksInTransit(4, kEntry, {{-1, -1}, {0, 0}, {1, 1}}));
+  EXPECT_EQ(whole.cohorts[0].cursor, kEntry);
+  EXPECT_EQ(whole.cohorts[0].num_visits, kLayers + 1);
+  ASSERT_EQ(whole.sequences.size(), 2U);
+  EXPECT_EQ(whole.sequences[0].num_computed, kComputed + 30);
+  EXPECT_EQ(whole.sequences[1].num_computed, 33);
+
+  // All cuts of the three visits, with the last boundary for each; between them others use the activations.
+  for (unsigned cuts = 0; cuts < 4; ++cuts) {
+    int64_t cursor = kEntry;
+    IterationResult last;
+    while (last.sequences.empty()) {
+      std::vector<Visit> visits;
+      int64_t layer = cursor;
+      do {
+        visits.push_back({static_cast<int64_t>(visits.size()) - 1, layer});
+      } while (layer + 1 < kLayers && (cuts >> (++layer)) % 2 == 0);
+      last = Run(ChunksInTransit(7, cursor, visits));
+      cursor = last.cohorts[0].cursor;
+      EXPECT_EQ(flight_->num_transit_blocks(), cursor == kEntry ? 0 : 3 + 2);
+      if (cursor != kEntry) Run(Visits(kEntry, kLayers + 1));
+    }
+    for (size_t i = 0; i < 2; ++i)
+      EXPECT_EQ(last.sequences[i].tokens.at(0).token, whole.sequences[i].tokens.at(0).token) << cuts;
+  }
+}
+
+TEST_F(CohortFlightTest, ADroppedCohortInTransitLeavesItsPlaceToTheNextOne) {
+  const StallWatch watch(std::chrono::milliseconds(1000));
+  Run(FirstChunk());
+  const IterationResult whole = Run(ChunksInTransit(4, kEntry, {{-1, -1}, {0, 0}, {1, 1}}));
+  Run(ChunksInTransit(5, kEntry, {{-1, -1}, {0, 0}}));
+  EXPECT_TRUE(flight_->Drop(6, watch));
+  EXPECT_EQ(flight_->num_transit_blocks(), 5);
+  EXPECT_TRUE(flight_->Drop(5, watch));
+  EXPECT_EQ(flight_->num_transit_blocks(), 0);
+  const IterationResult again = Run(ChunksInTransit(6, kEntry, {{-1, -1}, {0, 0}, {1, 1}}));
+  EXPECT_EQ(again.sequences[0].tokens.at(0).token, whole.sequences[0].tokens.at(0).token);
+  // What fails with the others has computed nothing.
+  Run(ChunksInTransit(7, kEntry, {{-1, -1}}));
+  const std::vector<SequenceResult> failed = flight_->Abandon();
+  ASSERT_EQ(failed.size(), 2U);
+  EXPECT_EQ(failed[0].num_computed, kComputed);
+  EXPECT_TRUE(failed[0].failed);
+  EXPECT_EQ(flight_->num_transit_blocks(), 0);
 }
 
 }  // namespace

@@ -45,6 +45,7 @@ class ExecuteBench {
  public:
   static constexpr int64_t kNumBlocks = 20;
   static constexpr int64_t kMaxRows = 64;
+  static constexpr int64_t kTransitTokens = 320;
 
   ExecuteBench()
       : device_(CreateHostDevice({.num_compute_threads = 2})),
@@ -61,6 +62,7 @@ class ExecuteBench {
     kv_ = KvMemory::Create(device_.get(), cache.Layouts()).value();
     logits_stage_ = LogitsStage::Create(device_.get(), &decoder_, ops_.get(), kMaxRows, kMaxRows).value();
     cpu_attention_ = std::make_unique<CpuAttention>(CpuAttentionOptions{.num_threads = 2, .pin = false});
+    transit_slots_ = TransitSlots::Create(device_.get(), shape, kTransitTokens).value();
     lanes_ =
         Lanes::Create(device_.get(), config.num_layers, {.cpu_tier = true, .riders = true}, nullptr).value();
     parts_ = {.device = device_.get(),
@@ -69,7 +71,8 @@ class ExecuteBench {
               .kv = kv_.get(),
               .lanes = lanes_.get(),
               .logits_stage = logits_stage_.get(),
-              .cpu_attention = cpu_attention_.get()};
+              .cpu_attention = cpu_attention_.get(),
+              .transit_slots = transit_slots_.get()};
   }
 
   const SharedParts& parts() const { return parts_; }
@@ -92,6 +95,7 @@ class ExecuteBench {
   std::unique_ptr<KvMemory> kv_;
   std::unique_ptr<LogitsStage> logits_stage_;
   std::unique_ptr<CpuAttention> cpu_attention_;
+  std::unique_ptr<TransitSlots> transit_slots_;
   std::unique_ptr<Lanes> lanes_;  // last: their threads end first
   SharedParts parts_;
 };

@@ -50,7 +50,7 @@ Result<std::unique_ptr<Executor>> Executor::Create(Device* device, Ops* ops, con
                                                    const KvMemory* kv, const ExecutorOptions& options) {
   const ExecutorOptions complete = options.Complete(kv->layout(Tier::kCpu).num_blocks > 0);
   auto executor = std::unique_ptr<Executor>(
-      new Executor({.device = device, .ops = ops, .decoder = decoder, .kv = kv}, complete));
+      new Executor({.device = device, .ops = ops, .decoder = decoder, .kv = kv, .max_context = complete.max_context}, complete));
   TANDEM_RETURN_IF_ERROR(executor->CreateParts(complete));
   return executor;
 }
@@ -70,6 +70,10 @@ Status Executor::CreateParts(const ExecutorOptions& options) {
     cpu_options.timeline = options.timeline;
     cpu_attention_ = std::make_unique<CpuAttention>(cpu_options);
     parts_.cpu_attention = cpu_attention_.get();
+    TANDEM_ASSIGN_OR_RETURN(
+        transit_slots_,
+        TransitSlots::Create(parts_.device, parts_.kv->layout(Tier::kGpu).shape, options.max_transit_tokens));
+    parts_.transit_slots = transit_slots_.get();
     TANDEM_ASSIGN_OR_RETURN(flight_, CohortFlight::Create(parts_, options));
   }
   if (riders) {
@@ -83,9 +87,11 @@ Status Executor::CreateParts(const ExecutorOptions& options) {
 
 size_t Executor::BytesFor(const Decoder& decoder, const ExecutorOptions& options, const KvShape* cpu_tier) {
   const ExecutorOptions complete = options.Complete(cpu_tier != nullptr);
-  return MainPass::BytesFor(decoder, complete, cpu_tier) +
-         LogitsStage::BytesFor(decoder, LogitsSliceRows(complete)) +
-         (cpu_tier != nullptr ? CohortFlight::BytesFor(decoder, complete) : 0);
+  const size_t bytes =
+      MainPass::BytesFor(decoder, complete) + LogitsStage::BytesFor(decoder, LogitsSliceRows(complete));
+  if (cpu_tier == nullptr) return bytes;
+  return bytes + CohortFlight::BytesFor(decoder, complete) +
+         TransitSlots::BytesFor(*cpu_tier, complete.max_transit_tokens);
 }
 
 void Executor::WarmUp() {
@@ -157,7 +163,8 @@ Status Executor::Start(IterationInput input) {
     if (riding_) riding_->Begin(std::move(riders));
   }
   logits_stage_->BeginIteration(running->input.masks_ready);
-  running->main = main_->Prepare(&running->input, MayReplay(running->input));
+  running->main =
+      main_->Prepare(&running->input, MayReplay(running->input), flight_ ? flight_->num_transit_blocks() : 0);
   lanes_->Begin();
   if (running->main.graph.empty()) {
     WalkLayers(running.get());
@@ -190,7 +197,9 @@ void Executor::Replay(RunningIteration* running) {
 
 void Executor::PrepareLogits(RunningIteration* running) {
   logits_stage_->Prepare(&running->main.logits);
-  if (flight_) running->visits = flight_->PrepareVisits(running->input);
+  if (flight_) {
+    running->visits = flight_->PrepareVisits(running->input, main_->row_buffers(), running->main.num_rows());
+  }
   logits_stage_->Upload(parts_.compute_stream());
 }
 
@@ -221,8 +230,9 @@ bool Executor::AwaitIteration(const RunningIteration& running) {
   const auto look = [&] {
     const bool owes_output =
         (main_waits && main_->OwesOutput()) ||
-        std::any_of(running.visits.begin(), running.visits.end(),
-                    [](const OwnVisits& visits) { return visits.cohort->cpu_rows->OwesOutput(); });
+        std::any_of(running.visits.begin(), running.visits.end(), [](const OwnVisits& visits) {
+          return visits.cohort != nullptr && visits.cohort->cpu_rows->OwesOutput();
+        });
     return StallWatch::Look{.num_tasks = cpu_attention_->stats().num_tasks, .owes_output = owes_output};
   };
   const std::chrono::microseconds pace = cohort_watch_.longest_look();
@@ -285,7 +295,7 @@ void Executor::CollectCohorts(RunningIteration* running, IterationResult* result
                      &outcomes);
   }
   CohortFlight::CollectVisits(plan, &running->visits, &outcomes);
-  flight_->Collect(plan, outcomes, result);
+  flight_->Collect(running->input, &running->visits, outcomes, result);
 }
 
 void Executor::AbortCpuRows(bool main) {

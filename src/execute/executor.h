@@ -14,8 +14,9 @@
 // that runs still (MayRunAhead): between the two the device waits for nobody.
 //
 // Its parts: the main sub-batch (execute/main_pass.h), cohorts in flight (execute/cohort_flight.h), those
-// that ride (execute/riding_pass.h), moves (execute/tier_moves.h), the end of it (execute/logits_stage.h),
-// and when CPU attention counts as stalled (execute/stall_watch.h).
+// that ride (execute/riding_pass.h) or are in transit (execute/transit_cohort.h), moves
+// (execute/tier_moves.h), the end of it (execute/logits_stage.h), and when CPU attention counts as stalled
+// (execute/stall_watch.h).
 #pragma once
 
 #include <array>
@@ -126,6 +127,7 @@ class Executor {
 
   SharedParts parts_;
   std::unique_ptr<LogitsStage> logits_stage_;
+  std::unique_ptr<TransitSlots> transit_slots_;  // null without a cpu tier
   TierMoves moves_;
   std::array<std::unique_ptr<Event>, 2> ends_;  // of iterations, in turns
   size_t next_end_ = 0;

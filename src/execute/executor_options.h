@@ -21,9 +21,10 @@ struct ExecutorOptions {
   // Cpu decodes of the main sub-batch; and rows of all cohorts of an iteration together that do not ride. 0:
   // max_rows.
   int64_t max_cpu_rows = 0;
-  int64_t max_rider_rows = 0;      // that ride at one boundary; 0: cohorts cannot ride
-  int64_t max_flight_rows = 0;     // of all cohorts in flight together; 0: max_cpu_rows
-  int64_t max_transit_tokens = 0;  // contexts of an iteration's prefills to the cpu tier
+  int64_t max_rider_rows = 0;   // that ride at one boundary; 0: cohorts cannot ride
+  int64_t max_flight_rows = 0;  // of all cohorts in flight together; 0: max_cpu_rows
+  // Contexts of an iteration's prefills to the cpu tier, with those of a cohort in transit.
+  int64_t max_transit_tokens = 0;
   // Without any progress for so long CPU attention counts as stalled.
   std::chrono::milliseconds stall_timeout{10'000};
   // Batch sizes for which iterations that only decode are recorded as graphs; empty: all are enqueued op by

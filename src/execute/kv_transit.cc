@@ -1,5 +1,6 @@
 #include "execute/kv_transit.h"
 
+#include <algorithm>
 #include <numeric>
 #include <span>
 #include <utility>
@@ -20,8 +21,28 @@ size_t SlotOf(int64_t layer) {
 
 }  // namespace
 
-KvTransit::KvTransit(Device* device, Ops* ops, const KvMemory* kv)
-    : ops_(ops), kv_(kv), shape_(kv->layout(Tier::kGpu).shape), appended_(device->CreateEvent()) {
+size_t TransitSlots::BytesFor(const KvShape& shape, int64_t max_tokens) {
+  return 2 * static_cast<size_t>(BlocksWithin(shape, max_tokens)) * shape.BlockBytes();
+}
+
+Result<std::unique_ptr<TransitSlots>> TransitSlots::Create(Device* device, const KvShape& shape,
+                                                           int64_t max_tokens) {
+  auto slots = std::make_unique<TransitSlots>();
+  slots->shape_ = shape;
+  slots->max_blocks_ = BlocksWithin(shape, max_tokens);
+  for (Buffer& slot : slots->slots_) {
+    TANDEM_ASSIGN_OR_RETURN(slot, device->Allocate(BytesFor(shape, max_tokens) / 2, MemoryKind::kDevice,
+                                                   "KV in transit", {.flag = "kv-transit"}));
+  }
+  return slots;
+}
+
+KvLayerView TransitSlots::LayerView(int64_t layer) const {
+  return {.data = slots_[SlotOf(layer)].data(), .shape = shape_, .num_blocks = max_blocks_};
+}
+
+KvTransit::KvTransit(Device* device, Ops* ops, const KvMemory* kv, const TransitSlots* slots)
+    : ops_(ops), kv_(kv), slots_(slots), appended_(device->CreateEvent()) {
   for (size_t slot = 0; slot < 2; ++slot) {
     in_[slot] = device->CreateEvent();
     out_[slot] = device->CreateEvent();
@@ -29,74 +50,59 @@ KvTransit::KvTransit(Device* device, Ops* ops, const KvMemory* kv)
   }
 }
 
-size_t KvTransit::BytesFor(const KvShape& shape, int64_t max_tokens) {
-  return 2 * static_cast<size_t>(BlocksWithin(shape, max_tokens)) * shape.BlockBytes();
-}
-
-Result<std::unique_ptr<KvTransit>> KvTransit::Create(Device* device, Ops* ops, const KvMemory* kv,
-                                                     int64_t max_tokens) {
-  auto transit = std::unique_ptr<KvTransit>(new KvTransit(device, ops, kv));
-  transit->max_blocks_ = BlocksWithin(transit->shape_, max_tokens);
-  for (Buffer& slot : transit->slots_) {
-    TANDEM_ASSIGN_OR_RETURN(slot,
-                            device->Allocate(BytesFor(transit->shape_, max_tokens) / 2, MemoryKind::kDevice,
-                                             "KV in transit", {.flag = "max-num-batched-tokens"}));
-  }
-  return transit;
-}
-
-KvLayerView KvTransit::LayerView(int64_t layer) const {
-  return {.data = slots_[SlotOf(layer)].data(), .shape = shape_, .num_blocks = max_blocks_};
-}
-
-void KvTransit::Begin() {
+void KvTransit::Begin(int64_t first_block) {
   chunks_.clear();
   any_in_ = false;
-  num_blocks_used_ = 0;
+  end_block_ = first_block;
+  num_layers_in_ = 0;
 }
 
 const std::vector<int32_t>& KvTransit::Add(const RowSpan& chunk, std::vector<int32_t> block_table) {
-  const int64_t num_blocks = BlocksWithin(shape_, chunk.end());
-  TANDEM_CHECK(num_blocks_used_ + num_blocks <= max_blocks_,
+  const KvShape& shape = slots_->shape();
+  const int64_t num_blocks = BlocksWithin(shape, chunk.end());
+  TANDEM_CHECK(end_block_ + num_blocks <= slots_->max_blocks(),
                "sequence {}: {} blocks in transit beside {}, room for {}", chunk.sequence, num_blocks,
-               num_blocks_used_, max_blocks_);
+               end_block_, slots_->max_blocks());
   Chunk& added = chunks_.emplace_back();
   added.slot_blocks.resize(static_cast<size_t>(num_blocks));
-  std::iota(added.slot_blocks.begin(), added.slot_blocks.end(), static_cast<int32_t>(num_blocks_used_));
-  num_blocks_used_ += num_blocks;
+  std::iota(added.slot_blocks.begin(), added.slot_blocks.end(), static_cast<int32_t>(end_block_));
+  end_block_ += num_blocks;
   added.cpu_blocks = std::move(block_table);
-  added.num_blocks_in = BlocksWithin(shape_, chunk.start);
-  added.first_block_out = chunk.start / shape_.block_size;
+  added.num_blocks_in = BlocksWithin(shape, chunk.start);
+  added.first_block_out = chunk.start / shape.block_size;
   any_in_ = any_in_ || added.num_blocks_in > 0;
   return added.slot_blocks;
 }
 
 void KvTransit::CopyIn(int64_t layer, Stream& copy_stream) {
-  if (layer >= kv_->layout(Tier::kCpu).num_layers) return;
+  if (layer > end_layer_ || layer >= kv_->layout(Tier::kCpu).num_layers) return;
   // The slot is free once layer - 2 has been attended; its copy out is earlier in this stream.
-  if (layer >= 2) copy_stream.Wait(*attended_[SlotOf(layer)]);
+  if (layer >= begin_layer_ + 2) copy_stream.Wait(*attended_[SlotOf(layer)]);
   for (const Chunk& chunk : chunks_) {
     const auto count = static_cast<size_t>(chunk.num_blocks_in);
     if (count == 0) continue;
-    ops_->CopyKv(copy_stream, {.gpu = LayerView(layer),
+    ops_->CopyKv(copy_stream, {.gpu = slots_->LayerView(layer),
                                .cpu = kv_->LayerView(Tier::kCpu, layer),
                                .gpu_blocks = std::span(chunk.slot_blocks).first(count),
                                .cpu_blocks = std::span(chunk.cpu_blocks).first(count),
                                .to_cpu = false});
   }
   copy_stream.Record(*in_[SlotOf(layer)]);
+  num_layers_in_ = layer + 1;
 }
 
-void KvTransit::Start(Stream& copy_stream) {
+void KvTransit::Start(int64_t begin, int64_t end, Stream& copy_stream) {
+  begin_layer_ = begin;
+  end_layer_ = end;
   if (!any_in_) return;
-  CopyIn(0, copy_stream);
-  CopyIn(1, copy_stream);
+  for (int64_t layer = std::max(begin, num_layers_in_); layer < begin + 2; ++layer)
+    CopyIn(layer, copy_stream);
 }
 
 void KvTransit::AwaitSlot(int64_t layer, Stream& compute_stream) {
   if (chunks_.empty()) return;
   if (any_in_) compute_stream.Wait(*in_[SlotOf(layer)]);
-  if (layer >= 2) compute_stream.Wait(*out_[SlotOf(layer)]);
+  if (layer >= begin_layer_ + 2) compute_stream.Wait(*out_[SlotOf(layer)]);
 }
 
 void KvTransit::CopyOut(int64_t layer, Stream& compute_stream, Stream& copy_stream, IterationStamps* stamps) {
@@ -106,7 +112,7 @@ void KvTransit::CopyOut(int64_t layer, Stream& compute_stream, Stream& copy_stre
   stamps->Detail(copy_stream, {});
   for (const Chunk& chunk : chunks_) {
     const auto first = static_cast<size_t>(chunk.first_block_out);
-    ops_->CopyKv(copy_stream, {.gpu = LayerView(layer),
+    ops_->CopyKv(copy_stream, {.gpu = slots_->LayerView(layer),
                                .cpu = kv_->LayerView(Tier::kCpu, layer),
                                .gpu_blocks = std::span(chunk.slot_blocks).subspan(first),
                                .cpu_blocks = std::span(chunk.cpu_blocks).subspan(first),

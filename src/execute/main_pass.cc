@@ -21,7 +21,6 @@ MainPass::MainPass(const SharedParts& parts, const ExecutorOptions& options, Rid
     : parts_(parts),
       riding_(riding),
       max_rows_(options.max_rows),
-      max_context_(options.max_context),
       graph_shapes_(GraphShapesOf(options)),
       graphs_(std::make_unique<DecodeGraphs>(
           DecodeGraphs::Parts{.shared = parts, .buffers = &buffers_, .inputs = &inputs_, .riding = riding})) {
@@ -33,20 +32,6 @@ MainPass::MainPass(const SharedParts& parts, const ExecutorOptions& options, Rid
   }
 }
 
-AttentionCapacity MainPass::CapacityFor(int64_t num_blocks, int64_t max_table_blocks) const {
-  const int64_t num_tokens = num_blocks * parts_.kv->layout(Tier::kGpu).shape.block_size;
-  const ModelConfig& config = parts_.decoder->config();
-  return {.max_rows = max_rows_,
-          .max_sequences = max_rows_,
-          // The block of a token that is being computed is reserved already.
-          .max_blocks = std::max(num_blocks, max_table_blocks),
-          .max_context = max_context_ > 0 ? std::min(max_context_, num_tokens) : num_tokens,
-          .kv = parts_.kv->layout(Tier::kGpu).shape,
-          .int8_rows = parts_.decoder->dtype(),
-          .num_heads = config.num_heads,
-          .sliding_window = config.sliding_window};
-}
-
 Result<std::unique_ptr<MainPass>> MainPass::Create(const SharedParts& parts, const ExecutorOptions& options,
                                                    RidingPass* riding) {
   auto pass = std::unique_ptr<MainPass>(new MainPass(parts, options, riding));
@@ -54,25 +39,24 @@ Result<std::unique_ptr<MainPass>> MainPass::Create(const SharedParts& parts, con
   TANDEM_ASSIGN_OR_RETURN(pass->buffers_, RowBuffers::Allocate(parts.device, *parts.decoder, num_rows));
   // Token ids, positions, slots.
   TANDEM_ASSIGN_OR_RETURN(pass->inputs_, IntInputs::Allocate(parts.device, 3 * num_rows));
-  TANDEM_ASSIGN_OR_RETURN(pass->gpu_plan_,
-                          parts.ops->CreateAttentionPlan(pass->CapacityFor(
-                              parts.kv->layout(Tier::kGpu).num_blocks, options.max_table_blocks)));
+  TANDEM_ASSIGN_OR_RETURN(
+      pass->gpu_plan_,
+      parts.ops->CreateAttentionPlan(parts.AttentionCapacityFor(
+          options.max_rows, parts.kv->layout(Tier::kGpu).num_blocks, options.max_table_blocks)));
   if (parts.cpu_attention != nullptr) TANDEM_RETURN_IF_ERROR(pass->CreateCpuSide(options));
   return pass;
 }
 
 Status MainPass::CreateCpuSide(const ExecutorOptions& options) {
   TANDEM_ASSIGN_OR_RETURN(cpu_rows_, CpuTierRows::Create(parts_, options.max_cpu_rows, "main"));
-  TANDEM_ASSIGN_OR_RETURN(
-      transit_, KvTransit::Create(parts_.device, parts_.ops, parts_.kv, options.max_transit_tokens));
-  TANDEM_ASSIGN_OR_RETURN(transit_plan_,
-                          parts_.ops->CreateAttentionPlan(CapacityFor(transit_->max_blocks(), 0)));
+  transit_ = std::make_unique<KvTransit>(parts_.device, parts_.ops, parts_.kv, parts_.transit_slots);
+  TANDEM_ASSIGN_OR_RETURN(transit_plan_, parts_.ops->CreateAttentionPlan(parts_.AttentionCapacityFor(
+                                             max_rows_, parts_.transit_slots->max_blocks())));
   return {};
 }
 
-size_t MainPass::BytesFor(const Decoder& decoder, const ExecutorOptions& options, const KvShape* cpu_tier) {
-  const size_t bytes = RowBuffers::BytesFor(decoder, options.max_rows + options.max_rider_rows);
-  return cpu_tier == nullptr ? bytes : bytes + KvTransit::BytesFor(*cpu_tier, options.max_transit_tokens);
+size_t MainPass::BytesFor(const Decoder& decoder, const ExecutorOptions& options) {
+  return RowBuffers::BytesFor(decoder, options.max_rows + options.max_rider_rows);
 }
 
 void MainPass::WarmUp() {
@@ -99,8 +83,8 @@ GraphShape MainPass::GraphShapeFor(const MainSubBatch& main) const {
   return graphs_->ShapeFor(num_rows, riding_->MostRows(), riding_->MeanRows());
 }
 
-MainRows MainPass::Prepare(IterationInput* input, bool as_graph) {
-  if (transit_) transit_->Begin();
+MainRows MainPass::Prepare(IterationInput* input, bool as_graph, int64_t first_transit_block) {
+  if (transit_) transit_->Begin(first_transit_block);
   const MainSubBatch& main = input->plan.main;
   if (main.empty()) return {};
   const GraphShape graph = as_graph ? GraphShapeFor(main) : GraphShape{};
@@ -118,7 +102,7 @@ MainRows MainPass::Prepare(IterationInput* input, bool as_graph) {
   rows.device_positions = inputs_.Add(rows.positions);
   rows.batch->positions = rows.device_positions;
   rows.batch->slots = inputs_.Add(rows.slots);
-  if (transit_) transit_->Start(parts_.copy_stream());
+  if (transit_) transit_->Start(0, parts_.num_layers(), parts_.copy_stream());
   inputs_.Upload(parts_.compute_stream());
   if (std::ranges::any_of(rows.token_ids, [](int32_t token) { return token < 0; })) {
     parts_.ops->PutDrawnTokens(parts_.compute_stream(), {.token_ids = rows.device_token_ids,
@@ -148,7 +132,7 @@ void MainPass::AppendAndProject(int64_t layer, MainRows* rows) {
       {.row_begin = 0, .num_rows = rows->num_gpu_rows, .kv = parts_.kv->LayerView(Tier::kGpu, layer)},
       {.row_begin = rows->transit_begin(),
        .num_rows = rows->num_transit_rows,
-       .kv = transit_ ? transit_->LayerView(layer) : KvLayerView{}},
+       .kv = transit_ ? transit_->slots().LayerView(layer) : KvLayerView{}},
   }};
   parts_.decoder->PreProjection(stream, layer, appends, &*rows->batch);
   stamps().Detail(stream, "pre-projection", layer);
@@ -205,7 +189,7 @@ void MainPass::Attend(int64_t layer, const MainRows& rows) {
                            *rows.batch);
   }
   if (rows.num_transit_rows > 0) {
-    parts_.decoder->Attend(stream, *transit_plan_, transit_->LayerView(layer), rows.transit_begin(),
+    parts_.decoder->Attend(stream, *transit_plan_, transit_->slots().LayerView(layer), rows.transit_begin(),
                            rows.num_transit_rows, *rows.batch);
     transit_->Attended(layer, stream, parts_.copy_stream());
   }

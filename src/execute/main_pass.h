@@ -35,16 +35,16 @@ class MainPass {
   // options: complete. riding: null, or outlives it. Errors: kResourceExhausted.
   static Result<std::unique_ptr<MainPass>> Create(const SharedParts& parts, const ExecutorOptions& options,
                                                   RidingPass* riding);
-  // Device memory that Create takes. cpu_tier: of what form, or null without one.
-  static size_t BytesFor(const Decoder& decoder, const ExecutorOptions& options, const KvShape* cpu_tier);
+  // Device memory that Create takes.
+  static size_t BytesFor(const Decoder& decoder, const ExecutorOptions& options);
 
   // Finds the fastest products for the sizes of batches to come, and records the graphs. Blocks.
   void WarmUp();
 
   // Lays out the rows of an iteration, riders included, whose pass has begun, and sends off their inputs.
   // Takes block tables out of the input. as_graph: whether nothing but the main sub-batch and riders is in
-  // the plan, so that a graph may do.
-  MainRows Prepare(IterationInput* input, bool as_graph);
+  // the plan, so that a graph may do. first_transit_block: of the transit's slots, those before it are taken.
+  MainRows Prepare(IterationInput* input, bool as_graph, int64_t first_transit_block);
   // Prepares attention for all layers. The device may be at work meanwhile.
   void PlanAttention(const MainRows& rows);
 
@@ -59,7 +59,7 @@ class MainPass {
   void AbortCpuRows() { cpu_rows_->Abort(); }
   void ResetCpuRows() { cpu_rows_->Reset(); }
 
-  // For measurements while nothing runs.
+  // A cohort in transit takes rows behind those of the iteration. And for measurements while nothing runs.
   const RowBuffers& row_buffers() const { return buffers_; }
   AttentionPlan* attention_plan() { return gpu_plan_.get(); }
 
@@ -67,8 +67,6 @@ class MainPass {
   MainPass(const SharedParts& parts, const ExecutorOptions& options, RidingPass* riding);
 
   Status CreateCpuSide(const ExecutorOptions& options);
-  // Over so many blocks, or more in tables that have some of them in common.
-  AttentionCapacity CapacityFor(int64_t num_blocks, int64_t max_table_blocks) const;
   // For gpu decodes, and riders, few enough for a graph; else empty.
   GraphShape GraphShapeFor(const MainSubBatch& main) const;
   // K and V of a layer go to the gpu tier or to the transit, or with Q to the host.
@@ -80,7 +78,6 @@ class MainPass {
   SharedParts parts_;
   RidingPass* riding_;  // null: none rides
   int64_t max_rows_ = 0;
-  int64_t max_context_ = 0;
   RowBuffers buffers_;
   IntInputs inputs_;
   std::unique_ptr<AttentionPlan> gpu_plan_;

@@ -166,21 +166,24 @@ void FindTokensToCome(const IterationPlan& plan_before, const MainRows& before, 
   }
 }
 
+SequenceResult TakeResult(const RowSpan& span, size_t num_given, std::vector<SampledToken>::iterator* next) {
+  SequenceResult result{.sequence = span.sequence, .num_computed = span.end()};
+  const auto drawn = *next + static_cast<std::ptrdiff_t>(num_given);
+  const auto end = *next + span.num_sampled();
+  result.prompt_logprobs.assign(std::make_move_iterator(*next), std::make_move_iterator(drawn));
+  result.tokens.assign(std::make_move_iterator(drawn), std::make_move_iterator(end));
+  *next = end;
+  return result;
+}
+
 void CollectResults(const IterationInput& input, bool cpu_failed, MainRows* rows,
                     std::vector<SequenceResult>* results) {
   results->reserve(results->size() + rows->span_order.size());
   auto next = rows->logits.results.begin();
   for (const size_t i : rows->span_order) {
     const RowSpan& span = input.plan.main.spans[i];
-    SequenceResult& result = results->emplace_back();
-    result.sequence = span.sequence;
-    result.num_computed = span.end();
-    result.failed = cpu_failed && RowKindOf(span) == RowKind::kCpu;
-    const auto drawn = next + static_cast<std::ptrdiff_t>(input.main[i].given_tokens.size());
-    const auto end = next + span.num_sampled();
-    result.prompt_logprobs.assign(std::make_move_iterator(next), std::make_move_iterator(drawn));
-    result.tokens.assign(std::make_move_iterator(drawn), std::make_move_iterator(end));
-    next = end;
+    results->push_back(TakeResult(span, input.main[i].given_tokens.size(), &next));
+    results->back().failed = cpu_failed && RowKindOf(span) == RowKind::kCpu;
   }
 }
 

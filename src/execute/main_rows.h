@@ -74,6 +74,10 @@ void AddRiderRows(const IterationInput& input, std::span<const Rider> riders, in
 // is plan_before, is what the token will be.
 void FindTokensToCome(const IterationPlan& plan_before, const MainRows& before, IterationInput* input);
 
+// Of a span whose first num_given tokens of logits were given: takes its results from *next on, and moves
+// that behind them.
+SequenceResult TakeResult(const RowSpan& span, size_t num_given, std::vector<SampledToken>::iterator* next);
+
 // Once the stream has run: appends results in the order of the rows, without riders. cpu_failed: those
 // attended in the cpu tier have.
 void CollectResults(const IterationInput& input, bool cpu_failed, MainRows* rows,

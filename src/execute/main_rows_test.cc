@@ -34,9 +34,9 @@ RowSpan Draft(SequenceId sequence, int64_t position, int64_t num_tokens) {
 
 TEST(MainRowsTest, KindsStandTogetherInThePlansOrder) {
   testing::ExecuteBench bench;
-  const auto transit =
-      KvTransit::Create(bench.parts().device, bench.parts().ops, bench.parts().kv, 128).value();
-  transit->Begin();
+  const SharedParts& parts = bench.parts();
+  KvTransit transit(parts.device, parts.ops, parts.kv, parts.transit_slots);
+  transit.Begin(0);
   const int64_t block_size = bench.block_size();
   IterationInput input;
   AddSpan(GpuDecode(1, 5), {7}, &input);
@@ -46,7 +46,7 @@ TEST(MainRowsTest, KindsStandTogetherInThePlansOrder) {
   AddSpan(GpuDecode(5, 2), {3}, &input);
   AddSpan(Draft(6, 8, 2), {1}, &input);
   AddSpan(Chunk(7, 0, 1, true), {5}, &input);  // a prompt of one token is no decode
-  MainRows rows = LayOutMainRows(&input, block_size, transit.get(), 0);
+  MainRows rows = LayOutMainRows(&input, block_size, &transit, 0);
 
   EXPECT_THAT(rows.span_order, ElementsAre(3, 5, 6, 0, 4, 1, 2));
   EXPECT_EQ(rows.num_gpu_rows, 3 + 2 + 1 + 2);

@@ -16,10 +16,10 @@ namespace tandem {
 
 // A cohort of the plan that makes visits with products of its own.
 struct OwnVisits {
-  size_t step = 0;  // of the plan's cohorts
-  Cohort* cohort = nullptr;
-  size_t num_made = 0;  // of the step's visits
-  LogitsWork logits;    // at the last layer
+  size_t step = 0;           // of the plan's cohorts
+  Cohort* cohort = nullptr;  // null: that in transit
+  size_t num_made = 0;       // of the step's visits
+  LogitsWork logits;         // at the last layer
 };
 
 struct RunningIteration {

@@ -88,6 +88,10 @@ void Decoder::PostProjection(Stream& stream, int64_t layer, RowBatch* rows) cons
   rows->has_delta = true;
 }
 
+void Decoder::CompleteResidual(Stream& stream, RowBatch* rows) const {
+  if (rows->has_delta) Norm(stream, weights_.final_norm, rows);
+}
+
 void Decoder::FinalNorm(Stream& stream, RowBatch* rows) const {
   Norm(stream, weights_.final_norm, rows);
 }

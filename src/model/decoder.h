@@ -52,6 +52,9 @@ class Decoder {
   // Output projection and MLP of `layer`; the result is left in delta.
   void PostProjection(Stream& stream, int64_t layer, RowBatch* rows) const;
 
+  // Between two layers: adds delta to residual, which is all there is to the rows then. hidden is scratch.
+  void CompleteResidual(Stream& stream, RowBatch* rows) const;
+
   // After the last post-projection: hidden = final norm.
   void FinalNorm(Stream& stream, RowBatch* rows) const;
 

@@ -22,6 +22,9 @@ struct IterationLoad {
   double rider_linear_us = 0;    // what they add to the linear operations, all boundaries together
   double rider_cpu_us = 0;       // CPU attention of one layer of each cohort, exchange included
   double rider_exchange_us = 0;  // the exchange of it
+  // Layers that a cohort in transit passes, all together.
+  double transit_us = 0;         // products and attention
+  double transit_copies_us = 0;  // KV on its way in and out
   int64_t num_sampled = 0;       // rows of logits
   int64_t swapped_tokens = 0;    // whose KV leaves for the cpu tier as it is prefilled; moves are not counted
 
@@ -36,6 +39,12 @@ struct RiderWork {
   double exchange_us = 0;
 
   double cpu_us() const { return attention_us + exchange_us; }
+};
+
+// A layer of chunks in transit, microseconds.
+struct TransitTimes {
+  double compute_us = 0;
+  double copies_us = 0;
 };
 
 // Parts of a layer, microseconds (NEO section 3.2).

@@ -89,6 +89,10 @@ void TimeModel::AddCohorts(const IterationPlan& plan, IterationLoad* load) const
   std::map<int64_t, int64_t> riders_at;  // by boundary
   for (const CohortStep& step : plan.cohorts) {
     if (step.visits.empty()) continue;
+    if (step.in_transit()) {
+      AddTransit(step, load);
+      continue;
+    }
     const int64_t num_rows = NumRowsOf(step.rows);
     const int64_t kv_tokens = KvTokensOf(step.rows);
     if (step.rides) {
@@ -103,6 +107,25 @@ void TimeModel::AddCohorts(const IterationPlan& plan, IterationLoad* load) const
     load->cohort_kv_tokens += ShareOf(kv_tokens, num_visits, num_layers + 1);
   }
   for (const auto& [boundary, num_rows] : riders_at) riders.AddBoundary(num_rows);
+}
+
+TransitTimes TimeModel::TransitLayerOf(const std::vector<RowSpan>& rows) const {
+  TransitTimes times{.compute_us = costs_->LinearUs(NumRowsOf(rows))};
+  for (const RowSpan& span : rows) {
+    times.compute_us += costs_->PrefillAttentionUs(span.num_tokens, span.end());
+    times.copies_us += costs_->SwapUs(span.end());
+  }
+  return times;
+}
+
+void TimeModel::AddTransit(const CohortStep& step, IterationLoad* load) const {
+  const TransitTimes layer = TransitLayerOf(step.rows);
+  const int64_t first_layer = std::max<int64_t>(0, step.visits.front().layer);
+  const auto num_layers = static_cast<double>(step.visits.back().layer + 1 - first_layer);
+  load->transit_us += num_layers * layer.compute_us;
+  load->transit_copies_us += num_layers * layer.copies_us;
+  if (step.visits.back().layer < costs_->num_layers() - 1) return;
+  for (const RowSpan& span : step.rows) load->num_sampled += span.num_sampled();
 }
 
 IterationLoad TimeModel::LoadOf(const IterationPlan& plan) const {
@@ -126,12 +149,13 @@ LayerTimes TimeModel::TimesOf(const IterationLoad& load) const {
 }
 
 double TimeModel::IterationUs(const IterationLoad& load) const {
-  return num_layers() * TimesOf(load).LayerUs() + load.rider_linear_us +
+  return num_layers() * TimesOf(load).LayerUs() + load.rider_linear_us + load.transit_us +
          costs_->OutsideLayersUs(load.num_sampled);
 }
 
 double TimeModel::IterationWithCopiesUs(const IterationLoad& load) const {
-  return std::max(IterationUs(load), num_layers() * costs_->SwapUs(load.swapped_tokens));
+  return std::max(IterationUs(load),
+                  num_layers() * costs_->SwapUs(load.swapped_tokens) + load.transit_copies_us);
 }
 
 double TimeModel::CohortWindowUs(const IterationLoad& load) const {
@@ -161,7 +185,8 @@ double TimeModel::GpuShare(const IterationLoad& load) const {
                              ? times.linear_cohort_us + times.gpu_attention_us
                              : 0.0);
   // Riders are never waited for: what they add, the GPU does.
-  const double outside_us = load.rider_linear_us + costs_->OutsideLayersUs(load.num_sampled);
+  const double outside_us =
+      load.rider_linear_us + load.transit_us + costs_->OutsideLayersUs(load.num_sampled);
   const double total_us = num_layers() * times.LayerUs() + outside_us;
   return total_us > 0 ? (num_layers() * gpu_us + outside_us) / total_us : 0.0;
 }

@@ -11,10 +11,12 @@
 // Riders (APEX section 3.3) come on top of the main sub-batch's m rows where they visit, and nobody waits for
 // their attention: n of them at a boundary add T_l(m + n) - T_l(m).
 //
-// Copies between the tiers run beside all of it: an iteration is no shorter than L * T_swap of its tokens.
+// The layers that a cohort in transit passes come on top. Copies between the tiers run beside all of it: an
+// iteration is no shorter than L * T_swap of its tokens and those of the layers in transit together.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "perf/iteration_load.h"
 #include "perf/layer_costs.h"
@@ -46,6 +48,9 @@ class TimeModel {
   // of context_len tokens that window_us has time for; one row at least.
   double CpuTokensPerUs(double context_len, double window_us) const;
 
+  // Of spans in transit.
+  TransitTimes TransitLayerOf(const std::vector<RowSpan>& rows) const;
+
   // Plans.
 
   IterationLoad LoadOf(const IterationPlan& plan) const;
@@ -53,7 +58,7 @@ class TimeModel {
   LayerTimes TimesOf(const IterationLoad& load) const;
   // T.
   double IterationUs(const IterationLoad& load) const;
-  // T, no shorter than the copies of load.swapped_tokens.
+  // T, no shorter than the copies of load.swapped_tokens and of layers in transit.
   double IterationWithCopiesUs(const IterationLoad& load) const;
   // Time of the GPU in a layer behind which CPU attention hides: that of cohorts behind T_l0, that of the
   // main sub-batch behind T_l1 + T_ga0.
@@ -76,6 +81,7 @@ class TimeModel {
   double num_layers() const { return static_cast<double>(costs_->num_layers()); }
   void AddSpan(const RowSpan& span, IterationLoad* load) const;
   void AddCohorts(const IterationPlan& plan, IterationLoad* load) const;
+  void AddTransit(const CohortStep& step, IterationLoad* load) const;
 
   const LayerCosts* costs_;
 };

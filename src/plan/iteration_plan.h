@@ -13,6 +13,10 @@
 //   boundary   -1  0  1 ...        -1  0  1 ...         -1  0  1 ...
 //   rider       *                      *                       *
 //   CPU          |--- attention 0 ---| |---- attention 1 ----|
+//
+// A cohort is of decodes of the cpu tier, or in transit: of chunks of long prompts that live there, each
+// layer of which brings in all that was computed before. Then a visit is a whole layer, attention included,
+// and the chunks take as many iterations as the plans want for the copies to hide.
 #pragma once
 
 #include <algorithm>
@@ -84,6 +88,10 @@ constexpr int64_t KvTokensOf(const RowSpan& span) {
 }
 int64_t KvTokensOf(const std::vector<RowSpan>& spans);
 int64_t NumRowsOf(const std::vector<RowSpan>& spans);
+// Of a cohort: chunks of prompts, not decodes.
+constexpr bool AreInTransit(const std::vector<RowSpan>& rows) {
+  return !rows.empty() && rows.front().in_transit();
+}
 
 // Rows that pass all layers together. Prompts in the order in which they are admitted, then decodes; the
 // executor puts rows of a kind together.
@@ -102,7 +110,8 @@ inline constexpr int64_t kEntry = -1;
 
 // Post-projection of `layer` and pre-projection of layer + 1 for a cohort's rows, done when the main
 // sub-batch is at `boundary`. layer kEntry: embedding and pre-projection of layer 0. layer L-1:
-// post-projection, logits, sampling.
+// post-projection, logits, sampling. Of a cohort in transit all of `layer`, from pre-projection to
+// post-projection; kEntry: the embedding.
 struct Visit {
   int64_t boundary = 0;
   int64_t layer = 0;
@@ -112,7 +121,7 @@ struct Visit {
 // What a cohort does in this iteration. Its rows stay the same from the visit of kEntry to that of L-1.
 struct CohortStep {
   CohortId cohort = 0;
-  std::vector<RowSpan> rows;  // of the cpu tier, attended there
+  std::vector<RowSpan> rows;  // of the cpu tier: decodes attended there, or chunks in transit
   int64_t cursor = kEntry;    // layer of its next visit when the iteration starts
   std::vector<Visit> visits;  // layers cursor, cursor + 1, ...; boundaries strictly ascending
   // Asynchronous overlap (APEX section 3.3): the one visit, of layer `cursor` at boundary `cursor`, is made
@@ -120,15 +129,17 @@ struct CohortStep {
   // gets there. Otherwise there is none in this iteration: nobody waits. False: the visits are made with
   // products of their own, and waited for.
   bool rides = false;
+  bool in_transit() const { return AreInTransit(rows); }
   bool operator==(const CohortStep&) const = default;
 };
 
 // A cohort between its visits of kEntry and L-1 when no iteration runs. A plan that does not name it leaves
-// it where it is; its attention goes on.
+// it where it is; attention of decodes goes on. At most one is in transit.
 struct InFlightCohort {
   CohortId cohort = 0;
   std::vector<RowSpan> rows;
   int64_t cursor = 0;  // layer of its next visit
+  bool in_transit() const { return AreInTransit(rows); }
   bool operator==(const InFlightCohort&) const = default;
 };
 

@@ -73,7 +73,8 @@ std::string PrintPlan(const IterationPlan& plan) {
   PrintDecodes("gpu-decode", plan.main.spans, Tier::kGpu, &text);
   PrintDecodes("cpu-decode", plan.main.spans, Tier::kCpu, &text);
   for (const CohortStep& step : plan.cohorts) {
-    fmt::format_to(out, "cohort {} cursor {} rows", step.cohort, step.cursor);
+    fmt::format_to(out, "cohort {}{} cursor {} rows", step.cohort, step.in_transit() ? " in transit" : "",
+                   step.cursor);
     for (const RowSpan& row : step.rows) PrintRow(row, &text);
     text += step.rides ? " rides" : " visits";
     for (const Visit& visit : step.visits) fmt::format_to(out, " {}@{}", visit.layer, visit.boundary);

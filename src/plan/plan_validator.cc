@@ -26,6 +26,7 @@ class Validator {
       if (!cohorts.insert(step.cohort).second) return Broken("cohort {} appears twice", step.cohort);
       TANDEM_RETURN_IF_ERROR(CheckCohort(step));
     }
+    TANDEM_RETURN_IF_ERROR(CheckInTransit());
     return CheckNumRows();
   }
 
@@ -172,7 +173,10 @@ class Validator {
       if (step.cursor != kEntry)
         return Broken("cohort {} enters at layer {}, it is not in flight", step.cohort, step.cursor);
       for (const RowSpan& row : step.rows) {
-        if (row.attention != Tier::kCpu)
+        if (row.in_transit() != step.in_transit())
+          return Broken("cohort {}: sequence {} is amid chunks or decodes, and is none", step.cohort,
+                        row.sequence);
+        if (row.attention != Tier::kCpu && !row.in_transit())
           return Broken("cohort {}: sequence {} attends on the GPU", step.cohort, row.sequence);
         TANDEM_RETURN_IF_ERROR(CheckSpan(row));
       }
@@ -189,7 +193,22 @@ class Validator {
     return {};
   }
 
+  // Their slots of the transit are those of one cohort.
+  Status CheckInTransit() const {
+    std::unordered_set<CohortId> in_transit;
+    for (const auto& [id, cohort] : in_flight_) {
+      if (cohort->in_transit()) in_transit.insert(id);
+    }
+    for (const CohortStep& step : plan_.cohorts) {
+      if (!step.in_transit()) continue;
+      in_transit.insert(step.cohort);
+      if (in_transit.size() > 1) return Broken("cohort {} is in transit, and so is another one", step.cohort);
+    }
+    return {};
+  }
+
   Status CheckRide(const CohortStep& step) const {
+    if (step.in_transit()) return Broken("cohort {} rides, its rows are in transit", step.cohort);
     if (step.visits != std::vector<Visit>{{.boundary = step.cursor, .layer = step.cursor}})
       return Broken("cohort {} rides: it makes one visit, of the layer and at the boundary of its cursor {}",
                     step.cohort, step.cursor);

@@ -1,5 +1,6 @@
 #include "plan/plan_validator.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -171,7 +172,10 @@ TEST_F(PlanValidatorTest, NamesTheBrokenRule) {
          p->main.spans[0].attention = Tier::kCpu;
        },
        "sequence 2 attends on the CPU, 0 of its 100 tokens are computed"},
-      {[](IterationPlan* p) { p->cohorts[0].rows[0].attention = Tier::kGpu; },
+      {[](IterationPlan* p) {
+         p->cohorts[0].rows[0].tier = Tier::kGpu;
+         p->cohorts[0].rows[0].attention = Tier::kGpu;
+       },
        "cohort 1: sequence 3 attends on the GPU"},
   };
   for (const Case& test_case : cases) {
@@ -246,6 +250,43 @@ TEST_F(RidingTest, ACohortAmidATokenMayVisitByItself) {
   plan.cohorts = {plan.cohorts[0]};
   plan.cohorts[0].visits = {{-1, 2}};
   EXPECT_EQ(Check(plan), "ok");
+}
+
+TEST_F(RidingTest, ChunksInTransitAreACohortOfTheirOwn) {
+  for (SequenceId id = 20; id < 23; ++id)
+    sequences_[id] = {.num_tokens = 100, .num_computed = 40, .tier = Tier::kCpu};
+  IterationPlan plan = ValidRide();
+  plan.cohorts.push_back({.cohort = 9,
+                          .rows = {Chunk(20, 40, 8, false, Tier::kCpu), Chunk(21, 40, 60, true, Tier::kCpu)},
+                          .visits = {{-1, -1}, {3, 0}}});
+  EXPECT_EQ(Check(plan), "ok");
+  EXPECT_THAT(PrintPlan(plan),
+              ::testing::EndsWith("cohort 9 in transit cursor -1 rows 20@40+7 21@40+59 visits -1@-1 0@3\n"));
+
+  IterationPlan mixed = plan;
+  mixed.cohorts[3].rows.push_back(CpuDecode(15, 20));
+  EXPECT_THAT(Check(mixed), ::testing::HasSubstr("sequence 15 is amid chunks or decodes, and is none"));
+  IterationPlan riding = plan;
+  riding.cohorts[3].rides = true;
+  EXPECT_THAT(Check(riding), ::testing::HasSubstr("cohort 9 rides, its rows are in transit"));
+  IterationPlan two = plan;
+  two.cohorts.push_back(two.cohorts[3]);
+  two.cohorts[4].cohort = 10;
+  two.cohorts[4].rows = {Chunk(22, 40, 8, false, Tier::kCpu)};
+  EXPECT_THAT(Check(two), ::testing::HasSubstr("is in transit, and so is another one"));
+
+  // In flight it goes on from where it is, and its prompts are nobody else's.
+  in_flight_.push_back({9, plan.cohorts[3].rows, 1});
+  plan.cohorts[3].cursor = 1;
+  plan.cohorts[3].visits = {{0, 1}, {3, 2}};
+  EXPECT_EQ(Check(plan), "ok");
+  plan.main.spans.push_back(Chunk(20, 40, 8, false, Tier::kCpu));
+  EXPECT_THAT(Check(plan), ::testing::HasSubstr("sequence 20 is in flight with cohort 9"));
+  plan.main.spans.pop_back();
+  plan.cohorts.pop_back();
+  EXPECT_EQ(Check(plan), "ok");  // it rests
+  plan.cohorts.push_back({.cohort = 10, .rows = {Chunk(22, 40, 8, false, Tier::kCpu)}, .visits = {{0, -1}}});
+  EXPECT_THAT(Check(plan), ::testing::HasSubstr("cohort 10 is in transit, and so is another one"));
 }
 
 TEST_F(RidingTest, NamesTheBrokenRule) {

@@ -6,8 +6,10 @@
 namespace tandem {
 namespace {
 
-PrefillQueue AdmitPrompts(const PlanningInput& input, const Target& target, Room* room) {
+PrefillQueue AdmitPrompts(const PlanningInput& input, const Target& target, const TransitRules& transit,
+                          Room* room) {
   AdmissionRules rules;
+  rules.transit = transit;
   // Room in the gpu tier goes to the older requests that overload the cpu tier.
   rules.to_gpu = !room->cpu_tier_overloaded || !room->overload_can_leave;
   rules.cpu_first = input.offloads_all();
@@ -71,7 +73,11 @@ void WeighTokens(const PlanningInput& input, const Target& target, const Room& r
 }  // namespace
 
 Admission Admit(const PlanningInput& input, const Target& target, Room* room) {
-  Admission admission{.prompts = AdmitPrompts(input, target, room)};
+  const TransitRules transit = TransitRulesOf(input, target, *room);
+  Admission admission{.transit = transit, .prompts = AdmitPrompts(input, target, transit, room)};
+  const int64_t num_entering = NumRowsOf(admission.prompts.entering_transit());
+  room->max_rows -= num_entering;
+  room->rows_left -= num_entering;
   WeighTokens(input, target, *room, &admission);
   return admission;
 }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <string_view>
+#include <utility>
 
 #include "base/largest_that.h"
 
@@ -59,6 +60,22 @@ CopyDown CopyDownOf(const Findings& findings, const Schedule& schedule) {
           .one_in = pays ? 1 : input.tuning.copied_down_one_in};
 }
 
+// False if no chunks are in transit.
+bool WriteInTransit(const Findings& findings, const Schedule& schedule, IterationPlan* plan) {
+  const TransitRules& rules = findings.admission.transit;
+  // Two ids are for cohorts of decodes.
+  CohortStep step{.cohort = findings.room.riders.FreshId() + 2,
+                  .rows = findings.admission.prompts.entering_transit()};
+  if (rules.in_flight != nullptr) {
+    const InFlightCohort& cohort = *rules.in_flight;
+    step = {.cohort = cohort.cohort, .rows = cohort.rows, .cursor = cohort.cursor};
+  }
+  if (step.rows.empty()) return false;
+  step.visits = VisitsInTransit(rules, findings.input.costs, step.rows, step.cursor, schedule.us);
+  plan->cohorts.push_back(std::move(step));
+  return true;
+}
+
 }  // namespace
 
 Schedule Choose(const Findings& findings) {
@@ -110,7 +127,9 @@ IterationPlan WritePlan(const Findings& findings, const Schedule& schedule) {
   const bool waits_for_cpu = plan.main.attends_on_cpu() || !plan.cohorts.empty();
   if (!schedule.alone && !plan.main.empty())
     room.riders.WriteRiding(schedule.own_begin, schedule.own_end, &plan);
-  plan.strategy = NameOf(findings, waits_for_cpu, !plan.cohorts.empty() || prefills_cpu_tier);
+  const bool uses_cpu_tier = !plan.cohorts.empty() || prefills_cpu_tier;
+  const bool in_transit = WriteInTransit(findings, schedule, &plan);
+  plan.strategy = NameOf(findings, waits_for_cpu, uses_cpu_tier || in_transit);
   return plan;
 }
 

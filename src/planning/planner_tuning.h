@@ -115,6 +115,18 @@ struct PlannerTuning {
   // Cuts into cohort and main sub-batch that are compared where nothing need hide them.
   int64_t num_cuts = 32;
 
+  // Long prompts in the cpu tier (planning/transit_pass.h).
+
+  // Times what runs beside chunks in transit: an iteration with them is not to take longer, if they can pass
+  // the layers in several. Of the machine's time they take three quarters then. The same for a decode of such
+  // a request, which rides then. A guess.
+  double transit_stretch = 4;
+  // The same in microseconds where nobody decodes beside them: whoever comes waits for it. A guess.
+  double transit_alone_us = 100'000;
+  // Of the rows of an iteration, for chunks in transit at most: whoever comes while they are on their way
+  // finds the others.
+  double most_rows_in_transit = 0.5;
+
   // Schedules.
 
   // Of the prompt tokens that are wanted: the amounts that are compared, besides all and those that are flat.

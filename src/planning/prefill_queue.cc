@@ -30,40 +30,66 @@ bool FitsCpuTier(const ScheduleState& state, const TierBooks& books, int64_t num
 
 PrefillQueue::PrefillQueue(const ScheduleState& state, const LayerCosts& costs, const AdmissionRules& rules,
                            int64_t max_rows, TierBooks* books)
-    : rows_left_(max_rows), transit_left_(state.limits.max_transit_tokens) {
-  AddBegun(state, *books);
+    : rows_left_(max_rows), transit_left_(state.limits.max_transit_tokens), transit_(rules.transit) {
+  if (transit_.in_flight != nullptr) {
+    for (const RowSpan& span : transit_.in_flight->rows)
+      transit_left_ -= RoundUp(span.end(), books->block_size());
+  }
+  AddBegun(state, costs, *books);
   num_begun_ = items_.size();
   // After a preemption or a swap out blocks are scarce: whoever begins would only push out the next one.
-  if (books->preempted().empty() && !books->any_swapped_out()) AddWaiting(state, rules, books);
+  if (books->preempted().empty() && !books->any_swapped_out()) AddWaiting(state, costs, rules, books);
   Sum(costs);
 }
 
-bool PrefillQueue::Add(const Item& prompt, const ScheduleState& state, int64_t block_size) {
+bool PrefillQueue::AddInTransit(const Item& prompt, int64_t most_tokens, const LayerCosts& costs) {
+  if (transit_.in_flight != nullptr || most_tokens <= 0) return false;
+  const int64_t num_tokens = TokensInTransit(transit_, costs, entering_transit_, prompt.start, most_tokens);
+  if (num_tokens <= 0) return false;
+  in_transit_.push_back(prompt);
+  in_transit_.back().num_tokens = num_tokens;
+  entering_transit_.push_back(prompt.Span(num_tokens));
+  return true;
+}
+
+bool PrefillQueue::Add(const Item& prompt, const ScheduleState& state, const LayerCosts& costs,
+                       int64_t block_size) {
   int64_t num_tokens = std::min(rows_left_, prompt.end - prompt.start);
   if (prompt.tier == Tier::kCpu) {
     num_tokens = std::min(num_tokens, TransitRoom(prompt.start, block_size));
     if (!state.cpu_tier_usable) num_tokens = 0;
   }
   if (num_tokens <= 0) return false;
+  const bool several = TakesSeveralIterations(prompt, costs);
+  if (several) {
+    if (!AddInTransit(prompt, std::min(num_tokens, transit_.max_rows - NumRowsOf(entering_transit_)), costs))
+      return false;
+    num_tokens = in_transit_.back().num_tokens;
+  }
+  // Others wait for it either way.
+  if (!several && prompt.only_cpu)
+    num_tokens = TokensInOneIteration(transit_, costs, prompt.start, num_tokens);
   rows_left_ -= num_tokens;
   // All of the context is in the transit buffer, not the chunk alone.
   if (prompt.tier == Tier::kCpu) transit_left_ -= RoundUp(prompt.start + num_tokens, block_size);
+  if (several) return true;
   items_.push_back(prompt);
   items_.back().num_tokens = num_tokens;
   return true;
 }
 
-void PrefillQueue::AddBegun(const ScheduleState& state, const TierBooks& books) {
+void PrefillQueue::AddBegun(const ScheduleState& state, const LayerCosts& costs, const TierBooks& books) {
   for (const RunningSequence& each : books.sequences()) {
     if (rows_left_ <= 0) return;
     // A prompt that has just been moved goes on in the next iteration.
-    if (each.preempted || each.decoding || each.moved) continue;
+    if (each.preempted || each.decoding || each.moved || each.in_flight) continue;
     Add({.id = each.id,
          .start = each.num_computed,
          .end = each.num_tokens,
          .first_logits = each.first_logits,
-         .tier = each.tier},
-        state, books.block_size());
+         .tier = each.tier,
+         .only_cpu = each.needed_blocks > books.total_blocks(Tier::kGpu)},
+        state, costs, books.block_size());
   }
 }
 
@@ -90,8 +116,10 @@ bool PrefillQueue::IsComing(const ScheduledSequence& waiting, const Prefix& pref
       items_, [&](const Item& item) { return books.begin_alike(waiting.id, item.id, num_blocks); });
 }
 
-void PrefillQueue::AddWaiting(const ScheduleState& state, const AdmissionRules& rules, TierBooks* books) {
+void PrefillQueue::AddWaiting(const ScheduleState& state, const LayerCosts& costs,
+                              const AdmissionRules& rules, TierBooks* books) {
   int64_t num_passed_over = 0;
+  bool to_cpu = true;
   for (const ScheduledSequence& waiting : state.waiting) {
     if (rows_left_ <= 0 || books->num_sequences() >= state.limits.max_num_seqs) return;
     const Prefix prefix = FindPrefix(state, waiting, *books);
@@ -106,18 +134,28 @@ void PrefillQueue::AddWaiting(const ScheduleState& state, const AdmissionRules& 
         only_cpu || (rules.to_cpu && books->num_sequences(Tier::kCpu) < rules.max_cpu_sequences);
     const bool gpu_wanted = rules.to_gpu && !(rules.cpu_first && cpu_possible);
     Tier tier = Tier::kGpu;
-    if (!gpu_wanted || num_blocks - prefix.num_shared(tier) > GpuBlocksForPrompts(state, *books)) {
+    const bool waits_for_gpu_tier =
+        !gpu_wanted || num_blocks - prefix.num_shared(tier) > GpuBlocksForPrompts(state, *books);
+    if (waits_for_gpu_tier) {
       tier = Tier::kCpu;
-      if (!cpu_wanted || !cpu_possible || !FitsCpuTier(state, *books, num_blocks - prefix.num_shared(tier)))
+      if (!to_cpu || !cpu_wanted || !cpu_possible ||
+          !FitsCpuTier(state, *books, num_blocks - prefix.num_shared(tier)))
         return;
     }
     Item prompt = {.id = waiting.id,
                    .start = prefix.longest().num_blocks * books->block_size(),
                    .end = waiting.num_tokens,
                    .first_logits = waiting.first_logits(),
-                   .tier = tier};
+                   .tier = tier,
+                   .only_cpu = only_cpu};
     if (prompt.start > 0) prompt.attached = prefix.tier;
-    if (!Add(prompt, state, books->block_size())) return;
+    if (only_cpu && WaitsForTransit(prompt, costs, books->block_size())) {
+      // Others that would take its room in the cpu tier do not pass.
+      to_cpu = false;
+      if (++num_passed_over == books->tuning().most_passed_over) return;
+      continue;
+    }
+    if (!Add(prompt, state, costs, books->block_size())) return;
     books->Admit(tier, num_blocks - prefix.num_shared(tier));
     // Until they have moved.
     if (prefix.tier != tier) books->Hold(prefix.tier, prefix.longest().num_unused);
@@ -138,21 +176,31 @@ void PrefillQueue::Sum(const LayerCosts& costs) {
 }
 
 double PrefillQueue::mean_prompt() const {
-  if (items_.empty()) return 1;
   int64_t sum = 0;
-  for (const Item& item : items_) sum += item.end - (item.attached ? item.start : 0);
-  return static_cast<double>(sum) / static_cast<double>(items_.size());
+  int64_t count = 0;
+  for (const Item& item : items_) {
+    // It is none of those that the gpu tier takes in one after the other.
+    if (item.only_cpu) continue;
+    sum += item.end - (item.attached ? item.start : 0);
+    ++count;
+  }
+  return count == 0 ? 1 : static_cast<double>(sum) / static_cast<double>(count);
+}
+
+void PrefillQueue::WritePrefix(const Item& item, IterationPlan* plan) {
+  if (!item.attached) return;
+  plan->attached.push_back({.sequence = item.id, .tier = *item.attached, .num_tokens = item.start});
+  if (*item.attached != item.tier) plan->moves.push_back({.sequence = item.id, .to = item.tier});
 }
 
 void PrefillQueue::Write(int64_t num_tokens, IterationPlan* plan) const {
+  for (const Item& item : in_transit_) WritePrefix(item, plan);
   for (const Item& item : items_) {
     if (num_tokens <= 0) return;
     const int64_t taken = std::min(num_tokens, item.num_tokens);
     num_tokens -= taken;
     plan->main.spans.push_back(item.Span(taken));
-    if (!item.attached) continue;
-    plan->attached.push_back({.sequence = item.id, .tier = *item.attached, .num_tokens = item.start});
-    if (*item.attached != item.tier) plan->moves.push_back({.sequence = item.id, .to = item.tier});
+    WritePrefix(item, plan);
   }
 }
 

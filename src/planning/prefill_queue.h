@@ -12,6 +12,7 @@
 #include "plan/iteration_plan.h"
 #include "planning/schedule_state.h"
 #include "planning/tier_books.h"
+#include "planning/transit_pass.h"
 
 namespace tandem {
 
@@ -23,6 +24,7 @@ struct AdmissionRules {
   // The cpu tier takes a prompt only while it holds fewer sequences (Balancing: more would only wait there),
   // unless no other tier could ever hold it.
   int64_t max_cpu_sequences = 0;
+  TransitRules transit = {};
 };
 
 // Prompts in the order in which they are served: those begun, oldest first, then waiting ones. Nobody
@@ -30,6 +32,10 @@ struct AdmissionRules {
 // somebody did before begins behind what is cached of that, and what a prompt will need is reserved whole
 // when it is admitted, so one that is begun never waits for blocks. A budget of tokens takes a prefix; the
 // last prompt in it gets a shorter chunk (NEO section 6: chunks, not whole prompts).
+//
+// Chunks that take several iterations (planning/transit_pass.h) are apart from that: they enter, whatever the
+// budget is, as one cohort in transit, unless one is on its way. Who waits for the transit alone is passed by
+// prompts for the gpu tier.
 class PrefillQueue {
  public:
   PrefillQueue() = default;  // nobody
@@ -47,9 +53,12 @@ class PrefillQueue {
   // Tokens up to the last chunk that stays in the gpu tier: a smaller budget also cuts those.
   int64_t num_tokens_to_last_gpu_chunk() const { return tokens_to_last_gpu_chunk_; }
   double num_gpu_prompts() const { return static_cast<double>(num_gpu_prompts_); }
-  double mean_prompt() const;
+  double mean_prompt() const;  // of those that fit the gpu tier
+  // Of a cohort that enters in transit; empty: none does.
+  const std::vector<RowSpan>& entering_transit() const { return entering_transit_; }
 
-  // The chunks of the first num_tokens tokens, and what those begin with that is cached, into an empty plan.
+  // The chunks of the first num_tokens tokens, and what those and the ones that enter in transit begin with
+  // that is cached, into an empty plan.
   void Write(int64_t num_tokens, IterationPlan* plan) const;
   // Adds them to an otherwise empty prefill part of a load.
   void AddTo(int64_t num_tokens, const LayerCosts& costs, IterationLoad* load) const;
@@ -62,6 +71,7 @@ class PrefillQueue {
     int64_t end;             // of the prompt
     int64_t first_logits;
     Tier tier;
+    bool only_cpu;  // it is longer than the gpu tier
     // Where the tokens before `start` are, of one that is admitted behind a cached prefix; they move if it is
     // another tier than its own.
     std::optional<Tier> attached = std::nullopt;
@@ -84,10 +94,23 @@ class PrefillQueue {
   // Whether what comes next behind the prefix of a waiting sequence is being computed, or will be by a prompt
   // that this plan admits.
   bool IsComing(const ScheduledSequence& waiting, const Prefix& prefix, const TierBooks& books) const;
-  void AddBegun(const ScheduleState& state, const TierBooks& books);
-  void AddWaiting(const ScheduleState& state, const AdmissionRules& rules, TierBooks* books);
+  void AddBegun(const ScheduleState& state, const LayerCosts& costs, const TierBooks& books);
+  void AddWaiting(const ScheduleState& state, const LayerCosts& costs, const AdmissionRules& rules,
+                  TierBooks* books);
   // False if a limit leaves it no token.
-  bool Add(const Item& prompt, const ScheduleState& state, int64_t block_size);
+  bool Add(const Item& prompt, const ScheduleState& state, const LayerCosts& costs, int64_t block_size);
+  // The same for a cohort that enters in transit.
+  bool AddInTransit(const Item& prompt, int64_t most_tokens, const LayerCosts& costs);
+  bool TakesSeveralIterations(const Item& prompt, const LayerCosts& costs) const {
+    return prompt.tier == Tier::kCpu && transit_.TakesSeveralIterations(prompt.start, costs);
+  }
+  // Whether nothing but the transit keeps a prompt waiting.
+  bool WaitsForTransit(const Item& prompt, const LayerCosts& costs, int64_t block_size) const {
+    if (prompt.tier != Tier::kCpu) return false;
+    return TransitRoom(prompt.start, block_size) <= 0 ||
+           (transit_.in_flight != nullptr && TakesSeveralIterations(prompt, costs));
+  }
+  static void WritePrefix(const Item& item, IterationPlan* plan);
   // Tokens that may be appended to `start` in the cpu tier.
   int64_t TransitRoom(int64_t start, int64_t block_size) const {
     return transit_left_ / block_size * block_size - start;
@@ -96,8 +119,11 @@ class PrefillQueue {
 
   int64_t rows_left_ = 0;
   int64_t transit_left_ = 0;
+  TransitRules transit_;
   size_t num_begun_ = 0;
   std::vector<Item> items_;
+  std::vector<Item> in_transit_;  // enter
+  std::vector<RowSpan> entering_transit_;
   // Of the first i items.
   std::vector<int64_t> token_sums_{0};
   std::vector<int64_t> swapped_sums_{0};

@@ -10,7 +10,8 @@ namespace tandem {
 Riders::Riders(const ScheduleState& state, const TierBooks& books) : all_(&state.cohorts) {
   const std::vector<CohortId>& dropped = books.dropped();
   for (const InFlightCohort& cohort : state.cohorts) {
-    if (std::find(dropped.begin(), dropped.end(), cohort.cohort) != dropped.end()) continue;
+    const bool is_dropped = std::find(dropped.begin(), dropped.end(), cohort.cohort) != dropped.end();
+    if (is_dropped || cohort.in_transit()) continue;
     cohorts_.push_back(
         {.in_flight = &cohort, .num_rows = NumRowsOf(cohort.rows), .kv_tokens = KvTokensOf(cohort.rows)});
   }

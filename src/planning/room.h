@@ -21,11 +21,13 @@ struct Room {
   bool cpu_tier_overloaded = false;
   bool overload_can_leave = false;
   std::vector<RowSpan> gpu_rows;
-  IterationLoad gpu_load;  // of gpu_rows
-  int64_t rows_left = 0;   // of the iteration, beside them
-  CpuRows cpu_rows;        // that do not ride
-  CpuRows free_cpu_rows;   // all that are not amid a token
-  Riders riders;           // amid a token and, where rows ride, a cohort that enters
+  IterationLoad gpu_load;                      // of gpu_rows
+  const InFlightCohort* in_transit = nullptr;  // chunks that are amid the layers; null: none
+  int64_t max_rows = 0;                        // of the iteration, beside those
+  int64_t rows_left = 0;                       // of them, beside gpu_rows
+  CpuRows cpu_rows;                            // that do not ride
+  CpuRows free_cpu_rows;                       // all that are not amid a token
+  Riders riders;                               // amid a token and, where rows ride, a cohort that enters
 };
 
 Room MakeRoom(const PlanningInput& input, const Target& target, TierBooks books);

@@ -302,7 +302,7 @@ void ProposeAllRows(const Findings& findings, int64_t budget, const TakeSchedule
 void ProposeRowsAlone(const Findings& findings, const TakeSchedule& take) {
   if (findings.input.offloads_all()) return;
   const ScheduleLimits& limits = findings.input.state.limits;
-  int64_t rows_left = limits.max_num_batched_tokens;
+  int64_t rows_left = findings.room.max_rows;
   Schedule with_own{.load = findings.room.gpu_load};
   for (const Riders::Cohort& cohort : findings.room.riders.cohorts()) {
     const int64_t num_rows = with_own.load.cohort_rows + cohort.num_rows;

@@ -81,7 +81,10 @@ void ChooseOverlap(const PlanningInput& input, const TierBooks& books, const Ste
     return SteadyRate(work, std::min(num_rows, static_cast<double>(most)), overlap, input.costs);
   };
   // Changing back and forth costs more than a little throughput is worth.
-  const double weight = state.cohorts.empty() ? 1 / input.tuning.worth_filling : input.tuning.worth_staying;
+  const bool any_decodes_amid_a_token =
+      std::ranges::any_of(state.cohorts, [](const InFlightCohort& cohort) { return !cohort.in_transit(); });
+  const double weight =
+      any_decodes_amid_a_token ? input.tuning.worth_staying : 1 / input.tuning.worth_filling;
   const double attainable = std::min(beyond_gpu_tier, static_cast<double>(num_that_may));
   if (weight * rate(Overlap::kAsynchronous, attainable, target->riding.cpu_rows) <
       rate(Overlap::kAsymmetric, beyond_gpu_tier, target->point.cpu_rows))

@@ -38,8 +38,9 @@ TierBooks::TierBooks(const ScheduleState& state, const CapacityView& capacity, c
       const bool has_row = sequence.tier == Tier::kCpu
                                ? state.cpu_tier_usable
                                : num_decodes_[tier] < state.limits.max_num_batched_tokens;
-      if (has_row)
-        sequence.growth_blocks = std::max<int64_t>(0, sequence.needed_blocks - sequence.held_blocks);
+      const int64_t lacking = std::max<int64_t>(0, sequence.needed_blocks - sequence.held_blocks);
+      if (has_row) sequence.growth_blocks = lacking;
+      sequence.has_room = has_row || lacking == 0;
       growth_[tier] += sequence.growth_blocks;
       ++num_decodes_[tier];
     }
@@ -74,6 +75,7 @@ void TierBooks::MoveTo(size_t index, Tier to) {
   sequence.tier = to;
   sequence.moved = true;
   sequence.held_blocks = std::max(sequence.held_blocks, sequence.needed_blocks);
+  sequence.has_room = true;
   free_[Index(to)] -= sequence.held_blocks;
   ++num_sequences_[Index(to)];
   if (sequence.decoding) ++num_decodes_[Index(to)];
@@ -88,6 +90,12 @@ void TierBooks::DropCohort(CohortId id) {
     any = true;
   }
   if (any) dropped_.push_back(id);
+}
+
+void TierBooks::DropDecodeCohorts() {
+  for (const RunningSequence& sequence : sequences_) {
+    if (sequence.in_flight && sequence.decoding) DropCohort(sequence.cohort);
+  }
 }
 
 void TierBooks::DropAllCohorts() {

@@ -26,6 +26,7 @@ struct RunningSequence {
   int64_t growth_blocks = 0;  // its part of the growth of its tier
   Tier tier = Tier::kGpu;
   bool decoding = false;
+  bool has_room = true;  // of a decode: what it lacks is part of the growth of its tier
   bool preempted = false;
   bool moved = false;
   bool flexible = false;
@@ -85,6 +86,8 @@ class TierBooks {
   // The cohorts lose the token that they are at; their sequences may leave and decode elsewhere.
   void DropCohort(CohortId id);
   void DropAllCohorts();
+  // All but one in transit.
+  void DropDecodeCohorts();
 
   const std::vector<CohortId>& dropped() const { return dropped_; }
   const std::vector<Preemption>& preempted() const { return preempted_; }

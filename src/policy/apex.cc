@@ -13,7 +13,7 @@ IterationPlan ApexStrategy::Plan(const ScheduleState& state, const CapacityView&
   const IterationLoad load = TimeModel(costs()).LoadOf(asymmetric);
   int64_t num_scheduled_cpu = load.main_cpu_rows;
   for (const CohortStep& step : asymmetric.cohorts) {
-    if (!step.rides) num_scheduled_cpu += NumRowsOf(step.rows);
+    if (!step.rides && !step.in_transit()) num_scheduled_cpu += NumRowsOf(step.rows);
   }
   const bool any_cpu_decodes =
       std::any_of(state.running.begin(), state.running.end(), [&](const ScheduledSequence& each) {

@@ -166,6 +166,9 @@ class EngineFamilies {
             static_cast<double>(stats.swapped_tokens));
     Counter("tandem:cpu_tier_tokens_total", "Tokens generated with their KV in the cpu tier.",
             static_cast<double>(stats.cpu_tier_tokens));
+    Counter("tandem:transit_visits_total",
+            "Layers that chunks of long prompts in the cpu tier passed by themselves.",
+            static_cast<double>(stats.transit_visits));
     Counter("tandem:rider_visits_total", "Visits of riding cohorts.",
             static_cast<double>(stats.rider_visits));
     Counter("tandem:rider_skips_total",

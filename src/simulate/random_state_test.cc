@@ -50,7 +50,8 @@ AnalyticCosts RandomCosts(Random* random) {
   costs.cpu_kv_ns = random->Scale() * (random->OneIn(4) ? 1000 : 10);
   costs.exchange_us = random->Scale();
   costs.exchange_row_us = random->Scale() / 10;
-  costs.swap_ns = 10 * random->Scale();
+  // With some machines chunks of few tokens take several iterations.
+  costs.swap_ns = 10 * random->Scale() * (random->OneIn(3) ? 300 : 1);
   costs.outside_us = 100 * random->Scale();
   return costs;
 }
@@ -119,6 +120,24 @@ void PutInFlight(Random* random, World* world) {
   }
 }
 
+// A chunk of a running prompt in the cpu tier is amid the layers, if there is one.
+void PutInTransit(Random* random, World* world) {
+  ScheduleSimulation& simulation = *world->simulation;
+  const ScheduleLimits& limits = simulation.state().limits;
+  const int64_t block_size = simulation.books().block_size();
+  for (const ScheduledSequence& each : simulation.state().running) {
+    if (each.decoding() || simulation.books().tier_of(each.id) != Tier::kCpu) continue;
+    const int64_t most_tokens =
+        std::min({each.num_tokens - each.num_computed, limits.max_num_batched_tokens,
+                  limits.max_transit_tokens / block_size * block_size - each.num_computed});
+    if (most_tokens < 1) continue;
+    const RowSpan chunk = RowSpan::Chunk(each.id, each.num_computed, random->Between(1, most_tokens),
+                                         each.first_logits(), Tier::kCpu);
+    simulation.AddInFlight({.cohort = 50, .rows = {chunk}, .cursor = random->Below(world->costs.layers)});
+    return;
+  }
+}
+
 // The parameter makes the seeds, which differ from test to test.
 class RandomStateTest : public ::testing::TestWithParam<uint32_t> {};
 
@@ -145,6 +164,7 @@ TEST_P(RandomStateTest, EveryStateGivesAValidPlan) {
     for (int64_t i = random.Below(6); i > 0; --i) Submit(++id, &random, &world);
     for (ScheduledSequence& each : simulation.state().running) each.flexible = random.OneIn(2);
     if (random.OneIn(2)) PutInFlight(&random, &world);
+    if (random.OneIn(2)) PutInTransit(&random, &world);
     // Without it there are no cohorts.
     if (simulation.state().cohorts.empty() && random.OneIn(8)) simulation.state().cpu_tier_usable = false;
     for (const std::string_view name : kStrategies) {
@@ -168,7 +188,7 @@ TEST_P(RandomStateTest, EveryStateGivesAValidPlan) {
       if (!plan.preempted.empty()) ++shapes["preempted"];
     }
   }
-  std::printf("plans by shape (p prefill, g gpu rows, c cpu rows, |c cohort, ~ riders):");
+  std::printf("plans by shape (p prefill, g gpu rows, c cpu rows, |c cohort, ~ riders, |t in transit):");
   for (const auto& [shape, count] : shapes) std::printf(" %s %ld", shape.c_str(), count);
   std::printf("\n");
 }

@@ -84,7 +84,8 @@ void ReadSequences(const std::string& queue, std::istringstream* line, Scenario*
   }
 }
 
-// "ID cursor C rows S@P S@P ...", as a plan prints a cohort. False: it has no rows.
+// "ID cursor C rows S@P S@P ...", or "S@P+N ..." for chunks of N + 1 tokens of running prompts, as a plan
+// prints a cohort. False: it has no rows.
 bool ReadCohort(std::istringstream* line, ScheduleState* state) {
   InFlightCohort cohort;
   std::string word;
@@ -92,8 +93,18 @@ bool ReadCohort(std::istringstream* line, ScheduleState* state) {
   SequenceId sequence = 0;
   int64_t position = 0;
   char at = 0;
-  while (*line >> sequence >> at >> position)
-    cohort.rows.push_back(RowSpan::Decode(sequence, position, Tier::kCpu));
+  while (*line >> sequence >> at >> position) {
+    if (line->peek() != '+') {
+      cohort.rows.push_back(RowSpan::Decode(sequence, position, Tier::kCpu));
+      continue;
+    }
+    int64_t more = 0;
+    *line >> at >> more;
+    for (const ScheduledSequence& each : state->running) {
+      if (each.id == sequence)
+        cohort.rows.push_back(RowSpan::Chunk(sequence, position, more + 1, each.first_logits(), Tier::kCpu));
+    }
+  }
   const bool ok = word == "rows" && !cohort.rows.empty();
   state->cohorts.push_back(std::move(cohort));
   return ok;

@@ -88,8 +88,9 @@ void ScheduleSimulation::CountEnd(const Lengths& lengths) {
 bool ScheduleSimulation::AddInFlight(const InFlightCohort& cohort) {
   for (const RowSpan& row : cohort.rows) {
     const ScheduledSequence* sequence = Running(row.sequence);
-    if (sequence == nullptr || !sequence->decoding() || row.start != sequence->num_computed ||
-        next_layer_.contains(row.sequence) || !Reserve(row.sequence, Tier::kCpu).ok())
+    const bool fits = sequence != nullptr && (row.in_transit() || sequence->decoding());
+    if (!fits || row.start != sequence->num_computed || next_layer_.contains(row.sequence) ||
+        !Reserve(row.sequence, Tier::kCpu).ok())
       return false;
   }
   for (const RowSpan& row : cohort.rows) next_layer_[row.sequence] = cohort.cursor;
@@ -128,11 +129,23 @@ Status ScheduleSimulation::CheckLimits(const IterationPlan& plan) const {
                           return found == known.end() ? FindWaiting(id) : found->second;
                         }};
   TANDEM_RETURN_IF_ERROR(ValidatePlan(plan, rules));
+  const auto in_transit = [this](const RowSpan& span) {
+    return books_.BlocksFor(span.end()) * books_.block_size();
+  };
   int64_t transit_tokens = 0;
+  for (const InFlightCohort& cohort : state_.cohorts) {
+    const bool dropped = std::ranges::find(plan.dropped, cohort.cohort) != plan.dropped.end();
+    if (!cohort.in_transit() || dropped) continue;
+    for (const RowSpan& span : cohort.rows) transit_tokens += in_transit(span);
+  }
+  for (const CohortStep& step : plan.cohorts) {
+    if (!step.in_transit() || step.cursor != kEntry) continue;
+    for (const RowSpan& span : step.rows) transit_tokens += in_transit(span);
+  }
   bool uses_cpu_tier = !plan.cohorts.empty();
   for (const RowSpan& span : plan.main.spans) {
     uses_cpu_tier = uses_cpu_tier || span.tier == Tier::kCpu;
-    if (span.in_transit()) transit_tokens += books_.BlocksFor(span.end()) * books_.block_size();
+    if (span.in_transit()) transit_tokens += in_transit(span);
   }
   if (transit_tokens > state_.limits.max_transit_tokens)
     return Broken("{} tokens in transit", transit_tokens);
@@ -140,7 +153,7 @@ Status ScheduleSimulation::CheckLimits(const IterationPlan& plan) const {
   if (uses_cpu_tier && !state_.cpu_tier_usable) return Broken("uses a cpu tier that is not usable");
   int64_t cohort_rows = 0;
   for (const CohortStep& step : plan.cohorts) {
-    if (!step.rides && !step.visits.empty()) cohort_rows += NumRowsOf(step.rows);
+    if (!step.rides && !step.in_transit() && !step.visits.empty()) cohort_rows += NumRowsOf(step.rows);
   }
   if (cohort_rows > state_.limits.max_cohort_rows)
     return Broken("{} rows of cohorts with visits of their own", cohort_rows);
@@ -154,9 +167,13 @@ Status ScheduleSimulation::Reserve(SequenceId id, Tier tier) {
 
 Status ScheduleSimulation::Admit(SequenceId id) {
   if (Running(id) != nullptr) return {};
-  if (state_.waiting.front().id != id) return Broken("sequence {} overtakes", id);
-  state_.running.push_back(state_.waiting.front());
-  state_.waiting.pop_front();
+  for (const ScheduledSequence& waiting : state_.waiting) {
+    if (waiting.id == id) break;
+    if (books_.BlocksFor(waiting.num_tokens) <= books_.total_blocks(Tier::kGpu))
+      return Broken("sequence {} overtakes {}", id, waiting.id);
+  }
+  state_.running.push_back(*state_.waiting.Find(id));
+  state_.waiting.Erase(id);
   return {};
 }
 
@@ -199,7 +216,7 @@ bool ScheduleSimulation::Joins(const CohortStep& step) {
   return std::bernoulli_distribution(*join_probability_)(random_);
 }
 
-Status ScheduleSimulation::Visit(const CohortStep& step, int64_t layer, std::vector<SequenceId>* ended) {
+Status ScheduleSimulation::Visit(const CohortStep& step, int64_t layer, std::vector<RowSpan>* ended) {
   for (const RowSpan& row : step.rows) {
     const auto found = next_layer_.try_emplace(row.sequence, kEntry).first;
     if (found->second != layer)
@@ -218,15 +235,16 @@ Status ScheduleSimulation::Visit(const CohortStep& step, int64_t layer, std::vec
   }
   for (const RowSpan& row : step.rows) {
     next_layer_.erase(row.sequence);
-    ended->push_back(row.sequence);
+    ended->push_back(row);
   }
   if (cohort != state_.cohorts.end()) state_.cohorts.erase(cohort);
   if (step.rides) counts_.rider_tokens += NumRowsOf(step.rows);
+  if (step.in_transit()) counts_.transit_tokens += NumRowsOf(step.rows);
   return {};
 }
 
 Status ScheduleSimulation::VisitBoundary(const CohortStep& step, int64_t boundary,
-                                         std::vector<SequenceId>* ended) {
+                                         std::vector<RowSpan>* ended) {
   const auto visit = std::find_if(step.visits.begin(), step.visits.end(),
                                   [&](const tandem::Visit& each) { return each.boundary == boundary; });
   if (visit == step.visits.end()) return {};
@@ -240,6 +258,10 @@ Status ScheduleSimulation::VisitBoundary(const CohortStep& step, int64_t boundar
   // What is in the plan's way is waited for.
   cpu_.Forget(step.cohort);
   TANDEM_RETURN_IF_ERROR(Visit(step, visit->layer, ended));
+  if (step.in_transit()) {
+    ++counts_.transit_visits;
+    return {};
+  }
   // Behind the last visit attention goes on by itself; that between two of them is the iteration's.
   if (*visit != step.visits.back() || visit->layer == state_.limits.num_layers - 1) return {};
   CohortStep next = step;
@@ -251,7 +273,7 @@ Status ScheduleSimulation::VisitBoundary(const CohortStep& step, int64_t boundar
 }
 
 Status ScheduleSimulation::VisitBoundaries(const IterationPlan& plan, double us,
-                                           std::vector<SequenceId>* ended) {
+                                           std::vector<RowSpan>* ended) {
   const TimeModel time(*costs_);
   const double waited_us = time.WaitedCpuUs(time.LoadOf(plan));
   const int64_t num_layers = state_.limits.num_layers;
@@ -307,14 +329,18 @@ Status ScheduleSimulation::Apply(const IterationPlan& plan) {
     return Broken("{} sequences hold blocks", state_.running.size());
   for (const CohortStep& step : plan.cohorts) {
     if (step.visits.empty()) continue;
-    for (const RowSpan& row : step.rows) TANDEM_RETURN_IF_ERROR(Reserve(row.sequence, Tier::kCpu));
+    for (const RowSpan& row : step.rows) {
+      TANDEM_RETURN_IF_ERROR(Admit(row.sequence));
+      TANDEM_RETURN_IF_ERROR(Reserve(row.sequence, Tier::kCpu));
+    }
   }
-  std::vector<SequenceId> ended;
+  std::vector<RowSpan> ended;
   TANDEM_RETURN_IF_ERROR(VisitBoundaries(plan, counts_.us - us_before, &ended));
   TANDEM_RETURN_IF_ERROR(CheckRowsInFlight());
   for (const RowSpan& span : plan.main.spans)
     Advance(span.sequence, span.num_tokens, span.end() == Running(span.sequence)->num_tokens);
-  for (const SequenceId id : ended) Advance(id, 1, true);
+  for (const RowSpan& span : ended)
+    Advance(span.sequence, span.num_tokens, span.end() == Running(span.sequence)->num_tokens);
   return {};
 }
 
@@ -342,6 +368,7 @@ void ScheduleSimulation::Count(const IterationPlan& plan) {
   shape += load.main_cpu_rows > 0 ? "c" : "-";
   shape += load.cohort_rows > 0 ? "|c" : "";
   shape += load.rider_rows > 0 ? "~c" : "";
+  shape += load.transit_us > 0 ? "|t" : "";
   ++counts_.shapes[shape];
   counts_.us += time.IterationWithCopiesUs(load);
   counts_.cpu_us += time.WaitedCpuUs(load);

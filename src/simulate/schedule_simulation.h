@@ -65,9 +65,11 @@ struct SimulationCounts {
   int64_t swaps_in = 0;
   int64_t swaps_out = 0;
   int64_t preemptions = 0;
-  int64_t rider_visits = 0;  // of cohorts
-  int64_t rider_skips = 0;   // visits that were not made: attention was not done
-  int64_t rider_tokens = 0;  // that ended with a visit of a riding cohort
+  int64_t rider_visits = 0;    // of cohorts
+  int64_t rider_skips = 0;     // visits that were not made: attention was not done
+  int64_t rider_tokens = 0;    // that ended with a visit of a riding cohort
+  int64_t transit_visits = 0;  // of cohorts in transit
+  int64_t transit_tokens = 0;  // of prompts, that ended so
   int64_t dropped_cohorts = 0;
   std::map<std::string, int64_t> shapes;  // of iterations: which sub-batches had which rows
   double us = 0;                          // predicted
@@ -86,8 +88,8 @@ class ScheduleSimulation {
   // their output.
   bool AddRunning(SequenceId id, Tier tier, int64_t num_tokens, int64_t num_computed, int64_t final_tokens,
                   std::optional<int64_t> prompt_len = std::nullopt);
-  // A cohort of running cpu decodes that are amid a token; its attention is done. False: a row is none, or
-  // there is no room for its token.
+  // A cohort of running cpu decodes that are amid a token, whose attention is done, or of chunks in transit.
+  // False: a row is none, or there is no room for its token.
   bool AddInFlight(const InFlightCohort& cohort);
   // From now on a riding cohort joins with this probability, whatever the CPU does; at its entry always.
   void JoinAtRandom(double probability, uint32_t seed);
@@ -113,14 +115,15 @@ class ScheduleSimulation {
   std::optional<PlannedSequence> FindWaiting(SequenceId id) const;
   Status DropCohorts(const std::vector<CohortId>& dropped);
   // Takes the cohorts through an iteration of `us`. Rows that end their token go to `ended`.
-  Status VisitBoundaries(const IterationPlan& plan, double us, std::vector<SequenceId>* ended);
-  Status VisitBoundary(const CohortStep& step, int64_t boundary, std::vector<SequenceId>* ended);
+  Status VisitBoundaries(const IterationPlan& plan, double us, std::vector<RowSpan>* ended);
+  Status VisitBoundary(const CohortStep& step, int64_t boundary, std::vector<RowSpan>* ended);
   // A visit of all rows, each at its own next layer.
-  Status Visit(const CohortStep& step, int64_t layer, std::vector<SequenceId>* ended);
+  Status Visit(const CohortStep& step, int64_t layer, std::vector<RowSpan>* ended);
   bool Joins(const CohortStep& step);
   Status CheckRowsInFlight() const;
   Status CheckNotInFlight(SequenceId id) const;
   Status Reserve(SequenceId id, Tier tier);
+  // Prompts that only the cpu tier can hold may be passed: they may wait for the transit.
   Status Admit(SequenceId id);
   void Advance(SequenceId id, int64_t num_rows, bool samples);
   void CountEnd(const Lengths& lengths);

@@ -35,9 +35,10 @@ constexpr int64_t kLayers = 4;
 constexpr int64_t kMaxRiderRows = 3;
 constexpr int64_t kMaxRunning = 12;
 
-// Prompts go to either tier, one an iteration. In the cpu tier rows decode with the main sub-batch or enter
-// cohorts; these ride, visit by themselves, stay where they are or are dropped, all at random. The tiers have
-// room for all.
+// Prompts go to either tier, one an iteration, those of the cpu tier whole or in chunks, with the main
+// sub-batch or in a cohort in transit. In the cpu tier rows decode with the main sub-batch or enter cohorts;
+// these ride, visit by themselves, stay where they are or are dropped, all at random. The tiers have room for
+// all.
 class RandomCohorts : public Strategy {
  public:
   explicit RandomCohorts(uint32_t seed) : Strategy(nullptr), random_(seed) {}
@@ -50,7 +51,9 @@ class RandomCohorts : public Strategy {
     IterationPlan plan;
     plan.strategy = name();
     std::unordered_set<SequenceId> in_flight;
+    bool any_in_transit = false;
     for (const InFlightCohort& cohort : state.cohorts) {
+      any_in_transit = any_in_transit || cohort.in_transit();
       if (OneIn(15)) {
         plan.dropped.push_back(cohort.cohort);
         continue;
@@ -59,8 +62,13 @@ class RandomCohorts : public Strategy {
     }
     std::vector<RowSpan> gpu_rows;
     std::vector<RowSpan> cpu_rows;
+    std::vector<RowSpan> chunks;  // to the cpu tier
     for (const ScheduledSequence& each : state.running) {
       if (in_flight.contains(each.id)) continue;
+      if (!each.decoding()) {
+        chunks.push_back(AnyChunk(each));
+        continue;
+      }
       Tier tier = *capacity.tier_of(each.id);
       if (tier == Tier::kCpu && plan.moves.empty() && OneIn(30) &&
           HasRoom(Tier::kGpu, each.num_tokens, state, capacity)) {
@@ -74,9 +82,25 @@ class RandomCohorts : public Strategy {
         plan.moves.empty()) {
       const ScheduledSequence& first = state.waiting.front();
       const Tier tier = OneIn(3) ? Tier::kGpu : Tier::kCpu;
-      if (HasRoom(tier, first.num_tokens, state, capacity))
-        plan.main.spans.push_back(RowSpan::Chunk(first.id, 0, first.num_tokens, first.first_logits(), tier));
+      if (HasRoom(tier, first.num_tokens, state, capacity)) {
+        if (tier == Tier::kCpu) {
+          chunks.push_back(AnyChunk(first));
+        } else {
+          plan.main.spans.push_back(
+              RowSpan::Chunk(first.id, 0, first.num_tokens, first.first_logits(), tier));
+        }
+      }
     }
+    // Each has a context of two blocks at most.
+    chunks.resize(std::min<size_t>(chunks.size(), 3));
+    if (!any_in_transit && !chunks.empty() && !OneIn(4)) {
+      const auto num_rows = static_cast<int64_t>(1 + random_() % chunks.size());
+      plan.cohorts.push_back({.cohort = next_id_++, .rows = {chunks.begin(), chunks.begin() + num_rows}});
+      chunks.erase(chunks.begin(), chunks.begin() + num_rows);
+    }
+    // Of those in transit, which others may join later on.
+    if (any_in_transit) chunks.resize(std::min<size_t>(chunks.size(), 1));
+    plan.main.spans.insert(plan.main.spans.end(), chunks.begin(), chunks.end());
     plan.main.spans.insert(plan.main.spans.end(), gpu_rows.begin(), gpu_rows.end());
     for (size_t i = 0; i < cpu_rows.size();) {
       const size_t end = std::min(cpu_rows.size(), i + 1 + random_() % 2);
@@ -98,7 +122,7 @@ class RandomCohorts : public Strategy {
     for (CohortStep& step : plan.cohorts) {
       int64_t& at_boundary = riders[static_cast<size_t>(step.cursor + 1)];
       const auto num_rows = static_cast<int64_t>(step.rows.size());
-      if (!plan.main.empty() && at_boundary + num_rows <= kMaxRiderRows && !OneIn(4)) {
+      if (!step.in_transit() && !plan.main.empty() && at_boundary + num_rows <= kMaxRiderRows && !OneIn(4)) {
         step.rides = true;
         step.visits = {{step.cursor, step.cursor}};
         at_boundary += num_rows;
@@ -114,6 +138,14 @@ class RandomCohorts : public Strategy {
 
  private:
   bool OneIn(uint32_t n) { return random_() % n == 0; }
+  // Of what is to be computed of a prompt in the cpu tier.
+  RowSpan AnyChunk(const ScheduledSequence& sequence) {
+    const int64_t left = sequence.num_tokens - sequence.num_computed;
+    const int64_t num_tokens =
+        OneIn(2) ? left : 1 + static_cast<int64_t>(random_() % static_cast<uint64_t>(left));
+    return RowSpan::Chunk(sequence.id, sequence.num_computed, num_tokens, sequence.first_logits(),
+                          Tier::kCpu);
+  }
   // All that run may want a block.
   static bool HasRoom(Tier tier, int64_t num_tokens, const ScheduleState& state,
                       const CapacityView& capacity) {
@@ -225,6 +257,7 @@ TEST_P(CohortLoopTest, AnythingGivesTheSameTokens) {
   }
   EXPECT_GT(num_cancelled, 0);
   EXPECT_GT(bench.loop().Stats().rider_visits, 100U);
+  EXPECT_GT(bench.loop().Stats().transit_visits, 50U);
   Print(bench.loop().Stats());
   ExpectAllBlocksFree(bench.loop());
 }

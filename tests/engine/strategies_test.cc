@@ -272,6 +272,55 @@ TEST_P(StrategiesTest, SameTokensBesideCancelsAndPreemptions) {
   }
 }
 
+// Prompts many times as long as the gpu tier, beside short ones, on a machine with a slow way between the
+// tiers: chunks behind long contexts take several iterations. Some are cancelled amid their prompt.
+TEST_P(StrategiesTest, SameTokensFromChunksInTransit) {
+  std::vector<Prompt> prompts = MakePrompts(6, 200, 700, 8, 300);
+  const std::vector<Prompt> short_ones = MakePrompts(kSanitized ? 8 : 16, 3, 40, 30, 300, 11);
+  prompts.insert(prompts.end(), short_ones.begin(), short_ones.end());
+  std::shuffle(prompts.begin() + 4, prompts.end(), std::mt19937(3));
+  EngineOptions ample = Options("", "gpu-only");
+  ample.dummy = "tiny";
+  ample.max_model_len = 1024;
+  ample.max_num_batched_tokens = 96;
+  const auto expected = RunAmple(ample, prompts);
+  // Who goes on from one of them finds its beginning in the cpu tier.
+  std::vector<Prompt> longer = {prompts.begin(), prompts.begin() + 4};
+  for (Prompt& prompt : longer) prompt.tokens.insert(prompt.tokens.end(), 50, 17);
+  const auto expected_of_longer = RunAmple(ample, longer);
+  AnalyticCosts costs = CostsWhereTheCpuTierPays();
+  costs.swap_ns = 20'000;
+  for (const std::string& strategy : kHybrids) {
+    EngineOptions tight = ample;
+    tight.strategy = strategy;
+    tight.gpu_kv_cache = SizeInTokens(160);
+    tight.cpu_kv_cache = SizeInTokens(8192);
+    tight.kv_transit = SizeInTokens(1024);
+    const auto engine = Create(tight, costs);
+    ASSERT_NE(engine, nullptr);
+    std::mt19937 random(5);
+    std::vector<Submitted> kept;
+    std::vector<Submitted> neighbours;
+    for (const Prompt& prompt : prompts) {
+      kept.push_back(SubmitTo(*engine, SpecOf(prompt)));
+      Prompt neighbour = prompt;
+      for (int32_t& token : neighbour.tokens) token = static_cast<int32_t>(random() % 300);
+      neighbours.push_back(SubmitTo(*engine, SpecOf(neighbour)));
+    }
+    for (size_t i = 0; i < kept.size(); ++i) {
+      // While others are amid their prompts.
+      engine->Cancel(neighbours[i].id);
+      EXPECT_EQ(kept[i].output->Wait(), FinishReason::kLength);
+      EXPECT_EQ(kept[i].output->TokenIds(), expected[i]) << strategy << ", request " << i;
+    }
+    ExpectSameTokens(RunAll(*engine, longer), expected_of_longer, strategy);
+    ExpectNoBlocksLeak(*engine);
+    PrintTiers(strategy, engine->Stats());
+    EXPECT_GT(engine->Stats().transit_visits, 50U) << strategy;
+    EXPECT_GT(engine->Stats().prefix_hit_tokens, 0U) << strategy;
+  }
+}
+
 TEST_P(StrategiesTest, RealModelGivesTheSameTokens) {
   const auto path = RealModelPath();
   if (!path) GTEST_SKIP() << "the model file is not here; scripts/fetch_model.sh fetches it";
