@@ -260,13 +260,13 @@ TEST(OfflineBench, NoCompletedRequestIsAnError) {
 // Two requests of one beginning, whose bound is that of the work that is left.
 TEST(OfflineBench, WhatATraceSharesIsNoWorkOfTheBound) {
   EngineOptions options = TestEngineOptions();
-  options.max_model_len = 1024;
+  options.max_model_len = 512;
   options.gpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 4096};
   options.measure_costs = true;
   const auto engine = CreateTestEngine(options);
   Workload workload;
-  workload.requests = {{.prompt_tokens = 600, .output_tokens = 4, .block_ids = {1}},
-                       {.prompt_tokens = 700, .output_tokens = 4, .block_ids = {1}}};
+  workload.requests = {{.prompt_tokens = 400, .output_tokens = 4, .block_ids = {1}},
+                       {.prompt_tokens = 480, .output_tokens = 4, .block_ids = {1}}};
   const auto report_of = [&] {
     const auto run = RunOfflineBench(engine.get(), workload, {.seed = 3, .show_progress = false});
     EXPECT_TRUE(run.ok()) << run.error().message;
@@ -275,12 +275,12 @@ TEST(OfflineBench, WhatATraceSharesIsNoWorkOfTheBound) {
     return MakeBenchReport(conditions, *run, {});
   };
   const nlohmann::ordered_json shared = report_of();
-  EXPECT_EQ(shared["prefix_hits"]["possible_tokens"], 512);
+  EXPECT_EQ(shared["prefix_hits"]["possible_tokens"], 384);
   workload.requests[1].block_ids = {2};
   const nlohmann::ordered_json apart = report_of();
   EXPECT_EQ(apart["prefix_hits"]["possible_tokens"], 0);
   ASSERT_TRUE(shared["upper_bound_throughput"].is_number());
-  // 788 of 1300 prompt tokens are left.
+  // 496 of 880 prompt tokens are left.
   EXPECT_GT(shared["upper_bound_throughput"].get<double>(),
             1.2 * apart["upper_bound_throughput"].get<double>());
 }
