@@ -260,29 +260,28 @@ TEST(OfflineBench, NoCompletedRequestIsAnError) {
 // Two requests of one beginning, whose bound is that of the work that is left.
 TEST(OfflineBench, WhatATraceSharesIsNoWorkOfTheBound) {
   EngineOptions options = TestEngineOptions();
-  options.max_model_len = 1024;
+  options.max_model_len = 512;
   options.gpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 4096};
   options.measure_costs = true;
   const auto engine = CreateTestEngine(options);
   Workload workload;
-  workload.requests = {{.prompt_tokens = 600, .output_tokens = 4, .block_ids = {1}},
-                       {.prompt_tokens = 700, .output_tokens = 4, .block_ids = {1}}};
-  const auto report_of = [&] {
+  workload.requests = {{.prompt_tokens = 400, .output_tokens = 4, .block_ids = {1}},
+                       {.prompt_tokens = 480, .output_tokens = 4, .block_ids = {1}}};
+  // possible: of the second request.
+  const auto bound_of = [&](int64_t possible) {
     const auto run = RunOfflineBench(engine.get(), workload, {.seed = 3, .show_progress = false});
     EXPECT_TRUE(run.ok()) << run.error().message;
+    EXPECT_EQ(run->records[0].possible_hit_tokens, 0);
+    EXPECT_EQ(run->records[1].possible_hit_tokens, possible);
+    EXPECT_EQ(run->records[1].shared_tokens, possible);
     BenchConditions conditions;
     conditions.engine = engine->options();
-    return MakeBenchReport(conditions, *run, {});
+    return MakeBenchReport(conditions, *run, {})["upper_bound_throughput"].get<double>();
   };
-  const nlohmann::ordered_json shared = report_of();
-  EXPECT_EQ(shared["prefix_hits"]["possible_tokens"], 512);
+  const double shared = bound_of(384);
   workload.requests[1].block_ids = {2};
-  const nlohmann::ordered_json apart = report_of();
-  EXPECT_EQ(apart["prefix_hits"]["possible_tokens"], 0);
-  ASSERT_TRUE(shared["upper_bound_throughput"].is_number());
-  // 788 of 1300 prompt tokens are left.
-  EXPECT_GT(shared["upper_bound_throughput"].get<double>(),
-            1.2 * apart["upper_bound_throughput"].get<double>());
+  // 496 of 880 prompt tokens are left where they share.
+  EXPECT_GT(shared, 1.2 * bound_of(0));
 }
 
 }  // namespace

@@ -28,7 +28,7 @@ class KvEventCollector : public PrefixListener {
   KvEventCollector(int64_t block_size, FindRequest find_request)
       : block_size_(block_size), find_request_(std::move(find_request)) {}
 
-  void Stored(const StoredBlock& block) override;
+  void Stored(const StoredBlock& stored) override;
   void Copied(Tier tier, const BlockHash& hash) override;
   void Removed(Tier tier, const BlockHash& hash) override;
   void Cleared() override;

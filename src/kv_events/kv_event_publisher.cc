@@ -42,7 +42,7 @@ bool IsBound(const std::string& endpoint) {
 }
 
 Error Named(Error error, const char* key) {
-  error.message = fmt::format("{}: {}", key, error.message);
+  error.message = fmt::format("--kv-events-config, {}: {}", key, error.message);
   error.param = "kv-events-config";
   return error;
 }

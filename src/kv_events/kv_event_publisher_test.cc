@@ -158,12 +158,13 @@ TEST(KvEventPublisher, AnAddressThatIsTakenIsNamed) {
   auto second = KvEventPublisher::Start(config);
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().param, "kv-events-config");
-  EXPECT_EQ(second.error().message,
-            "replay_endpoint: cannot bind " + publisher->replay_endpoint() + ": Address already in use");
+  EXPECT_EQ(second.error().message, "--kv-events-config, replay_endpoint: cannot bind " +
+                                        publisher->replay_endpoint() + ": Address already in use");
   config.endpoint = "nonsense://*";
   second = KvEventPublisher::Start(config);
   ASSERT_FALSE(second.ok());
-  EXPECT_EQ(second.error().message, "endpoint: cannot bind nonsense://*: Protocol not supported");
+  EXPECT_EQ(second.error().message,
+            "--kv-events-config, endpoint: cannot bind nonsense://*: Protocol not supported");
   EXPECT_EQ(second.error().code, ErrorCode::kInvalidArgument);
 }
 

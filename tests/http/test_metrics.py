@@ -7,7 +7,7 @@ import time
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tandem_server import MODEL_NAME, read_until
+from tandem_server import BY_HEART, MODEL_NAME, TandemServer, read_until
 
 # What queries read, and by which function: `rate` of a counter or of a histogram's sum, `mean` as the quotient of the
 # rates of sum and count, `quantile` and `heatmap` of the buckets' rates, `gauge` as it is, `info` by its labels.
@@ -384,3 +384,22 @@ def test_process_metrics(server):
     for connection in connections:
         connection.close()
     assert span.after.value("process_open_fds") < span.after.value("process_max_fds")
+
+
+def test_preemptions_say_why(binary):
+    # Room for one of four answers and a half.
+    with TandemServer(binary, BY_HEART, "--strategy", "gpu-only", "--max-model-len", "512", "--gpu-kv-cache", "512tok") as server:
+        streams = [server.open_stream(max_tokens=300) for _ in range(4)]
+        for stream in streams:
+            received = b""
+            while b"[DONE]" not in received:
+                data = stream.recv(65536)
+                assert data
+                received += data
+            stream.close()
+        metrics = server.wait_idle()
+        by_reason = {name.split('reason="')[1].split('"')[0]: value for name, value in metrics.items()
+                     if name.startswith("tandem:preemptions_total{")}
+        assert set(by_reason) == {"gpu_tier_full", "cpu_tier_full", "both_tiers_full", "cpu_tier_unusable"}
+        assert by_reason["gpu_tier_full"] == metrics["vllm:num_preemptions_total"] == sum(by_reason.values()) > 0
+        assert server.errors().count("room for KV has run out (gpu_tier_full)") == 1
