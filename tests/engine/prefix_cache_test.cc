@@ -125,7 +125,9 @@ class PrefixCacheTest : public ::testing::Test {
   }
 
   Played PlayWithoutCache(const std::vector<Session>& sessions) const {
-    EngineOptions options = Options();
+    return PlayWithoutCache(sessions, Options());
+  }
+  static Played PlayWithoutCache(const std::vector<Session>& sessions, EngineOptions options) {
     options.prefix_caching = false;
     const auto engine = Create(options);
     const Played played = Play(*engine, sessions);
@@ -166,10 +168,16 @@ TEST_F(PrefixCacheTest, SameTokensFromEveryStrategyAndTier) {
 // What CPU attention reads once for several rows: whole partitions of 512 tokens.
 TEST_F(PrefixCacheTest, OneReadForManyGivesTheSameTokens) {
   const std::vector<Session> sessions = MakeSessions(kSanitized ? 3 : 6, 3, 11, 600);
-  const Played expected = PlayWithoutCache(sessions);
+  const auto options_of = [&](const std::string& strategy) {
+    EngineOptions options = Options(strategy);
+    options.model = FixturePath("by_heart/model");  // of longer contexts than the others
+    options.max_model_len = 1024;
+    return options;
+  };
+  const Played expected = PlayWithoutCache(sessions, options_of("gpu-only"));
   for (const std::string strategy : {"full-offload", "symmetric", "simple-offload", "async", "auto"}) {
     SCOPED_TRACE(strategy);
-    EngineOptions options = Options(strategy);
+    EngineOptions options = options_of(strategy);
     options.gpu_kv_cache = SizeInTokens(1536);
     options.cpu_kv_cache = SizeInTokens(8192);
     const auto engine = Create(options);
