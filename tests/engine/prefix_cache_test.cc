@@ -178,7 +178,7 @@ TEST_F(PrefixCacheTest, OneReadForManyGivesTheSameTokens) {
   for (const std::string strategy : {"full-offload", "symmetric", "simple-offload", "async", "auto"}) {
     SCOPED_TRACE(strategy);
     EngineOptions options = options_of(strategy);
-    options.gpu_kv_cache = SizeInTokens(1536);
+    options.gpu_kv_cache = SizeInTokens(1024);
     options.cpu_kv_cache = SizeInTokens(8192);
     const auto engine = Create(options);
     ASSERT_NE(engine, nullptr);
@@ -189,7 +189,12 @@ TEST_F(PrefixCacheTest, OneReadForManyGivesTheSameTokens) {
                 strategy.c_str(), stats.cpu_tier_tokens,
                 static_cast<double>(stats.cpu_attention_kv_bytes) /
                     static_cast<double>(stats.cpu_attention_attended_kv_bytes));
-    EXPECT_LT(stats.cpu_attention_kv_bytes, stats.cpu_attention_attended_kv_bytes);
+    EXPECT_LE(stats.cpu_attention_kv_bytes, stats.cpu_attention_attended_kv_bytes);
+    // The others decode there what the gpu tier has no room for, which may be one at a time.
+    if (stats.cpu_tier_tokens == stats.generation_tokens) {
+      EXPECT_LT(stats.cpu_attention_kv_bytes,
+                0.7 * static_cast<double>(stats.cpu_attention_attended_kv_bytes));
+    }
   }
 }
 
