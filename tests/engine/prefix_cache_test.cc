@@ -131,7 +131,9 @@ class PrefixCacheTest : public ::testing::Test {
   void ExpectSameTokensFromEveryStrategyAndTier() const;
 
   Played PlayWithoutCache(const std::vector<Session>& sessions) const {
-    EngineOptions options = Options();
+    return PlayWithoutCache(sessions, Options());
+  }
+  static Played PlayWithoutCache(const std::vector<Session>& sessions, EngineOptions options) {
     options.prefix_caching = false;
     const auto engine = Create(options);
     const Played played = Play(*engine, sessions);
@@ -174,11 +176,17 @@ void PrefixCacheTest::ExpectSameTokensFromEveryStrategyAndTier() const {
 // What CPU attention reads once for several rows: whole partitions of 512 tokens.
 TEST_F(PrefixCacheTest, OneReadForManyGivesTheSameTokens) {
   const std::vector<Session> sessions = MakeSessions(kSanitized ? 3 : 6, 3, 11, 600);
-  const Played expected = PlayWithoutCache(sessions);
+  const auto options_of = [&](const std::string& strategy) {
+    EngineOptions options = Options(strategy);
+    options.model = FixturePath("by_heart/model");  // of longer contexts than the others
+    options.max_model_len = 1024;
+    return options;
+  };
+  const Played expected = PlayWithoutCache(sessions, options_of("gpu-only"));
   for (const std::string strategy : {"full-offload", "symmetric", "simple-offload", "async", "auto"}) {
     SCOPED_TRACE(strategy);
-    EngineOptions options = Options(strategy);
-    options.gpu_kv_cache = SizeInTokens(1536);
+    EngineOptions options = options_of(strategy);
+    options.gpu_kv_cache = SizeInTokens(1024);
     options.cpu_kv_cache = SizeInTokens(8192);
     const auto engine = Create(options);
     ASSERT_NE(engine, nullptr);
@@ -189,7 +197,12 @@ TEST_F(PrefixCacheTest, OneReadForManyGivesTheSameTokens) {
                 strategy.c_str(), stats.cpu_tier_tokens,
                 static_cast<double>(stats.cpu_attention_kv_bytes) /
                     static_cast<double>(stats.cpu_attention_attended_kv_bytes));
-    EXPECT_LT(stats.cpu_attention_kv_bytes, stats.cpu_attention_attended_kv_bytes);
+    EXPECT_LE(stats.cpu_attention_kv_bytes, stats.cpu_attention_attended_kv_bytes);
+    // The others decode there what the gpu tier has no room for, which may be one at a time.
+    if (stats.cpu_tier_tokens == stats.generation_tokens) {
+      EXPECT_LT(stats.cpu_attention_kv_bytes,
+                0.7 * static_cast<double>(stats.cpu_attention_attended_kv_bytes));
+    }
   }
 }
 
