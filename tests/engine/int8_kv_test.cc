@@ -171,7 +171,8 @@ TEST_P(Int8KvTest, DecodesInATierOfInt8FollowThoseOfThePlainCache) {
       const auto& others = expected[i].output->tokens();
       num_tokens += tokens.size();
       for (size_t t = 0; t < tokens.size(); ++t) {
-        EXPECT_NEAR(tokens[t].logprob, others[t].logprob, coarse ? 0.5 : 0.25)
+        // Where requests part these are of two tokens. In the gpu tier prompts read codes too.
+        EXPECT_NEAR(tokens[t].logprob, others[t].logprob, in_cpu_tier && !coarse ? 0.25 : 0.5)
             << "request " << i << ", token " << t;
         if (tokens[t].token != others[t].token) break;
         ++num_alike;
