@@ -379,8 +379,8 @@ class EngineWithLoop : public Engine {
 
   // Destroyed in reverse: first the loop's thread ends, then the executor's streams, last the memory.
   EngineOptions options_;
-  MakeStrategy make_strategy_;     // null: by the name in the options
-  int64_t wanted_model_len_ = 0;   // max_model_len before the tiers limited it
+  MakeStrategy make_strategy_;    // null: by the name in the options
+  int64_t wanted_model_len_ = 0;  // max_model_len before the tiers limited it
   LongestContext longest_context_;
   std::optional<SipHashKey> prefix_key_;         // absent: nothing is cached
   std::unique_ptr<KvEventPublisher> kv_events_;  // null: nobody is told what is

@@ -49,8 +49,9 @@ Executor::~Executor() {
 Result<std::unique_ptr<Executor>> Executor::Create(Device* device, Ops* ops, const Decoder* decoder,
                                                    const KvMemory* kv, const ExecutorOptions& options) {
   const ExecutorOptions complete = options.Complete(kv->layout(Tier::kCpu).num_blocks > 0);
-  auto executor = std::unique_ptr<Executor>(
-      new Executor({.device = device, .ops = ops, .decoder = decoder, .kv = kv, .max_context = complete.max_context}, complete));
+  auto executor = std::unique_ptr<Executor>(new Executor(
+      {.device = device, .ops = ops, .decoder = decoder, .kv = kv, .max_context = complete.max_context},
+      complete));
   TANDEM_RETURN_IF_ERROR(executor->CreateParts(complete));
   return executor;
 }

@@ -39,10 +39,9 @@ Result<std::unique_ptr<MainPass>> MainPass::Create(const SharedParts& parts, con
   TANDEM_ASSIGN_OR_RETURN(pass->buffers_, RowBuffers::Allocate(parts.device, *parts.decoder, num_rows));
   // Token ids, positions, slots.
   TANDEM_ASSIGN_OR_RETURN(pass->inputs_, IntInputs::Allocate(parts.device, 3 * num_rows));
-  TANDEM_ASSIGN_OR_RETURN(
-      pass->gpu_plan_,
-      parts.ops->CreateAttentionPlan(parts.AttentionCapacityFor(
-          options.max_rows, parts.kv->layout(Tier::kGpu).num_blocks, options.max_table_blocks)));
+  TANDEM_ASSIGN_OR_RETURN(pass->gpu_plan_, parts.ops->CreateAttentionPlan(parts.AttentionCapacityFor(
+                                               options.max_rows, parts.kv->layout(Tier::kGpu).num_blocks,
+                                               options.max_table_blocks)));
   if (parts.cpu_attention != nullptr) TANDEM_RETURN_IF_ERROR(pass->CreateCpuSide(options));
   return pass;
 }

@@ -178,8 +178,9 @@ TEST_P(Int8KvTest, DecodesInATierOfInt8FollowThoseOfThePlainCache) {
       }
     }
     const double mean = sum / static_cast<double>(num_compared);
-    std::printf("int8 in the %s tier: %zu of %zu tokens before requests part, log-probabilities differ by %.3f\n",
-                in_cpu_tier ? "cpu" : "gpu", num_compared, num_tokens, mean);
+    std::printf(
+        "int8 in the %s tier: %zu of %zu tokens before requests part, log-probabilities differ by %.3f\n",
+        in_cpu_tier ? "cpu" : "gpu", num_compared, num_tokens, mean);
     EXPECT_GT(num_compared, num_tokens * (coarse ? 3 : 4) / 8);
     EXPECT_LT(mean, coarse ? 0.08 : 0.04);
   }
