@@ -75,7 +75,8 @@ TEST(GpuOnlyTest, RandomWorkloadsFinishWithValidPlans) {
       ASSERT_TRUE(valid.ok()) << valid.error().message << "\n" << PrintPlan(plan);
       ASSERT_FALSE(plan.main.empty()) << "an iteration without work";
 
-      for (const auto& [id, reason] : plan.preempted) {
+      for (const Preemption& preempted : plan.preempted) {
+        const SequenceId id = preempted.sequence;
         books.held_.erase(id);
         const auto victim =
             std::find_if(state.running.begin(), state.running.end(),
