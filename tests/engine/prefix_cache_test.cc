@@ -198,8 +198,8 @@ TEST_F(PrefixCacheTest, OneReadForManyGivesTheSameTokens) {
                 static_cast<double>(stats.cpu_attention_kv_bytes) /
                     static_cast<double>(stats.cpu_attention_attended_kv_bytes));
     EXPECT_LE(stats.cpu_attention_kv_bytes, stats.cpu_attention_attended_kv_bytes);
-    // How many share depends on who decodes at the same time. The others decode there what the gpu tier has no
-    // room for, which may be one at a time.
+    // How many share depends on who decodes at the same time. The others decode there what the gpu tier has
+    // no room for, which may be one at a time.
     if (stats.cpu_tier_tokens == stats.generation_tokens) {
       EXPECT_LT(stats.cpu_attention_kv_bytes,
                 0.95 * static_cast<double>(stats.cpu_attention_attended_kv_bytes));

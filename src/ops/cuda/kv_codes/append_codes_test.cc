@@ -43,8 +43,9 @@ class CudaAppendCodesTest : public CudaOpTest {
     const std::vector<int32_t> positions(static_cast<size_t>(rows), 1);
     std::vector<float> rope;  // two positions
     for (int64_t d = 0; d < 2 * head_dim; ++d)
-      rope.push_back(d % head_dim < head_dim / 2 ? std::cos(0.1F * static_cast<float>(d))
-                                                 : std::sin(0.1F * static_cast<float>(d - head_dim / 2)));
+      rope.push_back(d % head_dim < head_dim / 2
+                         ? std::cos(0.1F * static_cast<float>(d))
+                         : std::sin(0.1F * (static_cast<float>(d) - static_cast<float>(head_dim) / 2)));
     const CudaArray<int32_t> device_slots(device(), slots);
     const CudaArray<int32_t> device_positions(device(), positions);
     const CudaArray<float> device_rope(device(), rope);
