@@ -32,13 +32,21 @@ FILE_TYPES = {
 EMBEDDINGS = {"token_embd.weight", "output.weight"}
 
 
-def copy_metadata(reader, writer):
+def copy_metadata(reader, writer, is_wanted):
     for key, field in reader.fields.items():
-        if key in DROPPED_KEYS or key.startswith("GGUF."):
+        if not is_wanted(key):
             continue
         kind = field.types[0]
         element = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
         writer.add_key_value(key, field.contents(), kind, sub_type=element)
+
+
+def finish(writer, partial, output):
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    os.replace(partial, output)
 
 
 def matrix_type(name, wanted):
@@ -51,7 +59,7 @@ def convert(source, output, wanted):
     reader = gguf.GGUFReader(source)
     partial = output.with_name(output.name + ".partial")
     writer = gguf.GGUFWriter(partial, reader.fields["general.architecture"].contents())
-    copy_metadata(reader, writer)
+    copy_metadata(reader, writer, lambda key: key not in DROPPED_KEYS and not key.startswith("GGUF."))
     writer.add_file_type(FILE_TYPES[wanted])
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
     for tensor in reader.tensors:
@@ -66,11 +74,7 @@ def convert(source, output, wanted):
         if values.shape[-1] % block:
             raise SystemExit(f"{tensor.name}: rows of {values.shape[-1]} are no whole blocks of {block}")
         writer.add_tensor(tensor.name, quantize(np.ascontiguousarray(values), kind), raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    os.replace(partial, output)
+    finish(writer, partial, output)
 
 
 def main():

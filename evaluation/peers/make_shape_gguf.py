@@ -9,11 +9,11 @@ files of 4 bits, the output matrix is Q6_K, and so are V and the down projection
 """
 
 import argparse
-import os
 from pathlib import Path
 
 import gguf
 import numpy as np
+from convert_gguf import copy_metadata, finish
 
 SHAPES = {
     "tinyllama": {"layers": 22, "hidden": 2048, "heads": 32, "kv_heads": 4, "ffn": 5632, "context": 2048},
@@ -58,15 +58,6 @@ def add_matrix(writer, rng, name, rows, cols, kind):
     writer.add_tensor(name, np.ascontiguousarray(data.reshape(rows, -1)), raw_dtype=kind)
 
 
-def copy_tokenizer(reader, writer):
-    for key, field in reader.fields.items():
-        if not key.startswith("tokenizer."):
-            continue
-        value_type = field.types[0]
-        element = field.types[-1] if value_type == gguf.GGUFValueType.ARRAY else None
-        writer.add_key_value(key, field.contents(), value_type, sub_type=element)
-
-
 def write(shape, kind, tokenizer, more_bits, output):
     rng = np.random.default_rng(SEED)
     reader = gguf.GGUFReader(tokenizer)
@@ -88,7 +79,7 @@ def write(shape, kind, tokenizer, more_bits, output):
     writer.add_vocab_size(vocab)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q4_K_M)
     writer.add_quantization_version(gguf.GGML_QUANT_VERSION)
-    copy_tokenizer(reader, writer)
+    copy_metadata(reader, writer, lambda key: key.startswith("tokenizer."))
     ones = np.ones(hidden, np.float32)
     add_matrix(writer, rng, "token_embd.weight", vocab, hidden, kind)
     add_matrix(writer, rng, "output.weight", vocab, hidden, TYPES.Q6_K)
@@ -106,11 +97,7 @@ def write(shape, kind, tokenizer, more_bits, output):
         add_matrix(writer, rng, name + "ffn_gate.weight", ffn, hidden, kind)
         add_matrix(writer, rng, name + "ffn_up.weight", ffn, hidden, kind)
         add_matrix(writer, rng, name + "ffn_down.weight", hidden, ffn, finer)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    os.replace(partial, output)
+    finish(writer, partial, output)
 
 
 def main():

@@ -29,7 +29,7 @@
 #include "planning/operating_point.h"
 #include "policy/strategy.h"
 #include "simulate/ideal_throughput_testing.h"
-#include "simulate/schedule_simulation.h"
+#include "simulate/whole_run_testing.h"
 #include "traces/embedded_traces.h"
 #include "traces/trace_csv.h"
 #include "traces/trace_split.h"
@@ -37,34 +37,14 @@
 namespace tandem {
 namespace {
 
-constexpr int64_t kBlock = 32;
+using testing::PlayedMachine;
 
-struct JudgedMachine {
-  std::string_view name;
-  AnalyticCosts costs;
-  int64_t gpu_tokens = 0;
-  int64_t cpu_tokens = 0;
-  // Requests that are longer are left out: gpu-only could not serve them.
-  int64_t max_request_tokens = 0;
-};
-
-// Llama-3.1-8B on a GPU of 300 GB/s, bf16 products at 100 TFLOP/s and 24 GB, of which 6 GB are left for KV;
-// eight cores that read 60 GB/s; PCIe at 24 GB/s. By data sheets, not measured: no constant knows it.
-AnalyticCosts SlowMemoryCosts() {
-  AnalyticCosts costs = SmallSliceCosts(30, 60);
-  costs.linear_us = 436e6 / 270e3;
-  costs.linear_token_us = 2 * 218e6 / 100e6;
-  costs.gpu_kv_ns = 4096 / 270.0;
-  costs.prefill_ns = 16384 / 100e3;
-  costs.swap_ns = 4096 / 24.0;
-  return costs;
-}
-
-// The first two as in docs/scheduling.md, with the CPU rates that were measured beside them.
-std::vector<JudgedMachine> JudgedMachines() {
+// The first two as in docs/scheduling.md, with the CPU rates that were measured beside them. No constant
+// knows the third.
+std::vector<PlayedMachine> JudgedMachines() {
   return {{"A10G class", SmallSliceCosts(30, 110), 26'400, 600'000, 8'192},
           {"T4 class", TinySliceCosts(30, 110), 2'240, 150'000, 2'048},
-          {"L4 class", SlowMemoryCosts(), 46'000, 400'000, 8'192}};
+          {"L4 class", testing::SlowMemoryCosts(), 46'000, 400'000, 8'192}};
 }
 
 struct JudgedWorkload {
@@ -113,7 +93,7 @@ std::vector<JudgedWorkload> JudgedWorkloads() {
 }
 
 // The first `count` of those that the machine can serve.
-std::vector<TraceRequest> Fitting(const std::vector<TraceRequest>& rows, const JudgedMachine& machine,
+std::vector<TraceRequest> Fitting(const std::vector<TraceRequest>& rows, const PlayedMachine& machine,
                                   size_t count) {
   std::vector<TraceRequest> fitting;
   for (const TraceRequest& row : rows) {
@@ -123,37 +103,7 @@ std::vector<TraceRequest> Fitting(const std::vector<TraceRequest>& rows, const J
   return fitting;
 }
 
-// Output tokens a second from the first request to the end of the last; all are there from the start.
-double JudgedThroughput(std::string_view name, const JudgedMachine& machine,
-                        const std::vector<TraceRequest>& requests) {
-  const ScheduleLimits limits = {.max_num_seqs = 512,
-                                 .max_num_batched_tokens = 2048,
-                                 .reserve_blocks = std::max<int64_t>(1, machine.gpu_tokens / kBlock / 100),
-                                 .num_layers = machine.costs.layers,
-                                 .max_transit_tokens = 16'384,
-                                 .max_cohort_rows = 512,
-                                 .max_rider_rows = 256};
-  ScheduleSimulation simulation(
-      SimulatedBooks(kBlock, machine.gpu_tokens / kBlock, machine.cpu_tokens / kBlock), limits,
-      &machine.costs);
-  int64_t output_tokens = 0;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    simulation.Submit(static_cast<SequenceId>(i + 1), requests[i].prompt_tokens, requests[i].output_tokens);
-    output_tokens += requests[i].output_tokens;
-  }
-  const auto strategy = CreateStrategy(name, &machine.costs).value();
-  while (!simulation.done()) {
-    const Status status = simulation.Step(strategy.get());
-    if (!status.ok()) {
-      ADD_FAILURE() << name << " on " << machine.name << ": " << status.error().message;
-      return 0;
-    }
-  }
-  EXPECT_EQ(simulation.num_finished(), static_cast<int64_t>(requests.size())) << name;
-  return static_cast<double>(output_tokens) / simulation.counts().us * 1e6;
-}
-
-IdealMix IdealMixOf(const JudgedMachine& machine, const std::vector<TraceRequest>& requests) {
+IdealMix IdealMixOf(const PlayedMachine& machine, const std::vector<TraceRequest>& requests) {
   const TimeModel time(machine.costs);
   IdealMix mix;
   double prompts = 0;
@@ -172,7 +122,7 @@ IdealMix IdealMixOf(const JudgedMachine& machine, const std::vector<TraceRequest
 }
 
 // Of a steady state, over that of gpu-only.
-double PromisedOfFullOffload(const JudgedMachine& machine, const IdealMix& mix,
+double PromisedOfFullOffload(const PlayedMachine& machine, const IdealMix& mix,
                              const std::vector<TraceRequest>& requests) {
   double prompts = 0;
   for (const TraceRequest& request : requests) prompts += static_cast<double>(request.prompt_tokens);
@@ -212,7 +162,7 @@ struct Judged {
   }
 };
 
-Judged Judge(const JudgedMachine& machine, const JudgedWorkload& workload, size_t num_requests) {
+Judged Judge(const PlayedMachine& machine, const JudgedWorkload& workload, size_t num_requests) {
   const std::vector<TraceRequest> requests = Fitting(workload.requests, machine, num_requests);
   EXPECT_GE(requests.size(), std::min<size_t>(num_requests, 240)) << "hardly any fits " << machine.name;
   Judged judged{.case_name = fmt::format("{}, {}", machine.name, workload.name)};
@@ -220,7 +170,7 @@ Judged Judge(const JudgedMachine& machine, const JudgedWorkload& workload, size_
   judged.ideal = testing::IdealThroughput(mix, machine.costs, machine.gpu_tokens, machine.cpu_tokens);
   judged.promised_full_offload = PromisedOfFullOffload(machine, mix, requests);
   for (const std::string_view strategy : kJudgedStrategies) {
-    const double throughput = JudgedThroughput(strategy, machine, requests);
+    const double throughput = testing::WholeRunThroughput(strategy, machine, requests, judged.case_name);
     if (strategy == "gpu-only") judged.gpu_only = throughput;
     judged.gain[strategy] = throughput / judged.gpu_only;
   }
@@ -319,7 +269,7 @@ TEST(HeldOutTest, AutoIsNearTheBestAndHybridsDoNotLose) {
   constexpr size_t kNumRequests = 240;
   std::string table = TableHead();
   int num_promised = 0;
-  for (const JudgedMachine& machine : JudgedMachines()) {
+  for (const PlayedMachine& machine : JudgedMachines()) {
     for (const JudgedWorkload& workload : JudgedWorkloads()) {
       const Judged judged = Judge(machine, workload, kNumRequests);
       SCOPED_TRACE(judged.case_name);
@@ -342,7 +292,7 @@ TEST(HeldOutTest, NightlyTheSameOfManyRequests) {
   if (kSanitized) GTEST_SKIP() << "plays whole workloads";
   constexpr size_t kNumRequests = 1'000;
   std::string table = TableHead();
-  for (const JudgedMachine& machine : JudgedMachines()) {
+  for (const PlayedMachine& machine : JudgedMachines()) {
     for (const JudgedWorkload& workload : JudgedWorkloads()) {
       const Judged judged = Judge(machine, workload, kNumRequests);
       SCOPED_TRACE(judged.case_name);

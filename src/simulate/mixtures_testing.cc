@@ -1,7 +1,6 @@
 #include "simulate/mixtures_testing.h"
 
 #include <fmt/format.h>
-#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
@@ -9,13 +8,8 @@
 #include <numbers>
 #include <random>
 
-#include "policy/strategy.h"
-#include "simulate/schedule_simulation.h"
-
 namespace tandem::testing {
 namespace {
-
-constexpr int64_t kBlock = 32;
 
 // Fits to profiles of one H100 with 14 CPU threads: Llama-3.1-8B, and one shard of two of Llama-3.1-70B.
 AnalyticCosts WholeGpuCosts() {
@@ -42,19 +36,8 @@ AnalyticCosts ShardCosts() {
   return costs;
 }
 
-// Llama-3.1-8B on 24 GB of 300 GB/s, by data sheets.
-AnalyticCosts SlowMemoryCosts() {
-  AnalyticCosts costs = SmallSliceCosts(30, 60);
-  costs.linear_us = 1'615;
-  costs.linear_token_us = 4.36;
-  costs.gpu_kv_ns = 15.2;
-  costs.prefill_ns = 0.164;
-  costs.swap_ns = 171;
-  return costs;
-}
-
 // The rooms for KV are those of evaluation/comparisons, where costs are.
-std::vector<MixtureMachine> Machines() {
+std::vector<PlayedMachine> Machines() {
   return {{"A10G class", SmallSliceCosts(30, 110), 26'400, 600'000, 8'192},
           {"A10G class, 34k", SmallSliceCosts(30, 110), 34'000, 600'000, 8'192},
           {"T4 class", TinySliceCosts(30, 110), 2'240, 150'000, 1'024},
@@ -116,9 +99,9 @@ Kind DrawKind(Draws* draws, int64_t max_tokens) {
 Mixture DrawMixture(uint32_t seed, size_t num_requests) {
   Draws draws(seed);
   Mixture mixture;
-  const std::vector<MixtureMachine> machines = Machines();
+  const std::vector<PlayedMachine> machines = Machines();
   mixture.machine = machines[draws.Index(machines.size())];
-  MixtureMachine& machine = mixture.machine;
+  PlayedMachine& machine = mixture.machine;
   const double threads = draws.OneOf(std::array{1.0, 0.75, 0.5});
   machine.costs.cpu_kv_ns /= threads;
   machine.cpu_tokens =
@@ -140,36 +123,6 @@ Mixture DrawMixture(uint32_t seed, size_t num_requests) {
                                 other.mean_output, other.sigma);
   }
   return mixture;
-}
-
-double MixtureThroughput(const Mixture& mixture, std::string_view strategy) {
-  const MixtureMachine& machine = mixture.machine;
-  const ScheduleLimits limits = {.max_num_seqs = 512,
-                                 .max_num_batched_tokens = 2048,
-                                 .reserve_blocks = std::max<int64_t>(1, machine.gpu_tokens / kBlock / 100),
-                                 .num_layers = machine.costs.layers,
-                                 .max_transit_tokens = 16'384,
-                                 .max_cohort_rows = 512,
-                                 .max_rider_rows = 256};
-  ScheduleSimulation simulation(
-      SimulatedBooks(kBlock, machine.gpu_tokens / kBlock, machine.cpu_tokens / kBlock), limits,
-      &machine.costs);
-  const auto planner = CreateStrategy(strategy, &machine.costs).value();
-  int64_t output_tokens = 0;
-  SequenceId id = 0;
-  for (const TraceRequest& request : mixture.requests) {
-    simulation.Submit(++id, request.prompt_tokens, request.output_tokens);
-    output_tokens += request.output_tokens;
-  }
-  while (!simulation.done()) {
-    const Status status = simulation.Step(planner.get());
-    if (!status.ok()) {
-      ADD_FAILURE() << strategy << ", " << mixture.name << ": " << status.error().message;
-      return 0;
-    }
-  }
-  EXPECT_EQ(simulation.num_finished(), std::ssize(mixture.requests)) << strategy << ", " << mixture.name;
-  return static_cast<double>(output_tokens) / simulation.counts().us * 1e6;
 }
 
 }  // namespace tandem::testing
