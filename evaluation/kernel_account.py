@@ -28,11 +28,11 @@ from model_shapes import SHAPES  # noqa: E402
 
 # First match wins. Products first: their names say nothing of what is multiplied.
 KINDS = [
-    ("products", r"gemm|nvjet|cutlass.*Gemm|splitK|SkinnyLinear|cublas|AddBias"),
+    ("products", r"gemm|nvjet|cutlass.*Gemm|splitK|LinearKernel|cublas|AddBias|QuantizeToFp8|ScaleProduct|Dequantize"),
     ("prompt attention", r"flashinfer|MergePrefill"),
     ("decode attention", r"DecodeAttention|AttentionFallback"),
     ("norm and residual", r"AddRmsNorm"),
-    ("q/k/v: RoPE, append", r"QkvPrepare"),
+    ("q/k/v: RoPE, append", r"QkvPrepare|AppendCodes"),
     ("SiLU and multiply", r"SiluMul"),
     ("embedding", r"WidenRows"),
     ("rows gathered", r"GatherRows"),

@@ -36,7 +36,8 @@ struct Rates {
 
 // What a token costs in the layers and in the lm_head.
 struct ModelCost {
-  explicit ModelCost(const ModelConfig& config, double element_bytes) {
+  explicit ModelCost(const Engine& engine) {
+    const ModelConfig& config = engine.model_config();
     const auto hidden = static_cast<double>(config.hidden_size);
     const auto q_width = static_cast<double>(config.num_heads * config.head_dim);
     const auto kv_width = static_cast<double>(config.num_kv_heads * config.head_dim);
@@ -44,8 +45,8 @@ struct ModelCost {
     layer_parameters = layers * (hidden * (q_width + 2 * kv_width) + q_width * hidden +
                                  3 * hidden * static_cast<double>(config.intermediate_size));
     head_parameters = hidden * static_cast<double>(config.vocab_size);
-    weight_bytes = (layer_parameters + head_parameters) * element_bytes;
-    kv_bytes_per_token = layers * 2 * kv_width * element_bytes;
+    weight_bytes = layers * engine.layer_weight_bytes() + engine.head_weight_bytes();
+    kv_bytes_per_token = static_cast<double>(engine.kv_token_bytes(Tier::kGpu));
     attention_flops_per_pair = layers * 4 * q_width;
   }
   double layer_parameters = 0;
@@ -214,10 +215,10 @@ int Run(int argc, char** argv) {
     std::cerr << "bench_engine: " << engine.error().message << "\n";
     return 1;
   }
-  const ModelCost cost((*engine)->model_config(),
-                       static_cast<double>(DTypeSize(*(*engine)->options().dtype)));
+  const ModelCost cost(**engine);
   ordered_json result = {{"model", (*engine)->options().served_model_name},
                          {"dtype", DTypeName(*(*engine)->options().dtype)},
+                         {"weight_bytes", cost.weight_bytes},
                          {"device", (*engine)->device_description()},
                          {"max_num_batched_tokens", (*engine)->options().max_num_batched_tokens},
                          {"floor_bytes_per_s", rates.bytes_per_s},

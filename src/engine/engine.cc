@@ -130,6 +130,9 @@ class EngineWithLoop : public Engine {
   int64_t max_model_len() const override { return options_.max_model_len; }
   std::string device_description() const override { return model_.backend.device->Description(); }
   double layer_weight_bytes() const override { return model_.decoder->weights().LayerBytes(); }
+  double head_weight_bytes() const override {
+    return static_cast<double>(model_.decoder->weights().lm_head->size_bytes());
+  }
   const CostTable* cost_table() const override { return cost_table_ ? &*cost_table_ : nullptr; }
   const LayerCosts* learned_costs() const override { return costs_.get(); }
   int64_t kv_token_bytes(Tier tier) const override {

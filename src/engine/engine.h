@@ -89,6 +89,8 @@ class Engine {
   virtual std::string device_description() const = 0;
   // That a layer's linear operations read, on average.
   virtual double layer_weight_bytes() const = 0;
+  // That the product for the logits reads.
+  virtual double head_weight_bytes() const = 0;
   // What the scheduler knows of this machine; null if the strategy needs no costs.
   virtual const CostTable* cost_table() const = 0;
   // The same corrected by what iterations took so far, as the strategy sees it. Only while no request is

@@ -25,17 +25,34 @@ __device__ __forceinline__ uint32_t TwoOnes() {
   return std::is_same_v<T, __half> ? 0x3c003c00U : 0x3f803f80U;
 }
 
-// The fragments a0 to a3 of a step, from its word of 4-bit codes (code_layout.h).
+// A number whose last place is 1, so that a code in its low bits is added to it: 128 in bf16, 1024 in fp16.
+template <typename T>
+__device__ __forceinline__ constexpr float BaseOf4Bits() {
+  return std::is_same_v<T, __half> ? 1024.0F : 128.0F;
+}
+template <typename T>
+__device__ __forceinline__ constexpr uint32_t TwoBasesOf4Bits() {
+  return std::is_same_v<T, __half> ? 0x64006400U : 0x43004300U;
+}
+
+// The fragments a0 to a3 of a step, from its word of 4-bit codes (code_layout.h): codes plus BaseOf4Bits.
+template <typename T>
+__device__ __forceinline__ void BasedValuesOf4Bits(uint32_t (&fragments)[4], uint32_t word) {
+  constexpr uint32_t kBase = TwoBasesOf4Bits<T>();
+  constexpr uint32_t kMask = 0x000f000fU;
+  fragments[0] = (word & kMask) | kBase;
+  fragments[2] = (word >> 4 & kMask) | kBase;
+  fragments[1] = (word >> 8 & kMask) | kBase;
+  fragments[3] = (word >> 12 & kMask) | kBase;
+}
+
+// The same, codes less kZeroCode.
 template <typename T, int kZeroCode>
 __device__ __forceinline__ void ValuesOf4Bits(uint32_t (&fragments)[4], uint32_t word) {
-  // 128 in bf16 has a unit of 1 in its last place, and so has 1024 in fp16.
-  constexpr uint32_t kBase = std::is_same_v<T, __half> ? 0x64006400U : 0x43004300U;
-  constexpr uint32_t kZero = kBase + kZeroCode * 0x00010001U;
-  constexpr uint32_t kMask = 0x000f000fU;
-  fragments[0] = Subtract<T>((word & kMask) | kBase, kZero);
-  fragments[2] = Subtract<T>((word >> 4 & kMask) | kBase, kZero);
-  fragments[1] = Subtract<T>((word >> 8 & kMask) | kBase, kZero);
-  fragments[3] = Subtract<T>((word >> 12 & kMask) | kBase, kZero);
+  constexpr uint32_t kZero = TwoBasesOf4Bits<T>() + kZeroCode * 0x00010001U;
+  BasedValuesOf4Bits<T>(fragments, word);
+#pragma unroll
+  for (uint32_t& fragment : fragments) fragment = Subtract<T>(fragment, kZero);
 }
 
 // Of bytes kFirst and kFirst + 1 of a word.

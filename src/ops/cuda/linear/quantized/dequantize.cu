@@ -51,15 +51,16 @@ __global__ void __launch_bounds__(kThreads) DequantizeKernel(const DequantizeArg
   const int t = lane % 4;
   const int num_slices = layout.num_slices();
   const int num_chunks = layout.code_bytes() / 512;
+  const int log_group_size = 31 - __clz(layout.group_size);  // a power of two
   const int numbers = layout.numbers_per_group();
   const float zero = static_cast<float>(layout.zero_code());
   constexpr int kStepsPerChunk = kBits == 4 ? 4 : 2;
   const int64_t num_tiles = (arguments.num_outputs + kRecordOutputs - 1) / kRecordOutputs;
-  const int64_t step_warps = static_cast<int64_t>(gridDim.x) * (kThreads / 32);
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * (kThreads / 32) + threadIdx.x / 32;
-       i < num_tiles * num_slices; i += step_warps) {
-    const int64_t tile = i / num_slices;
-    const int64_t slice = i % num_slices;
+  const uint32_t step_warps = gridDim.x * (kThreads / 32);
+  const auto num_records = static_cast<uint32_t>(num_tiles * num_slices);
+  for (uint32_t i = blockIdx.x * (kThreads / 32) + threadIdx.x / 32; i < num_records; i += step_warps) {
+    const int64_t tile = i / static_cast<uint32_t>(num_slices);
+    const int64_t slice = i % static_cast<uint32_t>(num_slices);
     const int64_t begin = arguments.first_output + tile * kRecordOutputs;
     const std::byte* record = arguments.codes.records + layout.RecordBegin(begin, slice);
     float factors[2];
@@ -83,7 +84,7 @@ __global__ void __launch_bounds__(kThreads) DequantizeKernel(const DequantizeArg
           float values[8];
 #pragma unroll
           for (int s = 0; s < 2; ++s) {
-            const int group = layout.ElementOf(step + s, t, 0) / layout.group_size;
+            const int group = layout.ElementOf(step + s, t, 0) >> log_group_size;
             const std::byte* number = record + layout.code_bytes() +
                                       ((r * layout.groups_per_slice() + group) * numbers * 2 + upper) * 2;
             const float scale = NumberAt(number);

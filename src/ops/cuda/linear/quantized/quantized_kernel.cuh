@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
 #include "base/check.h"
 #include "device/cuda/cuda_error.h"
@@ -42,6 +43,8 @@ struct BlockTiling {
   static constexpr int kRows = kRowWarps_ * kWarpRowTiles_ * 8;
   static constexpr int kBlocksPerSm = kBlocksPerSm_;
   static constexpr int kSharedBudget = kSharedBudget_;
+  // Whether each warp sums x up itself, rather than one for all: those of few rows would wait for it.
+  static constexpr bool kSumsItself = kWarpRecords == 1;
   static_assert(kOutputWarps * kWarpRecords == kBlockRecords);
 };
 
@@ -51,10 +54,13 @@ struct SharedPlan {
   static constexpr CodeLayout kLayout = Format::kLayout;
   static constexpr int kRecordBytes = kLayout.record_bytes();
   static constexpr int kRecordsBytes = kBlockRecords * kRecordBytes;
-  static constexpr int kXBytes = Tiling::kRows * kLayout.slice_size() * 2;
+  // Of a row of x. The 64 bytes behind it keep neighbours off each other's banks.
+  static constexpr int kXPitch = kLayout.slice_size() * 2 + 64;
+  static constexpr int kXBytes = Tiling::kRows * kXPitch;
   static constexpr int kStageBytes = kRecordsBytes + kXBytes;
   // Sums of x for each group and row of two stages.
-  static constexpr int kSumsOfX = kLayout.has_minimum ? kLayout.groups_per_slice() * Tiling::kRows : 0;
+  static constexpr bool kHasSumsOfX = kLayout.has_minimum && !Tiling::kSumsItself;
+  static constexpr int kSumsOfX = kHasSumsOfX ? kLayout.groups_per_slice() * Tiling::kRows : 0;
   static constexpr int kSumsOfXBytes = 2 * kSumsOfX * 4;
   static constexpr int kMinDepth = 3;
   static constexpr int kMaxDepth = 8;
@@ -89,6 +95,7 @@ __device__ __forceinline__ float2 TwoFloats(uint32_t two_halves) {
 template <typename T, typename Format, typename Tiling>
 struct SliceProduct {
   static constexpr CodeLayout kLayout = Format::kLayout;
+  static constexpr int kXPitch = SharedPlan<Format, Tiling>::kXPitch;
   static constexpr int kSteps = kLayout.slice_size() / 16;
   // Groups of 16 are a step each; others take x in quanta of two steps.
   static constexpr bool kStepGroups = kLayout.group_size == 16;
@@ -96,23 +103,30 @@ struct SliceProduct {
   static constexpr int kGroups = kLayout.groups_per_slice();
   static constexpr int kChunks = kLayout.code_bytes() / 512;
   static constexpr int kNumbers = kLayout.numbers_per_group();
+  // A span is what is taken from codes to sums at once: a group, or the two groups of a quantum.
+  static constexpr int kSpanSteps = kStepGroups ? 2 : kStepsPerGroup;
+  static constexpr int kSpanGroups = kStepGroups ? 2 : 1;
+  // Sums that steps are added to by turns. Few sums would wait for each other.
+  static constexpr int kChains = kStepGroups || Tiling::kWarpRecords * Tiling::kWarpRowTiles <= 2 ? 2 : 1;
+  using Products = float[Tiling::kWarpRecords][Tiling::kWarpRowTiles][kChains][4];
+  // Whether each warp sums x up by products with ones, rather than one for all.
+  static constexpr bool kSumsItself = Tiling::kSumsItself && kLayout.has_minimum;
+  using XSums = float[kSumsItself ? Tiling::kWarpRowTiles : 1][kChains][4];
+  // Codes stay what the bit trick makes of them, code plus base; the minimum takes base times scale away.
+  static constexpr bool kKeepsBase =
+      kLayout.bits == 4 && kLayout.has_minimum && std::is_same_v<T, __nv_bfloat16>;
 
   // The elements of x, of row `lane / 4` of a tile of 8 rows, that belong to steps 2 * quantum and the next:
-  // {b0, b1} of the first, then of the second. tile: the first row of the tile in the stage's x. Rows are 128
-  // bytes; beyond 64 elements there is another matrix of them. Odd rows have their halves exchanged.
+  // {b0, b1} of the first, then of the second.
   static __device__ __forceinline__ uint4 LoadX(uint32_t x, int row_tile, int quantum, int lane) {
-    const int r = lane / 4;
     const int t = lane % 4;
-    const uint32_t row = x + static_cast<uint32_t>((quantum / 2 * Tiling::kRows + row_tile * 8 + r) * 128);
+    const uint32_t at = x + static_cast<uint32_t>((row_tile * 8 + lane / 4) * kXPitch + quantum * 64);
     if constexpr (kStepGroups) {
-      const int chunk = quantum % 2 * 4 + t / 2;
-      const int exchange = r % 2 * 4;
-      const uint32_t in_chunk = static_cast<uint32_t>(t % 2 * 8);
-      const uint2 first = LoadShared8(row + static_cast<uint32_t>((chunk ^ exchange) * 16) + in_chunk);
-      const uint2 second = LoadShared8(row + static_cast<uint32_t>(((chunk + 2) ^ exchange) * 16) + in_chunk);
+      const uint2 first = LoadShared8(at + static_cast<uint32_t>(t * 8));
+      const uint2 second = LoadShared8(at + static_cast<uint32_t>(t * 8 + 32));
       return make_uint4(first.x, first.y, second.x, second.y);
     } else {
-      return LoadShared(row + static_cast<uint32_t>(((quantum % 2 * 4 + t) ^ (r % 2 * 4)) * 16));
+      return LoadShared(at + static_cast<uint32_t>(t * 16));
     }
   }
 
@@ -121,10 +135,12 @@ struct SliceProduct {
     if constexpr (kLayout.bits == 4) {
       const uint4& chunk = words[step / 4];
       const int word = step % 4;
-      ValuesOf4Bits<T, kLayout.zero_code()>(fragments, word == 0   ? chunk.x
-                                                       : word == 1 ? chunk.y
-                                                       : word == 2 ? chunk.z
-                                                                   : chunk.w);
+      const uint32_t codes = word == 0 ? chunk.x : word == 1 ? chunk.y : word == 2 ? chunk.z : chunk.w;
+      if constexpr (kKeepsBase) {
+        BasedValuesOf4Bits<T>(fragments, codes);
+      } else {
+        ValuesOf4Bits<T, kLayout.zero_code()>(fragments, codes);
+      }
     } else {
       const uint4& chunk = words[step / 2];
       if (step % 2 == 0) {
@@ -135,86 +151,119 @@ struct SliceProduct {
     }
   }
 
+  // Adds the products of a span of groups, times their scales, to the sums. products: [record][row
+  // tile][chain]; x_sums: sums of x, where the warp has them itself.
+  static __device__ __forceinline__ void AddSpan(
+      float (&sums)[Tiling::kWarpRecords][Tiling::kWarpRowTiles][4], const Products& products,
+      const XSums& x_sums, uint32_t records, const float* sums_of_x, int span, int lane) {
+#pragma unroll
+    for (int g = 0; g < kSpanGroups; ++g) {
+      const int group = span * kSpanGroups + g;
+      float2 scales[Tiling::kWarpRecords];    // of r and r + 8
+      float2 minimums[Tiling::kWarpRecords];  // only with minimum
+#pragma unroll
+      for (int i = 0; i < Tiling::kWarpRecords; ++i) {
+        const int at = (lane / 4 * kGroups + group) * kNumbers * 4;
+        const uint32_t from =
+            records + static_cast<uint32_t>(i * kLayout.record_bytes() + kLayout.code_bytes() + at);
+        if constexpr (kLayout.has_minimum) {
+          const uint2 both = LoadShared8(from);
+          scales[i] = TwoFloats(both.x);
+          minimums[i] = TwoFloats(both.y);
+          if constexpr (kKeepsBase) {
+            minimums[i].x = fmaf(scales[i].x, -BaseOf4Bits<T>(), minimums[i].x);
+            minimums[i].y = fmaf(scales[i].y, -BaseOf4Bits<T>(), minimums[i].y);
+          }
+        } else {
+          scales[i] = TwoFloats(LoadShared4(from));
+        }
+      }
+#pragma unroll
+      for (int tile = 0; tile < Tiling::kWarpRowTiles; ++tile) {
+        float2 of_x = make_float2(0.0F, 0.0F);  // of the rows of this lane's results
+        if constexpr (kSumsItself) {
+          of_x = make_float2(x_sums[tile][g][0], x_sums[tile][g][1]);
+          if constexpr (kSpanGroups < kChains) {
+            of_x.x += x_sums[tile][1][0];
+            of_x.y += x_sums[tile][1][1];
+          }
+        } else if constexpr (kLayout.has_minimum) {
+          of_x =
+              *reinterpret_cast<const float2*>(sums_of_x + group * Tiling::kRows + tile * 8 + lane % 4 * 2);
+        }
+#pragma unroll
+        for (int i = 0; i < Tiling::kWarpRecords; ++i) {
+          float(&to)[4] = sums[i][tile];
+          float product[4];
+#pragma unroll
+          for (int j = 0; j < 4; ++j) {
+            product[j] = products[i][tile][g][j];
+            if constexpr (kSpanGroups < kChains) product[j] += products[i][tile][1][j];
+          }
+          to[0] = fmaf(scales[i].x, product[0], to[0]);
+          to[1] = fmaf(scales[i].x, product[1], to[1]);
+          to[2] = fmaf(scales[i].y, product[2], to[2]);
+          to[3] = fmaf(scales[i].y, product[3], to[3]);
+          if constexpr (kLayout.has_minimum) {
+            to[0] = fmaf(minimums[i].x, of_x.x, to[0]);
+            to[1] = fmaf(minimums[i].x, of_x.y, to[1]);
+            to[2] = fmaf(minimums[i].y, of_x.x, to[2]);
+            to[3] = fmaf(minimums[i].y, of_x.y, to[3]);
+          }
+        }
+      }
+    }
+  }
+
   // records: of the warp's first; sums_of_x: [groups][rows], of the warp's first row.
   static __device__ __forceinline__ void Run(float (&sums)[Tiling::kWarpRecords][Tiling::kWarpRowTiles][4],
                                              uint32_t records, uint32_t x, int first_row_tile,
                                              const float* sums_of_x, int lane) {
-    constexpr int kRecordBytes = kLayout.record_bytes();
-    constexpr int kCodeBytes = kLayout.code_bytes();
     uint4 words[Tiling::kWarpRecords][kChunks];
 #pragma unroll
     for (int i = 0; i < Tiling::kWarpRecords; ++i) {
 #pragma unroll
       for (int chunk = 0; chunk < kChunks; ++chunk) {
         words[i][chunk] =
-            LoadShared(records + static_cast<uint32_t>(i * kRecordBytes + chunk * 512 + lane * 16));
+            LoadShared(records + static_cast<uint32_t>(i * kLayout.record_bytes() + chunk * 512 + lane * 16));
       }
     }
-    // A span is what is taken from codes to sums at once: a group, or the two groups of a quantum.
-    constexpr int kSpanSteps = kStepGroups ? 2 : kStepsPerGroup;
-    constexpr int kSpanGroups = kStepGroups ? 2 : 1;
+    [[maybe_unused]] const uint32_t ones = TwoOnes<T>();
 #pragma unroll
     for (int span = 0; span < kSteps / kSpanSteps; ++span) {
-      uint32_t fragments[Tiling::kWarpRecords][kSpanSteps][4];
-      float2 scales[Tiling::kWarpRecords][kSpanGroups];    // of r and r + 8
-      float2 minimums[Tiling::kWarpRecords][kSpanGroups];  // only with minimum
+      Products products = {};
+      XSums x_sums = {};
 #pragma unroll
-      for (int i = 0; i < Tiling::kWarpRecords; ++i) {
+      for (int quantum = span * kSpanSteps / 2; quantum < (span + 1) * kSpanSteps / 2; ++quantum) {
+        uint32_t fragments[2][Tiling::kWarpRecords][4];
+        uint4 of_x[Tiling::kWarpRowTiles];
 #pragma unroll
-        for (int step = 0; step < kSpanSteps; ++step) {
-          Values(fragments[i][step], words[i], span * kSpanSteps + step);
+        for (int tile = 0; tile < Tiling::kWarpRowTiles; ++tile) {
+          of_x[tile] = LoadX(x, first_row_tile + tile, quantum, lane);
         }
 #pragma unroll
-        for (int g = 0; g < kSpanGroups; ++g) {
-          const int at = (lane / 4 * kGroups + span * kSpanGroups + g) * kNumbers * 4;
-          const uint32_t from = records + static_cast<uint32_t>(i * kRecordBytes + kCodeBytes + at);
-          if constexpr (kLayout.has_minimum) {
-            const uint2 both = LoadShared8(from);
-            scales[i][g] = TwoFloats(both.x);
-            minimums[i][g] = TwoFloats(both.y);
-          } else {
-            scales[i][g] = TwoFloats(LoadShared4(from));
-          }
+        for (int i = 0; i < Tiling::kWarpRecords; ++i) {
+          Values(fragments[0][i], words[i], 2 * quantum);
+          Values(fragments[1][i], words[i], 2 * quantum + 1);
         }
-      }
+        // Neighbouring products have different sums: none waits for the one before it.
 #pragma unroll
-      for (int tile = 0; tile < Tiling::kWarpRowTiles; ++tile) {
-        float products[Tiling::kWarpRecords][kSpanGroups][4] = {};
+        for (int half = 0; half < 2; ++half) {
+          const int chain = half * (kChains - 1);
 #pragma unroll
-        for (int quantum = 0; quantum < kSpanSteps / 2; ++quantum) {
-          const uint4 of_x = LoadX(x, first_row_tile + tile, span * kSpanSteps / 2 + quantum, lane);
+          for (int tile = 0; tile < Tiling::kWarpRowTiles; ++tile) {
+            const uint32_t b0 = half == 0 ? of_x[tile].x : of_x[tile].z;
+            const uint32_t b1 = half == 0 ? of_x[tile].y : of_x[tile].w;
 #pragma unroll
-          for (int i = 0; i < Tiling::kWarpRecords; ++i) {
-            const auto& first = fragments[i][2 * quantum];
-            const auto& second = fragments[i][2 * quantum + 1];
-            MultiplyAdd<T>(products[i][0], first[0], first[1], first[2], first[3], of_x.x, of_x.y);
-            MultiplyAdd<T>(products[i][kSpanGroups - 1], second[0], second[1], second[2], second[3], of_x.z,
-                           of_x.w);
-          }
-        }
-#pragma unroll
-        for (int g = 0; g < kSpanGroups; ++g) {
-          float2 of_x = make_float2(0.0F, 0.0F);  // of the rows of this lane's results
-          if constexpr (kLayout.has_minimum) {
-            of_x = *reinterpret_cast<const float2*>(sums_of_x + (span * kSpanGroups + g) * Tiling::kRows +
-                                                    tile * 8 + lane % 4 * 2);
-          }
-#pragma unroll
-          for (int i = 0; i < Tiling::kWarpRecords; ++i) {
-            float(&to)[4] = sums[i][tile];
-            to[0] = fmaf(scales[i][g].x, products[i][g][0], to[0]);
-            to[1] = fmaf(scales[i][g].x, products[i][g][1], to[1]);
-            to[2] = fmaf(scales[i][g].y, products[i][g][2], to[2]);
-            to[3] = fmaf(scales[i][g].y, products[i][g][3], to[3]);
-            if constexpr (kLayout.has_minimum) {
-              to[0] = fmaf(minimums[i][g].x, of_x.x, to[0]);
-              to[1] = fmaf(minimums[i][g].x, of_x.y, to[1]);
-              to[2] = fmaf(minimums[i][g].y, of_x.x, to[2]);
-              to[3] = fmaf(minimums[i][g].y, of_x.y, to[3]);
+            for (int i = 0; i < Tiling::kWarpRecords; ++i) {
+              const auto& values = fragments[half][i];
+              MultiplyAdd<T>(products[i][tile][chain], values[0], values[1], values[2], values[3], b0, b1);
             }
+            if constexpr (kSumsItself) MultiplyAdd<T>(x_sums[tile][chain], ones, ones, ones, ones, b0, b1);
           }
         }
       }
+      AddSpan(sums, products, x_sums, records, sums_of_x, span, lane);
     }
   }
 
@@ -223,18 +272,19 @@ struct SliceProduct {
     const uint32_t ones = TwoOnes<T>();
     for (int tile = warp; tile < Tiling::kRows / 8; tile += kQuantizedWarps) {
       float products[kGroups][4] = {};
+      float second[kGroups][4] = {};  // of every other step, so that none waits for the one before it
 #pragma unroll
       for (int quantum = 0; quantum < kSteps / 2; ++quantum) {
         const uint4 of_x = LoadX(x, tile, quantum, lane);
         MultiplyAdd<T>(products[2 * quantum / kStepsPerGroup], ones, ones, ones, ones, of_x.x, of_x.y);
-        MultiplyAdd<T>(products[(2 * quantum + 1) / kStepsPerGroup], ones, ones, ones, ones, of_x.z, of_x.w);
+        MultiplyAdd<T>(second[(2 * quantum + 1) / kStepsPerGroup], ones, ones, ones, ones, of_x.z, of_x.w);
       }
       // All outputs of this product are the same: those of lanes 0 to 3 are stored.
       if (lane < 4) {
 #pragma unroll
         for (int g = 0; g < kGroups; ++g) {
           *reinterpret_cast<float2*>(sums_of_x + g * Tiling::kRows + tile * 8 + lane * 2) =
-              make_float2(products[g][0], products[g][1]);
+              make_float2(products[g][0] + second[g][0], products[g][1] + second[g][1]);
         }
       }
     }
@@ -282,9 +332,78 @@ struct SliceRequests {
       const int chunk = number % kRowChunks;
       const int k = slice * kSliceSize + chunk * 8;
       const bool valid = row < rows && k < in_features;
-      const uint32_t at =
-          static_cast<uint32_t>((chunk / 8 * Tiling::kRows + row) * 128 + ((chunk % 8) ^ (row % 2 * 4)) * 16);
+      const auto at = static_cast<uint32_t>(row * Plan::kXPitch + chunk * 16);
       CopyAsync(to + at, x + (valid ? row * x_stride_bytes + k * 2 : 0), valid);
+    }
+  }
+};
+
+// Brings the records of slices by the copy engine where there is one: one thread asks, and a slot's barrier
+// says when they are there. (Rows of x are too short for that: 8 of 256 bytes take longer than 4 KiB of
+// records.)
+template <typename Format, typename Tiling>
+struct RecordRequests {
+  using Plan = SharedPlan<Format, Tiling>;
+#if __CUDA_ARCH__ >= 900
+  static constexpr bool kBulk = true;
+#else
+  static constexpr bool kBulk = false;
+#endif
+
+  const SliceRequests<Format, Tiling>& what;
+  uint32_t barriers;  // kDepth of 8 bytes, in shared memory
+
+  __device__ __forceinline__ uint32_t BarrierOf(int slot) const {
+    return barriers + static_cast<uint32_t>(slot * 8);
+  }
+
+  // All threads, before the first request.
+  __device__ __forceinline__ void Prepare(int thread) const {
+    if constexpr (kBulk) {
+      if (thread == 0) {
+        for (int slot = 0; slot < Plan::kDepth; ++slot) {
+          asm volatile("mbarrier.init.shared.b64 [%0], 1;" ::"r"(BarrierOf(slot)) : "memory");
+        }
+        asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+      }
+      __syncthreads();
+    }
+  }
+
+  // All threads; nobody may still read the slot.
+  __device__ __forceinline__ void Request(uint32_t stage, int slot, int slice, int thread) const {
+    if constexpr (kBulk) {
+      if (thread != 0) return;
+      constexpr uint32_t kPanelBytes = Plan::kRecordsBytes / 2;
+      asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(BarrierOf(slot)),
+                   "r"(static_cast<uint32_t>(what.num_panels) * kPanelBytes)
+                   : "memory");
+      const unsigned char* from = what.records + static_cast<int64_t>(slice) * kPanelBytes;
+      for (int panel = 0; panel < what.num_panels; ++panel) {
+        asm volatile(
+            "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], "
+            "%2, "
+            "[%3], %4;" ::"r"(stage + static_cast<uint32_t>(panel) * kPanelBytes),
+            "l"(from + panel * what.panel_bytes), "r"(kPanelBytes), "r"(BarrierOf(slot)), "l"(what.policy)
+            : "memory");
+      }
+    } else {
+      what.Records(stage, slice, thread);
+    }
+  }
+
+  // round: how often the slot has been waited for. Where records come as x does, waiting for x is enough.
+  __device__ __forceinline__ void WaitFor(int slot, int round) const {
+    if constexpr (kBulk) {
+      asm volatile(
+          "{\n"
+          ".reg .pred there;\n"
+          "again:\n"
+          "mbarrier.try_wait.parity.shared.b64 there, [%0], %1;\n"
+          "@!there bra again;\n"
+          "}\n" ::"r"(BarrierOf(slot)),
+          "r"(round % 2)
+          : "memory");
     }
   }
 };
@@ -369,9 +488,21 @@ __global__ void __launch_bounds__(kQuantizedThreads, Tiling::kBlocksPerSm)
   const auto ring = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   auto* sums_of_x = reinterpret_cast<float*>(shared + Plan::kDepth * Plan::kStageBytes);
   const auto stage_at = [ring](int slot) { return ring + static_cast<uint32_t>(slot * Plan::kStageBytes); };
+  float sums[Tiling::kWarpRecords][Tiling::kWarpRowTiles][4] = {};
+  const int first_row_tile = row_warp * Tiling::kWarpRowTiles;
+  const auto multiply = [&](int i, int slot) {
+    Slice::Run(
+        sums, stage_at(slot) + static_cast<uint32_t>(output_warp * Tiling::kWarpRecords * Plan::kRecordBytes),
+        stage_at(slot) + Plan::kRecordsBytes, first_row_tile,
+        sums_of_x + i % 2 * Plan::kSumsOfX + first_row_tile * 8, lane);
+  };
+  __shared__ __align__(8) uint64_t barriers[Plan::kDepth];
+  const RecordRequests<Format, Tiling> records = {requests,
+                                                  static_cast<uint32_t>(__cvta_generic_to_shared(barriers))};
+  records.Prepare(thread);
 #pragma unroll
   for (int i = 0; i < Plan::kDepth - 1; ++i) {
-    if (i < num_slices) requests.Records(stage_at(i), first_slice + i, thread);
+    if (i < num_slices) records.Request(stage_at(i), i, first_slice + i, thread);
   }
   // Everything above is weights; x, y and the workspace belong to other kernels until here.
   WaitForPredecessors();
@@ -380,43 +511,39 @@ __global__ void __launch_bounds__(kQuantizedThreads, Tiling::kBlocksPerSm)
     if (i < num_slices) requests.X(stage_at(i), first_slice + i, thread);
     CommitCopies();
   }
-
-  constexpr bool kHasMinimum = Format::kLayout.has_minimum;
-  if constexpr (kHasMinimum) {
+  if constexpr (Plan::kHasSumsOfX) {
     WaitForCopies<Plan::kDepth - 2>();
     __syncthreads();
     Slice::SumX(sums_of_x, stage_at(0) + Plan::kRecordsBytes, warp, lane);
   }
-  float sums[Tiling::kWarpRecords][Tiling::kWarpRowTiles][4] = {};
   int slot = 0;
+  int round = 0;
 #pragma unroll 1
   for (int i = 0; i < num_slices; ++i) {
-    // With minimums the slice after this one has to be there too: its x is summed up meanwhile.
-    WaitForCopies<Plan::kDepth - (kHasMinimum ? 3 : 2)>();
+    records.WaitFor(slot, round);
+    // With sums of x that of the slice after this one has to be there too: it is summed up meanwhile.
+    WaitForCopies<Plan::kDepth - (Plan::kHasSumsOfX ? 3 : 2)>();
     __syncthreads();  // it is there for all, and all are done with the slice before
-    const int free_slot = slot == 0 ? Plan::kDepth - 1 : slot - 1;
-    if (i + Plan::kDepth - 1 < num_slices) {
-      requests.Records(stage_at(free_slot), first_slice + i + Plan::kDepth - 1, thread);
-      requests.X(stage_at(free_slot), first_slice + i + Plan::kDepth - 1, thread);
+    if (const int next = i + Plan::kDepth - 1; next < num_slices) {
+      const int free_slot = slot == 0 ? Plan::kDepth - 1 : slot - 1;
+      records.Request(stage_at(free_slot), free_slot, first_slice + next, thread);
+      requests.X(stage_at(free_slot), first_slice + next, thread);
     }
     CommitCopies();
     const int next_slot = slot + 1 == Plan::kDepth ? 0 : slot + 1;
-    if constexpr (kHasMinimum) {
+    if constexpr (Plan::kHasSumsOfX) {
       if (i + 1 < num_slices) {
         Slice::SumX(sums_of_x + (i + 1) % 2 * Plan::kSumsOfX, stage_at(next_slot) + Plan::kRecordsBytes, warp,
                     lane);
       }
     }
-    const int first_row_tile = row_warp * Tiling::kWarpRowTiles;
-    Slice::Run(
-        sums, stage_at(slot) + static_cast<uint32_t>(output_warp * Tiling::kWarpRecords * Plan::kRecordBytes),
-        stage_at(slot) + Plan::kRecordsBytes, first_row_tile,
-        sums_of_x + i % 2 * Plan::kSumsOfX + first_row_tile * 8, lane);
+    multiply(i, slot);
+    if (next_slot == 0) ++round;
     slot = next_slot;
   }
+  WaitForCopies<0>();
 
   // [rows][128 outputs] in shared memory, from where neighbours are written together.
-  WaitForCopies<0>();
   __syncthreads();
   auto* block_sums = reinterpret_cast<float*>(shared);
 #pragma unroll
@@ -492,7 +619,7 @@ void LaunchTiling(CudaStream& stream, QuantizedProduct product) {
 template <typename T, typename Format>
 void LaunchFormat(CudaStream& stream, const QuantizedProduct& product) {
   using Rows8 = BlockTiling<1, 1, 1, 4, 54 << 10>;
-  using Rows16 = BlockTiling<1, 2, 1, 3, 72 << 10>;
+  using Rows16 = BlockTiling<1, 2, 1, 2, 96 << 10>;
   using Rows32 = BlockTiling<1, 4, 1, 2, 96 << 10>;
   using Rows64 = BlockTiling<2, 4, 2, 2, 96 << 10>;
   using Rows128 = BlockTiling<2, 8, 2, 1, 96 << 10>;

@@ -20,7 +20,8 @@ namespace tandem {
 struct QuantizedTestWeight {
   std::unique_ptr<QuantizedLinearWeight> weight;
   std::vector<float> values;  // [out, in], in logical order
-  // What is added up for a value: |scale * code| and |minimum|. Sums in fp32 are exact to a share of that.
+  // What is added up for a value: |scale * code| and |minimum|, with 128 scales where 4-bit codes stay that
+  // far from zero (quantized_linear.h). Sums in fp32 are exact to a share of that.
   std::vector<float> magnitudes;
   std::vector<float> bias;  // empty if none
 
@@ -83,11 +84,13 @@ class CudaQuantizedTest : public CudaLinearTest {
       const QuantizedRows rows = RandomRows(format, end - begin, shape.in_features);
       made.weight->LoadQuantizedRows(begin, rows);
       DequantizeRows(rows, made.values.data() + begin * shape.in_features);
+      const bool keeps_base = format.bits() == 4 && format.has_minimum && shape.dtype == DType::kBF16;
       for (size_t i = 0; i < rows.codes.size(); ++i) {
         const auto at = static_cast<size_t>(begin * shape.in_features) + i;
-        const float minimum =
-            format.has_minimum ? rows.minimums[i / static_cast<size_t>(format.group_size)] : 0.0F;
-        made.magnitudes[at] = std::abs(made.values[at] - minimum) + std::abs(minimum);
+        const size_t group = i / static_cast<size_t>(format.group_size);
+        const float minimum = format.has_minimum ? rows.minimums[group] : 0.0F;
+        made.magnitudes[at] = std::abs(made.values[at] - minimum) + std::abs(minimum) +
+                              (keeps_base ? 128.0F * std::abs(rows.scales[group]) : 0.0F);
       }
     }
     if (with_bias) {
