@@ -31,6 +31,10 @@ struct RunningSequence {
   bool moved = false;
   bool flexible = false;
   uint64_t beginning = 0;  // ScheduledSequence's
+  // Of a decode: whether others of its beginning have the same blocks, and how many tokens, in whole
+  // partitions of CPU attention, it has in common with the one before it.
+  bool shares = false;
+  int64_t num_shared = 0;
   int64_t num_left = 0;    // tokens that it generates yet at most; 0: not known
   bool in_flight = false;  // amid a token, in a cohort that is not dropped
   CohortId cohort = 0;     // that it is in
@@ -96,6 +100,7 @@ class TierBooks {
 
  private:
   static size_t Index(Tier tier) { return static_cast<size_t>(tier); }
+  void FindShared(const CapacityView& capacity);
   void Leave(RunningSequence* sequence);
 
   const PlannerTuning* tuning_;   // outlives the books
