@@ -72,16 +72,8 @@ class TierBooks {
   void Preempt(size_t index, PreemptionReason reason);
   // The sequence needs room for all its tokens in `to`.
   void MoveTo(size_t index, Tier to);
-  // CapacityView::cached_prefix, as it was before the plan.
-  CachedPrefix cached_prefix(SequenceId sequence, Tier tier, int64_t max_tokens) const {
-    return capacity_->cached_prefix(sequence, tier, max_tokens);
-  }
-  bool is_coming(SequenceId sequence, int64_t num_blocks) const {
-    return capacity_->is_coming(sequence, num_blocks);
-  }
-  bool begin_alike(SequenceId a, SequenceId b, int64_t num_blocks) const {
-    return capacity_->begin_alike(a, b, num_blocks);
-  }
+  // As it was before the plan.
+  const CapacityView& capacity() const { return *capacity_; }
   // A waiting sequence takes blocks.
   void Admit(Tier tier, int64_t num_blocks);
   // Blocks that were free are held until the plan has been carried out.
