@@ -4,17 +4,20 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
+#include <iterator>
 #include <limits>
 #include <memory>
 #include <queue>
 #include <random>
+#include <span>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/block_hash.h"
 #include "base/kv_layout.h"
 #include "bench/agent_sessions.h"
+#include "bench/distribution.h"
 #include "bench/possible_hits.h"
 #include "bench/seeded_draws.h"
 #include "bench/session_histories.h"
@@ -28,13 +31,6 @@ namespace {
 constexpr int64_t kBlock = 32;
 constexpr uint64_t kSeed = 11;
 constexpr int64_t kVocabulary = 32'000;
-
-double QuantileOf(std::vector<double> values, double share) {
-  if (values.empty()) return 0;
-  std::ranges::sort(values);
-  const double place = share * static_cast<double>(values.size() - 1);
-  return values[static_cast<size_t>(std::ceil(place))];
-}
 
 ScheduleLimits LimitsOf(const AgentsMachine& machine) {
   return {.max_num_seqs = 256,
@@ -242,6 +238,8 @@ class AgentsPlay {
     const double end_s = turns_.at(static_cast<SequenceId>(first_turns_.back() + 1)).due_s;
     std::vector<double> turn_s;
     std::vector<double> first_s;
+    turn_s.reserve(turns_.size());
+    first_s.reserve(turns_.size());
     int64_t num_ended = 0;
     for (const auto& [id, turn] : turns_) {
       if (turn.end_s > begin_s && turn.end_s <= end_s) ++num_ended;
@@ -249,11 +247,13 @@ class AgentsPlay {
       turn_s.push_back(turn.end_s - turn.due_s);
       first_s.push_back(turn.first_token_s - turn.due_s);
     }
-    played_.num_turns = static_cast<int64_t>(turn_s.size());
-    played_.turn_p50_s = QuantileOf(turn_s, 0.5);
-    played_.turn_p99_s = QuantileOf(turn_s, 0.99);
-    played_.first_token_p50_s = QuantileOf(first_s, 0.5);
-    played_.first_token_p99_s = QuantileOf(first_s, 0.99);
+    played_.num_turns = std::ssize(turn_s);
+    const Distribution turns = Summarize(std::move(turn_s)).value_or(Distribution());
+    const Distribution firsts = Summarize(std::move(first_s)).value_or(Distribution());
+    played_.turn_p50_s = turns.median;
+    played_.turn_p99_s = turns.p99;
+    played_.first_token_p50_s = firsts.median;
+    played_.first_token_p99_s = firsts.p99;
     const double minutes = std::max(1e-9, (end_s - begin_s) / 60);
     played_.turns_per_minute = static_cast<double>(num_ended) / minutes;
     played_.sessions_per_minute =

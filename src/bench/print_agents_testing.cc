@@ -21,7 +21,7 @@ constexpr Kind kKinds[] = {{"gpu-only, no cache", "gpu-only", false, false},
                            {"auto, both tiers", "auto", true, true}};
 
 constexpr int64_t kGpuTokens = 26'400;
-constexpr int64_t kCpuTokens = 160'000;
+constexpr int64_t kCpuTokens = 600'000;
 
 void PrintRow(const char* name, double times, const AgentsPlayed& played) {
   std::printf("| %.0fx | %s | %.1f (%.1f) | %.2f | %.2f | %.2f | %.2f | %.1f | %lld | %lld | %.2f | %.2f |\n", times,

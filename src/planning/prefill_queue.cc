@@ -4,6 +4,7 @@
 
 #include "base/round_up.h"
 #include "planning/coming_prefix.h"
+#include "planning/copy_down.h"
 
 namespace tandem {
 namespace {
@@ -112,6 +113,7 @@ void PrefillQueue::AddWaiting(const ScheduleState& state, const LayerCosts& cost
                               const AdmissionRules& rules, TierBooks* books) {
   int64_t num_passed_over = 0;
   bool to_cpu = true;
+  const int64_t left_to_copies = BlocksLeftToCopies(state, *books);
   std::optional<SequenceId> waits_for_blocks;  // the first that only the cpu tier can hold
   for (const ScheduledSequence& waiting : state.waiting) {
     if (rows_left_ <= 0 || books->num_sequences() >= state.limits.max_num_seqs) return;
@@ -155,6 +157,10 @@ void PrefillQueue::AddWaiting(const ScheduleState& state, const LayerCosts& cost
       if (++num_passed_over == books->tuning().most_passed_over) return;
       continue;
     }
+    // Some iterations later what it would push out is in the cpu tier.
+    if (tier == Tier::kGpu &&
+        num_blocks - prefix.num_shared(tier) > books->spare_blocks(Tier::kGpu) - left_to_copies)
+      return;
     if (!Add(prompt, state, costs, books->block_size())) return;
     books->Admit(tier, num_blocks - prefix.num_shared(tier));
     // Until they have moved.

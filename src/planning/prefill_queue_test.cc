@@ -267,6 +267,26 @@ TEST_F(PrefillQueueTest, WhoWaitsForBlocksOfTheCpuTierIsPassedByTheNextFewForThe
   EXPECT_THAT(IdsOf(Chunks()), Contains(2)) << "there is room now";
 }
 
+// 100 blocks, of which decodes hold 50 and 30 more hold what the cpu tier has not got yet.
+TEST_F(PrefillQueueTest, WhatIsToBeCopiedIsNotPushedOut) {
+  machine.Decode(Tier::kGpu, 500);
+  machine.Wait(200);  // 2
+  machine.Wait(10);   // 3
+  machine.capacity.unused = 30;
+  EXPECT_THAT(IdsOf(Chunks()), ElementsAre(2, 3)) << "prompts have not begun alike of late";
+  machine.state.cached_share = 0.5;
+  EXPECT_THAT(IdsOf(Chunks()), ElementsAre(2)) << "nobody passes";
+  machine.capacity.unused = 31;
+  EXPECT_THAT(IdsOf(Chunks()), IsEmpty());
+  machine.capacity.unused = 25;
+  machine.state.waiting = {{.id = 2, .num_tokens = 400}};
+  EXPECT_THAT(IdsOf(Chunks()), ElementsAre(2)) << "a quarter of the tier can be given out: no more is copied";
+  machine.capacity.unused = 45;
+  EXPECT_THAT(IdsOf(Chunks()), IsEmpty());
+  machine.state.running.clear();
+  EXPECT_THAT(IdsOf(Chunks()), ElementsAre(2)) << "no iteration copies beside nobody";
+}
+
 TEST_F(PrefillQueueTest, WhatIsBeingComputedIsWaitedFor) {
   machine.Begin(Tier::kGpu, 90, 40);
   machine.Wait(60, 3);

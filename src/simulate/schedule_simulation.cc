@@ -78,7 +78,12 @@ ScheduledSequence* ScheduleSimulation::Running(SequenceId id) {
 std::optional<PlannedSequence> ScheduleSimulation::FindWaiting(SequenceId id) const {
   const auto found = state_.waiting.Find(id);
   if (found == state_.waiting.end()) return std::nullopt;
-  return PlannedSequence{found->num_tokens, 0, std::nullopt, found->first_logits()};
+  PlannedSequence planned{found->num_tokens, 0, std::nullopt, found->first_logits()};
+  for (const Tier tier : {Tier::kGpu, Tier::kCpu}) {
+    planned.num_cached[static_cast<size_t>(tier)] =
+        books().cached_prefix(id, tier, found->first_logits()).num_blocks * books().block_size();
+  }
+  return planned;
 }
 
 Status ScheduleSimulation::CheckLimits(const IterationPlan& plan) const {
