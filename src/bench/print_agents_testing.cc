@@ -1,4 +1,5 @@
-// The table of agents by predicted times: print_agents [SESSIONS]. docs/prefix_cache.md has it.
+// The table of agents by predicted times: print_agents [SESSIONS [LOAD]]. docs/prefix_cache.md has it. LOAD: of what
+// gpu-only sustains with a full gpu tier.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -38,7 +39,7 @@ void PrintRow(const char* name, double times, const AgentsPlayed& played) {
   std::fflush(stdout);
 }
 
-void Print(int64_t num_sessions) {
+void Print(int64_t num_sessions, double load) {
   AnalyticCosts costs = SmallSliceCosts(30, 110);
   costs.further_reader = 0.15;  // bf16, four queries a head, AMX
   const auto machine_of = [&](const Kind& kind) {
@@ -57,7 +58,7 @@ void Print(int64_t num_sessions) {
   const AgentsPlayed full =
       PlayAgents("gpu-only", machine_of(kKinds[1]),
                  {.num_sessions = num_sessions, .num_at_once = static_cast<int64_t>(sessions_for(1))});
-  const double rate = 0.6 * full.sessions_per_minute / 60;
+  const double rate = load * full.sessions_per_minute / 60;
   std::printf("%.0f KV tokens a session, %.0f sessions fill the gpu tier; gpu-only sustains %.2f sessions a minute\n",
               session_kv, sessions_for(1), full.sessions_per_minute);
   std::printf(
@@ -79,6 +80,6 @@ void Print(int64_t num_sessions) {
 }  // namespace tandem::testing
 
 int main(int argc, char** argv) {
-  tandem::testing::Print(argc > 1 ? std::atoll(argv[1]) : 150);
+  tandem::testing::Print(argc > 1 ? std::atoll(argv[1]) : 300, argc > 2 ? std::atof(argv[2]) : 0.6);
   return 0;
 }
