@@ -4,7 +4,7 @@
 #include "bench/agents_play_testing.h"
 #include "perf/analytic_costs.h"
 
-namespace tandem::testing {
+namespace tandem {
 namespace {
 
 // Seven sessions fill the gpu tier once; gpu-only sustains about nine a minute then.
@@ -35,4 +35,4 @@ TEST(AgentsPlayTest, ThreeTimesTheGpuTierTakesHardlyLongerAndNothingIsComputedTw
 }
 
 }  // namespace
-}  // namespace tandem::testing
+}  // namespace tandem

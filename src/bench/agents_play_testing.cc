@@ -25,7 +25,7 @@
 #include "policy/strategy.h"
 #include "simulate/schedule_simulation.h"
 
-namespace tandem::testing {
+namespace tandem {
 namespace {
 
 constexpr int64_t kBlock = 32;
@@ -186,14 +186,14 @@ class AgentsPlay {
     }
     int64_t kv_tokens = kv_tokens_of_.empty() ? 0 : system_tokens_;
     for (const auto& [session, tokens] : kv_tokens_of_) kv_tokens += tokens;
-    looked_.push_back({now_s_, step_s, static_cast<double>(kv_tokens_of_.size()),
-                       static_cast<double>(kv_tokens)});
+    looked_.push_back(
+        {now_s_, step_s, static_cast<double>(kv_tokens_of_.size()), static_cast<double>(kv_tokens)});
     double held = 0;
     double total = 0;
     for (const Tier tier : {Tier::kGpu, Tier::kCpu}) {
       total += static_cast<double>(simulation_.books().total_blocks(tier));
-      held += static_cast<double>(simulation_.books().total_blocks(tier) -
-                                  simulation_.books().free_blocks(tier));
+      held +=
+          static_cast<double>(simulation_.books().total_blocks(tier) - simulation_.books().free_blocks(tier));
     }
     played_.most_in_use = std::max(played_.most_in_use, held / total);
   }
@@ -311,4 +311,4 @@ AgentsPlayed PlayAgents(std::string_view strategy, const AgentsMachine& machine,
   return AgentsPlay(strategy, machine, load).Play();
 }
 
-}  // namespace tandem::testing
+}  // namespace tandem

@@ -1,5 +1,6 @@
-// Sessions of agents played by predicted times: the workload and the histories of the benchmark, the books and
-// strategies of the engine, and iterations that take what their costs say. A forecast of what a GPU will do.
+// Sessions of agents played by predicted times: the workload and the histories of the benchmark, the books
+// and strategies of the engine, and iterations that take what their costs say. A forecast of what a GPU will
+// do.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 #include "perf/layer_costs.h"
 
-namespace tandem::testing {
+namespace tandem {
 
 struct AgentsMachine {
   const LayerCosts* costs = nullptr;
@@ -39,20 +40,20 @@ struct AgentsPlayed {
   double mean_kv_tokens = 0;  // of these: what they have in common once
   // Of all turns.
   int64_t prompt_tokens = 0;
-  int64_t possible_hits = 0;     // tokens in whole blocks that an earlier turn had computed
-  int64_t computed_twice = 0;    // of those, not found, and tokens computed again after a preemption
+  int64_t possible_hits = 0;   // tokens in whole blocks that an earlier turn had computed
+  int64_t computed_twice = 0;  // of those, not found, and tokens computed again after a preemption
   int64_t num_preemptions = 0;
-  int64_t rows_gpu = 0;          // decoded tokens
+  int64_t rows_gpu = 0;  // decoded tokens
   int64_t rows_cpu = 0;
-  int64_t copied_down = 0;       // blocks
-  double most_in_use = 0;        // share of both tiers that running requests held at once
-  double gpu_s = 0;              // of the iterations
+  int64_t copied_down = 0;  // blocks
+  double most_in_use = 0;   // share of both tiers that running requests held at once
+  double gpu_s = 0;         // of the iterations
   double cpu_attention_s = 0;
-  double plan_us = 0;            // mean, by the clock of this machine
+  double plan_us = 0;  // mean, by the clock of this machine
   std::map<std::string, int64_t> shapes;
 };
 
 // A plan that breaks a rule is a test's failure.
 AgentsPlayed PlayAgents(std::string_view strategy, const AgentsMachine& machine, const AgentsLoad& load);
 
-}  // namespace tandem::testing
+}  // namespace tandem

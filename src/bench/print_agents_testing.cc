@@ -1,5 +1,5 @@
-// The table of agents by predicted times: print_agents [SESSIONS [LOAD]]. docs/prefix_cache.md has it. LOAD: of what
-// gpu-only sustains with a full gpu tier.
+// The table of agents by predicted times: print_agents [SESSIONS [LOAD]]. docs/prefix_cache.md has it. LOAD:
+// of what gpu-only sustains with a full gpu tier.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -8,7 +8,7 @@
 #include "bench/agents_play_testing.h"
 #include "perf/analytic_costs.h"
 
-namespace tandem::testing {
+namespace tandem {
 namespace {
 
 struct Kind {
@@ -25,16 +25,16 @@ constexpr int64_t kGpuTokens = 26'400;
 constexpr int64_t kCpuTokens = 600'000;
 
 void PrintRow(const char* name, double times, const AgentsPlayed& played) {
-  std::printf("| %.0fx | %s | %.1f (%.1f) | %.2f | %.2f | %.2f | %.2f | %.1f | %lld | %lld | %.2f | %.2f |\n", times,
-              name, played.mean_sessions, played.mean_kv_tokens / kGpuTokens, played.turn_p50_s, played.turn_p99_s,
-              played.first_token_p50_s, played.first_token_p99_s, played.turns_per_minute,
+  std::printf("| %.0fx | %s | %.1f (%.1f) | %.2f | %.2f | %.2f | %.2f | %.1f | %lld | %lld | %.2f | %.2f |\n",
+              times, name, played.mean_sessions, played.mean_kv_tokens / kGpuTokens, played.turn_p50_s,
+              played.turn_p99_s, played.first_token_p50_s, played.first_token_p99_s, played.turns_per_minute,
               static_cast<long long>(played.computed_twice), static_cast<long long>(played.num_preemptions),
               static_cast<double>(played.rows_cpu) / static_cast<double>(played.rows_gpu + played.rows_cpu),
               played.most_in_use);
   std::string shapes;
   for (const auto& [shape, count] : played.shapes) shapes += shape + " " + std::to_string(count) + "  ";
-  std::fprintf(stderr, "  %s: %s; gpu %.0f s, cpu attention %.0f s, plan %.0f us, copied down %lld blocks\n", name,
-               shapes.c_str(), played.gpu_s, played.cpu_attention_s, played.plan_us,
+  std::fprintf(stderr, "  %s: %s; gpu %.0f s, cpu attention %.0f s, plan %.0f us, copied down %lld blocks\n",
+               name, shapes.c_str(), played.gpu_s, played.cpu_attention_s, played.plan_us,
                static_cast<long long>(played.copied_down));
   std::fflush(stdout);
 }
@@ -59,11 +59,14 @@ void Print(int64_t num_sessions, double load) {
       PlayAgents("gpu-only", machine_of(kKinds[1]),
                  {.num_sessions = num_sessions, .num_at_once = static_cast<int64_t>(sessions_for(1))});
   const double rate = load * full.sessions_per_minute / 60;
-  std::printf("%.0f KV tokens a session, %.0f sessions fill the gpu tier; gpu-only sustains %.2f sessions a minute\n",
-              session_kv, sessions_for(1), full.sessions_per_minute);
   std::printf(
-      "| KV | | sessions (KV measured) | turn p50, s | p99, s | first token p50, s | p99, s | turns a minute | "
-      "computed twice | preemptions | cpu rows | most in use |\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+      "%.0f KV tokens a session, %.0f sessions fill the gpu tier; gpu-only sustains %.2f sessions a minute\n",
+      session_kv, sessions_for(1), full.sessions_per_minute);
+  std::printf(
+      "| KV | | sessions (KV measured) | turn p50, s | p99, s | first token p50, s | p99, s | turns a minute "
+      "| "
+      "computed twice | preemptions | cpu rows | most in use "
+      "|\n|---|---|---|---|---|---|---|---|---|---|---|---|\n");
   for (const double times : {1.0, 2.0, 3.0, 5.0}) {
     const double session_s = sessions_for(times) / rate;
     const double pause_s = std::max(0.0, (session_s - kNumTurns * alone.turn_p50_s) / (kNumTurns - 1));
@@ -77,9 +80,9 @@ void Print(int64_t num_sessions, double load) {
 }
 
 }  // namespace
-}  // namespace tandem::testing
+}  // namespace tandem
 
 int main(int argc, char** argv) {
-  tandem::testing::Print(argc > 1 ? std::atoll(argv[1]) : 300, argc > 2 ? std::atof(argv[2]) : 0.6);
+  tandem::Print(argc > 1 ? std::atoll(argv[1]) : 300, argc > 2 ? std::atof(argv[2]) : 0.6);
   return 0;
 }

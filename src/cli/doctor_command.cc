@@ -150,9 +150,8 @@ std::string FitText(const ordered_json& fit) {
 ordered_json LongestContextReport(const ordered_json& model, const ModelConfig& config, const Device& device,
                                   DType dtype) {
   const ordered_json& fit = model["cuda"];
-  const int64_t gpu_bytes =
-      fit["weight_bytes"].get<int64_t>() +
-      fit["kv_tokens_that_fit"].get<int64_t>() * fit["kv_bytes_per_token"].get<int64_t>();
+  const int64_t gpu_bytes = fit["weight_bytes"].get<int64_t>() + fit["kv_tokens_that_fit"].get<int64_t>() *
+                                                                     fit["kv_bytes_per_token"].get<int64_t>();
   const int64_t cpu_tokens =
       KvTokensWithin(config, KvFormat::Plain(dtype), DefaultCpuCacheBytes(device, gpu_bytes));
   const int64_t context = model["context_length"].get<int64_t>();

@@ -9,8 +9,9 @@
 
 namespace tandem {
 
-// Whether what comes next behind the num_cached blocks that a waiting sequence begins with is being computed, or
-// will be by one that the plan has admitted: it finds that then. id_of: the sequence of an element of admitted.
+// Whether what comes next behind the num_cached blocks that a waiting sequence begins with is being computed,
+// or will be by one that the plan has admitted: it finds that then. id_of: the sequence of an element of
+// admitted.
 template <typename Admitted, typename IdOf>
 bool IsComing(const CapacityView& capacity, const ScheduledSequence& waiting, int64_t num_cached,
               const Admitted& admitted, IdOf id_of) {

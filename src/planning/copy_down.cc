@@ -10,9 +10,8 @@ namespace {
 int64_t MarginOf(const ScheduleState& state, const CapacityView& capacity, const PlannerTuning& tuning) {
   const auto tier_blocks = static_cast<double>(capacity.total_blocks(Tier::kGpu));
   const double request_blocks = state.mean_context / static_cast<double>(capacity.block_size());
-  return static_cast<int64_t>(
-      std::min(tier_blocks, std::max(tuning.copied_down_of_tier * tier_blocks,
-                                     tuning.copied_down_requests * request_blocks)));
+  return static_cast<int64_t>(std::min(tier_blocks, std::max(tuning.copied_down_of_tier * tier_blocks,
+                                                             tuning.copied_down_requests * request_blocks)));
 }
 
 bool CanCopy(const ScheduleState& state, const CapacityView& capacity) {

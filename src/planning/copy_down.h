@@ -19,8 +19,8 @@ bool CopiesPay(const ScheduleState& state, const PlannerTuning& tuning);
 // Beside the work of an iteration of us microseconds: as many as take no noticeable time of it.
 CopyDown CopyDownBeside(const PlanningInput& input, double us);
 
-// Free blocks that whoever is admitted leaves to the copies of the next iterations. None where copies do not pay
-// or have got as far as they go, and none where nobody runs: there is no iteration to copy them in.
+// Free blocks that whoever is admitted leaves to the copies of the next iterations. None where copies do not
+// pay or have got as far as they go, and none where nobody runs: there is no iteration to copy them in.
 int64_t BlocksLeftToCopies(const ScheduleState& state, const TierBooks& books);
 
 }  // namespace tandem

@@ -34,9 +34,10 @@ struct AdmissionRules {
 // last prompt in it gets a shorter chunk (NEO section 6: chunks, not whole prompts).
 //
 // Chunks that take several iterations (planning/transit_pass.h) are apart from that: they enter, whatever the
-// budget is, as one cohort in transit, unless one is on its way. Who is longer than the gpu tier and waits for the
-// transit or for blocks of the cpu tier is passed by prompts for the gpu tier, which take neither; in the second
-// case by those of the next few requests alone, for they may be swapped out to where it waits for room.
+// budget is, as one cohort in transit, unless one is on its way. Who is longer than the gpu tier and waits
+// for the transit or for blocks of the cpu tier is passed by prompts for the gpu tier, which take neither; in
+// the second case by those of the next few requests alone, for they may be swapped out to where it waits for
+// room.
 class PrefillQueue {
  public:
   PrefillQueue() = default;  // nobody

@@ -247,7 +247,8 @@ TEST_F(PrefillQueueTest, APrefixEndsBeforeTheFirstLogits) {
   EXPECT_THAT(Chunks(), ElementsAre(Chunk(1, 70, 10, true), RowSpan::Chunk(2, 30, 50, 35, Tier::kGpu)));
 }
 
-// Longer than the gpu tier, and the cpu tier has no room yet. Those behind it that want that room too do not pass.
+// Longer than the gpu tier, and the cpu tier has no room yet. Those behind it that want that room too do not
+// pass.
 TEST_F(PrefillQueueTest, WhoWaitsForBlocksOfTheCpuTierIsPassedByTheNextFewForTheGpuTier) {
   machine.capacity.total = {25, 100};
   machine.Decode(Tier::kCpu, 900);

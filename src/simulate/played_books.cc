@@ -47,7 +47,8 @@ bool CachingBooks::Reserve(SequenceId sequence, Tier tier, int64_t num_blocks) {
 }
 
 bool CachingBooks::MoveTo(SequenceId sequence, Tier to) {
-  if (books_->tier_of(sequence).value_or(to) == to || books_->BeginMove(sequence, to) == nullptr) return false;
+  if (books_->tier_of(sequence).value_or(to) == to || books_->BeginMove(sequence, to) == nullptr)
+    return false;
   books_->EndMove(sequence);
   return true;
 }

@@ -1,5 +1,5 @@
-// The books of a simulation: blocks as its plans give them out. Counts of them, or those of an engine with its
-// prefix cache.
+// The books of a simulation: blocks as its plans give them out. Counts of them, or those of an engine with
+// its prefix cache.
 #pragma once
 
 #include <array>

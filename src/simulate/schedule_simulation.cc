@@ -38,7 +38,8 @@ bool ScheduleSimulation::AddRunning(SequenceId id, Tier tier, int64_t num_tokens
                                     int64_t final_tokens, std::optional<int64_t> prompt_len) {
   const bool decoding = num_computed == num_tokens - 1 && num_computed > 0;
   // A decode has yet to take the block of its newest token; a prompt has all of its own.
-  if (!played_books().Reserve(id, tier, books().BlocksFor(decoding ? num_computed : num_tokens))) return false;
+  if (!played_books().Reserve(id, tier, books().BlocksFor(decoding ? num_computed : num_tokens)))
+    return false;
   lengths_[id] = {.prompt = prompt_len.value_or(num_tokens), .final_tokens = final_tokens};
   state_.running.push_back({.id = id, .num_tokens = num_tokens, .num_computed = num_computed});
   if (prompt_len) CountEnd(lengths_[id]);
@@ -311,7 +312,8 @@ Status ScheduleSimulation::Apply(const IterationPlan& plan) {
   }
   for (const Move& move : plan.moves) {
     TANDEM_RETURN_IF_ERROR(CheckNotInFlight(move.sequence));
-    if (!played_books().MoveTo(move.sequence, move.to)) return Broken("no room to move sequence {}", move.sequence);
+    if (!played_books().MoveTo(move.sequence, move.to))
+      return Broken("no room to move sequence {}", move.sequence);
   }
   for (const RowSpan& span : plan.main.spans) {
     TANDEM_RETURN_IF_ERROR(CheckNotInFlight(span.sequence));
@@ -348,7 +350,8 @@ void ScheduleSimulation::Count(const IterationPlan& plan) {
     ++(move.to == Tier::kCpu ? counts_.swaps_out : counts_.swaps_in);
     const ScheduledSequence& moved = *Running(move.sequence);
     // Of a prompt that begins now what it begins with.
-    load.swapped_tokens += moved.num_computed > 0 && !moved.decoding() ? moved.num_computed : moved.num_tokens;
+    load.swapped_tokens +=
+        moved.num_computed > 0 && !moved.decoding() ? moved.num_computed : moved.num_tokens;
   }
   std::string shape = plan.moves.empty() ? "" : "moves+";
   for (const RowSpan& span : plan.main.spans) {

@@ -39,8 +39,8 @@ struct SimulationCounts {
   int64_t swaps_in = 0;
   int64_t swaps_out = 0;
   int64_t preemptions = 0;
-  int64_t recomputed = 0;   // tokens, after a preemption
-  int64_t copied_down = 0;  // blocks
+  int64_t recomputed = 0;      // tokens, after a preemption
+  int64_t copied_down = 0;     // blocks
   int64_t rider_visits = 0;    // of cohorts
   int64_t rider_skips = 0;     // visits that were not made: attention was not done
   int64_t rider_tokens = 0;    // that ended with a visit of a riding cohort
