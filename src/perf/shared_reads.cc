@@ -31,7 +31,8 @@ int64_t ReadTokensOf(const std::vector<RowSpan>& rows, const LayerCosts& costs) 
 
 double ReadsForRows(int64_t num_rows, const LayerCosts& costs) {
   const int64_t num_left = num_rows % kRowsPerGroup;
-  const double whole = static_cast<double>(num_rows / kRowsPerGroup) * costs.SharedReadCost(kRowsPerGroup);
+  const int64_t num_groups = num_rows / kRowsPerGroup;
+  const double whole = static_cast<double>(num_groups) * costs.SharedReadCost(kRowsPerGroup);
   return num_left == 0 ? whole : whole + costs.SharedReadCost(num_left);
 }
 
