@@ -124,17 +124,18 @@ class Bench {
     layer.k = MatrixView::Dense(kv_rows.data(), row_dtype, c.batch, c.num_kv_heads() * c.head_dim);
     layer.v = layer.k;
     layer.scale = 0.088F;
-    const auto make_plans = [&](bool share_reads) {
+    const auto make_plans = [&](int64_t most_readers) {
       std::vector<std::unique_ptr<DecodePlan>> plans;
       for (int64_t i = 0; i < batch_layers; ++i) {
         plans.push_back(std::make_unique<DecodePlan>(
-            sequences, DecodeShape{.kv = shape, .num_heads = num_heads, .share_reads = share_reads},
-            attentions_.front()->num_threads()));
+            sequences, DecodeShape{.kv = shape, .num_heads = num_heads, .most_readers = most_readers},
+            num_threads_));
       }
       return plans;
     };
-    const auto plans = make_plans(true);
-    const auto plans_apart = make_plans(false);
+    std::vector<std::vector<std::unique_ptr<DecodePlan>>> plans;  // of each of the ways
+    for (const auto& attention : attentions_) plans.push_back(make_plans(attention->most_readers()));
+    const auto plans_apart = make_plans(1);
     const std::unique_ptr<Flag> flag = device_->CreateFlag();
     int64_t cursor = 0;
     // One round: GB/s of batch_layers tasks, or of reading as much.
@@ -182,7 +183,7 @@ class Bench {
       });
       return static_cast<double>(size_bytes) / 1e9 / SecondsSince(start);
     };
-    run_kernel(*attentions_.front(), plans, false);
+    run_kernel(*attentions_.front(), plans.front(), false);
     std::vector<double> reads;
     // Seconds of each of the ways.
     std::vector<std::vector<double>> kernels(attentions_.size());
@@ -192,16 +193,16 @@ class Bench {
     while (SecondsSince(start) < seconds_ || reads.size() < 5) {
       reads.push_back(run_read());
       for (size_t i = 0; i < attentions_.size(); ++i) {
-        kernels[i].push_back(run_kernel(*attentions_[i], plans, false));
-        chains[i].push_back(run_kernel(*attentions_[i], plans, true));
+        kernels[i].push_back(run_kernel(*attentions_[i], plans[i], false));
+        chains[i].push_back(run_kernel(*attentions_[i], plans[i], true));
         if (c.sharing > 1) aparts[i].push_back(run_kernel(*attentions_[i], plans_apart, false));
       }
     }
-    const auto gigabytes = static_cast<double>(batch_layers * plans.front()->kv_bytes()) / 1e9;
     const auto mtokens = static_cast<double>(batch_layers * c.batch * c.context) / 1e6;
     std::vector<Figures> figures;
     for (size_t i = 0; i < attentions_.size(); ++i) {
       const double seconds = Median(kernels[i]);
+      const auto gigabytes = static_cast<double>(batch_layers * plans[i].front()->kv_bytes()) / 1e9;
       figures.push_back({.read_gbps = Median(reads),
                          .kernel_gbps = gigabytes / seconds,
                          .chained_gbps = gigabytes / Median(chains[i]),
@@ -234,10 +235,8 @@ class Bench {
 
   std::unique_ptr<CpuAttention> MakeAttention(const Case& c, const Way& way) {
     CpuAttentionOptions options = {.num_threads = num_threads_, .isa = way.isa};
-    if (way.fetch) {
-      options.fetch = *way.fetch;
-      return std::make_unique<CpuAttention>(options);
-    }
+    if (way.fetch) options.fetch = *way.fetch;
+    if (way.fetch && c.sharing == 1) return std::make_unique<CpuAttention>(options);
     CpuAttention workers(options);
     const AttentionUse use = {.num_threads = num_threads_,
                               .kv_dtype = c.dtype,
@@ -247,17 +246,25 @@ class Bench {
                               .span_heads = std::min<int64_t>(8, c.num_kv_heads()),
                               .any_isa = way.any_isa};
     const auto start = Clock::now();
-    const auto choice =
-        TryAttention(use, way.any_isa ? std::nullopt : std::optional(way.isa), &workers, device_.get());
-    if (!choice.ok()) {
-      std::cerr << choice.error().message << "\n";
-      std::exit(1);
+    AttentionChoice choice = {.isa = way.isa, .fetch = options.fetch};
+    if (way.fetch) {
+      choice.most_readers = Checked(TryReaders(use, choice, &workers, device_.get()));
+    } else {
+      choice = Checked(
+          TryAttention(use, way.any_isa ? std::nullopt : std::optional(way.isa), &workers, device_.get()));
     }
-    std::printf("# tried for %.0f ms: %s\n", 1e3 * SecondsSince(start),
-                Describe(use, choice.value()).c_str());
-    options.isa = choice.value().isa;
-    options.fetch = choice.value().fetch;
+    std::printf("# tried for %.0f ms: %s\n", 1e3 * SecondsSince(start), Describe(use, choice).c_str());
+    options.isa = choice.isa;
+    options.fetch = choice.fetch;
+    options.most_readers = choice.most_readers;
     return std::make_unique<CpuAttention>(options);
+  }
+
+  template <typename T>
+  static T Checked(const Result<T>& tried) {
+    if (tried.ok()) return tried.value();
+    std::cerr << tried.error().message << "\n";
+    std::exit(1);
   }
 
   int num_threads_;

@@ -37,6 +37,11 @@ struct KvFormat {
 // Text for messages: "bf16", or "K int8, V int4, a scale for each token".
 std::string KvFormatName(const KvFormat& format);
 
+// Keys that CPU attention takes together: those of a context at multiples of it form a partition.
+constexpr int64_t kPartitionTokens = 512;
+// Rows for which it reads a partition at once, at most.
+constexpr int64_t kRowsPerGroup = 8;
+
 struct KvShape {
   KvFormat format;
   int64_t block_size = 32;  // tokens a block

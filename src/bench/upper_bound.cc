@@ -21,7 +21,8 @@ IdealMix MixOf(const LayerCosts& costs, std::span<const WorkloadRequest> request
   }
   return {.prompt_tokens_per_output = lengths.computed_per_output,
           .prompt_attention_us = attention_us / output_tokens,
-          .mean_context = lengths.context};
+          .mean_context = lengths.context,
+          .mean_shared = lengths.context - lengths.own_context};
 }
 
 // Output tokens a second while gpu_rows and cpu_rows decode.

@@ -28,7 +28,7 @@ struct ThroughputBound {
 // perfectly, no memory is lost in blocks.
 //
 // Of a prompt only what no earlier request has computed is work, and what rows have in common takes room
-// once, as if it took none; each row reads it for itself.
+// once, as if it took none; in the cpu tier it is read for as many rows as CPU attention can at once.
 //
 // Ideal gpu-only: the best g / T_gpu(g, 0) of all g rows that the gpu tier holds. Upper bound: the best
 // (g + c) / T of all g and c that the tiers hold. requests: not empty, each with a prompt and an output.

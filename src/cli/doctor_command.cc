@@ -124,14 +124,14 @@ Result<ordered_json> FitReport(const Checkpoint& checkpoint, const Backend& back
                          {"weight_bytes", weight_bytes},
                          {"free_bytes", free_bytes},
                          {"kv_bytes_per_token", kv_bytes},
-                         {"kv_tokens_that_fit", kv_bytes > 0 ? room / kv_bytes : 0},
-                         {"fits", kv_bytes > 0 && room / kv_bytes >= 1}};
+                         {"kv_tokens_that_fit", KvTokensWithin(config, KvFormat::Plain(dtype), room)},
+                         {"fits", KvTokensWithin(config, KvFormat::Plain(dtype), room) > 0}};
   // A context longer than the gpu tier passes through two slots of one layer each.
   report["transit_bytes_per_token"] = config.num_layers > 0 ? 2 * kv_bytes / config.num_layers : 0;
   EngineOptions options;
   options.kv_cache_dtype = "int8";
   const auto int8 = KvFormatsOf(options, dtype, config.head_dim);
-  if (int8.ok()) report["int8_kv_tokens_that_fit"] = room / KvBytesOfToken(config, int8->gpu);
+  if (int8.ok()) report["int8_kv_tokens_that_fit"] = KvTokensWithin(config, int8->gpu, room);
   return report;
 }
 
@@ -146,11 +146,14 @@ std::string FitText(const ordered_json& fit) {
 }
 
 // What one request may be at most on a GPU whose gpu tier is all that fits beside the weights, with the cpu
-// tier that there is by default.
-ordered_json LongestContextReport(const ordered_json& model, int64_t host_bytes) {
+// tier that there is by default. dtype: of both tiers.
+ordered_json LongestContextReport(const ordered_json& model, const ModelConfig& config, const Device& device,
+                                  DType dtype) {
   const ordered_json& fit = model["cuda"];
-  const int64_t kv_bytes = fit["kv_bytes_per_token"].get<int64_t>();
-  const int64_t cpu_tokens = kv_bytes > 0 ? host_bytes / 2 / kv_bytes : 0;
+  const int64_t gpu_bytes = fit["weight_bytes"].get<int64_t>() + fit["kv_tokens_that_fit"].get<int64_t>() *
+                                                                     fit["kv_bytes_per_token"].get<int64_t>();
+  const int64_t cpu_tokens =
+      KvTokensWithin(config, KvFormat::Plain(dtype), DefaultCpuCacheBytes(device, gpu_bytes));
   const int64_t context = model["context_length"].get<int64_t>();
   EngineOptions options;
   options.max_model_len = context;
@@ -214,10 +217,9 @@ Result<ordered_json> ModelReport(const DoctorOptions& options, const Checkpoint&
   if (cuda.ok()) {
     const auto free_bytes = static_cast<int64_t>(cuda->device->FreeBytes(MemoryKind::kDevice)) -
                             static_cast<int64_t>(cuda->workspace_bytes);
-    TANDEM_ASSIGN_OR_RETURN(
-        report["cuda"],
-        FitReport(checkpoint, *cuda, options.dtype.value_or(cuda->dtypes.front()), free_bytes));
-    report["longest_context"] = LongestContextReport(report, available_bytes);
+    const DType cuda_dtype = options.dtype.value_or(cuda->dtypes.front());
+    TANDEM_ASSIGN_OR_RETURN(report["cuda"], FitReport(checkpoint, *cuda, cuda_dtype, free_bytes));
+    report["longest_context"] = LongestContextReport(report, config, *cuda->device, cuda_dtype);
   } else {
     // Both tiers lie in the same memory: there is no cpu tier unless it is asked for.
     const int64_t room_bytes =

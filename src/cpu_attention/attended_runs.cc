@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "cpu_attention/attention_kernels.h"
+#include "base/kv_layout.h"
 
 namespace tandem {
 namespace {
@@ -22,8 +22,13 @@ BlockSpan BlocksOf(int64_t partition, int64_t block_size) {
 // Collects the runs of several rows, partition by partition.
 class SharedRuns {
  public:
-  SharedRuns(const std::vector<DecodeSequence>& sequences, int64_t block_size, int64_t window)
-      : sequences_(sequences), block_size_(block_size), window_(window), last_run_(sequences.size(), -1) {
+  SharedRuns(const std::vector<DecodeSequence>& sequences, int64_t block_size, int64_t window,
+             int64_t most_readers)
+      : sequences_(sequences),
+        block_size_(block_size),
+        window_(window),
+        most_readers_(most_readers),
+        last_run_(sequences.size(), -1) {
     int64_t first_whole = 0;  // partition from which on no window begins any more
     for (const DecodeSequence& sequence : sequences_)
       first_whole = std::max(first_whole, FirstWholePartition(sequence));
@@ -73,7 +78,7 @@ class SharedRuns {
   // Cut into as few runs as they fit, of about equal numbers of rows.
   void AddGroup(const std::vector<int32_t>& rows, int64_t partition) {
     const auto num_rows = static_cast<int64_t>(rows.size());
-    const int64_t num_runs = (num_rows + kRowsPerGroup - 1) / kRowsPerGroup;
+    const int64_t num_runs = (num_rows + most_readers_ - 1) / most_readers_;
     for (int64_t i = 0; i < num_runs; ++i) {
       AddRun({rows.begin() + num_rows * i / num_runs, rows.begin() + num_rows * (i + 1) / num_runs},
              partition);
@@ -96,6 +101,7 @@ class SharedRuns {
   const std::vector<DecodeSequence>& sequences_;
   int64_t block_size_;
   int64_t window_;
+  int64_t most_readers_;
   std::vector<AttendedRun> runs_;
   std::vector<int32_t> last_run_;  // of each row; -1: none yet
 };
@@ -107,9 +113,10 @@ int64_t FirstKey(const DecodeSequence& sequence, int64_t window) {
 }
 
 std::vector<AttendedRun> AttendedRuns(const std::vector<DecodeSequence>& sequences, int64_t block_size,
-                                      int64_t window, bool share) {
+                                      int64_t window, int64_t most_readers) {
   std::vector<AttendedRun> runs;
-  if (share && sequences.size() > 1) runs = std::move(SharedRuns(sequences, block_size, window).runs());
+  if (most_readers > 1 && sequences.size() > 1)
+    runs = std::move(SharedRuns(sequences, block_size, window, most_readers).runs());
   // What lies between and behind the runs of several, which are in ascending order.
   std::vector<int64_t> next(sequences.size());
   for (size_t i = 0; i < sequences.size(); ++i) next[i] = FirstKey(sequences[i], window) / kPartitionTokens;

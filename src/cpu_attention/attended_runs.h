@@ -21,7 +21,7 @@ struct DecodeSequence {
 
 // Partitions [first_partition, end_partition) of the contexts of `rows`.
 struct AttendedRun {
-  // Ascending, at most kRowsPerGroup. Several: their blocks are the same, and all see every key.
+  // Ascending. Several: their blocks are the same, and all see every key.
   std::vector<int32_t> rows;
   int64_t first_partition = 0;
   int64_t end_partition = 0;
@@ -30,8 +30,8 @@ struct AttendedRun {
 // First key that the row of a sequence sees. window: 0: all.
 int64_t FirstKey(const DecodeSequence& sequence, int64_t window);
 
-// Every partition that a row sees is in exactly one of its runs. share: whether rows may read together.
+// Every partition that a row sees is in exactly one of its runs. most_readers: rows of a run, at most.
 std::vector<AttendedRun> AttendedRuns(const std::vector<DecodeSequence>& sequences, int64_t block_size,
-                                      int64_t window, bool share);
+                                      int64_t window, int64_t most_readers);
 
 }  // namespace tandem

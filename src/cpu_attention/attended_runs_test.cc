@@ -43,34 +43,34 @@ TEST(AttendedRunsTest, BeginningsFormATree) {
   const std::vector<DecodeSequence> sequences = {Sequence("abc", 1), Sequence("abd", 40), Sequence("aef", 5),
                                                  Sequence("gh", 5)};
   const std::set<std::string> expected = {"0,1,2:0-1", "0,1:1-2", "0:2-4", "1:2-4", "2:1-4", "3:0-3"};
-  EXPECT_EQ(TextOf(AttendedRuns(sequences, kBlockSize, 0, true)), expected);
+  EXPECT_EQ(TextOf(AttendedRuns(sequences, kBlockSize, 0, kRowsPerGroup)), expected);
   const std::set<std::string> apart = {"0:0-4", "1:0-4", "2:0-4", "3:0-3"};
-  EXPECT_EQ(TextOf(AttendedRuns(sequences, kBlockSize, 0, false)), apart);
+  EXPECT_EQ(TextOf(AttendedRuns(sequences, kBlockSize, 0, 1)), apart);
 }
 
 TEST(AttendedRunsTest, OnlyWholePartitionsThatAllSee) {
   // The new token of row 1 is in the partition that row 0 has as a whole.
   std::vector<DecodeSequence> sequences = {Sequence("ab", 7), Sequence("ab", 0)};
   const std::set<std::string> expected = {"0,1:0-1", "0:1-3", "1:1-2"};
-  EXPECT_EQ(TextOf(AttendedRuns(sequences, kBlockSize, 0, true)), expected);
+  EXPECT_EQ(TextOf(AttendedRuns(sequences, kBlockSize, 0, kRowsPerGroup)), expected);
   // One block of a partition differs, and its first does not.
   sequences = {Sequence("ab", 7), Sequence("ab", 7)};
   sequences[1].block_table[kBlocks - 1] = 77;
   const std::set<std::string> apart = {"0:0-3", "1:0-3"};
-  EXPECT_EQ(TextOf(AttendedRuns(sequences, kBlockSize, 0, true)), apart);
+  EXPECT_EQ(TextOf(AttendedRuns(sequences, kBlockSize, 0, kRowsPerGroup)), apart);
 }
 
 TEST(AttendedRunsTest, WindowsBeginWhereTheyBegin) {
   const std::vector<DecodeSequence> sequences = {Sequence("abcd", 1), Sequence("abcd", 600)};
   // Row 0 sees keys from 549 on, row 1 from 1148.
   const std::set<std::string> expected = {"0:1-3", "1:2-3", "0,1:3-4", "0:4-5", "1:4-6"};
-  EXPECT_EQ(TextOf(AttendedRuns(sequences, kBlockSize, 1500, true)), expected);
+  EXPECT_EQ(TextOf(AttendedRuns(sequences, kBlockSize, 1500, kRowsPerGroup)), expected);
 }
 
 TEST(AttendedRunsTest, MoreRowsThanARunHasAreSpreadEvenly) {
   const std::vector<DecodeSequence> sequences(10, Sequence("ab", 3));
   std::vector<size_t> sizes;
-  for (const AttendedRun& run : AttendedRuns(sequences, kBlockSize, 0, true)) {
+  for (const AttendedRun& run : AttendedRuns(sequences, kBlockSize, 0, kRowsPerGroup)) {
     if (run.rows.size() > 1) sizes.push_back(run.rows.size());
   }
   EXPECT_EQ(sizes, (std::vector<size_t>{5, 5}));
@@ -92,7 +92,7 @@ TEST(AttendedRunsTest, CoversEveryPartitionOnce) {
     std::vector<std::vector<int>> times(num_rows);
     for (size_t i = 0; i < num_rows; ++i)
       times[i].resize(static_cast<size_t>((sequences[i].context_len - 1) / kPartitionTokens + 1));
-    for (const AttendedRun& run : AttendedRuns(sequences, kBlockSize, window, true)) {
+    for (const AttendedRun& run : AttendedRuns(sequences, kBlockSize, window, kRowsPerGroup)) {
       ASSERT_FALSE(run.rows.empty());
       EXPECT_LE(static_cast<int64_t>(run.rows.size()), kRowsPerGroup);
       EXPECT_TRUE(std::is_sorted(run.rows.begin(), run.rows.end()));

@@ -19,10 +19,6 @@
 
 namespace tandem {
 
-constexpr int64_t kPartitionTokens = 512;
-// Rows that share each read of K and V.
-constexpr int64_t kRowsPerGroup = 8;
-
 // Up to kRowsPerGroup rows, all query heads of a span of kv heads: consecutive rows of a sequence, or one row
 // each of several sequences over partitions that they have in common.
 struct AttentionRows {

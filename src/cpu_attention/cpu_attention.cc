@@ -79,10 +79,14 @@ CpuAttention::~CpuAttention() {
 }
 
 std::string CpuAttention::Description() const {
-  std::string threads = fmt::format("{} {}, {}", num_threads(), num_threads() == 1 ? "thread" : "threads",
-                                    CpuIsaName(options_.isa));
-  if (options_.fetch == AttentionFetch{}) return threads;
-  return fmt::format("{}, fetches to {}", threads, DescribeFetch(options_.fetch));
+  std::string description = fmt::format("{} {}, {}", num_threads(), num_threads() == 1 ? "thread" : "threads",
+                                        CpuIsaName(options_.isa));
+  if (options_.fetch != AttentionFetch{})
+    description += fmt::format(", fetches to {}", DescribeFetch(options_.fetch));
+  if (options_.most_readers == 1) description += ", no shared reads";
+  if (options_.most_readers > 1 && options_.most_readers < kRowsPerGroup)
+    description += fmt::format(", reads for {} rows", options_.most_readers);
+  return description;
 }
 
 CpuAttentionStats CpuAttention::stats() const {

@@ -37,6 +37,7 @@ struct CpuAttentionOptions {
   int64_t spin_us = 50;      // how long an idle worker spins before it sleeps
   CpuIsa isa = BestCpuIsa();
   AttentionFetch fetch;
+  int64_t most_readers = kRowsPerGroup;  // DecodeShape's, for those who make plans
   TaskOrder order = TaskOrder::kWanted;
   Timeline* timeline = nullptr;  // for a span a task; outlives the object
 };
@@ -83,7 +84,8 @@ class CpuAttention {
 
   int num_threads() const { return static_cast<int>(workers_.size()); }
   const AttentionKernels& kernels() const { return kernels_; }
-  // "15 threads, AMX", and how it fetches, if not by default: all that its speed depends on.
+  int64_t most_readers() const { return options_.most_readers; }
+  // "15 threads, AMX", and how it fetches and shares reads, if not by default: all that its speed depends on.
   std::string Description() const;
 
   // Where the pass can be read that the device has reached last, which AttentionTask::wanted_at refers to;

@@ -38,7 +38,9 @@ DecodePlan::DecodePlan(std::vector<DecodeSequence> sequences, const DecodeShape&
         "decode plan: {} blocks of {} tokens, context {}", sequence.block_table.size(), kv.block_size,
         sequence.context_len);
   }
-  runs_ = AttendedRuns(sequences_, kv.block_size, shape_.sliding_window, shape_.share_reads);
+  TANDEM_CHECK(shape_.most_readers >= 1 && shape_.most_readers <= kRowsPerGroup,
+               "decode plan: {} rows for a read", shape_.most_readers);
+  runs_ = AttendedRuns(sequences_, kv.block_size, shape_.sliding_window, shape_.most_readers);
   const auto num_tokens = [&](const AttendedRun& run) {
     return NumTokens(run, run.first_partition, run.end_partition);
   };

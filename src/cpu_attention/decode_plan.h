@@ -24,7 +24,8 @@ struct DecodeShape {
   int64_t num_heads = 0;       // query heads; a multiple of kv.num_kv_heads
   int64_t sliding_window = 0;  // keys a row sees, its own included; 0: all
   int64_t heads_per_part = 0;  // of the cache's parts (KvLayerView); 0: one part
-  bool share_reads = true;     // one read for all rows that have the same blocks; false: to compare
+  // One read for at most so many rows that have the same blocks, up to kRowsPerGroup; 1: each reads its own.
+  int64_t most_readers = kRowsPerGroup;
 };
 
 // What changes from layer to layer. Host memory (pinned where a GPU writes it). q and out: [rows, num_heads *

@@ -19,7 +19,7 @@ class SharedReadsTest : public testing::TestWithParam<CpuIsa> {
   double ShareRead(const DecodeCase& c) {
     DecodeBatch batch(c, random_);
     DecodeShape shape = batch.shape();
-    shape.share_reads = false;
+    shape.most_readers = 1;
     DecodePlan apart(batch.sequences(), shape, attention_.num_threads());
     Run(&batch, &apart);
     const std::vector<std::byte> out = batch.out();

@@ -62,6 +62,13 @@ Status CheckRoom(const TierWish& wish, int64_t available_bytes) {
 
 }  // namespace
 
+int64_t KvTokensWithin(const ModelConfig& config, const KvFormat& format, int64_t size_bytes) {
+  KvCacheOptions cache;
+  cache.num_layers = config.num_layers;
+  cache.gpu.shape = {.format = format, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
+  return MaxBlocksWithin(cache.LayoutOf(Tier::kGpu), size_bytes) * cache.gpu.shape.block_size;
+}
+
 int64_t DefaultBytesInSharedMemory(int64_t free_bytes) {
   return std::min(ShareOf(free_bytes, kSharedMemoryShare), kSharedMemoryCeilingBytes);
 }

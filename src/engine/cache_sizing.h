@@ -21,6 +21,9 @@ namespace tandem {
 Result<KvCacheOptions> SizeCache(const EngineOptions& options, const ModelConfig& config,
                                  const KvFormats& formats, const Device& device, size_t reserved_bytes);
 
+// Tokens of KV of this format, in whole blocks, that size_bytes hold: as SizeCache counts them.
+int64_t KvTokensWithin(const ModelConfig& config, const KvFormat& format, int64_t size_bytes);
+
 // The gpu tier where both tiers share one memory of which free_bytes are left: a quarter, 4 GiB at most.
 int64_t DefaultBytesInSharedMemory(int64_t free_bytes);
 

@@ -112,6 +112,20 @@ TEST(CacheSizingTest, DefaultsComeFromTheMachine) {
   EXPECT_EQ(Size(device, std::nullopt, Bytes(0))->cpu.num_blocks, 0);
 }
 
+// What is said of a memory is what a tier of it holds.
+TEST(CacheSizingTest, TokensWithinAMemoryAreThoseOfItsTier) {
+  const KvFormats formats = {KvFormat::Int8(), KvFormat::Plain(DType::kBF16)};
+  for (const int64_t size_bytes : {10 * kBlockBytes - 1, kGiB}) {
+    EngineOptions options;
+    options.gpu_kv_cache = Bytes(size_bytes);
+    const auto cache = SizeCache(options, SmallModel(), formats, SizedDevice(8 * kGiB, 8 * kGiB, false), 0);
+    ASSERT_TRUE(cache.ok()) << cache.error().message;
+    EXPECT_EQ(KvTokensWithin(SmallModel(), formats.gpu, size_bytes), cache->gpu.num_blocks * 32);
+  }
+  EXPECT_EQ(KvTokensWithin(SmallModel(), KvFormat::Plain(DType::kBF16), 10 * kBlockBytes - 1), 9 * 32);
+  EXPECT_EQ(KvTokensWithin(SmallModel(), KvFormat::Plain(DType::kBF16), 0), 0);
+}
+
 TEST(CacheSizingTest, DefaultCpuTier) {
   EXPECT_EQ(DefaultCpuCacheBytes(SizedDevice(8 * kGiB, 8 * kGiB, true), 4 * kGiB), kGiB);
   EXPECT_EQ(DefaultCpuCacheBytes(SizedDevice(800 * kGiB, 800 * kGiB, true), 4 * kGiB), 4 * kGiB);

@@ -190,6 +190,7 @@ class EngineWithLoop : public Engine {
                                            .spin_us = model_.backend.cpu_attention_spin_us,
                                            .isa = kernels.isa,
                                            .fetch = kernels.fetch,
+                                           .most_readers = kernels.most_readers,
                                            .order = task_order},
                          .max_cpu_rows = std::min(options_.max_num_seqs, options_.max_num_batched_tokens),
                          .max_rider_rows = MaxRiderRows(),

@@ -53,7 +53,8 @@ void CpuTierRows::PlanAttention() {
   const DecodeShape shape = {.kv = kv.shape,
                              .num_heads = config.num_heads,
                              .sliding_window = config.sliding_window,
-                             .heads_per_part = kv.heads_per_part};
+                             .heads_per_part = kv.heads_per_part,
+                             .most_readers = parts_.cpu_attention->most_readers()};
   plan_ = std::make_unique<DecodePlan>(std::move(unplanned_), shape, parts_.cpu_attention->num_threads());
   unplanned_.clear();
 }

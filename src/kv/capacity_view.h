@@ -38,6 +38,9 @@ class CapacityView {
   // Whether the first num_blocks blocks of two sequences are known to hold the same tokens.
   virtual bool begin_alike(SequenceId /*a*/, SequenceId /*b*/, int64_t /*num_blocks*/) const { return false; }
 
+  // How many tokens two sequences that hold blocks begin with in the same blocks.
+  virtual int64_t shared_tokens(SequenceId /*a*/, SequenceId /*b*/) const { return 0; }
+
   int64_t BlocksFor(int64_t num_tokens) const { return (num_tokens + block_size() - 1) / block_size(); }
 };
 

@@ -61,6 +61,7 @@ class KvBooks : public CapacityView {
   CachedPrefix cached_prefix(SequenceId sequence, Tier tier, int64_t max_tokens) const override;
   bool is_coming(SequenceId sequence, int64_t num_blocks) const override;
   bool begin_alike(SequenceId a, SequenceId b, int64_t num_blocks) const override;
+  int64_t shared_tokens(SequenceId a, SequenceId b) const override;
   // Tables and moves under way that a block belongs to; 0: it is free, known or not.
   int32_t references(Tier tier, int32_t block) const {
     return books(tier).pool.references(block) - (books(tier).prefixes.Knows(block) ? 1 : 0);

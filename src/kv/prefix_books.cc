@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/largest_that.h"
 #include "kv/kv_books.h"
 
 namespace tandem {
@@ -115,6 +116,19 @@ bool KvBooks::begin_alike(SequenceId a, SequenceId b, int64_t num_blocks) const 
   if (num_blocks < 1 || num_blocks > std::min(std::ssize(of_a), std::ssize(of_b))) return false;
   const auto last = static_cast<size_t>(num_blocks) - 1;
   return of_a[last] == of_b[last];
+}
+
+// Equal blocks are the beginning of both tables: a block is shared only behind all that is before it.
+int64_t KvBooks::shared_tokens(SequenceId a, SequenceId b) const {
+  const auto of_a = tables_.find(a);
+  const auto of_b = tables_.find(b);
+  if (of_a == tables_.end() || of_b == tables_.end() || of_a->second.tier != of_b->second.tier) return 0;
+  const std::vector<int32_t>& blocks = of_a->second.blocks;
+  const std::vector<int32_t>& others = of_b->second.blocks;
+  const int64_t most = std::min(std::ssize(blocks), std::ssize(others));
+  return block_size_ * LargestThat(most, [&](int64_t n) {
+           return blocks[static_cast<size_t>(n) - 1] == others[static_cast<size_t>(n) - 1];
+         });
 }
 
 std::vector<int32_t> KvBooks::KnownBlocks(Tier tier, std::span<const BlockHash> chain) const {

@@ -110,6 +110,20 @@ TEST(PrefixBooksTest, WhoBeginsAlike) {
   EXPECT_FALSE(books->begin_alike(1, 7, 1));
 }
 
+TEST(PrefixBooksTest, WhatIsSharedLiesInTheSameBlocks) {
+  const auto books = MakeBooks(20, 20);
+  Compute(books.get(), 1, Tier::kCpu, "abcd");
+  books->Identify(2, Hashes("abxyz"));
+  books->Attach(2, Tier::kCpu, 2 * kBooksBlockSize);
+  ASSERT_TRUE(books->Reserve(2, Tier::kCpu, 5 * kBooksBlockSize));
+  EXPECT_EQ(books->shared_tokens(1, 2), 2 * kBooksBlockSize);
+  EXPECT_EQ(books->shared_tokens(2, 1), 2 * kBooksBlockSize);
+  EXPECT_EQ(books->shared_tokens(1, 1), 4 * kBooksBlockSize);
+  Compute(books.get(), 3, Tier::kGpu, "abcd");
+  EXPECT_EQ(books->shared_tokens(1, 3), 0) << "in another tier";
+  EXPECT_EQ(books->shared_tokens(1, 4), 0) << "it holds nothing";
+}
+
 TEST(PrefixBooksTest, WhatIsComputedTwiceIsKeptOnce) {
   const auto books = MakeBooks(10, 10);
   Compute(books.get(), 1, Tier::kGpu, "ab");

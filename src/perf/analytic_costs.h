@@ -17,6 +17,7 @@ struct AnalyticCosts : LayerCosts {
   double prefill_ns = 0;       // a pair of query and key token
   double cpu_us = 0;           // of any CPU attention
   double cpu_kv_ns = 0;        // a token of context
+  double further_reader = 1;   // of a read: what it takes more for each row but the first
   double exchange_us = 0;      // of any exchange
   double exchange_row_us = 0;
   double swap_ns = 0;  // a token
@@ -37,6 +38,9 @@ struct AnalyticCosts : LayerCosts {
   }
   double CpuAttentionUs(int64_t num_rows, int64_t kv_tokens) const override {
     return num_rows == 0 ? 0 : cpu_us + cpu_kv_ns * 1e-3 * static_cast<double>(kv_tokens);
+  }
+  double SharedReadCost(int64_t num_rows) const override {
+    return 1 + further_reader * static_cast<double>(num_rows - 1);
   }
   double ExchangeUs(int64_t num_rows) const override {
     return num_rows == 0 ? 0 : exchange_us + exchange_row_us * static_cast<double>(num_rows);

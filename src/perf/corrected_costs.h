@@ -47,6 +47,7 @@ class CorrectedCosts : public LayerCosts {
   double CpuAttentionUs(int64_t num_rows, int64_t kv_tokens) const override {
     return cpu_factor_ * table_->CpuAttentionUs(num_rows, kv_tokens);
   }
+  double SharedReadCost(int64_t num_rows) const override { return table_->SharedReadCost(num_rows); }
   double ExchangeUs(int64_t num_rows) const override { return table_->ExchangeUs(num_rows); }
   double SwapUs(int64_t num_tokens) const override { return table_->SwapUs(num_tokens); }
   double OutsideLayersUs(int64_t num_sampled) const override {

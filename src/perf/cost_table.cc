@@ -1,5 +1,6 @@
 #include "perf/cost_table.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string_view>
 #include <utility>
@@ -54,6 +55,39 @@ Status CheckTiles(const RowTiles& tiles) {
   return MakeError(ErrorCode::kInvalidArgument, "row tiles of {} rows are impossible", tiles.last_tile_rows);
 }
 
+// LayerCosts::SharedReadCost of each number of rows, from what the same rows take in groups of so many.
+// Beyond the last number that was measured nothing is gained.
+std::array<double, kRowsPerGroup + 1> SharedReadCosts(const std::vector<CostPoint>& points) {
+  std::array<double, kRowsPerGroup + 1> costs = {};
+  const auto of_group = [&](const CostPoint& point) {
+    return static_cast<double>(point.count) * point.us / points.front().us;
+  };
+  auto above = points.begin();
+  for (int64_t rows = 1; rows <= kRowsPerGroup; ++rows) {
+    const double before = costs[static_cast<size_t>(rows) - 1];
+    while (above != points.end() && above->count < rows) ++above;
+    double cost = before + 1;
+    if (above != points.end()) {
+      cost = of_group(*above);
+      if (above->count > rows) {
+        const CostPoint& below = *(above - 1);
+        const double share =
+            static_cast<double>(rows - below.count) / static_cast<double>(above->count - below.count);
+        cost = std::lerp(of_group(below), cost, share);
+      }
+    }
+    costs[static_cast<size_t>(rows)] = std::clamp(cost, std::max(1.0, before), static_cast<double>(rows));
+  }
+  return costs;
+}
+
+Status CheckSharedReads(const std::vector<CostPoint>& points) {
+  if (points.empty()) return {};
+  TANDEM_RETURN_IF_ERROR(CheckPoints(points, "shared reads", 1));
+  if (points.front().count == 1 && points.front().us > 0) return {};
+  return MakeError(ErrorCode::kInvalidArgument, "costs of shared reads: none of rows that read their own");
+}
+
 }  // namespace
 
 Result<CostTable> CostTable::Create(CostMeasurements measurements) {
@@ -67,6 +101,7 @@ Result<CostTable> CostTable::Create(CostMeasurements measurements) {
   TANDEM_RETURN_IF_ERROR(CheckPoints(measurements.outside_layers, "what is outside the layers", 0));
   if (measurements.has_cpu_tier()) {
     TANDEM_RETURN_IF_ERROR(CheckLines(measurements.cpu_attention, "cpu attention"));
+    TANDEM_RETURN_IF_ERROR(CheckSharedReads(measurements.shared_reads));
     TANDEM_RETURN_IF_ERROR(CheckPoints(measurements.exchange, "the exchange", 1));
     TANDEM_RETURN_IF_ERROR(CheckPoints(measurements.swap, "swaps", 1));
   }
@@ -80,6 +115,7 @@ CostTable::CostTable(CostMeasurements measurements)
       prefill_attention_(measurements_.prefill_attention),
       outside_layers_(measurements_.outside_layers),
       cpu_attention_(measurements_.cpu_attention),
+      shared_read_cost_(SharedReadCosts(measurements_.shared_reads)),
       exchange_(measurements_.exchange),
       swap_(measurements_.swap) {}
 

@@ -1,9 +1,12 @@
 // Costs as they were measured on a machine for a model: plain data, and what lies between the points.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
+#include "base/kv_layout.h"
 #include "base/result.h"
 #include "base/row_tiles.h"
 #include "perf/cost_curve.h"
@@ -22,6 +25,7 @@ struct CostMeasurements {
   std::vector<CostPoint> outside_layers;       // sampled rows, 0 among them
   // Empty without a cpu tier.
   std::vector<CostLine> cpu_attention;  // rows, kv tokens of all rows together
+  std::vector<CostPoint> shared_reads;  // rows that read at once; of the same rows, in groups of so many
   std::vector<CostPoint> exchange;      // rows
   std::vector<CostPoint> swap;          // tokens
   bool has_cpu_tier() const { return !cpu_attention.empty(); }
@@ -45,6 +49,9 @@ class CostTable : public LayerCosts {
   double GpuDecodeAttentionUs(int64_t num_rows, int64_t kv_tokens) const override;
   double PrefillAttentionUs(int64_t num_tokens, int64_t context_len) const override;
   double CpuAttentionUs(int64_t num_rows, int64_t kv_tokens) const override;
+  double SharedReadCost(int64_t num_rows) const override {
+    return shared_read_cost_[static_cast<size_t>(num_rows)];
+  }
   double ExchangeUs(int64_t num_rows) const override;
   double SwapUs(int64_t num_tokens) const override;
   double OutsideLayersUs(int64_t num_sampled) const override;
@@ -59,6 +66,7 @@ class CostTable : public LayerCosts {
   CostSurface prefill_attention_;
   CostCurve outside_layers_;
   CostSurface cpu_attention_;
+  std::array<double, kRowsPerGroup + 1> shared_read_cost_ = {};  // by rows
   CostCurve exchange_;
   CostCurve swap_;
 };

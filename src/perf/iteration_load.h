@@ -12,6 +12,7 @@ struct IterationLoad {
   int64_t gpu_decode_rows = 0;
   int64_t gpu_kv_tokens = 0;  // that they read
   int64_t main_cpu_rows = 0;  // cpu decodes of the main sub-batch (NEO's batch-0)
+  // That they read, here and below: shared reads count as perf/shared_reads.h says.
   int64_t main_cpu_kv_tokens = 0;
   // Of cohorts with visits of their own (NEO's batch-1); of one that does not visit all layers its share.
   int64_t cohort_rows = 0;

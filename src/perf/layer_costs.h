@@ -21,8 +21,12 @@ class LayerCosts {
   virtual double GpuDecodeAttentionUs(int64_t num_rows, int64_t kv_tokens) const = 0;
   // T_ga of one prefill chunk: num_tokens rows, the last of which sees context_len tokens.
   virtual double PrefillAttentionUs(int64_t num_tokens, int64_t context_len) const = 0;
-  // T_ca: num_rows rows that together read kv_tokens tokens of the cpu tier, without the exchange.
+  // T_ca: num_rows rows that together read kv_tokens tokens of the cpu tier, without the exchange. What they
+  // read for several of them counts as perf/shared_reads.h says.
   virtual double CpuAttentionUs(int64_t num_rows, int64_t kv_tokens) const = 0;
+  // What CPU attention takes for tokens that num_rows rows, at most kRowsPerGroup, read at once, in reads for
+  // one row: 1 for one, and for no number more than that. By default nothing is gained.
+  virtual double SharedReadCost(int64_t num_rows) const { return static_cast<double>(num_rows); }
   // Q/K/V of num_rows cpu rows to the host and their O back, flags included.
   virtual double ExchangeUs(int64_t num_rows) const = 0;
   // KV of num_tokens tokens of one layer from one tier to the other.

@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Of the format, and of the kernels: another one also where what was measured takes another time now.
-constexpr int kVersion = 3;
+constexpr int kVersion = 4;
 // A profile has some ten thousand bytes; nothing that claims to be one is read beyond this.
 constexpr uint64_t kMaxFileBytes = 4 << 20;
 
@@ -81,6 +81,7 @@ CostMeasurements MeasurementsOf(const Json& tables) {
   measurements.prefill_attention = LinesOf(tables.at("prefill_attention"));
   measurements.outside_layers = PointsOf(tables.at("outside_layers"));
   measurements.cpu_attention = LinesOf(tables.at("cpu_attention"));
+  measurements.shared_reads = PointsOf(tables.at("shared_reads"));
   measurements.exchange = PointsOf(tables.at("exchange"));
   measurements.swap = PointsOf(tables.at("swap"));
   return measurements;
@@ -162,6 +163,7 @@ Json ToJson(const CostMeasurements& measurements) {
           {"prefill_attention", LinesToJson(measurements.prefill_attention)},
           {"outside_layers", PointsToJson(measurements.outside_layers)},
           {"cpu_attention", LinesToJson(measurements.cpu_attention)},
+          {"shared_reads", PointsToJson(measurements.shared_reads)},
           {"exchange", PointsToJson(measurements.exchange)},
           {"swap", PointsToJson(measurements.swap)}};
 }

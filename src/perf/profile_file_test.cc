@@ -35,6 +35,7 @@ CostMeasurements Measurements() {
           .prefill_attention = {{16, {{16, 7}}}},
           .outside_layers = {{0, 100}, {1, 350}},
           .cpu_attention = {{1, {{64, 12}}}},
+          .shared_reads = {{1, 100}, {8, 30}},
           .exchange = {{1, 20}},
           .swap = {{32, 4}}};
 }
@@ -86,7 +87,7 @@ TEST_F(ProfileFileTest, ReadsWhatItWrote) {
 
 TEST_F(ProfileFileTest, NameIsReadableAndDiffersWithTheKey) {
   const std::string name = std::filesystem::path(path_).filename().string();
-  EXPECT_EQ(name.find("profile3-32x4096-bf16-cuda-NVIDIA-H200-16sm-15threads-"), 0U) << name;
+  EXPECT_EQ(name.find("profile4-32x4096-bf16-cuda-NVIDIA-H200-16sm-15threads-"), 0U) << name;
   ProfileKey other = Key();
   other.intermediate_size = 14336;
   EXPECT_NE(ProfilePath("x", other), ProfilePath("x", Key()));

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/kv_layout.h"
 #include "base/largest_that.h"
 #include "perf/fractional_rows.h"
+#include "perf/shared_reads.h"
 
 namespace tandem {
 namespace {
@@ -70,7 +72,13 @@ double SteadyTimes::LayerUs(double cpu_rows, double main_cpu_rows, double prefil
 }
 
 double SteadyTimes::CpuUs(double rows) const {
-  return rows == 0 ? 0 : time_.CpuUs(Rounded(rows), Rounded(rows * mix_.mean_context));
+  return rows == 0 ? 0 : time_.CpuUs(Rounded(rows), ReadTokens(rows));
+}
+
+int64_t SteadyTimes::ReadTokens(double rows) const {
+  if (mix_.mean_shared == 0) return Rounded(rows * mix_.mean_context);
+  return Rounded(rows * (mix_.mean_context - mix_.mean_shared) +
+                 ReadsForRows(Rounded(rows), costs_) * mix_.mean_shared);
 }
 
 // The share f of visits and the time T depend on one another; T hardly on f.
@@ -81,7 +89,7 @@ SteadyTimes::Point SteadyTimes::Asynchronous(double cpu_rows) const {
   const double cohort_rows = std::ceil(cpu_rows / num_cohorts);
   // No attention follows the last of a token's visits.
   const double cpu_us = num_cohorts * (num_visits - 1) / num_visits *
-                        costs_.CpuAttentionUs(Rounded(cohort_rows), Rounded(cohort_rows * mix_.mean_context));
+                        costs_.CpuAttentionUs(Rounded(cohort_rows), ReadTokens(cohort_rows));
   double share = 1;
   Point point{.cpu_rows = cpu_rows};
   for (int round = 0; round < kRounds; ++round) {
@@ -109,6 +117,14 @@ int64_t IdealTimes::ContextTokens(int64_t num_rows) const {
   return Rounded(static_cast<double>(num_rows) * mix_.mean_context);
 }
 
+int64_t IdealTimes::ReadTokens(int64_t num_rows) const {
+  if (mix_.mean_shared == 0) return ContextTokens(num_rows);
+  const auto rows = static_cast<double>(num_rows);
+  const double reads = costs_.SharedReadCost(std::min(num_rows, kRowsPerGroup)) *
+                       std::max(1.0, rows / static_cast<double>(kRowsPerGroup));
+  return Rounded(rows * (mix_.mean_context - mix_.mean_shared) + reads * mix_.mean_shared);
+}
+
 double IdealTimes::GpuUs(double gpu_rows, double num_rows) const {
   if (num_rows == 0) return 0;
   // There is no iteration of less than a row.
@@ -124,7 +140,7 @@ double IdealTimes::GpuUs(double gpu_rows, double num_rows) const {
 
 double IdealTimes::CpuUs(double cpu_rows) const {
   return static_cast<double>(costs_.num_layers()) *
-         Between(cpu_rows, [this](int64_t rows) { return costs_.CpuAttentionUs(rows, ContextTokens(rows)); });
+         Between(cpu_rows, [this](int64_t rows) { return costs_.CpuAttentionUs(rows, ReadTokens(rows)); });
 }
 
 }  // namespace tandem

@@ -13,7 +13,7 @@
 //   X(c) = (g + v) / T
 //
 // Ideal, which nothing beats: weights are read once, the CPU reads without a pause or an exchange beside the
-// GPU, and rows are not whole numbers:
+// GPU, what rows have in common for as many of them as it can, and rows are not whole numbers:
 //
 //   T_gpu(g, c) = L * (T_l((g + c) * (1 + r)) + prefill attention + T_ga(g)) + what is outside the layers
 //   T_cpu(c)    = L * T_ca(c)
@@ -30,7 +30,8 @@ namespace tandem {
 // What a steady state consists of.
 struct SteadyMix {
   double prompt_tokens_per_output = 0;  // r
-  double mean_context = 1;              // tokens that a decode reads
+  double mean_context = 1;              // tokens that a decode attends
+  double mean_shared = 0;               // of which other decodes have the same ones
   double mean_prompt = 1;
   double gpu_rows = 0;     // g
   double num_cohorts = 1;  // asynchronous: over which the cpu tier's rows are spread at most
@@ -58,6 +59,8 @@ class SteadyTimes {
   // With main_cpu_rows of the cpu_rows in the main sub-batch.
   double LayerUs(double cpu_rows, double main_cpu_rows, double prefill, double gpu_attention_us) const;
   double CpuUs(double rows) const;
+  // That rows of one task read (perf/shared_reads.h).
+  int64_t ReadTokens(double rows) const;
 
   const SteadyMix& mix_;
   const LayerCosts& costs_;
@@ -70,7 +73,8 @@ class SteadyTimes {
 struct IdealMix {
   double prompt_tokens_per_output = 0;  // r
   double prompt_attention_us = 0;       // of those, one layer
-  double mean_context = 0;              // tokens that a decode reads
+  double mean_context = 0;              // tokens that a decode attends
+  double mean_shared = 0;               // of which all decodes have the same ones
 };
 
 class IdealTimes {
@@ -82,6 +86,8 @@ class IdealTimes {
 
  private:
   int64_t ContextTokens(int64_t num_rows) const;
+  // In the cpu tier: what rows share is read for full groups of them.
+  int64_t ReadTokens(int64_t num_rows) const;
   double GpuUs(double gpu_rows, double num_rows) const;
   double CpuUs(double cpu_rows) const;
 

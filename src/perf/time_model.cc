@@ -68,11 +68,11 @@ double TimeModel::CpuTokensPerUs(double context_len, double window_us) const {
   return us > 0 ? tokens(fits) / us : 0;
 }
 
-void TimeModel::AddSpan(const RowSpan& span, IterationLoad* load) const {
+void TimeModel::AddSpan(const RowSpan& span, SharedReads* main_reads, IterationLoad* load) const {
   load->num_sampled += span.num_sampled();
   if (span.attention == Tier::kCpu) {
     load->main_cpu_rows += span.num_tokens;
-    load->main_cpu_kv_tokens += KvTokensOf(span);
+    load->main_cpu_kv_tokens += main_reads->Add(span);
   } else if (span.is_decode()) {
     ++load->gpu_decode_rows;
     load->gpu_kv_tokens += KvTokensOf(span);
@@ -94,7 +94,7 @@ void TimeModel::AddCohorts(const IterationPlan& plan, IterationLoad* load) const
       continue;
     }
     const int64_t num_rows = NumRowsOf(step.rows);
-    const int64_t kv_tokens = KvTokensOf(step.rows);
+    const int64_t kv_tokens = ReadTokensOf(step.rows, *costs_);
     if (step.rides) {
       riders_at[step.cursor] += num_rows;
       riders.AddVisit(step.cursor, num_rows, kv_tokens);
@@ -130,13 +130,14 @@ void TimeModel::AddTransit(const CohortStep& step, IterationLoad* load) const {
 
 IterationLoad TimeModel::LoadOf(const IterationPlan& plan) const {
   IterationLoad load;
-  for (const RowSpan& span : plan.main.spans) AddSpan(span, &load);
+  SharedReads main_reads(*costs_);
+  for (const RowSpan& span : plan.main.spans) AddSpan(span, &main_reads, &load);
   AddCohorts(plan, &load);
   return load;
 }
 
 RiderWork TimeModel::RiderWorkOf(const CohortStep& step) const {
-  return RiderWorkBehind(step.cursor, NumRowsOf(step.rows), KvTokensOf(step.rows), *costs_);
+  return RiderWorkBehind(step.cursor, NumRowsOf(step.rows), ReadTokensOf(step.rows, *costs_), *costs_);
 }
 
 LayerTimes TimeModel::TimesOf(const IterationLoad& load) const {

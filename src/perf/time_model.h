@@ -20,6 +20,7 @@
 
 #include "perf/iteration_load.h"
 #include "perf/layer_costs.h"
+#include "perf/shared_reads.h"
 #include "plan/iteration_plan.h"
 
 namespace tandem {
@@ -79,7 +80,8 @@ class TimeModel {
 
  private:
   double num_layers() const { return static_cast<double>(costs_->num_layers()); }
-  void AddSpan(const RowSpan& span, IterationLoad* load) const;
+  // main_reads: of its cpu rows so far.
+  void AddSpan(const RowSpan& span, SharedReads* main_reads, IterationLoad* load) const;
   void AddCohorts(const IterationPlan& plan, IterationLoad* load) const;
   void AddTransit(const CohortStep& step, IterationLoad* load) const;
 

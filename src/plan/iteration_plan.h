@@ -57,6 +57,10 @@ struct RowSpan {
   // kGpu for a sequence of the cpu tier: its KV passes through the device layer by layer (what is there
   // already on the way in, the span's on the way out) and takes no room in the gpu tier.
   Tier attention = Tier::kGpu;
+  // Of a decode attended in the cpu tier: the first num_shared tokens of its context, in whole partitions of
+  // CPU attention, lie in the same blocks as those of another row of this beginning. Nothing but costs asks.
+  uint64_t beginning = 0;  // 0: of no other row
+  int64_t num_shared = 0;
 
   static constexpr RowSpan Decode(SequenceId sequence, int64_t position, Tier tier) {
     return {.sequence = sequence, .start = position, .tier = tier, .attention = tier};

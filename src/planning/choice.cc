@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "base/largest_that.h"
+#include "planning/copy_down.h"
 
 namespace tandem {
 namespace {
@@ -31,33 +31,6 @@ std::string_view NameOf(const Findings& findings, bool waits_for_cpu, bool uses_
   if (!uses_cpu_tier && !waits_for_cpu) return "gpu-only";
   if (aims.overlap != OverlapChoice::kBetter) return aims.name;
   return findings.target.rides && !waits_for_cpu ? "async" : "asymmetric";
-}
-
-// Behind the work of a schedule.
-CopyDown CopyDownOf(const Findings& findings, const Schedule& schedule) {
-  const PlanningInput& input = findings.input;
-  const CapacityView& capacity = input.capacity;
-  // The copies of requests that move come first.
-  const bool idle = schedule.us == 0 || !findings.room.books.moves().empty();
-  if (idle || !input.state.cpu_tier_usable || capacity.total_blocks(Tier::kCpu) == 0) return {};
-  const auto tier_blocks = static_cast<double>(capacity.total_blocks(Tier::kGpu));
-  const auto request_blocks = input.state.mean_context / static_cast<double>(capacity.block_size());
-  const auto margin = static_cast<int64_t>(
-      std::min(tier_blocks, std::max(input.tuning.copied_down_of_tier * tier_blocks,
-                                     input.tuning.copied_down_requests * request_blocks)));
-  const int64_t num_without_loss = capacity.blocks_without_loss(Tier::kGpu);
-  const int64_t num_left = capacity.free_blocks(Tier::kGpu) - num_without_loss;
-  // Many at once, not some in each iteration: an iteration with copies is not enqueued ahead.
-  if (num_left == 0 || num_without_loss >= margin / 2) return {};
-  const double most_us =
-      input.tuning.copied_down_of_layer * schedule.us / static_cast<double>(input.costs.num_layers());
-  const int64_t max_blocks = LargestThat(std::min(margin, num_left), [&](int64_t num_blocks) {
-    return input.costs.SwapUs(num_blocks * capacity.block_size()) <= most_us;
-  });
-  const bool pays = input.state.cached_share >= input.tuning.copied_down_from_share;
-  return {.margin = margin,
-          .max_blocks = std::max<int64_t>(1, max_blocks),
-          .one_in = pays ? 1 : input.tuning.copied_down_one_in};
 }
 
 // False if no chunks are in transit.
@@ -116,7 +89,8 @@ IterationPlan WritePlan(const Findings& findings, const Schedule& schedule) {
   plan.dropped = room.books.dropped();
   plan.preempted = room.books.preempted();
   plan.moves = room.books.moves();
-  plan.copy_down = CopyDownOf(findings, schedule);
+  // The copies of requests that move come first.
+  if (plan.moves.empty()) plan.copy_down = CopyDownBeside(findings.input, schedule.us);
   findings.admission.prompts.Write(schedule.prefill_tokens, &plan);
   const bool prefills_cpu_tier = std::any_of(plan.main.spans.begin(), plan.main.spans.end(),
                                              [](const RowSpan& chunk) { return chunk.tier == Tier::kCpu; });

@@ -9,8 +9,10 @@
 namespace tandem {
 namespace {
 
-void AddRun(const CpuRows& rows, int64_t begin, int64_t end, bool in_cohort, IterationLoad* load) {
-  const int64_t kv_tokens = rows.KvTokens(begin, end);
+// reads: of the sub-batch's rows so far.
+void AddRun(const CpuRows& rows, int64_t begin, int64_t end, bool in_cohort, SharedReads* reads,
+            IterationLoad* load) {
+  const int64_t kv_tokens = rows.AddTo(reads, begin, end);
   (in_cohort ? load->cohort_rows : load->main_cpu_rows) += end - begin;
   (in_cohort ? load->cohort_kv_tokens : load->main_cpu_kv_tokens) += kv_tokens;
   load->num_sampled += end - begin;
@@ -20,7 +22,13 @@ void AddRun(const CpuRows& rows, int64_t begin, int64_t end, bool in_cohort, Ite
 class Filling {
  public:
   Filling(const CpuRows& rows, const LayerCosts& costs, const FillLimits& limits, IterationLoad* load)
-      : rows_(rows), time_(costs), limits_(limits), load_(load), rows_left_(limits.max_rows) {}
+      : rows_(rows),
+        time_(costs),
+        limits_(limits),
+        load_(load),
+        cohort_reads_(costs),
+        main_reads_(costs),
+        rows_left_(limits.max_rows) {}
 
   CpuFill Fill() {
     if (limits_.force_oldest) ForceOldest();
@@ -42,7 +50,7 @@ class Filling {
       full_ = true;
       return;
     }
-    AddRun(rows_, next_, next_ + num_rows, in_cohort, load_);
+    AddRun(rows_, next_, next_ + num_rows, in_cohort, in_cohort ? &cohort_reads_ : &main_reads_, load_);
     next_ += num_rows;
     rows_left_ -= num_rows;
   }
@@ -54,7 +62,8 @@ class Filling {
     const double window_us = time_.CohortWindowUs(*load_);
     const int64_t taken = LargestThat(most, [&](int64_t n) {
       return time_.CpuUs(load_->cohort_rows + n,
-                         load_->cohort_kv_tokens + rows_.KvTokens(next_, next_ + n)) <= window_us;
+                         load_->cohort_kv_tokens + rows_.ReadTokens(cohort_reads_, next_, next_ + n)) <=
+             window_us;
     });
     Take(taken, true);
     return taken;
@@ -67,7 +76,8 @@ class Filling {
     const double window_us = time_.MainWindowUs(*load_);
     const int64_t taken = LargestThat(most, [&](int64_t n) {
       return time_.CpuUs(load_->main_cpu_rows + n,
-                         load_->main_cpu_kv_tokens + rows_.KvTokens(next_, next_ + n)) <= window_us;
+                         load_->main_cpu_kv_tokens + rows_.ReadTokens(main_reads_, next_, next_ + n)) <=
+             window_us;
     });
     Take(taken, false);
     return taken;
@@ -76,11 +86,13 @@ class Filling {
   void ForceOldest() {
     if (rows_.empty() || rows_left_ <= 0) return;
     IterationLoad with_main = *load_;
-    AddRun(rows_, 0, 1, false, &with_main);
+    SharedReads reads = main_reads_;
+    AddRun(rows_, 0, 1, false, &reads, &with_main);
     bool in_cohort = false;
     if (load_->cohort_rows < limits_.max_cohort_rows) {
       IterationLoad with_cohort = *load_;
-      AddRun(rows_, 0, 1, true, &with_cohort);
+      reads = cohort_reads_;
+      AddRun(rows_, 0, 1, true, &reads, &with_cohort);
       in_cohort = time_.TimesOf(with_cohort).LayerUs() < time_.TimesOf(with_main).LayerUs();
     }
     Take(1, in_cohort);
@@ -90,6 +102,8 @@ class Filling {
   TimeModel time_;
   const FillLimits& limits_;
   IterationLoad* load_;
+  SharedReads cohort_reads_;
+  SharedReads main_reads_;
   CpuFill fill_;
   int64_t next_ = 0;
   int64_t rows_left_;
@@ -97,20 +111,30 @@ class Filling {
 };
 
 // The first num_cohort_rows of num_rows in the cohort.
-CpuFill CutRows(const CpuRows& rows, int64_t num_rows, int64_t num_cohort_rows, IterationLoad* load) {
+CpuFill CutRows(const CpuRows& rows, int64_t num_rows, const LayerCosts& costs, int64_t num_cohort_rows,
+                IterationLoad* load) {
   CpuFill fill;
+  SharedReads cohort_reads(costs);
+  SharedReads main_reads(costs);
   if (num_cohort_rows > 0) {
     fill.Add(0, num_cohort_rows, true);
-    AddRun(rows, 0, num_cohort_rows, true, load);
+    AddRun(rows, 0, num_cohort_rows, true, &cohort_reads, load);
   }
   if (num_cohort_rows < num_rows) {
     fill.Add(num_cohort_rows, num_rows, false);
-    AddRun(rows, num_cohort_rows, num_rows, false, load);
+    AddRun(rows, num_cohort_rows, num_rows, false, &main_reads, load);
   }
   return fill;
 }
 
 }  // namespace
+
+int64_t CpuRows::AddTo(SharedReads* reads, int64_t begin, int64_t end) const {
+  if (!any_shared_) return KvTokens(begin, end);
+  int64_t tokens = 0;
+  for (int64_t i = begin; i < end; ++i) tokens += reads->Add(rows_[static_cast<size_t>(i)]);
+  return tokens;
+}
 
 bool CpuFill::Add(int64_t begin, int64_t end, bool in_cohort) {
   if (num_runs == kMaxRuns) return false;
@@ -135,20 +159,21 @@ CpuFill SplitRows(const CpuRows& rows, int64_t num_rows, const LayerCosts& costs
     const int64_t share = num_cuts / 2 + (i % 2 == 0 ? i / 2 : -(i + 1) / 2);
     const int64_t cut = std::min(most, num_rows * share / num_cuts);
     IterationLoad trial = *load;
-    CutRows(rows, num_rows, cut, &trial);
+    CutRows(rows, num_rows, costs, cut, &trial);
     const double us = TimeModel(costs).TimesOf(trial).LayerUs();
     if (us >= best_us) continue;
     best = cut;
     best_us = us;
   }
-  return CutRows(rows, num_rows, best, load);
+  return CutRows(rows, num_rows, costs, best, load);
 }
 
-CpuFill HalveRows(const CpuRows& rows, int64_t num_rows, int64_t max_cohort_rows, IterationLoad* load) {
+CpuFill HalveRows(const CpuRows& rows, int64_t num_rows, const LayerCosts& costs, int64_t max_cohort_rows,
+                  IterationLoad* load) {
   const int64_t half = LargestThat(std::min(num_rows, max_cohort_rows), [&](int64_t n) {
     return 2 * rows.KvTokens(0, n) <= rows.KvTokens(0, num_rows);
   });
-  return CutRows(rows, num_rows, half, load);
+  return CutRows(rows, num_rows, costs, half, load);
 }
 
 void WriteRows(const CpuRows& rows, const CpuFill& fill, int64_t num_layers, CohortId id,

@@ -14,6 +14,7 @@
 
 #include "perf/iteration_load.h"
 #include "perf/layer_costs.h"
+#include "perf/shared_reads.h"
 #include "plan/iteration_plan.h"
 
 namespace tandem {
@@ -28,18 +29,25 @@ class CpuRows {
   void Add(const RowSpan& row) {
     rows_.push_back(row);
     kv_sums_.push_back(kv_sums_.back() + KvTokensOf(row));
+    any_shared_ = any_shared_ || row.beginning != 0;
   }
   int64_t size() const { return static_cast<int64_t>(rows_.size()); }
   bool empty() const { return rows_.empty(); }
-  // Tokens that rows [begin, end) read.
+  // Tokens that rows [begin, end) attend.
   int64_t KvTokens(int64_t begin, int64_t end) const {
     return kv_sums_[static_cast<size_t>(end)] - kv_sums_[static_cast<size_t>(begin)];
+  }
+  // Tokens that they read behind others of their task, which are in *reads, and now are too.
+  int64_t AddTo(SharedReads* reads, int64_t begin, int64_t end) const;
+  int64_t ReadTokens(SharedReads behind, int64_t begin, int64_t end) const {
+    return AddTo(&behind, begin, end);
   }
   const std::vector<RowSpan>& rows() const { return rows_; }
 
  private:
   std::vector<RowSpan> rows_;
   std::vector<int64_t> kv_sums_{0};  // of the first i rows
+  bool any_shared_ = false;
 };
 
 // Which rows run where: runs of neighbouring rows, in order.
@@ -77,8 +85,9 @@ CpuFill FillHiddenRows(const CpuRows& rows, const LayerCosts& costs, const FillL
 // schedules in which nothing need hide them. max_cohort_rows 0: all in the main sub-batch.
 CpuFill SplitRows(const CpuRows& rows, int64_t num_rows, const LayerCosts& costs, int64_t max_cohort_rows,
                   int64_t num_cuts, IterationLoad* load);
-// Cut where cohort and main sub-batch read about the same number of KV tokens.
-CpuFill HalveRows(const CpuRows& rows, int64_t num_rows, int64_t max_cohort_rows, IterationLoad* load);
+// Cut where cohort and main sub-batch attend about the same number of KV tokens.
+CpuFill HalveRows(const CpuRows& rows, int64_t num_rows, const LayerCosts& costs, int64_t max_cohort_rows,
+                  IterationLoad* load);
 
 // Writes the rows of a fill into a plan. The cohort's token passes all layers in one iteration. id: of the
 // cohort, if there is one.

@@ -61,6 +61,22 @@ TEST_F(CpuFillingTest, EachSubBatchIsFilledUpToWhatHidesIt) {
   EXPECT_EQ(load.num_sampled, 31);
 }
 
+// 1,600 tokens each, 1,024 of them in common, of which a further reader takes none: 1,600 + 5 * 576 us hide.
+TEST_F(CpuFillingTest, RowsThatReadTogetherHideWithOthers) {
+  costs.linear_us = 4500;
+  costs.further_reader = 0;
+  CpuRows rows;
+  for (SequenceId id = 1; id <= 9; ++id) {
+    RowSpan row = testing::CpuDecode(id, 1599);
+    row.beginning = 7;
+    row.num_shared = id == 1 ? 0 : 1024;
+    rows.Add(row);
+  }
+  EXPECT_EQ(Hidden(rows, {.max_rows = 100, .max_cohort_rows = 64}), "ccccccmmm");
+  EXPECT_EQ(load.cohort_kv_tokens, 1600 + 5 * 576);
+  EXPECT_EQ(load.main_cpu_kv_tokens, 1600 + 2 * 576);
+}
+
 TEST_F(CpuFillingTest, OneSubBatchHidesBehindAttentionAlone) {
   EXPECT_EQ(Hidden(AlikeRows(4), {.max_rows = 100}), "m...");
 }
@@ -106,7 +122,7 @@ TEST_F(CpuFillingTest, SplitsWhereALayerTakesLeastTime) {
 
 TEST_F(CpuFillingTest, HalvesByTheTokensThatAreRead) {
   const auto halved = [&](const CpuRows& rows, int64_t num_rows, int64_t max_cohort_rows) {
-    return Shown(HalveRows(rows, num_rows, max_cohort_rows, &load), rows);
+    return Shown(HalveRows(rows, num_rows, costs, max_cohort_rows, &load), rows);
   };
   EXPECT_EQ(halved(Rows({30, 10, 10, 10}), 4, 64), "cmmm");
   EXPECT_EQ(halved(Rows({10, 10, 10, 30}), 4, 64), "cccm");

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "perf/time_model.h"
+#include "planning/copy_down.h"
 
 namespace tandem {
 namespace {
@@ -126,6 +127,7 @@ void SwapIn(const ScheduleState& state, const LayerCosts& costs, int64_t min_cpu
   }
   const double layer_us =
       TimeModel(costs).TimesOf({.gpu_decode_rows = gpu_rows, .gpu_kv_tokens = gpu_kv_tokens}).LayerUs();
+  const int64_t left_to_copies = BlocksLeftToCopies(state, *books);
   int64_t moved_tokens = 0;
   for (const Move& move : books->moves()) {
     for (const RunningSequence& each : books->sequences()) {
@@ -136,7 +138,7 @@ void SwapIn(const ScheduleState& state, const LayerCosts& costs, int64_t min_cpu
     const RunningSequence& sequence = books->sequences()[i];
     if (books->num_sequences(Tier::kCpu) <= min_cpu_sequences) return;
     if (books->num_decodes(Tier::kGpu) >= state.limits.max_num_batched_tokens) return;
-    if (!HasAmpleRoom(state, *books, sequence.needed_blocks)) continue;
+    if (!HasAmpleRoom(state, *books, sequence.needed_blocks + left_to_copies)) continue;
     // One is always allowed: it may be longer than any iteration hides.
     if (moved_tokens > 0 && costs.SwapUs(moved_tokens + sequence.num_tokens) > layer_us) return;
     moved_tokens += sequence.num_tokens;

@@ -162,6 +162,17 @@ TEST_F(SwapInTest, NobodyThatWouldSoonLeaveAgain) {
   EXPECT_THAT(Moves(), ElementsAre(Move{3, Tier::kGpu}));
 }
 
+// Of 99 free blocks some hold what the cpu tier has not got yet.
+TEST_F(SwapInTest, WhatIsToBeCopiedIsNotPushedOut) {
+  machine.state.cached_share = 0.5;
+  machine.capacity.unused = 80;
+  EXPECT_THAT(Moves(), ElementsAre(Move{3, Tier::kGpu}, Move{2, Tier::kGpu}));
+  machine.capacity.unused = 95;
+  EXPECT_THAT(Moves(), IsEmpty());
+  machine.state.cached_share = 0;
+  EXPECT_THAT(Moves(), ElementsAre(Move{3, Tier::kGpu}, Move{2, Tier::kGpu}));
+}
+
 TEST_F(SwapInTest, NobodyBesideAPreemptionOrASwapOut) {
   TierBooks books = machine.books();
   books.Preempt(1, PreemptionReason::kGpuTierFull);

@@ -40,6 +40,11 @@ struct PlannerTuning {
   // are not worth the search.
   int64_t most_passed_over = 64;
 
+  // Requests that came after one that only the cpu tier can hold and that waits for its blocks, and may begin
+  // before it in the gpu tier. Who is swapped out from there takes blocks that it waits for: so there is an
+  // end to it. A guess.
+  int64_t most_that_pass = 64;
+
   // Room.
 
   // Iterations in which the decodes of a tier can grow before something is swapped in or admitted to the cpu

@@ -49,10 +49,14 @@ class CountedBlocks : public CapacityView {
   bool begin_alike(SequenceId a, SequenceId b, int64_t num_blocks) const override {
     return alike.contains({a, b}) && num_blocks <= alike.at({a, b});
   }
+  int64_t shared_tokens(SequenceId a, SequenceId b) const override {
+    return shared.contains({a, b}) ? shared.at({a, b}) : 0;
+  }
   int64_t blocks_without_loss(Tier tier) const override { return free_blocks(tier) - unused; }
 
   std::map<std::pair<SequenceId, Tier>, CachedPrefix> cached;
-  std::map<std::pair<SequenceId, SequenceId>, int64_t> alike;  // blocks
+  std::map<std::pair<SequenceId, SequenceId>, int64_t> alike;   // blocks
+  std::map<std::pair<SequenceId, SequenceId>, int64_t> shared;  // tokens; the older one first
   std::map<SequenceId, int64_t> coming;
   int64_t unused = 0;  // free blocks that hold something
   std::array<int64_t, kNumTiers> total = {100, 100};

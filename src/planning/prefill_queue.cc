@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/round_up.h"
+#include "planning/coming_prefix.h"
+#include "planning/copy_down.h"
 
 namespace tandem {
 namespace {
@@ -99,7 +101,7 @@ PrefillQueue::Prefix PrefillQueue::FindPrefix(const ScheduleState& state, const 
   for (const Tier tier : {Tier::kGpu, Tier::kCpu}) {
     if (tier == Tier::kCpu && !state.cpu_tier_usable) continue;
     CachedPrefix& in_tier = prefix.in[static_cast<size_t>(tier)];
-    in_tier = books.cached_prefix(waiting.id, tier, waiting.first_logits());
+    in_tier = books.capacity().cached_prefix(waiting.id, tier, waiting.first_logits());
     // It may be those that leave who hold it, and what they leave counts as free.
     if (!books.moves().empty()) in_tier.num_unused = in_tier.num_blocks;
     if (in_tier.num_blocks > prefix.longest().num_blocks) prefix.tier = tier;
@@ -107,23 +109,19 @@ PrefillQueue::Prefix PrefillQueue::FindPrefix(const ScheduleState& state, const 
   return prefix;
 }
 
-bool PrefillQueue::IsComing(const ScheduledSequence& waiting, const Prefix& prefix,
-                            const TierBooks& books) const {
-  const int64_t num_blocks = prefix.longest().num_blocks + 1;
-  if (num_blocks * books.block_size() > waiting.first_logits()) return false;
-  if (books.is_coming(waiting.id, num_blocks)) return true;
-  return std::ranges::any_of(
-      items_, [&](const Item& item) { return books.begin_alike(waiting.id, item.id, num_blocks); });
-}
-
 void PrefillQueue::AddWaiting(const ScheduleState& state, const LayerCosts& costs,
                               const AdmissionRules& rules, TierBooks* books) {
   int64_t num_passed_over = 0;
   bool to_cpu = true;
+  const int64_t left_to_copies = BlocksLeftToCopies(state, *books);
+  std::optional<SequenceId> waits_for_blocks;  // the first that only the cpu tier can hold
   for (const ScheduledSequence& waiting : state.waiting) {
     if (rows_left_ <= 0 || books->num_sequences() >= state.limits.max_num_seqs) return;
+    // Ids are in order of arrival.
+    const auto most_that_pass = static_cast<SequenceId>(books->tuning().most_that_pass);
+    if (waits_for_blocks && waiting.id > *waits_for_blocks + most_that_pass) return;
     const Prefix prefix = FindPrefix(state, waiting, *books);
-    if (IsComing(waiting, prefix, *books)) {
+    if (IsComing(books->capacity(), waiting, prefix.longest().num_blocks, items_, &Item::id)) {
       if (++num_passed_over == books->tuning().most_passed_over) return;
       continue;
     }
@@ -139,8 +137,12 @@ void PrefillQueue::AddWaiting(const ScheduleState& state, const LayerCosts& cost
     if (waits_for_gpu_tier) {
       tier = Tier::kCpu;
       if (!to_cpu || !cpu_wanted || !cpu_possible ||
-          !FitsCpuTier(state, *books, num_blocks - prefix.num_shared(tier)))
-        return;
+          !FitsCpuTier(state, *books, num_blocks - prefix.num_shared(tier))) {
+        if (!only_cpu || !cpu_possible) return;
+        if (!waits_for_blocks) waits_for_blocks = waiting.id;
+        to_cpu = false;
+        continue;
+      }
     }
     Item prompt = {.id = waiting.id,
                    .start = prefix.longest().num_blocks * books->block_size(),
@@ -155,6 +157,10 @@ void PrefillQueue::AddWaiting(const ScheduleState& state, const LayerCosts& cost
       if (++num_passed_over == books->tuning().most_passed_over) return;
       continue;
     }
+    // Some iterations later what it would push out is in the cpu tier.
+    if (tier == Tier::kGpu &&
+        num_blocks - prefix.num_shared(tier) > books->spare_blocks(Tier::kGpu) - left_to_copies)
+      return;
     if (!Add(prompt, state, costs, books->block_size())) return;
     books->Admit(tier, num_blocks - prefix.num_shared(tier));
     // Until they have moved.

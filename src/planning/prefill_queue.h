@@ -34,8 +34,10 @@ struct AdmissionRules {
 // last prompt in it gets a shorter chunk (NEO section 6: chunks, not whole prompts).
 //
 // Chunks that take several iterations (planning/transit_pass.h) are apart from that: they enter, whatever the
-// budget is, as one cohort in transit, unless one is on its way. Who waits for the transit alone is passed by
-// prompts for the gpu tier.
+// budget is, as one cohort in transit, unless one is on its way. Who is longer than the gpu tier and waits
+// for the transit or for blocks of the cpu tier is passed by prompts for the gpu tier, which take neither; in
+// the second case by those of the next few requests alone, for they may be swapped out to where it waits for
+// room.
 class PrefillQueue {
  public:
   PrefillQueue() = default;  // nobody
@@ -91,9 +93,6 @@ class PrefillQueue {
 
   static Prefix FindPrefix(const ScheduleState& state, const ScheduledSequence& waiting,
                            const TierBooks& books);
-  // Whether what comes next behind the prefix of a waiting sequence is being computed, or will be by a prompt
-  // that this plan admits.
-  bool IsComing(const ScheduledSequence& waiting, const Prefix& prefix, const TierBooks& books) const;
   void AddBegun(const ScheduleState& state, const LayerCosts& costs, const TierBooks& books);
   void AddWaiting(const ScheduleState& state, const LayerCosts& costs, const AdmissionRules& rules,
                   TierBooks* books);

@@ -12,6 +12,7 @@ namespace tandem {
 namespace {
 
 using testing::Chunk;
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using testing::IdsOf;
 using ::testing::IsEmpty;
@@ -244,6 +245,47 @@ TEST_F(PrefillQueueTest, APrefixEndsBeforeTheFirstLogits) {
   for (const SequenceId id : {1, 2}) machine.capacity.cached[{id, Tier::kGpu}] = {.num_blocks = 8};
   machine.state.waiting = {{.id = 1, .num_tokens = 80}, {.id = 2, .num_tokens = 80, .echo_from = 35}};
   EXPECT_THAT(Chunks(), ElementsAre(Chunk(1, 70, 10, true), RowSpan::Chunk(2, 30, 50, 35, Tier::kGpu)));
+}
+
+// Longer than the gpu tier, and the cpu tier has no room yet. Those behind it that want that room too do not
+// pass.
+TEST_F(PrefillQueueTest, WhoWaitsForBlocksOfTheCpuTierIsPassedByTheNextFewForTheGpuTier) {
+  machine.capacity.total = {25, 100};
+  machine.Decode(Tier::kCpu, 900);
+  machine.Wait(350);     // 2
+  machine.Wait(100);     // 3
+  machine.Wait(350);     // 4
+  machine.Wait(100);     // 5
+  machine.Wait(100, 2);  // 6 finds no room in the gpu tier, and may not have what 2 waits for
+  rules.max_cpu_sequences = 10;
+  EXPECT_THAT(IdsOf(Chunks()), ElementsAre(3, 5));
+  machine.tuning.most_that_pass = 1;
+  EXPECT_THAT(IdsOf(Chunks()), ElementsAre(3));
+  machine.tuning.most_that_pass = 0;
+  EXPECT_THAT(Chunks(), IsEmpty());
+  machine.capacity.held.clear();
+  machine.state.running.clear();
+  EXPECT_THAT(IdsOf(Chunks()), Contains(2)) << "there is room now";
+}
+
+// 100 blocks, of which decodes hold 50 and 30 more hold what the cpu tier has not got yet.
+TEST_F(PrefillQueueTest, WhatIsToBeCopiedIsNotPushedOut) {
+  machine.Decode(Tier::kGpu, 500);
+  machine.Wait(200);  // 2
+  machine.Wait(10);   // 3
+  machine.capacity.unused = 30;
+  EXPECT_THAT(IdsOf(Chunks()), ElementsAre(2, 3)) << "prompts have not begun alike of late";
+  machine.state.cached_share = 0.5;
+  EXPECT_THAT(IdsOf(Chunks()), ElementsAre(2)) << "nobody passes";
+  machine.capacity.unused = 31;
+  EXPECT_THAT(IdsOf(Chunks()), IsEmpty());
+  machine.capacity.unused = 25;
+  machine.state.waiting = {{.id = 2, .num_tokens = 400}};
+  EXPECT_THAT(IdsOf(Chunks()), ElementsAre(2)) << "a quarter of the tier can be given out: no more is copied";
+  machine.capacity.unused = 45;
+  EXPECT_THAT(IdsOf(Chunks()), IsEmpty());
+  machine.state.running.clear();
+  EXPECT_THAT(IdsOf(Chunks()), ElementsAre(2)) << "no iteration copies beside nobody";
 }
 
 TEST_F(PrefillQueueTest, WhatIsBeingComputedIsWaitedFor) {

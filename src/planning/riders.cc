@@ -7,13 +7,15 @@
 #include "perf/time_model.h"
 
 namespace tandem {
-Riders::Riders(const ScheduleState& state, const TierBooks& books) : all_(&state.cohorts) {
+Riders::Riders(const ScheduleState& state, const LayerCosts& costs, const TierBooks& books)
+    : all_(&state.cohorts) {
   const std::vector<CohortId>& dropped = books.dropped();
   for (const InFlightCohort& cohort : state.cohorts) {
     const bool is_dropped = std::find(dropped.begin(), dropped.end(), cohort.cohort) != dropped.end();
     if (is_dropped || cohort.in_transit()) continue;
-    cohorts_.push_back(
-        {.in_flight = &cohort, .num_rows = NumRowsOf(cohort.rows), .kv_tokens = KvTokensOf(cohort.rows)});
+    cohorts_.push_back({.in_flight = &cohort,
+                        .num_rows = NumRowsOf(cohort.rows),
+                        .kv_tokens = ReadTokensOf(cohort.rows, costs)});
   }
   std::stable_sort(cohorts_.begin(), cohorts_.end(),
                    [](const Cohort& a, const Cohort& b) { return a.cursor() > b.cursor(); });
@@ -28,8 +30,8 @@ Riders::Riders(const ScheduleState& state, const TierBooks& books) : all_(&state
   }
 }
 
-void Riders::Enter(const CpuRows& free, int64_t cpu_kv_tokens, const ScheduleLimits& limits,
-                   int64_t fewest_rows) {
+void Riders::Enter(const CpuRows& free, int64_t cpu_kv_tokens, const LayerCosts& costs,
+                   const ScheduleLimits& limits, int64_t fewest_rows) {
   const int64_t num_visits = limits.num_layers + 1;
   const int64_t most_cohorts = limits.num_riding_cohorts();
   const int64_t all_rows = free.size() + num_rows();
@@ -43,7 +45,7 @@ void Riders::Enter(const CpuRows& free, int64_t cpu_kv_tokens, const ScheduleLim
   int64_t num_rows = 0;
   while (num_rows < most && free.KvTokens(0, num_rows) * num_cohorts < cpu_kv_tokens) ++num_rows;
   entering_.assign(free.rows().begin(), free.rows().begin() + num_rows);
-  entering_kv_tokens_ = free.KvTokens(0, num_rows);
+  entering_kv_tokens_ = free.ReadTokens(SharedReads(costs), 0, num_rows);
 }
 
 int64_t Riders::num_rows() const {

@@ -7,7 +7,8 @@
 //
 // At most one cohort enters an iteration, some layers behind the one before, so they are staggered: each
 // layer of the GPU sees a few more rows, and each layer's attention has a whole iteration. They are balanced
-// by the tokens that they read: a cohort takes rows until it reads its share of the cpu tier's tokens.
+// by the tokens that they attend: a cohort takes rows until it has its share of the cpu tier's tokens. What
+// its rows share and read once is no reason to take more: others would have to wait for a place in a cohort.
 #pragma once
 
 #include <cstddef>
@@ -28,14 +29,14 @@ class Riders {
   struct Cohort {
     const InFlightCohort* in_flight = nullptr;
     int64_t num_rows = 0;
-    int64_t kv_tokens = 0;
-    bool parked = false;  // no room at its boundary
+    int64_t kv_tokens = 0;  // that they read
+    bool parked = false;    // no room at its boundary
     int64_t cursor() const { return in_flight->cursor; }
   };
 
   Riders() = default;
-  // state outlives it. books: says which cohorts are dropped.
-  Riders(const ScheduleState& state, const TierBooks& books);
+  // state and costs outlive it. books: says which cohorts are dropped.
+  Riders(const ScheduleState& state, const LayerCosts& costs, const TierBooks& books);
 
   // Furthest first: what is left of their tokens costs least (APEX section 3.4, partial progress
   // prioritization).
@@ -43,8 +44,9 @@ class Riders {
   bool empty() const { return cohorts_.empty() && entering_.empty(); }
 
   // Of `free` rows, oldest first, enough for a cohort that enters now, if one should. cpu_kv_tokens: that all
-  // rows which may ride read. fewest_rows: of a cohort, if there are so many.
-  void Enter(const CpuRows& free, int64_t cpu_kv_tokens, const ScheduleLimits& limits, int64_t fewest_rows);
+  // rows which may ride attend. fewest_rows: of a cohort, if there are so many.
+  void Enter(const CpuRows& free, int64_t cpu_kv_tokens, const LayerCosts& costs,
+             const ScheduleLimits& limits, int64_t fewest_rows);
   const std::vector<RowSpan>& entering() const { return entering_; }
 
   // Rows of all cohorts, those that enter included.

@@ -33,8 +33,8 @@ class RidersTest : public ::testing::Test {
       kv_tokens += each.num_tokens;
       if (!each.in_flight) free.Add(testing::CpuDecode(each.id, each.num_tokens - 1));
     }
-    Riders riders(machine.state, books);
-    riders.Enter(free, kv_tokens, machine.state.limits, 3);
+    Riders riders(machine.state, machine.costs, books);
+    riders.Enter(free, kv_tokens, machine.costs, machine.state.limits, 3);
     return IdsOf(riders.entering());
   }
 
@@ -48,7 +48,7 @@ TEST_F(RidersTest, FurthestFirstAndWhoHasNoRoomAtItsBoundaryIsParked) {
   machine.PutInFlight(2, 5, {8, 9, 10, 11});
   machine.PutInFlight(3, 5, {12, 13, 14});
   TierBooks books = machine.books();
-  const Riders riders(machine.state, books);
+  const Riders riders(machine.state, machine.costs, books);
   std::vector<CohortId> ids;
   std::vector<bool> parked;
   for (const Riders::Cohort& cohort : riders.cohorts()) {
@@ -61,7 +61,7 @@ TEST_F(RidersTest, FurthestFirstAndWhoHasNoRoomAtItsBoundaryIsParked) {
   EXPECT_EQ(riders.usual_rows(), 5) << "eight and two rows at two boundaries";
   EXPECT_EQ(riders.FreshId(), 4U);
   books.DropCohort(1);
-  EXPECT_EQ(Riders(machine.state, books).num_rows(), 9);
+  EXPECT_EQ(Riders(machine.state, machine.costs, books).num_rows(), 9);
 }
 
 // 12 rows of 10 tokens in four cohorts: each reads 30 tokens.
@@ -100,7 +100,7 @@ TEST_F(RidersTest, VisitsAreAddedToALoad) {
   machine.PutInFlight(1, 3, {3, 4, 5});
   machine.PutInFlight(2, 3, {6});
   machine.PutInFlight(3, 2, {7});
-  Riders riders(machine.state, machine.books());
+  Riders riders(machine.state, machine.costs, machine.books());
   IterationLoad load = {.prefill_tokens = 100};
   riders.AddTo(3, 4, machine.costs, &load);  // the one at layer 2 makes visits of its own
   EXPECT_EQ(load.rider_rows, 6);
@@ -115,10 +115,10 @@ TEST_F(RidersTest, StepsOfThoseThatRideAndOfThoseThatMakeTheirOwnVisits) {
   machine.Decode(Tier::kCpu, 10, 5);
   machine.PutInFlight(3, 5, {1});
   machine.PutInFlight(7, 4, {2});
-  Riders riders(machine.state, machine.books());
+  Riders riders(machine.state, machine.costs, machine.books());
   CpuRows free;
   for (const SequenceId id : {3, 4, 5}) free.Add(testing::CpuDecode(id, 9));
-  riders.Enter(free, 50, machine.state.limits, 2);
+  riders.Enter(free, 50, machine.costs, machine.state.limits, 2);
   IterationPlan plan;
   riders.WriteOwn(0, 1, 7, &plan);
   riders.WriteRiding(0, 1, &plan);

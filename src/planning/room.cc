@@ -68,6 +68,15 @@ bool Rides(const PlanningInput& input, const Target& target, const Room& room,
   return all_layers_us > input.tuning.transit_stretch * time.IterationUs(room.gpu_load);
 }
 
+RowSpan CpuRowOf(const RunningSequence& decode) {
+  RowSpan row = RowSpan::Decode(decode.id, decode.num_tokens - 1, Tier::kCpu);
+  // What has just come has blocks of its own.
+  if (!decode.shares || decode.moved) return row;
+  row.beginning = decode.beginning;
+  row.num_shared = decode.num_shared;
+  return row;
+}
+
 void CollectDecodes(const PlanningInput& input, const Target& target, Room* room) {
   const int64_t max_rows = room->max_rows;
   room->gpu_rows.reserve(static_cast<size_t>(room->books.num_decodes(Tier::kGpu)));
@@ -87,7 +96,7 @@ void CollectDecodes(const PlanningInput& input, const Target& target, Room* room
   if (!input.state.cpu_tier_usable) return;
   for (const RunningSequence& each : room->books.sequences()) {
     if (!each.decodes_in(Tier::kCpu) || each.in_flight) continue;
-    const RowSpan row = RowSpan::Decode(each.id, each.num_tokens - 1, Tier::kCpu);
+    const RowSpan row = CpuRowOf(each);
     room->free_cpu_rows.Add(row);
     if (!Rides(input, target, *room, each)) room->cpu_rows.Add(row);
   }
@@ -110,7 +119,7 @@ void GatherByBeginning(std::vector<const RunningSequence*>* oldest_first) {
 }
 
 void CollectRiders(const PlanningInput& input, const Target& target, Room* room) {
-  room->riders = Riders(input.state, room->books);
+  room->riders = Riders(input.state, input.costs, room->books);
   std::vector<const RunningSequence*> may_enter;
   int64_t cpu_kv_tokens = 0;
   for (const RunningSequence& each : room->books.sequences()) {
@@ -122,9 +131,8 @@ void CollectRiders(const PlanningInput& input, const Target& target, Room* room)
   GatherByBeginning(&may_enter);
   CpuRows free;
   free.Reserve(may_enter.size());
-  for (const RunningSequence* each : may_enter)
-    free.Add(RowSpan::Decode(each->id, each->num_tokens - 1, each->tier));
-  room->riders.Enter(free, cpu_kv_tokens, input.state.limits, input.tuning.fewest_cohort_rows);
+  for (const RunningSequence* each : may_enter) free.Add(CpuRowOf(*each));
+  room->riders.Enter(free, cpu_kv_tokens, input.costs, input.state.limits, input.tuning.fewest_cohort_rows);
 }
 
 }  // namespace

@@ -122,6 +122,25 @@ TEST(RoomTest, WhoRidesTogetherBeginsAlike) {
   EXPECT_THAT(std::vector<SequenceId>(alike.begin(), alike.begin() + 7), ElementsAre(1, 2, 3, 20, 23, 4, 22));
 }
 
+TEST(RoomTest, RowsSayWhatTheyShare) {
+  SmallMachine machine;
+  machine.capacity.total = {1000, 1000};
+  machine.Decode(Tier::kCpu, 1600, 3);
+  machine.Decode(Tier::kGpu, 1600, 2);
+  for (const SequenceId id : {1, 3, 4, 5}) machine.running(id).beginning = 77;
+  machine.capacity.shared = {{{1, 3}, 600}, {{4, 5}, 600}};
+  machine.Wait(10);
+  const Room room = MakeRoomFor(machine, {.max_cpu_sequences = 20});
+  const std::vector<RowSpan>& rows = room.cpu_rows.rows();
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(rows[0].beginning, 77U);
+  EXPECT_EQ(rows[0].num_shared, 0);
+  EXPECT_EQ(rows[1].beginning, 0U);
+  EXPECT_EQ(rows[2].beginning, 77U);
+  EXPECT_EQ(rows[2].num_shared, 512);
+  for (const RowSpan& row : room.gpu_rows) EXPECT_EQ(row.beginning, 0U);
+}
+
 TEST(RoomTest, AnUnusableCpuTierIsLeftByAll) {
   SmallMachine machine;
   machine.Decode(Tier::kCpu, 10, 3);

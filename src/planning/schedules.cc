@@ -159,7 +159,7 @@ Schedule WithAllRows(const Findings& findings, int64_t budget, int64_t num_rows)
   Schedule schedule = OfBudget(findings, budget);
   const int64_t max_cohort_rows = input.state.limits.max_cohort_rows;
   if (input.aims.cut == CpuRowsCut::kHalves) {
-    schedule.fill = HalveRows(rows, num_rows, max_cohort_rows, &schedule.load);
+    schedule.fill = HalveRows(rows, num_rows, input.costs, max_cohort_rows, &schedule.load);
   } else {
     schedule.fill =
         SplitRows(rows, num_rows, input.costs, input.aims.cut == CpuRowsCut::kOneBatch ? 0 : max_cohort_rows,

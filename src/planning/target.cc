@@ -21,12 +21,14 @@ SteadyWork WorkOfTheState(const PlanningInput& input, const TierBooks& books, do
   const ScheduleState& state = input.state;
   int64_t num_decodes = 0;
   double decode_tokens = 0;
+  double shared_tokens = 0;
   double all_tokens = 0;
   for (const RunningSequence& each : books.sequences()) {
     all_tokens += static_cast<double>(each.num_tokens);
     if (!each.decoding) continue;
     ++num_decodes;
     decode_tokens += static_cast<double>(each.num_tokens);
+    shared_tokens += static_cast<double>(each.num_shared);
   }
   const size_t num_waiting = std::min(state.waiting.size(), static_cast<size_t>(input.tuning.look_ahead));
   double waiting_tokens = 0;
@@ -41,6 +43,9 @@ SteadyWork WorkOfTheState(const PlanningInput& input, const TierBooks& books, do
   const double present_context =
       num_decodes == 0 ? mean_tokens : decode_tokens / static_cast<double>(num_decodes);
   work.mean_context = state.mean_context > 0 ? state.mean_context : present_context;
+  // Those of the gpu tier would share it in the cpu tier too.
+  if (num_decodes > 0)
+    work.mean_shared = std::min(shared_tokens / static_cast<double>(num_decodes), work.mean_context);
   work.mean_prompt = num_waiting == 0 ? mean_tokens : waiting_tokens / static_cast<double>(num_waiting);
   work.max_rows = static_cast<double>(state.limits.max_num_batched_tokens);
   work.max_iteration_us = max_iteration_us;

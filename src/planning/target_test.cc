@@ -51,6 +51,26 @@ TEST_F(TargetTest, ContextsAreThoseToComeIfTheyAreKnown) {
   EXPECT_EQ(Find().point.cpu_rows, 11);
 }
 
+// Decodes of the gpu tier say what those of the cpu tier will have in common: all ten of 2,000 tokens, 1,536
+// of them shared by nine with one before them, of which a further reader takes none.
+TEST_F(TargetTest, MoreRowsHideThatReadTogether) {
+  SmallMachine alike;
+  alike.capacity.total = {2000, 10'000};
+  alike.tuning.next_rows = 1;
+  alike.tuning.nearly_best = 1;
+  alike.state.prompt_tokens_per_output = 0;
+  alike.costs.linear_us = 10'000;
+  alike.Decode(Tier::kGpu, 2000, 10);
+  alike.Wait(2000, 30);
+  const int64_t apart = FindTarget(alike.input(), alike.books()).point.cpu_rows;
+  alike.costs.further_reader = 0;
+  for (SequenceId id = 1; id <= 10; ++id) {
+    alike.running(id).beginning = 7;
+    if (id > 1) alike.capacity.shared[{id - 1, id}] = 1600;
+  }
+  EXPECT_GT(FindTarget(alike.input(), alike.books()).point.cpu_rows, 2 * apart);
+}
+
 TEST_F(TargetTest, AnUnusableTierIsToHoldNobody) {
   machine.Wait(10, 40);
   MayRide(OverlapChoice::kAsynchronous);

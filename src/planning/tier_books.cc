@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <unordered_map>
+#include <utility>
+
+#include "base/kv_layout.h"
 
 namespace tandem {
 TierBooks::TierBooks(const ScheduleState& state, const CapacityView& capacity, const PlannerTuning& tuning)
@@ -45,6 +48,25 @@ TierBooks::TierBooks(const ScheduleState& state, const CapacityView& capacity, c
       ++num_decodes_[tier];
     }
     sequences_.push_back(sequence);
+  }
+  FindShared(capacity);
+}
+
+void TierBooks::FindShared(const CapacityView& capacity) {
+  std::array<std::unordered_map<uint64_t, size_t>, kNumTiers> last;  // of each beginning
+  for (size_t i = 0; i < sequences_.size(); ++i) {
+    RunningSequence& sequence = sequences_[i];
+    if (sequence.beginning == 0 || !sequence.decoding) continue;
+    const auto [found, is_first] = last[Index(sequence.tier)].try_emplace(sequence.beginning, i);
+    if (is_first) continue;
+    RunningSequence& before = sequences_[std::exchange(found->second, i)];
+    // The new token is in no block yet.
+    const int64_t num_both = std::min(
+        {capacity.shared_tokens(before.id, sequence.id), before.num_tokens - 1, sequence.num_tokens - 1});
+    sequence.num_shared = num_both / kPartitionTokens * kPartitionTokens;
+    if (sequence.num_shared == 0) continue;
+    before.shares = true;
+    sequence.shares = true;
   }
 }
 

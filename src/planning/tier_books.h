@@ -31,6 +31,10 @@ struct RunningSequence {
   bool moved = false;
   bool flexible = false;
   uint64_t beginning = 0;  // ScheduledSequence's
+  // Of a decode: whether others of its beginning have the same blocks, and how many tokens, in whole
+  // partitions of CPU attention, it has in common with the one before it.
+  bool shares = false;
+  int64_t num_shared = 0;
   int64_t num_left = 0;    // tokens that it generates yet at most; 0: not known
   bool in_flight = false;  // amid a token, in a cohort that is not dropped
   CohortId cohort = 0;     // that it is in
@@ -68,16 +72,8 @@ class TierBooks {
   void Preempt(size_t index, PreemptionReason reason);
   // The sequence needs room for all its tokens in `to`.
   void MoveTo(size_t index, Tier to);
-  // CapacityView::cached_prefix, as it was before the plan.
-  CachedPrefix cached_prefix(SequenceId sequence, Tier tier, int64_t max_tokens) const {
-    return capacity_->cached_prefix(sequence, tier, max_tokens);
-  }
-  bool is_coming(SequenceId sequence, int64_t num_blocks) const {
-    return capacity_->is_coming(sequence, num_blocks);
-  }
-  bool begin_alike(SequenceId a, SequenceId b, int64_t num_blocks) const {
-    return capacity_->begin_alike(a, b, num_blocks);
-  }
+  // As it was before the plan.
+  const CapacityView& capacity() const { return *capacity_; }
   // A waiting sequence takes blocks.
   void Admit(Tier tier, int64_t num_blocks);
   // Blocks that were free are held until the plan has been carried out.
@@ -96,6 +92,7 @@ class TierBooks {
 
  private:
   static size_t Index(Tier tier) { return static_cast<size_t>(tier); }
+  void FindShared(const CapacityView& capacity);
   void Leave(RunningSequence* sequence);
 
   const PlannerTuning* tuning_;   // outlives the books

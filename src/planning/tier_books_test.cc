@@ -42,6 +42,28 @@ TEST(TierBooksTest, WhoHasNoRowDoesNotGrow) {
   EXPECT_EQ(machine.books().growth(Tier::kCpu), 0);
 }
 
+// Whole partitions that hold no new token, with the one before it of the same beginning and tier.
+TEST(TierBooksTest, DecodesKnowWhatTheyShareWithThoseBeforeThem) {
+  SmallMachine machine;
+  machine.capacity.total = {1000, 1000};
+  machine.Decode(Tier::kCpu, 1600, 2);
+  machine.Decode(Tier::kGpu, 1600);
+  machine.Decode(Tier::kCpu, 1024);
+  machine.Decode(Tier::kCpu, 1600, 2);
+  for (const SequenceId id : {1, 2, 3, 4, 6}) machine.running(id).beginning = 77;
+  machine.running(5).beginning = 78;
+  machine.capacity.shared = {{{1, 2}, 1500}, {{2, 4}, 1024}, {{4, 6}, 500}};
+  const TierBooks books = machine.books();
+  std::vector<int64_t> num_shared;
+  std::vector<bool> shares;
+  for (const RunningSequence& each : books.sequences()) {
+    num_shared.push_back(each.num_shared);
+    shares.push_back(each.shares);
+  }
+  EXPECT_THAT(num_shared, ElementsAre(0, 1024, 0, 512, 0, 0));
+  EXPECT_THAT(shares, ElementsAre(true, true, false, true, false, false));
+}
+
 TEST(TierBooksTest, WhoMovesNeedsRoomForAllItsTokens) {
   SmallMachine machine;
   machine.Decode(Tier::kGpu, 11);

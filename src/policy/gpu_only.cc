@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "planning/coming_prefix.h"
 #include "planning/neo_stages.h"
 
 namespace tandem {
@@ -73,15 +74,6 @@ class GpuOnlyPlanner {
     }
   }
 
-  // Whether block num_blocks - 1 of a waiting sequence is being computed: it will find it then.
-  bool IsComing(const ScheduledSequence& waiting, int64_t num_blocks) const {
-    if (num_blocks * capacity_.block_size() > waiting.first_logits()) return false;
-    if (capacity_.is_coming(waiting.id, num_blocks)) return true;
-    return std::ranges::any_of(plan_.main.spans, [&](const RowSpan& span) {
-      return capacity_.begin_alike(waiting.id, span.sequence, num_blocks);
-    });
-  }
-
   void AdmitWaiting() {
     size_t num_sequences = num_running_;
     int64_t num_passed_over = 0;
@@ -89,7 +81,7 @@ class GpuOnlyPlanner {
       if (rows_left_ <= 0 || num_sequences >= static_cast<size_t>(state_.limits.max_num_seqs)) return;
       // The whole prompt is reserved at once, so a prefill once begun never waits for blocks.
       const CachedPrefix prefix = capacity_.cached_prefix(sequence.id, Tier::kGpu, sequence.first_logits());
-      if (IsComing(sequence, prefix.num_blocks + 1)) {
+      if (IsComing(capacity_, sequence, prefix.num_blocks, plan_.main.spans, &RowSpan::sequence)) {
         if (++num_passed_over == PlannerTuning().most_passed_over) return;
         continue;
       }

@@ -70,8 +70,8 @@ void CpuTierProfiler::TouchBlocks() {
   std::memset(out_.data(), 0, out_.size_bytes());
 }
 
-std::unique_ptr<DecodePlan> CpuTierProfiler::PlanRows(int64_t rows, int64_t context,
-                                                      int64_t first_block) const {
+std::unique_ptr<DecodePlan> CpuTierProfiler::PlanRows(int64_t rows, int64_t context, int64_t first_block,
+                                                      int64_t readers) const {
   const int64_t blocks_a_row = parts_.books->BlocksFor(context);
   std::vector<DecodeSequence> sequences;
   for (int64_t row = 0; row < rows; ++row) {
@@ -79,13 +79,17 @@ std::unique_ptr<DecodePlan> CpuTierProfiler::PlanRows(int64_t rows, int64_t cont
     sequence.block_table.resize(static_cast<size_t>(blocks_a_row));
     std::iota(sequence.block_table.begin(), sequence.block_table.end(),
               static_cast<int32_t>(first_block + row * blocks_a_row));
+    if (row % readers == 0) continue;
+    const auto& first = sequences[static_cast<size_t>(row - row % readers)].block_table;
+    std::copy_n(first.begin(), SharedBlocks(context), sequence.block_table.begin());
   }
   const ModelConfig& config = parts_.decoder->config();
   const KvLayerView kv = parts_.memory->LayerView(Tier::kCpu, 0);
   const DecodeShape shape = {.kv = kv.shape,
                              .num_heads = config.num_heads,
                              .sliding_window = config.sliding_window,
-                             .heads_per_part = kv.heads_per_part};
+                             .heads_per_part = kv.heads_per_part,
+                             .most_readers = parts_.cpu_attention->most_readers()};
   return std::make_unique<DecodePlan>(std::move(sequences), shape, parts_.cpu_attention->num_threads());
 }
 
@@ -107,7 +111,11 @@ AttentionTask CpuTierProfiler::TaskOf(DecodePlan* plan, int64_t layer, Flag* don
   return task;
 }
 
-double CpuTierProfiler::AttendUs(int64_t rows, int64_t context) {
+int64_t CpuTierProfiler::SharedBlocks(int64_t context) const {
+  return (context - 1) / kPartitionTokens * kPartitionTokens / parts_.books->block_size();
+}
+
+double CpuTierProfiler::AttendUs(int64_t rows, int64_t context, int64_t readers) {
   const int64_t layer = num_runs_ % num_layers_;
   const int64_t num_blocks = rows * parts_.books->BlocksFor(context);
   const int64_t num_places = num_blocks_ / num_blocks;
@@ -115,7 +123,7 @@ double CpuTierProfiler::AttendUs(int64_t rows, int64_t context) {
                num_blocks_);
   const int64_t first_block = num_runs_ / num_layers_ % num_places * num_blocks;
   ++num_runs_;
-  const std::unique_ptr<DecodePlan> plan = PlanRows(rows, context, first_block);
+  const std::unique_ptr<DecodePlan> plan = PlanRows(rows, context, first_block, readers);
   // One row, to have the workers awake as they are between two layers.
   const std::unique_ptr<DecodePlan> waking_plan = PlanRows(1, 1, first_block);
   const std::unique_ptr<Flag> ready = parts_.device->CreateFlag();
@@ -157,6 +165,24 @@ Result<std::vector<CostLine>> CpuTierProfiler::MeasureAttention(double share, Co
       },
       &lines);
   return lines;
+}
+
+Result<std::vector<CostPoint>> CpuTierProfiler::MeasureSharedReads(double share, CostSampler* sampler) {
+  constexpr int64_t kMostPartitions = 8;
+  const int64_t rows = std::min(max_rows_, kRowsPerGroup);
+  const int64_t row_tokens = num_blocks_ / rows * parts_.books->block_size();
+  const int64_t num_partitions =
+      std::min((std::min(row_tokens, parts_.max_context) - 1) / kPartitionTokens, kMostPartitions);
+  std::vector<CostPoint> points;
+  // Whole blocks, so that a shared one is never written to.
+  if (num_partitions < 1 || kPartitionTokens % parts_.books->block_size() != 0) return points;
+  for (int64_t readers = 1; readers <= rows; readers *= 2) points.push_back({readers, 0});
+  sampler->BeginSection("shared reads", share, static_cast<int64_t>(points.size()));
+  const int64_t context = num_partitions * kPartitionTokens + 1;
+  for (CostPoint& point : points) {
+    point.us = sampler->MedianUs([&](bool /*warm*/) { return AttendUs(rows, context, point.count); });
+  }
+  return points;
 }
 
 Result<std::vector<CostPoint>> CpuTierProfiler::MeasureExchange(double share, CostSampler* sampler) {

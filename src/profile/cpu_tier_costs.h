@@ -25,6 +25,9 @@ class CpuTierProfiler {
 
   // Decodes of equal context by all workers, over layers and blocks in turn, so that no cache holds them.
   Result<std::vector<CostLine>> MeasureAttention(double share, CostSampler* sampler);
+  // The same rows with all their whole partitions in common, in groups of 1, 2, ... that read at once. Empty
+  // where the tier or contexts are too short for it.
+  Result<std::vector<CostPoint>> MeasureSharedReads(double share, CostSampler* sampler);
   // Q/K/V to pinned memory, a flag, the host's answer, O back.
   Result<std::vector<CostPoint>> MeasureExchange(double share, CostSampler* sampler);
   // The slower direction.
@@ -35,12 +38,16 @@ class CpuTierProfiler {
 
   // The first read of memory that nobody has written maps a page of zeros and would be far too fast.
   void TouchBlocks();
-  // Rows of `context` tokens in consecutive blocks.
-  std::unique_ptr<DecodePlan> PlanRows(int64_t rows, int64_t context, int64_t first_block) const;
+  // Rows of `context` tokens in consecutive blocks. Each `readers` of them have the whole partitions of the
+  // first of them.
+  std::unique_ptr<DecodePlan> PlanRows(int64_t rows, int64_t context, int64_t first_block,
+                                       int64_t readers = 1) const;
+  // Blocks of the whole partitions of a context.
+  int64_t SharedBlocks(int64_t context) const;
   AttentionTask TaskOf(DecodePlan* plan, int64_t layer, Flag* done, uint32_t value) const;
   // One run of attention, from its flag to its last row: rows of `context` tokens over the n-th place in
   // layers and blocks. Microseconds.
-  double AttendUs(int64_t rows, int64_t context);
+  double AttendUs(int64_t rows, int64_t context, int64_t readers = 1);
 
   ProfileParts parts_;
   int64_t max_rows_ = 0;

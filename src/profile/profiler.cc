@@ -15,7 +15,8 @@ namespace {
 
 // Of the budget. The cpu tier's come first, for what they leave over goes to the others; without a cpu tier
 // all of it does.
-constexpr double kCpuAttentionShare = 0.20;
+constexpr double kCpuAttentionShare = 0.18;
+constexpr double kSharedReadsShare = 0.02;
 constexpr double kExchangeShare = 0.04;
 constexpr double kSwapShare = 0.06;
 constexpr double kOutsideShare = 0.10;
@@ -43,6 +44,7 @@ Result<CostTable> Profile(const ProfileParts& parts, const ProfileOptions& optio
   if (parts.cpu_attention != nullptr) {
     TANDEM_ASSIGN_OR_RETURN(CpuTierProfiler cpu_tier, CpuTierProfiler::Create(parts));
     TANDEM_ASSIGN_OR_RETURN(measured.cpu_attention, cpu_tier.MeasureAttention(kCpuAttentionShare, &sampler));
+    TANDEM_ASSIGN_OR_RETURN(measured.shared_reads, cpu_tier.MeasureSharedReads(kSharedReadsShare, &sampler));
     TANDEM_ASSIGN_OR_RETURN(measured.exchange, cpu_tier.MeasureExchange(kExchangeShare, &sampler));
     TANDEM_ASSIGN_OR_RETURN(measured.swap, cpu_tier.MeasureSwap(kSwapShare, &sampler));
   }

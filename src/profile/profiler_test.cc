@@ -29,6 +29,7 @@ class ProfilerTest : public testing::Test {
 
   void Build(int64_t gpu_blocks, int64_t cpu_blocks, int64_t cpu_parts, DType gpu_kv = DType::kF32,
              DType cpu_kv = DType::kF32) {
+    max_context_ = kMaxContext;
     device_ = CreateHostDevice({.num_compute_threads = 2});
     ops_ = CreateHostOps();
     const ModelConfig config = DummyModelConfig("tiny").value();
@@ -75,9 +76,10 @@ class ProfilerTest : public testing::Test {
             .plan = plan_.get(),
             .logits = logits_.get(),
             .max_rows = kMaxRows,
-            .max_context = kMaxContext};
+            .max_context = max_context_};
   }
 
+  int64_t max_context_ = 0;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Ops> ops_;
   std::unique_ptr<Decoder> decoder_;
@@ -137,6 +139,18 @@ TEST_F(ProfilerTest, MeasuresEveryCost) {
   EXPECT_GT(table.CpuAttentionUs(3, 100), 0);
   EXPECT_GT(table.GpuDecodeAttentionUs(3, 100), 0);
   EXPECT_GT(table.PrefillAttentionUs(20, 200), 0);
+}
+
+// 8 rows of one whole partition and a token each.
+TEST_F(ProfilerTest, SharedReadsWhereContextsAreLongEnough) {
+  Build(20, 8 * 17, 2);
+  EXPECT_TRUE(Profile(Parts(), {.budget_seconds = 0}).value().measurements().shared_reads.empty());
+  max_context_ = 600;
+  const CostTable table = Profile(Parts(), {.budget_seconds = 10}).value();
+  EXPECT_EQ(CountsOf(table.measurements().shared_reads), (std::vector<int64_t>{1, 2, 4, 8}));
+  for (const CostPoint& point : table.measurements().shared_reads) EXPECT_GT(point.us, 0) << point.count;
+  EXPECT_GE(table.SharedReadCost(8), 1);
+  EXPECT_LE(table.SharedReadCost(8), 8);
 }
 
 TEST_F(ProfilerTest, WithoutACpuTier) {

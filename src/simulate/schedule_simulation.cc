@@ -16,72 +16,38 @@ Error Broken(fmt::format_string<Args...> format, Args&&... args) {
 
 }  // namespace
 
-int64_t SimulatedBooks::held_blocks(SequenceId sequence) const {
-  const auto found = held_.find(sequence);
-  return found == held_.end() ? 0 : found->second.blocks;
-}
-
-std::optional<Tier> SimulatedBooks::tier_of(SequenceId sequence) const {
-  const auto found = held_.find(sequence);
-  return found == held_.end() ? std::nullopt : std::optional(found->second.tier);
-}
-
-bool SimulatedBooks::Reserve(SequenceId sequence, Tier tier, int64_t num_blocks) {
-  Holding holding{.tier = tier};
-  if (const auto found = held_.find(sequence); found != held_.end()) holding = found->second;
-  const int64_t missing = std::max<int64_t>(0, num_blocks - holding.blocks);
-  int64_t& free = free_[static_cast<size_t>(tier)];
-  if (holding.tier != tier || missing > free) return false;
-  free -= missing;
-  held_[sequence] = {tier, holding.blocks + missing};
-  return true;
-}
-
-bool SimulatedBooks::MoveTo(SequenceId sequence, Tier to) {
-  const auto found = held_.find(sequence);
-  if (found == held_.end() || found->second.tier == to) return false;
-  const int64_t blocks = found->second.blocks;
-  if (blocks > free_blocks(to)) return false;
-  Release(sequence);
-  return Reserve(sequence, to, blocks);
-}
-
-void SimulatedBooks::Release(SequenceId sequence) {
-  const auto found = held_.find(sequence);
-  if (found == held_.end()) return;
-  free_[static_cast<size_t>(found->second.tier)] += found->second.blocks;
-  held_.erase(found);
-}
-
 ScheduleSimulation::ScheduleSimulation(SimulatedBooks books, const ScheduleLimits& limits,
                                        const LayerCosts* costs, const PlannerTuning& tuning)
-    : books_(std::move(books)), costs_(costs), cpu_(limits.num_layers), shape_(tuning) {
+    : counted_books_(std::move(books)), costs_(costs), cpu_(limits.num_layers), shape_(tuning) {
   state_.limits = limits;
   state_.prompt_tokens_per_output = tuning.first_prompt_tokens_per_output;
 }
 
-void ScheduleSimulation::Submit(SequenceId id, int64_t prompt_len, int64_t output_len, bool flexible) {
-  lengths_[id] = {prompt_len, prompt_len + output_len};
+void ScheduleSimulation::Submit(SequenceId id, int64_t prompt_len, int64_t output_len, bool flexible,
+                                uint64_t beginning) {
+  lengths_[id] = {.prompt = prompt_len, .final_tokens = prompt_len + output_len};
   state_.waiting.push_back({.id = id,
                             .num_tokens = prompt_len,
                             .num_computed = 0,
                             .flexible = flexible,
-                            .final_tokens = prompt_len + output_len});
+                            .final_tokens = prompt_len + output_len,
+                            .beginning = beginning});
 }
 
 bool ScheduleSimulation::AddRunning(SequenceId id, Tier tier, int64_t num_tokens, int64_t num_computed,
                                     int64_t final_tokens, std::optional<int64_t> prompt_len) {
   const bool decoding = num_computed == num_tokens - 1 && num_computed > 0;
   // A decode has yet to take the block of its newest token; a prompt has all of its own.
-  if (!books_.Reserve(id, tier, books_.BlocksFor(decoding ? num_computed : num_tokens))) return false;
-  lengths_[id] = {prompt_len.value_or(num_tokens), final_tokens};
+  if (!played_books().Reserve(id, tier, books().BlocksFor(decoding ? num_computed : num_tokens)))
+    return false;
+  lengths_[id] = {.prompt = prompt_len.value_or(num_tokens), .final_tokens = final_tokens};
   state_.running.push_back({.id = id, .num_tokens = num_tokens, .num_computed = num_computed});
   if (prompt_len) CountEnd(lengths_[id]);
   return true;
 }
 
 void ScheduleSimulation::CountEnd(const Lengths& lengths) {
-  shape_.CountEnd(lengths.prompt, lengths.prompt, lengths.final_tokens - lengths.prompt);
+  shape_.CountEnd(lengths.prompt, lengths.prompt - lengths.cached, lengths.final_tokens - lengths.prompt);
   state_.SetWorkToCome(shape_);
 }
 
@@ -113,13 +79,18 @@ ScheduledSequence* ScheduleSimulation::Running(SequenceId id) {
 std::optional<PlannedSequence> ScheduleSimulation::FindWaiting(SequenceId id) const {
   const auto found = state_.waiting.Find(id);
   if (found == state_.waiting.end()) return std::nullopt;
-  return PlannedSequence{found->num_tokens, 0, std::nullopt, found->first_logits()};
+  PlannedSequence planned{found->num_tokens, 0, std::nullopt, found->first_logits()};
+  for (const Tier tier : {Tier::kGpu, Tier::kCpu}) {
+    planned.num_cached[static_cast<size_t>(tier)] =
+        books().cached_prefix(id, tier, found->first_logits()).num_blocks * books().block_size();
+  }
+  return planned;
 }
 
 Status ScheduleSimulation::CheckLimits(const IterationPlan& plan) const {
   std::unordered_map<SequenceId, PlannedSequence> known;
   for (const ScheduledSequence& each : state_.running)
-    known[each.id] = {each.num_tokens, each.num_computed, books_.tier_of(each.id), each.first_logits()};
+    known[each.id] = {each.num_tokens, each.num_computed, books().tier_of(each.id), each.first_logits()};
   const PlanRules rules{.num_layers = state_.limits.num_layers,
                         .max_rows = state_.limits.max_num_batched_tokens,
                         .max_rider_rows = state_.limits.max_rider_rows,
@@ -130,7 +101,7 @@ Status ScheduleSimulation::CheckLimits(const IterationPlan& plan) const {
                         }};
   TANDEM_RETURN_IF_ERROR(ValidatePlan(plan, rules));
   const auto in_transit = [this](const RowSpan& span) {
-    return books_.BlocksFor(span.end()) * books_.block_size();
+    return books().BlocksFor(span.end()) * books().block_size();
   };
   int64_t transit_tokens = 0;
   for (const InFlightCohort& cohort : state_.cohorts) {
@@ -161,31 +132,50 @@ Status ScheduleSimulation::CheckLimits(const IterationPlan& plan) const {
 }
 
 Status ScheduleSimulation::Reserve(SequenceId id, Tier tier) {
-  if (books_.Reserve(id, tier, books_.BlocksFor(Running(id)->num_tokens))) return {};
+  if (played_books().Reserve(id, tier, books().BlocksFor(Running(id)->num_tokens))) return {};
   return Broken("no room for sequence {} in the {} tier", id, TierName(tier));
+}
+
+void ScheduleSimulation::Begin(SequenceId id) {
+  state_.running.push_back(*state_.waiting.Find(id));
+  state_.waiting.Erase(id);
+}
+
+// Overtakes those that wait for what somebody computes.
+Status ScheduleSimulation::Attach(const AttachedPrefix& prefix) {
+  if (!played_books().Attach(prefix))
+    return Broken("sequence {} cannot begin with {} tokens", prefix.sequence, prefix.num_tokens);
+  Begin(prefix.sequence);
+  Running(prefix.sequence)->num_computed = prefix.num_tokens;
+  Lengths& lengths = lengths_.at(prefix.sequence);
+  if (lengths.ever_computed == 0) lengths.cached = prefix.num_tokens;
+  counts_.recomputed -= std::min(prefix.num_tokens, lengths.ever_computed);
+  return {};
 }
 
 Status ScheduleSimulation::Admit(SequenceId id) {
   if (Running(id) != nullptr) return {};
   for (const ScheduledSequence& waiting : state_.waiting) {
     if (waiting.id == id) break;
-    if (books_.BlocksFor(waiting.num_tokens) <= books_.total_blocks(Tier::kGpu))
+    const bool may_be_passed = other_books_ != nullptr;  // it waits for what somebody computes
+    if (!may_be_passed && books().BlocksFor(waiting.num_tokens) <= books().total_blocks(Tier::kGpu))
       return Broken("sequence {} overtakes {}", id, waiting.id);
   }
-  state_.running.push_back(*state_.waiting.Find(id));
-  state_.waiting.Erase(id);
+  Begin(id);
   return {};
 }
 
 void ScheduleSimulation::Advance(SequenceId id, int64_t num_rows, bool samples) {
   ScheduledSequence& sequence = *Running(id);
   sequence.num_computed += num_rows;
+  played_books().Publish(id, sequence.num_computed);
   if (!samples) return;
   ++sequence.num_tokens;
   const Lengths lengths = lengths_.at(id);
   if (sequence.num_tokens < lengths.final_tokens) return;
   CountEnd(lengths);
-  books_.Release(id);
+  played_books().End(id);
+  ended_.push_back({.id = id, .num_cached = lengths.cached});
   lengths_.erase(id);
   ++num_finished_;
   newest_finished_ = std::max(newest_finished_, id);
@@ -304,20 +294,26 @@ Status ScheduleSimulation::CheckRowsInFlight() const {
 Status ScheduleSimulation::Apply(const IterationPlan& plan) {
   TANDEM_RETURN_IF_ERROR(CheckLimits(plan));
   const double us_before = counts_.us;
+  ended_.clear();
+  for (const AttachedPrefix& prefix : plan.attached) TANDEM_RETURN_IF_ERROR(Attach(prefix));
   Count(plan);
   TANDEM_RETURN_IF_ERROR(DropCohorts(plan.dropped));
   for (const Preemption& preemption : plan.preempted) {
     const SequenceId id = preemption.sequence;
     TANDEM_RETURN_IF_ERROR(CheckNotInFlight(id));
     ScheduledSequence waiting = *Running(id);
+    Lengths& lengths = lengths_.at(id);
+    lengths.ever_computed = std::max(lengths.ever_computed, waiting.num_computed);
+    counts_.recomputed += waiting.num_computed;
     waiting.num_computed = 0;
     state_.waiting.push_front(waiting);
-    books_.Release(id);
+    played_books().Release(id);
     std::erase_if(state_.running, [id](const ScheduledSequence& each) { return each.id == id; });
   }
   for (const Move& move : plan.moves) {
     TANDEM_RETURN_IF_ERROR(CheckNotInFlight(move.sequence));
-    if (!books_.MoveTo(move.sequence, move.to)) return Broken("no room to move sequence {}", move.sequence);
+    if (!played_books().MoveTo(move.sequence, move.to))
+      return Broken("no room to move sequence {}", move.sequence);
   }
   for (const RowSpan& span : plan.main.spans) {
     TANDEM_RETURN_IF_ERROR(CheckNotInFlight(span.sequence));
@@ -334,6 +330,7 @@ Status ScheduleSimulation::Apply(const IterationPlan& plan) {
       TANDEM_RETURN_IF_ERROR(Reserve(row.sequence, Tier::kCpu));
     }
   }
+  if (plan.copy_down.max_blocks > 0) counts_.copied_down += played_books().CopyUnused(plan.copy_down);
   std::vector<RowSpan> ended;
   TANDEM_RETURN_IF_ERROR(VisitBoundaries(plan, counts_.us - us_before, &ended));
   TANDEM_RETURN_IF_ERROR(CheckRowsInFlight());
@@ -351,7 +348,10 @@ void ScheduleSimulation::Count(const IterationPlan& plan) {
   IterationLoad load = time.LoadOf(plan);
   for (const Move& move : plan.moves) {
     ++(move.to == Tier::kCpu ? counts_.swaps_out : counts_.swaps_in);
-    load.swapped_tokens += Running(move.sequence)->num_tokens;
+    const ScheduledSequence& moved = *Running(move.sequence);
+    // Of a prompt that begins now what it begins with.
+    load.swapped_tokens +=
+        moved.num_computed > 0 && !moved.decoding() ? moved.num_computed : moved.num_tokens;
   }
   std::string shape = plan.moves.empty() ? "" : "moves+";
   for (const RowSpan& span : plan.main.spans) {

@@ -17,42 +17,16 @@
 #include <vector>
 
 #include "base/result.h"
-#include "kv/capacity_view.h"
 #include "perf/layer_costs.h"
 #include "plan/iteration_plan.h"
 #include "plan/plan_validator.h"
 #include "planning/schedule_state.h"
 #include "planning/work_shape.h"
 #include "policy/strategy.h"
+#include "simulate/played_books.h"
 #include "simulate/simulated_cpu.h"
 
 namespace tandem {
-
-class SimulatedBooks : public CapacityView {
- public:
-  struct Holding {
-    Tier tier = Tier::kGpu;
-    int64_t blocks = 0;
-  };
-  SimulatedBooks(int64_t block_size, int64_t gpu_blocks, int64_t cpu_blocks)
-      : block_size_(block_size), total_{gpu_blocks, cpu_blocks}, free_(total_) {}
-  int64_t block_size() const override { return block_size_; }
-  int64_t total_blocks(Tier tier) const override { return total_[static_cast<size_t>(tier)]; }
-  int64_t free_blocks(Tier tier) const override { return free_[static_cast<size_t>(tier)]; }
-  int64_t held_blocks(SequenceId sequence) const override;
-  std::optional<Tier> tier_of(SequenceId sequence) const override;
-
-  // Grows a sequence to num_blocks, in `tier` if it is new. False: no room, or it is in the other tier.
-  bool Reserve(SequenceId sequence, Tier tier, int64_t num_blocks);
-  bool MoveTo(SequenceId sequence, Tier to);
-  void Release(SequenceId sequence);
-
- private:
-  int64_t block_size_;
-  std::array<int64_t, kNumTiers> total_;
-  std::array<int64_t, kNumTiers> free_;
-  std::unordered_map<SequenceId, Holding> held_;
-};
 
 // How often what has happened.
 struct SimulationCounts {
@@ -65,6 +39,8 @@ struct SimulationCounts {
   int64_t swaps_in = 0;
   int64_t swaps_out = 0;
   int64_t preemptions = 0;
+  int64_t recomputed = 0;      // tokens, after a preemption
+  int64_t copied_down = 0;     // blocks
   int64_t rider_visits = 0;    // of cohorts
   int64_t rider_skips = 0;     // visits that were not made: attention was not done
   int64_t rider_tokens = 0;    // that ended with a visit of a riding cohort
@@ -76,13 +52,24 @@ struct SimulationCounts {
   double cpu_us = 0;                      // of CPU attention
 };
 
+// A request that has ended.
+struct EndedSequence {
+  SequenceId id = 0;
+  int64_t num_cached = 0;  // tokens of its prompt that it found when it began
+};
+
 class ScheduleSimulation {
  public:
   // costs outlives it; null before the first plan is applied. tuning: what is learned of requests goes by it.
   ScheduleSimulation(SimulatedBooks books, const ScheduleLimits& limits, const LayerCosts* costs,
                      const PlannerTuning& tuning = {});
 
-  void Submit(SequenceId id, int64_t prompt_len, int64_t output_len, bool flexible = false);
+  // With these books instead, before anything is submitted. They outlive the simulation.
+  void PlayIn(PlayedBooks* books) { other_books_ = books; }
+
+  // beginning: ScheduledSequence's.
+  void Submit(SequenceId id, int64_t prompt_len, int64_t output_len, bool flexible = false,
+              uint64_t beginning = 0);
   // A request that has run: its tokens are `num_tokens`, num_computed of them in the cache. False: no room.
   // With a prompt_len, others like it have ended before, as the engine takes it of requests that begin amid
   // their output.
@@ -95,22 +82,35 @@ class ScheduleSimulation {
   void JoinAtRandom(double probability, uint32_t seed);
   // The rules of plan/iteration_plan.h, of ScheduleLimits and of Strategy, then the next state.
   Status Apply(const IterationPlan& plan);
-  Status Step(Strategy* strategy) { return Apply(strategy->Plan(state_, books_)); }
+  Status Step(Strategy* strategy) { return Apply(strategy->Plan(state_, books())); }
   bool done() const { return state_.waiting.empty() && state_.running.empty(); }
 
   void set_costs(const LayerCosts* costs) { costs_ = costs; }
   ScheduleState& state() { return state_; }
   const ScheduleState& state() const { return state_; }
-  const SimulatedBooks& books() const { return books_; }
+  const PlayedBooks& books() const {
+    if (other_books_ != nullptr) return *other_books_;
+    return counted_books_;
+  }
   const SimulationCounts& counts() const { return counts_; }
   int64_t num_finished() const { return num_finished_; }
   SequenceId newest_finished() const { return newest_finished_; }  // the highest id
+  // By the plan applied last.
+  const std::vector<EndedSequence>& ended() const { return ended_; }
 
  private:
   struct Lengths {
     int64_t prompt = 0;
     int64_t final_tokens = 0;
+    int64_t cached = 0;         // of the prompt, found at its first beginning
+    int64_t ever_computed = 0;  // before a preemption
   };
+  PlayedBooks& played_books() {
+    if (other_books_ != nullptr) return *other_books_;
+    return counted_books_;
+  }
+  Status Attach(const AttachedPrefix& prefix);
+  void Begin(SequenceId id);
   Status CheckLimits(const IterationPlan& plan) const;
   std::optional<PlannedSequence> FindWaiting(SequenceId id) const;
   Status DropCohorts(const std::vector<CohortId>& dropped);
@@ -130,7 +130,8 @@ class ScheduleSimulation {
   void Count(const IterationPlan& plan);
   ScheduledSequence* Running(SequenceId id);
 
-  SimulatedBooks books_;
+  SimulatedBooks counted_books_;
+  PlayedBooks* other_books_ = nullptr;
   ScheduleState state_;
   const LayerCosts* costs_;
   std::unordered_map<SequenceId, Lengths> lengths_;
@@ -142,6 +143,7 @@ class ScheduleSimulation {
   std::optional<double> join_probability_;
   std::mt19937 random_;
   SimulationCounts counts_;
+  std::vector<EndedSequence> ended_;
   int64_t num_finished_ = 0;
   SequenceId newest_finished_ = 0;
 };

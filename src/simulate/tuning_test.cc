@@ -65,6 +65,7 @@ std::vector<Constant> Constants() {
           DistanceFromOne("riding_spare", &T::riding_spare),
           Times("look_ahead", &T::look_ahead),
           Times("most_passed_over", &T::most_passed_over),
+          Times("most_that_pass", &T::most_that_pass),
           Times("iterations_ahead", &T::iterations_ahead),
           Times("overload_slack", &T::overload_slack),
           Times("most_kept_of_tier", &T::most_kept_of_tier),

@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Of the format, the kernels that were tried and what they could choose from.
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 // Some hundred bytes a use.
 constexpr uint64_t kMaxFileBytes = 1 << 20;
 constexpr int64_t kMaxDistanceBytes = 1 << 20;
@@ -40,6 +40,7 @@ Json ToJson(const AttentionUse& use, const AttentionChoice& choice) {
           {"level", FetchLevelName(choice.fetch.level)},
           {"half_piece_ahead", choice.fetch.half_piece_ahead},
           {"every_second_line", choice.fetch.every_second_line},
+          {"most_readers", choice.most_readers},
           {"speedup", choice.speedup}};
 }
 
@@ -101,6 +102,7 @@ std::pair<AttentionUse, AttentionChoice> AttentionOf(const Json& json) {
   choice.fetch.half_piece_ahead = json.at("half_piece_ahead").get<bool>();
   choice.fetch.every_second_line = json.at("every_second_line").get<bool>();
   if (choice.fetch.half_piece_ahead && choice.fetch.every_second_line) Refuse(json, "way to fetch");
+  choice.most_readers = CountOf(json.at("most_readers"), 1, kRowsPerGroup);
   choice.speedup = SpeedupOf(json.at("speedup"));
   return {use, choice};
 }
@@ -144,6 +146,11 @@ auto FirstChoice(const Pairs& pairs, const Matches& matches) -> decltype(&pairs.
 
 std::string Threads(int count) {
   return fmt::format("{} {}", count, count == 1 ? "thread" : "threads");
+}
+
+std::string Readers(int64_t most_readers) {
+  return most_readers == 1 ? std::string("no shared reads")
+                           : fmt::format("shared reads for {} rows", most_readers);
 }
 
 std::string Times(double speedup) {
@@ -195,10 +202,10 @@ Result<KeptChoices> ReadChoices(const std::string& path, const TrialMachine& mac
 }
 
 std::string Describe(const AttentionUse& use, const AttentionChoice& choice) {
-  return fmt::format("attention {}, {} query heads a kv head of {}, {}{}: {}, fetches to {}, {}",
+  return fmt::format("attention {}, {} query heads a kv head of {}, {}{}: {}, fetches to {}, {}; {}",
                      DTypeName(use.kv_dtype), use.group_size, use.head_dim, Threads(use.num_threads),
                      use.any_isa ? ", cpu tier" : "", CpuIsaName(choice.isa), DescribeFetch(choice.fetch),
-                     Times(choice.speedup));
+                     Times(choice.speedup), Readers(choice.most_readers));
 }
 
 std::string Describe(const ProductUse& use, const ProductChoice& choice) {

@@ -25,6 +25,7 @@ KeptChoices Choices() {
   choices.attention.emplace_back(
       decodes, AttentionChoice{.isa = CpuIsa::kPortable,
                                .fetch = {.level = FetchLevel::kL1, .half_piece_ahead = true},
+                               .most_readers = 2,
                                .speedup = 1.25});
   choices.attention.emplace_back(
       single, AttentionChoice{.isa = BestCpuIsa(),
@@ -98,13 +99,14 @@ TEST_F(ChoiceFileTest, AnotherMachineHasAnotherFileAndIsNamed) {
 
 TEST_F(ChoiceFileTest, ImpossibleContentIsRefused) {
   for (const auto& [from, to] : std::vector<std::pair<std::string, std::string>>{
-           {"\"version\": 1", "\"version\": 2"},
+           {"\"version\": 2", "\"version\": 1"},
            {"\"level\": \"L1\"", "\"level\": \"L7\""},
            {"\"level\": \"L1\"", "\"level\": 1"},
            {"\"isa\": \"portable\"", "\"isa\": \"AVX-9000\""},
            {"\"distance_bytes\": 2048", "\"distance_bytes\": -64"},
            {"\"distance_bytes\": 2048", "\"distance_bytes\": 1e30"},
            {"\"threads\": 2", "\"threads\": 0"},
+           {"\"most_readers\": 2", "\"most_readers\": 9"},
            {"\"speedup\": 1.25", "\"speedup\": \"fast\""},
            {"\"half_piece_ahead\": true", "\"half_piece_ahead\": 1"},
            {"\"every_second_line\": false", "\"every_second_line\": true"},

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "base/dtype.h"
+#include "base/kv_layout.h"
 #include "cpu_attention/attention_fetch.h"
 #include "ops/host/linear/linear_kernels.h"
 #include "simd/cpu_isa.h"
@@ -27,7 +28,9 @@ struct AttentionUse {
 struct AttentionChoice {
   CpuIsa isa = BestCpuIsa();
   AttentionFetch fetch;
-  double speedup = 1;  // over the default, as measured
+  // Rows for which what they share is read at once, at most; 1: where each reads its own faster.
+  int64_t most_readers = kRowsPerGroup;
+  double speedup = 1;  // of isa and fetch over the default, as measured
   bool operator==(const AttentionChoice&) const = default;
 };
 

@@ -84,6 +84,8 @@ Submitted SubmitTo(EngineOrLoop& engine, RequestSpec spec) {
   auto collected = std::make_shared<Collected>();
   const auto id = engine.Submit(std::move(spec), collected->Callback(collected));
   EXPECT_TRUE(id.ok()) << (id.ok() ? "" : id.error().message);
+  // Nothing comes of what was refused: whoever waits is told so.
+  if (!id.ok()) collected->Take({.finish_reason = FinishReason::kError, .error = id.error()});
   return {id.ok() ? *id : 0, collected};
 }
 

@@ -2,6 +2,7 @@
 
 #include "engine/engine.h"
 
+#include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -187,6 +188,20 @@ TEST(EngineTest, ContextEndsARequestExactly) {
   const Submitted request = SubmitTo(*engine, std::move(spec));
   EXPECT_EQ(request.output->Wait(), FinishReason::kLength);
   EXPECT_EQ(request.output->TokenIds().size(), 37U);
+}
+
+// Whoever waits for what was refused is told why.
+TEST(EngineTest, APromptLongerThanTheContextEndsWithOneSentence) {
+  EngineOptions options = SmallOptions();
+  options.max_model_len = 40;
+  auto engine = MakeEngine(options);
+  RequestSpec spec = Spec(0, 1);
+  spec.prompt_tokens.assign(41, 5);
+  Submitted refused;
+  EXPECT_NONFATAL_FAILURE(refused = SubmitTo(*engine, spec), "the context is 40 tokens");
+  EXPECT_EQ(refused.output->Wait(), FinishReason::kError);
+  EXPECT_EQ(refused.output->error_message(),
+            "the context is 40 tokens; 42 were requested (41 in the prompt, 1 to generate)");
 }
 
 TEST(EngineTest, QueueFullIsRefusedAndTheRestServed) {

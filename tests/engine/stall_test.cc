@@ -353,8 +353,9 @@ TEST_P(EngineStallTest, AtAnyMoment) {
     };
     while (!done) {
       sleep_below(60);
-      const auto held = bench.HoldWorkers();
+      // Before: while they are held nothing but this stall fails.
       const int num_errors_before = num_errors;
+      const auto held = bench.HoldWorkers();
       if (random() % 3 == 0) {
         sleep_below(kStallTimeout.count() / 2);
       } else {
