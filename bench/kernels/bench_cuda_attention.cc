@@ -150,7 +150,7 @@ class Bench {
     capacity.max_sequences = c.batch;
     capacity.max_blocks = c.num_blocks();
     capacity.kv = c.kv();
-    capacity.int8_rows = DType::kBF16;
+    capacity.coded_rows = DType::kBF16;
     capacity.num_heads = c.num_heads;
     return capacity;
   }

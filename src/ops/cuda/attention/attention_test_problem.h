@@ -98,7 +98,7 @@ class AttentionProblem {
     capacity.max_sequences = static_cast<int64_t>(batch_.sequences.size());
     capacity.max_blocks = num_blocks_;
     capacity.kv = kv_;
-    capacity.int8_rows = q_dtype_;
+    capacity.coded_rows = q_dtype_;
     capacity.num_heads = shape_.num_heads;
     capacity.sliding_window = shape_.window;
     return capacity;

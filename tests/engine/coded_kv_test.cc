@@ -34,12 +34,12 @@ std::string KvMachineName(const KvMachine& machine) {
 }
 
 // At fp32 the cuda backend attends in the plain kernel, at bf16 in those that serve.
-class Int8KvTest : public ::testing::TestWithParam<KvMachine> {
+class CodedKvTest : public ::testing::TestWithParam<KvMachine> {
  protected:
-  Int8KvTest()
+  CodedKvTest()
       : cache_folder_(std::filesystem::temp_directory_path() /
-                      ("tandem-int8-kv-" + std::to_string(getpid()))) {}
-  ~Int8KvTest() override { std::filesystem::remove_all(cache_folder_); }
+                      ("tandem-coded-kv-" + std::to_string(getpid()))) {}
+  ~CodedKvTest() override { std::filesystem::remove_all(cache_folder_); }
   void SetUp() override {
     const auto path = RealModelPath();
     if (!path) GTEST_SKIP() << "the model file is not here; scripts/fetch_model.sh fetches it";
@@ -113,12 +113,12 @@ double Perplexity(Engine& engine, const std::vector<std::vector<int32_t>>& windo
   return std::exp(sum / static_cast<double>(count));
 }
 
-INSTANTIATE_TEST_SUITE_P(Machines, Int8KvTest,
+INSTANTIATE_TEST_SUITE_P(Machines, CodedKvTest,
                          ::testing::Values(KvMachine{"host", DType::kF32}, KvMachine{"cuda", DType::kF32},
                                            KvMachine{"cuda", DType::kBF16}),
                          [](const auto& machine) { return KvMachineName(machine.param); });
 
-TEST_P(Int8KvTest, PerplexityIsThatOfThePlainCache) {
+TEST_P(CodedKvTest, PerplexityIsThatOfThePlainCache) {
   const auto plain = Create("gpu-only", "auto", "auto");
   ASSERT_NE(plain, nullptr);
   const auto windows = TextWindows(plain->tokenizer(), 512, 4);
@@ -131,15 +131,26 @@ TEST_P(Int8KvTest, PerplexityIsThatOfThePlainCache) {
   const auto through_transit = Create("full-offload", "auto", "int8");
   ASSERT_NE(through_transit, nullptr);
   const double in_cpu_tier = Perplexity(*through_transit, windows);
-  std::printf("perplexity %.4f, with int8 %.4f in the gpu tier and %.4f in the cpu tier\n", expected,
-              in_gpu_tier, in_cpu_tier);
+  const auto fp8 = Create("gpu-only", "fp8", "auto");
+  ASSERT_NE(fp8, nullptr);
+  const double of_fp8 = Perplexity(*fp8, windows);
+  const auto fp8_through_transit = Create("full-offload", "fp8", "auto");
+  ASSERT_NE(fp8_through_transit, nullptr);
+  const double of_fp8_in_transit = Perplexity(*fp8_through_transit, windows);
+  std::printf(
+      "perplexity %.4f, with int8 %.4f in the gpu tier and %.4f in the cpu tier, with fp8 %.4f, and %.4f "
+      "beside the cpu tier\n",
+      expected, in_gpu_tier, in_cpu_tier, of_fp8, of_fp8_in_transit);
   EXPECT_NEAR(in_gpu_tier / expected, 1, 0.005);
   EXPECT_NEAR(in_cpu_tier / expected, 1, 0.005);
+  EXPECT_NEAR(of_fp8 / expected, 1, 0.005);
+  EXPECT_NEAR(of_fp8_in_transit / expected, 1, 0.005);
+  if (GetParam().device == "host") EXPECT_EQ(of_fp8_in_transit, of_fp8) << "both tiers hold the same";
 }
 
 // A request's tokens are about as likely as with the model's type, until two are so nearly alike that another
-// one wins: with int8 in the cpu tier alone, which holds all decodes, and in the gpu tier.
-TEST_P(Int8KvTest, DecodesInATierOfInt8FollowThoseOfThePlainCache) {
+// one wins: with codes in the cpu tier alone, which holds all decodes, and in the gpu tier.
+TEST_P(CodedKvTest, DecodesInATierOfCodesFollowThoseOfThePlainCache) {
   const auto generate = [](Engine& engine) {
     std::vector<Submitted> submitted;
     for (const auto& window : TextWindows(engine.tokenizer(), 96, 12)) {
@@ -158,12 +169,18 @@ TEST_P(Int8KvTest, DecodesInATierOfInt8FollowThoseOfThePlainCache) {
   ASSERT_NE(plain, nullptr);
   const auto expected = generate(*plain);
   const bool coarse = GetParam().dtype == DType::kBF16;
-  for (const bool in_cpu_tier : {true, false}) {
-    const auto int8 =
-        in_cpu_tier ? Create("full-offload", "auto", "int8") : Create("gpu-only", "int8", "auto");
-    ASSERT_NE(int8, nullptr);
-    const auto got = generate(*int8);
-    EXPECT_EQ(int8->Stats().cpu_tier_tokens > 0, in_cpu_tier);
+  struct Types {
+    const char* strategy;
+    const char* gpu;
+    const char* cpu;
+  };
+  for (const Types& types : {Types{"full-offload", "auto", "int8"}, Types{"gpu-only", "int8", "auto"},
+                             Types{"gpu-only", "fp8", "auto"}}) {
+    const auto coded = Create(types.strategy, types.gpu, types.cpu);
+    ASSERT_NE(coded, nullptr);
+    const auto got = generate(*coded);
+    EXPECT_EQ(coded->Stats().cpu_tier_tokens > 0, types.cpu == std::string("int8"));
+    const bool is_fp8 = types.gpu == std::string("fp8");
     // Of all tokens together: which single one is the worst, and how bad it is, is chance.
     double sum = 0;
     size_t num_compared = 0;
@@ -179,8 +196,9 @@ TEST_P(Int8KvTest, DecodesInATierOfInt8FollowThoseOfThePlainCache) {
     }
     const double mean = sum / static_cast<double>(num_compared);
     std::printf(
-        "int8 in the %s tier: %zu of %zu tokens before requests part, log-probabilities differ by %.3f\n",
-        in_cpu_tier ? "cpu" : "gpu", num_compared, num_tokens, mean);
+        "gpu tier %s, cpu tier %s: %zu of %zu tokens before requests part, log-probabilities differ by "
+        "%.3f\n",
+        types.gpu, types.cpu, num_compared, num_tokens, mean);
     EXPECT_GT(num_compared, num_tokens * (coarse ? 3 : 4) / 8);
     EXPECT_LT(mean, coarse ? 0.08 : 0.04);
   }
@@ -242,8 +260,10 @@ class MixedTiersTest : public ::testing::TestWithParam<TierTypes> {
 INSTANTIATE_TEST_SUITE_P(
     Types, MixedTiersTest,
     ::testing::Values(TierTypes{"host", "auto", "int8"}, TierTypes{"host", "int8", "auto"},
+                      TierTypes{"host", "fp8", "auto"}, TierTypes{"host", "fp8", "int8"},
                       TierTypes{"cuda", "auto", "int8"}, TierTypes{"cuda", "int8", "auto"},
-                      TierTypes{"cuda", "int8", "int8"}),
+                      TierTypes{"cuda", "int8", "int8"}, TierTypes{"cuda", "fp8", "auto"},
+                      TierTypes{"cuda", "fp8", "int8"}),
     [](const auto& types) { return types.param.device + "_" + types.param.gpu + "_" + types.param.cpu; });
 
 TEST_P(MixedTiersTest, NothingIsLostBesideCancelsAndPreemptions) {
