@@ -130,7 +130,7 @@ void AppendCodes(const KvLayerView& kv, int32_t slot, int64_t first_head, int64_
     for (const bool is_key : {true, false}) {
       const auto* from = static_cast<const typename In::Bits*>(is_key ? keys : values) + h * head_dim;
       for (int64_t d = 0; d < head_dim; ++d) row[static_cast<size_t>(d)] = In::ToF32(from[d]);
-      if (is_key && RotatesKeys(code)) RotateHead(row.data(), head_dim);
+      if (is_key) RotateHead(row.data(), head_dim);
       token.Scale(is_key) = EncodeHead(code, is_key, row.data(), head_dim, bytes.data());
       for (int64_t d = 0; d < head_dim; ++d) token.At(is_key, d) = bytes[static_cast<size_t>(d)];
     }
@@ -146,18 +146,19 @@ void ReadCodes(const KvLayerView& kv, int32_t slot, int64_t kv_head, float* key,
     const float scale = BF16ToF32(token.Scale(is_key));
     for (int64_t d = 0; d < head_dim; ++d) to[d] = scale * NumberOf(code, is_key, token.At(is_key, d));
   }
-  if (RotatesKeys(code)) RotateHead(key, head_dim);
+  RotateHead(key, head_dim);
 }
 
 // What a cache of numbers gets of one token's heads, in fp32, where those have to be fp8's.
-std::vector<float> RoundedToFp8(const void* rows, DType dtype, int64_t num_heads, int64_t head_dim) {
+std::vector<float> RoundedToFp8(bool is_key, const void* rows, DType dtype, int64_t num_heads,
+                                int64_t head_dim) {
   std::vector<float> rounded(static_cast<size_t>(num_heads * head_dim));
   for (size_t i = 0; i < rounded.size(); ++i) {
     rounded[i] = dtype == DType::kF32    ? static_cast<const float*>(rows)[i]
                  : dtype == DType::kBF16 ? BF16ToF32(static_cast<const bf16_t*>(rows)[i])
                                          : F16ToF32(static_cast<const fp16_t*>(rows)[i]);
   }
-  for (int64_t h = 0; h < num_heads; ++h) RoundHeadToFp8(rounded.data() + h * head_dim, head_dim);
+  for (int64_t h = 0; h < num_heads; ++h) RoundHeadToFp8(is_key, rounded.data() + h * head_dim, head_dim);
   return rounded;
 }
 
@@ -181,8 +182,8 @@ void AppendToken(const KvLayerView& kv, int32_t slot, int64_t first_head, int64_
     return append(kv, slot, first_head, num_heads, keys, values);
   }
   if (kv.shape.format.numbers == NumberRange::kOfFp8) {
-    const std::vector<float> key = RoundedToFp8(keys, dtype, num_heads, kv.shape.head_dim);
-    const std::vector<float> value = RoundedToFp8(values, dtype, num_heads, kv.shape.head_dim);
+    const std::vector<float> key = RoundedToFp8(true, keys, dtype, num_heads, kv.shape.head_dim);
+    const std::vector<float> value = RoundedToFp8(false, values, dtype, num_heads, kv.shape.head_dim);
     KvLayerView all_numbers = kv;
     all_numbers.shape.format.numbers = NumberRange::kAll;
     return AppendToken(all_numbers, slot, first_head, num_heads, key.data(), value.data(), DType::kF32);

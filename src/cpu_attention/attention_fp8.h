@@ -28,6 +28,25 @@ struct Fp32Tile {
   alignas(64) float values[kMaxTileTokens * kMaxCodedHeadDim];
 };
 
+// RotateHead of kv_codes.h for all tokens of keys, [d][T]: the same operations on each, and so the same bits.
+TANDEM_SIMD_INLINE void RotateKeys(float* keys, int64_t tokens, int64_t head_dim) {
+  const int64_t size = head_dim & -head_dim;
+  for (int64_t distance = 1; distance < size; distance *= 2) {
+    for (int64_t first = 0; first < head_dim; first += 2 * distance) {
+      // Rows that are rotated together follow each other.
+      float* row = keys + first * tokens;
+      for (int64_t i = 0; i < distance * tokens; i += kLanes) {
+        const F32V a = Load(row + i);
+        const F32V b = Load(row + distance * tokens + i);
+        Store(row + i, Add(a, b));
+        Store(row + distance * tokens + i, Sub(a, b));
+      }
+    }
+  }
+  const F32V factor = Set(1.0F / __builtin_sqrtf(static_cast<float>(size)));
+  for (int64_t i = 0; i < head_dim * tokens; i += kLanes) Store(keys + i, Mul(Load(keys + i), factor));
+}
+
 // The orders of kv_block.h: [d / 4][T][4] to [d][T], and [d / 16][T / 4][16][4] to [d / 16][T][16].
 TANDEM_SIMD_INLINE void WidenFp8(const TileOf& tile, int64_t head_dim, Fp32Tile* to) {
   const int64_t tokens = tile.num_tokens;
@@ -42,6 +61,7 @@ TANDEM_SIMD_INLINE void WidenFp8(const TileOf& tile, int64_t head_dim, Fp32Tile*
         Store(to->keys + (d + static_cast<int64_t>(i)) * tokens + t, Mul(E4M3At(words, i), scales));
     }
   }
+  RotateKeys(to->keys, tokens, head_dim);
   const auto* value_scales = reinterpret_cast<const uint16_t*>(tile.values + scales_at);
   float scales[kMaxTileTokens];
   for (int64_t t = 0; t < tokens; t += kLanes) Store(scales + t, LoadBf16(value_scales + t));

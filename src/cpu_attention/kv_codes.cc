@@ -40,10 +40,12 @@ bf16_t EncodeHead(KvCode code, bool is_key, const float* x, int64_t count, uint8
   return scale;
 }
 
-void RoundHeadToFp8(float* x, int64_t count) {
-  const float step = StepOfE4M3(LargestOf(x, count));
-  for (int64_t i = 0; i < count; ++i)
-    x[i] = NumberOf(KvCode::kE4M3, false, ByteOf(KvCode::kE4M3, false, x[i], step)) * step;
+void RoundHeadToFp8(bool is_key, float* x, int64_t head_dim) {
+  if (is_key) RotateHead(x, head_dim);
+  const float step = StepOfE4M3(LargestOf(x, head_dim));
+  for (int64_t i = 0; i < head_dim; ++i)
+    x[i] = NumberOf(KvCode::kE4M3, is_key, ByteOf(KvCode::kE4M3, is_key, x[i], step)) * step;
+  if (is_key) RotateHead(x, head_dim);
 }
 
 }  // namespace tandem

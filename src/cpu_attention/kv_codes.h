@@ -1,16 +1,18 @@
 // K and V of one token and head as codes of 8 bits with a scale. Kernels of both backends make the same codes
 // of the same numbers.
 //
-// kInt8: integers from -127 to 127. K is rotated first: some channels of keys are tens of times larger than
-// the others, and a scale for the token would leave few codes for those. q is rotated alike when it is read,
-// so that scores stay the same. V is not: its channels are alike. The scale is the largest magnitude / 127,
-// rounded to bf16. So the codes of what codes stand for are these codes again, with the same scale, and KV
-// that goes from tier to tier and back is what it was: all of it in fp32 and fp16, and in bf16 all of V and
-// of K nearly all (a large channel's rounding moves the others).
+// K is rotated first: some channels of keys are tens of times larger than the others, and often the same ones
+// of queries. A scale for the token would leave the others few integers, and floats would err most where it
+// counts most. q is rotated alike when it is read, or K back, so that scores stay the same. V is not rotated:
+// its channels are alike.
 //
-// kE4M3: floats of 4 significant bits, whose exponents serve small channels beside large ones: nothing is
-// rotated. The scale is the least power of two that brings the largest magnitude to 448 or below, so a code
-// and its scale are a float of any type exactly. What codes stand for is the same wherever it goes.
+// kInt8: integers from -127 to 127. The scale is the largest magnitude / 127, rounded to bf16.
+// kE4M3: floats of four significant bits. The scale is a power of two that brings the largest magnitude near
+// to 448, so that a code and its scale are a float of any type exactly.
+//
+// The codes of what codes stand for are these codes again, with the same scale, and KV that goes from tier to
+// tier and back is what it was: all of it in fp32; of int8 in fp16 too; in bf16 all of V and of K nearly all
+// (a large channel's rounding moves the others).
 #pragma once
 
 #include <bit>
@@ -31,10 +33,6 @@ inline KvCode KvCodeOf(const KvFormat& format) {
   return format == KvFormat::Fp8() ? KvCode::kE4M3 : KvCode::kInt8;
 }
 
-constexpr bool RotatesKeys(KvCode code) {
-  return code == KvCode::kInt8;
-}
-
 // Channels that are rotated together: the largest power of two that divides head_dim.
 constexpr int64_t RotationSize(int64_t head_dim) {
   return head_dim & -head_dim;
@@ -50,8 +48,9 @@ constexpr float kMaxCode = 127.0F;
 constexpr float StepOfE4M3(float largest) {
   constexpr float kLeast = 0x1p-100F;
   if (!(largest >= kLeast)) return 0.0F;
-  // 448 is 1.75 * 2^8: a larger mantissa wants the next power.
-  constexpr uint32_t kBeyondLargest = 0x1fffffU;
+  // Up to 464 = 1.8125 * 2^8, which is half way to what would be next, 448 is nearest; a larger mantissa wants
+  // the next power. So what codes stand for gets the same scale again, slightly rounded or not.
+  constexpr uint32_t kBeyondLargest = 0x17ffffU;
   constexpr uint32_t kExponent = 0x7f800000U;
   return std::bit_cast<float>(((std::bit_cast<uint32_t>(largest) + kBeyondLargest) & kExponent) -
                               (8U << 23));
@@ -92,10 +91,10 @@ constexpr float NumberOf(KvCode code, bool is_key, uint8_t byte) {
 // inverse.
 void RotateHead(float* x, int64_t head_dim);
 
-// bytes[i] is that of x[i], i < count; K is rotated already where it has to be. Returns the scale.
+// bytes[i] is that of x[i], i < count; K is rotated already. Returns the scale.
 bf16_t EncodeHead(KvCode code, bool is_key, const float* x, int64_t count, uint8_t* bytes);
 
-// In place: to what KvFormat::Fp8() would hold of it.
-void RoundHeadToFp8(float* x, int64_t count);
+// In place: to what KvFormat::Fp8() would hold of it. Again, it stays.
+void RoundHeadToFp8(bool is_key, float* x, int64_t head_dim);
 
 }  // namespace tandem

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -88,6 +90,20 @@ std::vector<std::vector<int32_t>> TextWindows(const Tokenizer& tokenizer, size_t
   return windows;
 }
 
+// Of the text of tests/conformance/perplexity_test.cc.
+std::vector<std::vector<int32_t>> FixedWindows(size_t num_windows) {
+  constexpr size_t kWindow = 512;
+  std::ifstream file(FixturePath("quantized/perplexity_tokens.bin"), std::ios::binary);
+  const std::string bytes((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::vector<uint16_t> tokens(bytes.size() / sizeof(uint16_t));
+  std::memcpy(tokens.data(), bytes.data(), tokens.size() * sizeof(uint16_t));
+  std::vector<std::vector<int32_t>> windows;
+  for (size_t at = 0; at + kWindow <= tokens.size() && windows.size() < num_windows; at += kWindow)
+    windows.emplace_back(tokens.begin() + static_cast<std::ptrdiff_t>(at),
+                         tokens.begin() + static_cast<std::ptrdiff_t>(at + kWindow));
+  return windows;
+}
+
 double Perplexity(Engine& engine, const std::vector<std::vector<int32_t>>& windows) {
   double sum = 0;
   int64_t count = 0;
@@ -131,21 +147,41 @@ TEST_P(CodedKvTest, PerplexityIsThatOfThePlainCache) {
   const auto through_transit = Create("full-offload", "auto", "int8");
   ASSERT_NE(through_transit, nullptr);
   const double in_cpu_tier = Perplexity(*through_transit, windows);
-  const auto fp8 = Create("gpu-only", "fp8", "auto");
-  ASSERT_NE(fp8, nullptr);
-  const double of_fp8 = Perplexity(*fp8, windows);
-  const auto fp8_through_transit = Create("full-offload", "fp8", "auto");
-  ASSERT_NE(fp8_through_transit, nullptr);
-  const double of_fp8_in_transit = Perplexity(*fp8_through_transit, windows);
-  std::printf(
-      "perplexity %.4f, with int8 %.4f in the gpu tier and %.4f in the cpu tier, with fp8 %.4f, and %.4f "
-      "beside the cpu tier\n",
-      expected, in_gpu_tier, in_cpu_tier, of_fp8, of_fp8_in_transit);
+  std::printf("perplexity %.4f, with int8 %.4f in the gpu tier and %.4f in the cpu tier\n", expected,
+              in_gpu_tier, in_cpu_tier);
   EXPECT_NEAR(in_gpu_tier / expected, 1, 0.005);
   EXPECT_NEAR(in_cpu_tier / expected, 1, 0.005);
-  EXPECT_NEAR(of_fp8 / expected, 1, 0.005);
-  EXPECT_NEAR(of_fp8_in_transit / expected, 1, 0.005);
-  if (GetParam().device == "host") EXPECT_EQ(of_fp8_in_transit, of_fp8) << "both tiers hold the same";
+}
+
+// fp8 moves the log-probability of a token by 0.1, one way or the other: of few tokens the mean is chance.
+// TANDEM_NIGHTLY: the whole text.
+TEST_P(CodedKvTest, PerplexityWithFp8IsThatOfThePlainCache) {
+  const auto windows = FixedWindows(std::getenv("TANDEM_NIGHTLY") != nullptr ? 40 : 14);
+  const auto plain = Create("gpu-only", "auto", "auto");
+  ASSERT_NE(plain, nullptr);
+  const double expected = Perplexity(*plain, windows);
+  const auto fp8 = Create("gpu-only", "fp8", "auto");
+  ASSERT_NE(fp8, nullptr);
+  const double got = Perplexity(*fp8, windows);
+  std::printf("perplexity %.4f, with fp8 %.4f\n", expected, got);
+  EXPECT_NEAR(got / expected, 1, 0.005);
+}
+
+// The cpu tier holds the numbers that fp8 holds. On the host backend they are attended alike, to the bit, in
+// either tier and wherever a prompt is cut.
+TEST_P(CodedKvTest, PerplexityBesideFp8IsThatOfFp8) {
+  const auto windows = FixedWindows(2);
+  const auto fp8 = Create("gpu-only", "fp8", "auto");
+  ASSERT_NE(fp8, nullptr);
+  const double expected = Perplexity(*fp8, windows);
+  const auto through_transit = Create("full-offload", "fp8", "auto");
+  ASSERT_NE(through_transit, nullptr);
+  const double got = Perplexity(*through_transit, windows);
+  if (GetParam().device == "host" && GetParam().dtype == DType::kF32) {
+    EXPECT_EQ(got, expected);
+  } else {
+    EXPECT_NEAR(got / expected, 1, 0.005);
+  }
 }
 
 // A request's tokens are about as likely as with the model's type, until two are so nearly alike that another
@@ -199,8 +235,8 @@ TEST_P(CodedKvTest, DecodesInATierOfCodesFollowThoseOfThePlainCache) {
         "gpu tier %s, cpu tier %s: %zu of %zu tokens before requests part, log-probabilities differ by "
         "%.3f\n",
         types.gpu, types.cpu, num_compared, num_tokens, mean);
-    EXPECT_GT(num_compared, num_tokens * (coarse ? 3 : 4) / 8);
-    EXPECT_LT(mean, coarse ? 0.08 : 0.04);
+    EXPECT_GT(num_compared, num_tokens * (coarse || is_fp8 ? 3 : 4) / 8);
+    EXPECT_LT(mean, is_fp8 ? 0.12 : coarse ? 0.08 : 0.04);
   }
 }
 
@@ -316,8 +352,10 @@ TEST_P(MixedTiersTest, NothingIsLostBesideCancelsAndPreemptions) {
     std::printf("%-13s %zu tokens alike, log-probabilities differ by %.1e, at worst %.1e; %lu moved\n",
                 strategy.c_str(), num_compared, sum / static_cast<double>(num_compared), worst,
                 stats.swapped_tokens);
-    EXPECT_GT(num_compared, num_tokens / 2) << strategy;
-    EXPECT_LT(worst, 0.02) << strategy;
+    // Floats of four bits err five times as much as int8.
+    const bool is_fp8 = GetParam().gpu == "fp8";
+    EXPECT_GT(num_compared, num_tokens / (is_fp8 ? 4 : 2)) << strategy;
+    EXPECT_LT(worst, is_fp8 ? 0.1 : 0.02) << strategy;
     EXPECT_GT(stats.swapped_tokens, 0U) << strategy;
     EXPECT_GT(stats.cpu_tier_tokens, 0U) << strategy;
     EXPECT_EQ(stats.gpu_blocks_free, stats.gpu_blocks_total) << strategy;

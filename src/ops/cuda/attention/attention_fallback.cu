@@ -85,7 +85,7 @@ struct CodesOfToken {
   float key_scale = 0;
   float value_scale = 0;
 
-  // Where K is rotated q has to be. The whole warp, q in shared memory.
+  // K is rotated, and so q has to be. The whole warp, q in shared memory.
   static __device__ void PrepareQuery(const FallbackParams& params, float* q, int lane) {
     const int head_dim = params.head_dim;
     for (int distance = 1; distance < params.coded.rotation_size; distance *= 2) {

@@ -1,5 +1,5 @@
 // One warp's state over tiles of K and V of 8 bits. Codes are exact in 16 bits and multiplied as they are:
-// scales of K go to the scores, those of V to the weights.
+// scales of K go to the scores, those of V to the weights. q is rotated as K is.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,6 @@ __device__ __forceinline__ void UnpackPair(uint32_t pair, float* low, float* hig
 
 // KvCode::kInt8.
 struct Int8Codes {
-  static constexpr bool kRotatesKeys = true;  // and so q
   // What makes signed codes, those of V, unsigned ones.
   static constexpr uint32_t kValueSigns = 0x80808080U;
   // Times what Numbers gives: the codes.
@@ -79,7 +78,6 @@ struct Int8Codes {
 // KvCode::kE4M3. By shifts on every GPU: those that convert in hardware (8.9, 9.0) make fp16 of E4M3, and
 // bf16 only by way of fp32.
 struct Fp8Codes {
-  static constexpr bool kRotatesKeys = false;
   static constexpr uint32_t kValueSigns = 0;
   // fp16 has room for the small numbers that moved bits are: their product with 2^8 is left to the scales,
   // and so weights of fp16 do not become too small.
@@ -123,7 +121,7 @@ struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
     uint32_t words[kHeadTiles][kSteps][2];
   };
 
-  Query q;                                    // rotated where K is
+  Query q;                                    // rotated
   float weights[kHeadTiles][kLaneTokens][2];  // of the tile whose V comes next
 
   // As it is in memory. Past L1, which may hold the rows of the layer before.
@@ -139,15 +137,8 @@ struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
           }
         });
   }
+  // Rotates it: the Hadamard matrix of the whole head, whose elements four lanes have.
   __device__ __forceinline__ void TakeQuery(const Query& query, int lane) {
-    if constexpr (Codes::kRotatesKeys) {
-      TakeRotated(query, lane);
-    } else {
-      q = query;
-    }
-  }
-  // The Hadamard matrix of the whole head, whose elements four lanes have.
-  __device__ __forceinline__ void TakeRotated(const Query& query, int lane) {
     static_assert((kHeadDim & (kHeadDim - 1)) == 0, "all channels are rotated together");
     constexpr float kFactor = kHeadDim == 64 ? 0.125F : kHeadDim == 128 ? 0.08838834764831845F : 0.0625F;
     static_assert(kHeadDim == 64 || kHeadDim == 128 || kHeadDim == 256);

@@ -18,7 +18,7 @@ struct CodedHeads {
   int head_dim = 0;
   int block_size = 0;
   int tile_tokens = 0;
-  int rotation_size = 0;  // 1: none
+  int rotation_size = 0;
   float rotation_factor = 0;
   int tile_bytes = 0;  // of K or V
   int part_bytes = 0;  // K of all tiles, or V
@@ -28,15 +28,13 @@ struct CodedHeads {
   static CodedHeads Of(const KvLayerView& kv) {
     CheckKvShape(kv);
     const KvShape& shape = kv.shape;
-    const KvCode code = KvCodeOf(shape.format);
-    const bool rotates = RotatesKeys(code);
-    return {.code = code,
+    return {.code = KvCodeOf(shape.format),
             .num_kv_heads = static_cast<int>(shape.num_kv_heads),
             .head_dim = static_cast<int>(shape.head_dim),
             .block_size = static_cast<int>(shape.block_size),
             .tile_tokens = static_cast<int>(KvTileTokens(shape.block_size)),
-            .rotation_size = static_cast<int>(rotates ? RotationSize(shape.head_dim) : 1),
-            .rotation_factor = rotates ? RotationFactor(shape.head_dim) : 1.0F,
+            .rotation_size = static_cast<int>(RotationSize(shape.head_dim)),
+            .rotation_factor = RotationFactor(shape.head_dim),
             .tile_bytes = static_cast<int>(KvTileBytes(shape)),
             .part_bytes = static_cast<int>(shape.KeyBytes() + shape.ScaleBytes()),
             .head_bytes = static_cast<int>(shape.HeadBytes())};

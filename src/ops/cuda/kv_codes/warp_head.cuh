@@ -64,7 +64,7 @@ struct WarpHead {
     for (int i = 0; i < kRuns; ++i) values[i] = __fmul_rn(values[i], heads.rotation_factor);
   }
 
-  // EncodeHead, to token of a tile; K is rotated where it has to be. tile: in any memory.
+  // EncodeHead, to token of a tile; K is rotated. tile: in any memory.
   __device__ __forceinline__ void WriteCodes(const CodedHeads& heads, bool is_value, uint8_t* tile, int token,
                                              int lane) const {
     float largest = 0.0F;

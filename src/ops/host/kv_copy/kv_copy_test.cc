@@ -162,19 +162,14 @@ TEST_F(HostKvCopyTest, TypesAreConverted) {
         TestTier back(shape, 5, 1);
         AppendWhatIsIn(cpu.view, cpu_blocks, back.view, gpu_blocks);
         EXPECT_EQ(gpu.bytes, back.bytes);
-        // Numbers of fp8 are these again.
+        // What fp8 holds is there as if it had been appended there.
         if (types.cpu.numbers != NumberRange::kOfFp8) continue;
         TestTier appended(cpu.view.shape, 8, num_parts);
         Append(appended, cpu_blocks);
         EXPECT_EQ(cpu.bytes, appended.bytes);
-        TestTier first = gpu;
-        first.bytes = before;
-        first.view.data = first.bytes.data();
-        for (size_t i = 0; i < gpu_blocks.size(); ++i) {
-          for (int64_t slot = gpu_blocks[i] * block_size; slot < (gpu_blocks[i] + 1) * block_size; ++slot) {
-            for (int64_t head = 0; head < shape.num_kv_heads; ++head)
-              EXPECT_EQ(Read(gpu.view, slot, head), Read(first.view, slot, head)) << slot;
-          }
+        // And is the same again.
+        if (types.cpu.k_type == DType::kF32) {
+          EXPECT_EQ(gpu.bytes, before);
         }
       }
     }
