@@ -48,12 +48,11 @@ constexpr float kMaxCode = 127.0F;
 constexpr float StepOfE4M3(float largest) {
   constexpr float kLeast = 0x1p-100F;
   if (!(largest >= kLeast)) return 0.0F;
-  // Up to 464 = 1.8125 * 2^8, which is half way to what would be next, 448 is nearest; a larger mantissa wants
-  // the next power. So what codes stand for gets the same scale again, slightly rounded or not.
+  // Up to 464 = 1.8125 * 2^8, which is half way to what would be next, 448 is nearest; a larger mantissa
+  // wants the next power. So what codes stand for gets the same scale again, slightly rounded or not.
   constexpr uint32_t kBeyondLargest = 0x17ffffU;
   constexpr uint32_t kExponent = 0x7f800000U;
-  return std::bit_cast<float>(((std::bit_cast<uint32_t>(largest) + kBeyondLargest) & kExponent) -
-                              (8U << 23));
+  return std::bit_cast<float>(((std::bit_cast<uint32_t>(largest) + kBeyondLargest) & kExponent) - (8U << 23));
 }
 
 // Of numbers the largest of which has this magnitude. 0: all codes are those of 0.

@@ -103,8 +103,8 @@ TEST(KvCodesTest, NumbersOfFp8AreNearestAndScalesArePowersOfTwo) {
   EXPECT_EQ(StepOfE4M3(232.0F), 0.5F);
 }
 
-// A tier of the model's type beside one of fp8 holds what that holds, rounded to the type: at fp32 to the bit,
-// and on the way back too.
+// A tier of the model's type beside one of fp8 holds what that holds, rounded to the type: at fp32 to the
+// bit, and on the way back too.
 TEST(KvCodesTest, NumbersOfFp8AreTheSameInEveryTier) {
   std::mt19937 random(6);
   const auto tier = [](const KvFormat& format, std::vector<std::byte>* memory) {

@@ -47,8 +47,7 @@ Result<KvFormat> CpuFormat(std::string_view name, DType dtype, int64_t head_dim,
 Result<KvFormats> KvFormatsOf(const EngineOptions& options, DType dtype, int64_t head_dim) {
   KvFormats formats;
   TANDEM_ASSIGN_OR_RETURN(formats.gpu, GpuFormat(options.kv_cache_dtype, dtype, head_dim));
-  TANDEM_ASSIGN_OR_RETURN(formats.cpu,
-                          CpuFormat(options.cpu_kv_cache_dtype, dtype, head_dim, formats.gpu));
+  TANDEM_ASSIGN_OR_RETURN(formats.cpu, CpuFormat(options.cpu_kv_cache_dtype, dtype, head_dim, formats.gpu));
   return formats;
 }
 

@@ -17,8 +17,8 @@ namespace tandem {
 namespace {
 
 std::string Describe(DType dtype, const AttentionShape& shape) {
-  return fmt::format("cache of {}, {}/{} heads of {}, blocks of {}, window {}", DTypeName(dtype), shape.num_heads,
-                     shape.num_kv_heads, shape.head_dim, shape.block_size, shape.window);
+  return fmt::format("cache of {}, {}/{} heads of {}, blocks of {}, window {}", DTypeName(dtype),
+                     shape.num_heads, shape.num_kv_heads, shape.head_dim, shape.block_size, shape.window);
 }
 
 class CudaAttentionTest : public CudaOpTest {

@@ -4,7 +4,7 @@
 namespace tandem {
 
 void LaunchDecodeAttentionFp8Bf16(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
-                                   const DecodeAttentionParams* params, int group) {
+                                  const DecodeAttentionParams* params, int group) {
   decode::LaunchType<decode::Fp8WarpState, __nv_bfloat16>(stream, head_dim, launch, params, group);
 }
 

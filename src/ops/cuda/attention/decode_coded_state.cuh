@@ -127,15 +127,14 @@ struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
   // As it is in memory. Past L1, which may hold the rows of the layer before.
   static __device__ __forceinline__ void LoadQuery(const DecodeAttentionParams& params, const Cursor& cursor,
                                                    int lane, Query* query) {
-    ForQueryRows<T, kHeadDim, kHeadTiles>(
-        params, cursor, lane, [&](int h, const T* row, bool valid) {
+    ForQueryRows<T, kHeadDim, kHeadTiles>(params, cursor, lane, [&](int h, const T* row, bool valid) {
 #pragma unroll
-          for (int k = 0; k < kSteps; ++k) {
-            const uint2 values = __ldcg(reinterpret_cast<const uint2*>(row + KeyElement(k, lane)));
-            query->words[h][k][0] = valid ? values.x : 0;
-            query->words[h][k][1] = valid ? values.y : 0;
-          }
-        });
+      for (int k = 0; k < kSteps; ++k) {
+        const uint2 values = __ldcg(reinterpret_cast<const uint2*>(row + KeyElement(k, lane)));
+        query->words[h][k][0] = valid ? values.x : 0;
+        query->words[h][k][1] = valid ? values.y : 0;
+      }
+    });
   }
   // Rotates it: the Hadamard matrix of the whole head, whose elements four lanes have.
   __device__ __forceinline__ void TakeQuery(const Query& query, int lane) {
@@ -210,7 +209,7 @@ struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
       CopyAsync(to + static_cast<uint32_t>(i * 32 * kPieceBytes), source + i * 32 * kPieceBytes);
     if (lane < kScalePieces) {
       CopyAsync(destination + static_cast<uint32_t>((kPieces + lane) * kPieceBytes),
-                  source + kPieces * kPieceBytes);
+                source + kPieces * kPieceBytes);
     }
   }
 

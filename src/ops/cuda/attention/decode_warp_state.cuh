@@ -37,18 +37,17 @@ struct WarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
   // Past L1, which may hold the rows of the layer before.
   static __device__ __forceinline__ void LoadQuery(const DecodeAttentionParams& params, const Cursor& cursor,
                                                    int lane, Query* query) {
-    ForQueryRows<T, kHeadDim, kHeadTiles>(
-        params, cursor, lane, [&](int h, const T* row, bool valid) {
+    ForQueryRows<T, kHeadDim, kHeadTiles>(params, cursor, lane, [&](int h, const T* row, bool valid) {
 #pragma unroll
-          for (int k = 0; k < kSteps; ++k) {
+      for (int k = 0; k < kSteps; ++k) {
 #pragma unroll
-            for (int i = 0; i < 2; ++i) {
-              const unsigned values =
-                  __ldcg(reinterpret_cast<const unsigned*>(row + lane % 4 * 2 + k * 16 + i * 8));
-              query->words[h][k][i] = valid ? values : 0;
-            }
-          }
-        });
+        for (int i = 0; i < 2; ++i) {
+          const unsigned values =
+              __ldcg(reinterpret_cast<const unsigned*>(row + lane % 4 * 2 + k * 16 + i * 8));
+          query->words[h][k][i] = valid ? values : 0;
+        }
+      }
+    });
   }
   __device__ __forceinline__ void TakeQuery(const Query& query, int /*lane*/) {
     q = query;

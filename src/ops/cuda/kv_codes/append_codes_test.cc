@@ -21,9 +21,10 @@ class CudaAppendCodesTest : public CudaOpTest {
   // Of the rows that QkvPrepare leaves: the codes that the host makes of them, and nothing else is written.
   // A third of the rows goes to either of two caches, every fifth row has no slot.
   void Check(DType dtype, const KvShape& shape, int64_t num_heads, int64_t rows) {
-    SCOPED_TRACE(testing::Message() << DTypeName(dtype) << ", " << KvFormatName(shape.format) << ", " << num_heads << " heads, "
-                                    << shape.num_kv_heads << " of " << shape.head_dim << ", blocks of "
-                                    << shape.block_size << ", " << rows << " rows");
+    SCOPED_TRACE(testing::Message() << DTypeName(dtype) << ", " << KvFormatName(shape.format) << ", "
+                                    << num_heads << " heads, " << shape.num_kv_heads << " of "
+                                    << shape.head_dim << ", blocks of " << shape.block_size << ", " << rows
+                                    << " rows");
     const int64_t head_dim = shape.head_dim;
     CudaMatrix qkv(device(), dtype, rows, (num_heads + 2 * shape.num_kv_heads) * head_dim, 8);
     qkv.Fill(random());

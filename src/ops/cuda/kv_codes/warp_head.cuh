@@ -96,8 +96,7 @@ struct WarpHead {
       const int d = lane + 32 * i;
       values[i] = 0.0F;
       if (d >= heads.head_dim) continue;
-      values[i] =
-          __fmul_rn(step, NumberOf(heads.code, !is_value, tile[Place(heads, is_value, token, d)]));
+      values[i] = __fmul_rn(step, NumberOf(heads.code, !is_value, tile[Place(heads, is_value, token, d)]));
     }
   }
 

@@ -85,8 +85,7 @@ class KvCopier::Conversion {
       of_gpu_.codes = args.gpu.data;
       of_gpu_.codes_are_listed = true;
       of_gpu_.heads = CodedHeads::Of(args.gpu);
-      of_gpu_.heads_per_part =
-          gathers_ ? static_cast<int>(parts.heads_per_part) : of_gpu_.heads.num_kv_heads;
+      of_gpu_.heads_per_part = gathers_ ? static_cast<int>(parts.heads_per_part) : of_gpu_.heads.num_kv_heads;
       of_gpu_.numbers = rows;
     }
     if (gathers_) return;
@@ -171,8 +170,8 @@ CopyKvCount KvCopier::Copy(CudaStream& stream, const CopyKvArgs& args) {
   CheckKvShape(args.cpu);
   const KvFormat& gpu = args.gpu.shape.format;
   const KvFormat& cpu = args.cpu.shape.format;
-  TANDEM_CHECK(gpu == cpu || gpu.is_coded() || cpu.is_coded(),
-               "copy_kv: gpu blocks of {}, cpu blocks of {}", KvFormatName(gpu), KvFormatName(cpu));
+  TANDEM_CHECK(gpu == cpu || gpu.is_coded() || cpu.is_coded(), "copy_kv: gpu blocks of {}, cpu blocks of {}",
+               KvFormatName(gpu), KvFormatName(cpu));
   TANDEM_CHECK(reinterpret_cast<uintptr_t>(args.gpu.data) % 16 == 0, "copy_kv: gpu blocks at {}",
                args.gpu.data);
   Direction& direction = args.to_cpu ? to_cpu_ : from_cpu_;

@@ -193,8 +193,9 @@ TEST_P(AttentionTest, ChunksAndDecodesAgree) {
             Attend(bench, shape, context, begin, chunk, out.view());
             for (int64_t row = 0; row < chunk; ++row) {
               ASSERT_TRUE(out.RowEquals(row, expected, begin + row))
-                  << DTypeName(dtype) << " over " << KvFormatName(types.cache) << " window " << window << " chunk " << chunk
-                  << " at " << begin << " row " << row << ", " << num_threads << " threads";
+                  << DTypeName(dtype) << " over " << KvFormatName(types.cache) << " window " << window
+                  << " chunk " << chunk << " at " << begin << " row " << row << ", " << num_threads
+                  << " threads";
             }
           }
         }

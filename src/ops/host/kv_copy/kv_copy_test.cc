@@ -133,8 +133,7 @@ TEST_F(HostKvCopyTest, TypesAreConverted) {
       for (const int64_t block_size : {16, 32, 64}) {
         SCOPED_TRACE(testing::Message() << KvFormatName(types.gpu) << ", " << KvFormatName(types.cpu) << ", "
                                         << num_parts << " parts, blocks of " << block_size);
-        KvShape shape = {
-            .format = types.gpu, .block_size = block_size, .num_kv_heads = 3, .head_dim = 48};
+        KvShape shape = {.format = types.gpu, .block_size = block_size, .num_kv_heads = 3, .head_dim = 48};
         const std::vector<int32_t> gpu_blocks = {3, 4, 0};
         const std::vector<int32_t> cpu_blocks = {7, 1, 2};
         TestTier gpu(shape, 5, 1);
