@@ -150,7 +150,7 @@ class Bench {
     capacity.max_sequences = c.batch;
     capacity.max_blocks = c.num_blocks();
     capacity.kv = c.kv();
-    capacity.int8_rows = DType::kBF16;
+    capacity.coded_rows = DType::kBF16;
     capacity.num_heads = c.num_heads;
     return capacity;
   }
@@ -229,8 +229,8 @@ int Main(int argc, char** argv) {
   app.add_option("--sm-limit", sm_limit, "SMs to use (a green context); 0: all");
   app.add_option("--read-bandwidth", read_tbps, "TB/s that plain reading reaches, for the share");
   app.add_option("--kv-dtype", kv_dtype,
-                 "type of the cache: bf16 or int8 (FlashInfer then reads numbers made of it)")
-      ->check(CLI::IsMember({"bf16", "int8"}))
+                 "type of the cache: bf16, int8 or fp8 (FlashInfer then reads numbers made of it)")
+      ->check(CLI::IsMember({"bf16", "int8", "fp8"}))
       ->capture_default_str();
   app.add_flag("--only-own", only_own, "without FlashInfer");
   app.add_flag("--mixed", mixed, "contexts from near 0 to near twice the given mean");
@@ -246,7 +246,9 @@ int Main(int argc, char** argv) {
                      .context = context,
                      .batch = batch,
                      .mixed = mixed,
-                     .kv_dtype = kv_dtype == "int8" ? DType::kI8 : DType::kBF16};
+                     .kv_dtype = kv_dtype == "int8"  ? DType::kI8
+                                 : kv_dtype == "fp8" ? DType::kF8E4M3
+                                                     : DType::kBF16};
         if (batch > 512 || 32 % heads != 0) continue;
         cases.push_back(c);
         cache_bytes = std::max(cache_bytes, c.layer_bytes());

@@ -80,20 +80,20 @@ constexpr bool IsFloatType(DType dtype) {
 // Raw bfloat16 bits. Round to nearest even; NaN stays NaN.
 using bf16_t = uint16_t;
 
-inline bf16_t F32ToBF16(float value) {
+constexpr bf16_t F32ToBF16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   if ((bits & 0x7fffffffU) > 0x7f800000U) return static_cast<bf16_t>((bits >> 16) | 0x40U);
   return static_cast<bf16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
 }
 
-inline float BF16ToF32(bf16_t value) {
+constexpr float BF16ToF32(bf16_t value) {
   return std::bit_cast<float>(static_cast<uint32_t>(value) << 16);
 }
 
 // Raw bits of a sign, four of exponent (bias 7) and three of mantissa. No infinities; +-127 are NaN.
 using fp8_e4m3_t = uint8_t;
 
-inline float E4M3ToF32(fp8_e4m3_t value) {
+constexpr float E4M3ToF32(fp8_e4m3_t value) {
   const uint32_t sign = (value & 0x80U) << 24;
   const uint32_t magnitude = value & 0x7fU;
   constexpr uint32_t kNan = 0x7fU;
@@ -107,7 +107,7 @@ inline float E4M3ToF32(fp8_e4m3_t value) {
 constexpr float kLargestE4M3 = 448.0F;
 
 // Round to nearest even, to +-448 beyond that; NaN stays NaN.
-inline fp8_e4m3_t F32ToE4M3(float value) {
+constexpr fp8_e4m3_t F32ToE4M3(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);
   const uint32_t sign = bits >> 24 & 0x80U;
   const uint32_t magnitude = bits & 0x7fffffffU;

@@ -17,24 +17,49 @@ enum class ScaleKind : uint8_t {
   kPerToken,  // one bf16 scale for each token and head, K and V apart
 };
 
+// Which numbers of their type elements are.
+enum class NumberRange : uint8_t {
+  kAll,
+  kOfFp8,  // those that KvFormat::Fp8() holds too: a head is rounded to them when it is appended
+};
+
 // How the elements of K and V are stored; the tiers may differ.
 struct KvFormat {
   DType k_type = DType::kF32;
   DType v_type = DType::kF32;
   ScaleKind scales = ScaleKind::kNone;
+  NumberRange numbers = NumberRange::kAll;
 
   // K and V of one type, no scales.
   static constexpr KvFormat Plain(DType dtype) { return {.k_type = dtype, .v_type = dtype}; }
+  // Such numbers of it as fp8 has, for a tier beside one of Fp8(): both hold the same.
+  static constexpr KvFormat PlainOfFp8(DType dtype) {
+    return {.k_type = dtype, .v_type = dtype, .numbers = NumberRange::kOfFp8};
+  }
   // Codes of 8 bits with a scale for each token and head, K rotated (cpu_attention/kv_codes.h).
   static constexpr KvFormat Int8() {
     return {.k_type = DType::kI8, .v_type = DType::kI8, .scales = ScaleKind::kPerToken};
   }
-  // Of a cache whose elements are of this type: kI8 stands for Int8(), others for themselves.
-  static constexpr KvFormat Of(DType dtype) { return dtype == DType::kI8 ? Int8() : Plain(dtype); }
-  bool operator==(const KvFormat&) const = default;
+  // Codes of E4M3 with a scale for each token and head that is a power of two (cpu_attention/kv_codes.h).
+  static constexpr KvFormat Fp8() {
+    return {.k_type = DType::kF8E4M3, .v_type = DType::kF8E4M3, .scales = ScaleKind::kPerToken};
+  }
+  // Of a cache whose elements are of this type: kI8 stands for Int8(), kF8E4M3 for Fp8(), others for
+  // themselves.
+  static constexpr KvFormat Of(DType dtype) {
+    return dtype == DType::kI8 ? Int8() : dtype == DType::kF8E4M3 ? Fp8() : Plain(dtype);
+  }
+  constexpr bool operator==(const KvFormat&) const = default;
+
+  // Codes of 8 bits, which are in the order of cpu_attention/kv_block.h on every backend.
+  constexpr bool is_coded() const { return *this == Int8() || *this == Fp8(); }
+  // Elements are the numbers themselves, of this type.
+  constexpr bool is_plain(DType dtype) const {
+    return k_type == dtype && v_type == dtype && scales == ScaleKind::kNone;
+  }
 };
 
-// Text for messages: "bf16", or "K int8, V int4, a scale for each token".
+// Text for messages: "bf16", "bf16 of fp8's numbers", or "K int8, V int4, a scale for each token".
 std::string KvFormatName(const KvFormat& format);
 
 // Keys that CPU attention takes together: those of a context at multiples of it form a partition.

@@ -109,8 +109,8 @@ int64_t KvBytesOfToken(const ModelConfig& config, const KvFormat& format) {
   return config.num_layers * static_cast<int64_t>(shape.TokenBytes());
 }
 
-// A model's weights and KV cache in a memory of free_bytes: in the model's type, and in int8 where heads
-// are made for it.
+// A model's weights and KV cache in a memory of free_bytes: in the model's type, and in int8, which is as
+// large as fp8, where heads are made for it.
 Result<ordered_json> FitReport(const Checkpoint& checkpoint, const Backend& backend, DType dtype,
                                int64_t free_bytes) {
   const ModelConfig& config = checkpoint.config();

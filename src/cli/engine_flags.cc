@@ -110,10 +110,10 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
           "SIZE of contexts in the cpu tier that pass through the device at once as they are prefilled: the "
           "longest context there (131072tok; default: 16384tok, or two iterations)");
   AddFlag(app, "kv-cache-dtype", &options->kv_cache_dtype,
-          "Type of K and V in the gpu tier: auto (as --dtype) or int8")
+          "Type of K and V in the gpu tier: auto (as --dtype), fp8 or int8")
       ->capture_default_str();
   AddFlag(app, "cpu-kv-cache-dtype", &options->cpu_kv_cache_dtype,
-          "Type of K and V in the cpu tier: auto (as --dtype) or int8")
+          "Type of K and V in the cpu tier: auto (as --dtype, beside fp8 of its numbers) or int8")
       ->capture_default_str();
   AddFlag(app, "gpu-memory-limit", &flags->gpu_memory_limit, "SIZE of GPU memory used at most (cuda)");
   AddFlag(app, "gpu-memory-utilization", &flags->gpu_memory_utilization,

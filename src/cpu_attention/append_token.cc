@@ -88,7 +88,7 @@ void ReadTyped(const KvLayerView& kv, int32_t slot, int64_t kv_head, float* key,
   }
 }
 
-// One token of one head of an int8 block.
+// One token of one head of a block of codes.
 class CodedToken {
  public:
   CodedToken(const KvLayerView& kv, int32_t slot, int64_t kv_head)
@@ -101,16 +101,16 @@ class CodedToken {
     values_ = keys_ + kv.shape.KeyBytes() + kv.shape.ScaleBytes();
   }
 
-  uint8_t& Key(int64_t d) const { return keys_[CodedKeyIndex(tile_tokens_, in_tile_, d)]; }
-  uint8_t& Value(int64_t d) const { return values_[CodedValueIndex(tile_tokens_, in_tile_, d)]; }
-  bf16_t& KeyScale() const { return Scale(keys_); }
-  bf16_t& ValueScale() const { return Scale(values_); }
-
- private:
-  bf16_t& Scale(uint8_t* tile) const {
-    return *reinterpret_cast<bf16_t*>(tile + CodedScaleIndex(tile_tokens_, head_dim_, in_tile_));
+  uint8_t& At(bool is_key, int64_t d) const {
+    return is_key ? keys_[CodedKeyIndex(tile_tokens_, in_tile_, d)]
+                  : values_[CodedValueIndex(tile_tokens_, in_tile_, d)];
+  }
+  bf16_t& Scale(bool is_key) const {
+    return *reinterpret_cast<bf16_t*>((is_key ? keys_ : values_) +
+                                      CodedScaleIndex(tile_tokens_, head_dim_, in_tile_));
   }
 
+ private:
   int64_t head_dim_;
   int64_t tile_tokens_;
   int64_t in_tile_ = 0;
@@ -121,37 +121,45 @@ class CodedToken {
 template <typename In>
 void AppendCodes(const KvLayerView& kv, int32_t slot, int64_t first_head, int64_t num_heads, const void* keys,
                  const void* values) {
+  const KvCode code = KvCodeOf(kv.shape.format);
   const int64_t head_dim = kv.shape.head_dim;
   std::vector<float> row(static_cast<size_t>(head_dim));
-  std::vector<int8_t> codes(static_cast<size_t>(head_dim));
+  std::vector<uint8_t> bytes(static_cast<size_t>(head_dim));
   for (int64_t h = 0; h < num_heads; ++h) {
     const CodedToken token(kv, slot, first_head + h);
-    const auto load = [&](const void* rows) {
-      const auto* from = static_cast<const typename In::Bits*>(rows) + h * head_dim;
+    for (const bool is_key : {true, false}) {
+      const auto* from = static_cast<const typename In::Bits*>(is_key ? keys : values) + h * head_dim;
       for (int64_t d = 0; d < head_dim; ++d) row[static_cast<size_t>(d)] = In::ToF32(from[d]);
-    };
-    load(keys);
-    RotateHead(row.data(), head_dim);
-    token.KeyScale() = QuantizeHead(row.data(), head_dim, codes.data());
-    for (int64_t d = 0; d < head_dim; ++d)
-      token.Key(d) = static_cast<uint8_t>(codes[static_cast<size_t>(d)] + kInt8KeyOffset);
-    load(values);
-    token.ValueScale() = QuantizeHead(row.data(), head_dim, codes.data());
-    for (int64_t d = 0; d < head_dim; ++d)
-      token.Value(d) = static_cast<uint8_t>(codes[static_cast<size_t>(d)]);
+      if (is_key) RotateHead(row.data(), head_dim);
+      token.Scale(is_key) = EncodeHead(code, is_key, row.data(), head_dim, bytes.data());
+      for (int64_t d = 0; d < head_dim; ++d) token.At(is_key, d) = bytes[static_cast<size_t>(d)];
+    }
   }
 }
 
 void ReadCodes(const KvLayerView& kv, int32_t slot, int64_t kv_head, float* key, float* value) {
+  const KvCode code = KvCodeOf(kv.shape.format);
   const int64_t head_dim = kv.shape.head_dim;
   const CodedToken token(kv, slot, kv_head);
-  const float key_scale = BF16ToF32(token.KeyScale());
-  const float value_scale = BF16ToF32(token.ValueScale());
-  for (int64_t d = 0; d < head_dim; ++d) {
-    key[d] = key_scale * static_cast<float>(token.Key(d) - kInt8KeyOffset);
-    value[d] = value_scale * static_cast<float>(static_cast<int8_t>(token.Value(d)));
+  for (const bool is_key : {true, false}) {
+    float* to = is_key ? key : value;
+    const float scale = BF16ToF32(token.Scale(is_key));
+    for (int64_t d = 0; d < head_dim; ++d) to[d] = scale * NumberOf(code, is_key, token.At(is_key, d));
   }
   RotateHead(key, head_dim);
+}
+
+// What a cache of numbers gets of one token's heads, in fp32, where those have to be fp8's.
+std::vector<float> RoundedToFp8(bool is_key, const void* rows, DType dtype, int64_t num_heads,
+                                int64_t head_dim) {
+  std::vector<float> rounded(static_cast<size_t>(num_heads * head_dim));
+  for (size_t i = 0; i < rounded.size(); ++i) {
+    rounded[i] = dtype == DType::kF32    ? static_cast<const float*>(rows)[i]
+                 : dtype == DType::kBF16 ? BF16ToF32(static_cast<const bf16_t*>(rows)[i])
+                                         : F16ToF32(static_cast<const fp16_t*>(rows)[i]);
+  }
+  for (int64_t h = 0; h < num_heads; ++h) RoundHeadToFp8(is_key, rounded.data() + h * head_dim, head_dim);
+  return rounded;
 }
 
 void CheckSlot(const KvLayerView& kv, int32_t slot) {
@@ -167,11 +175,18 @@ void AppendToken(const KvLayerView& kv, int32_t slot, int64_t first_head, int64_
   CheckSlot(kv, slot);
   TANDEM_CHECK(RowsGoWith(dtype, kv.shape.format), "{} appended to a cache of {}", DTypeName(dtype),
                KvFormatName(kv.shape.format));
-  if (kv.shape.format == KvFormat::Int8()) {
+  if (kv.shape.format.is_coded()) {
     const auto append = dtype == DType::kF32    ? AppendCodes<F32Element>
                         : dtype == DType::kBF16 ? AppendCodes<BF16Element>
                                                 : AppendCodes<F16Element>;
     return append(kv, slot, first_head, num_heads, keys, values);
+  }
+  if (kv.shape.format.numbers == NumberRange::kOfFp8) {
+    const std::vector<float> key = RoundedToFp8(true, keys, dtype, num_heads, kv.shape.head_dim);
+    const std::vector<float> value = RoundedToFp8(false, values, dtype, num_heads, kv.shape.head_dim);
+    KvLayerView all_numbers = kv;
+    all_numbers.shape.format.numbers = NumberRange::kAll;
+    return AppendToken(all_numbers, slot, first_head, num_heads, key.data(), value.data(), DType::kF32);
   }
   const DType cache = kv.shape.plain_dtype();
   if (cache == DType::kF32) {
@@ -189,7 +204,7 @@ void AppendToken(const KvLayerView& kv, int32_t slot, int64_t first_head, int64_
 
 void ReadToken(const KvLayerView& kv, int32_t slot, int64_t kv_head, float* key, float* value) {
   CheckSlot(kv, slot);
-  if (kv.shape.format == KvFormat::Int8()) return ReadCodes(kv, slot, kv_head, key, value);
+  if (kv.shape.format.is_coded()) return ReadCodes(kv, slot, kv_head, key, value);
   const DType cache = kv.shape.plain_dtype();
   if (cache == DType::kF32) {
     ReadTyped<F32Element>(kv, slot, kv_head, key, value);

@@ -9,7 +9,7 @@
 namespace tandem {
 
 // keys and values: the rows of heads [first_head, first_head + num_heads), [num_heads * head_dim] each, of a
-// type that goes with the cache (RowsGoWith); int8 is quantized here (kv_codes.h). slot: block * block_size +
+// type that goes with the cache (RowsGoWith); codes are made here (kv_codes.h). slot: block * block_size +
 // offset; negative: nothing is written.
 void AppendToken(const KvLayerView& kv, int32_t slot, int64_t first_head, int64_t num_heads, const void* keys,
                  const void* values, DType dtype);

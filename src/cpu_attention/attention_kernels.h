@@ -36,7 +36,7 @@ struct AttentionRows {
   int64_t window = 0;          // keys a row sees, its own included; 0: all
   float scale = 1.0F;
   const int32_t* block_table = nullptr;
-  DType kv_dtype = DType::kF32;  // kI8: KvFormat::Int8()
+  DType kv_dtype = DType::kF32;  // of KvFormat::Of
   int64_t block_size = 0;
   int64_t head_dim = 0;
   int64_t num_kv_heads = 0;       // of the span; their pieces {K, V} of a block follow each other in memory

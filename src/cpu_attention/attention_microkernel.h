@@ -140,7 +140,7 @@ void RunPartitions(const AttentionRows& rows, const Partitions& partitions, floa
   const int64_t n = rows.num_queries();
   const int64_t state_size = AttentionStateSize(n, head_dim);
   int64_t used = 0;
-  const HeadQueries<T> q = PrepareQueries<T>(rows, scratch, &used);
+  const HeadQueries<Attended<T>> q = PrepareQueries<Attended<T>>(rows, scratch, &used);
   Workspace work;
   work.scores = scratch + used;
   work.alpha = work.scores + n * kMaxTileTokens;
@@ -188,6 +188,8 @@ void RunOfType(const AttentionRows& rows, const Partitions& partitions, float* s
     RunFetching<Fp16>(rows, partitions, scratch);
   } else if (rows.kv_dtype == DType::kI8) {
     RunFetching<Int8Kv>(rows, partitions, scratch);
+  } else if (rows.kv_dtype == DType::kF8E4M3) {
+    RunFetching<Fp8Kv>(rows, partitions, scratch);
   } else {
     RunFetching<uint16_t>(rows, partitions, scratch);
   }

@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "cpu_attention/attention_fp8.h"
 #include "cpu_attention/attention_kernels.h"
 #include "cpu_attention/attention_tile.h"
 #include "cpu_attention/attention_visit.h"
@@ -14,6 +15,10 @@
 
 namespace tandem {
 namespace {  // NOLINT(google-build-namespaces): compiled differently in each file that includes it
+
+// What a cache's elements are when they are attended.
+template <typename T>
+using Attended = std::conditional_t<std::is_same_v<T, Fp8Kv>, float, T>;
 
 // Of floats: as the score kernels read them, and for AMX in rows [query][head_dim].
 template <typename T>
@@ -191,9 +196,21 @@ class TilePipeline {
 
 #endif
 
+// Which of the tile's rows see what of it, as TileForAllRows.
+template <FetchLevel kLevel>
+[[gnu::noinline]] void Fp8TileForAllRows(const AttentionRows& rows, const Workspace& work,
+                                         const HeadQueries<float>& q, int64_t tile_begin, TileOf tile) {
+  Fp32Tile widened;
+  WidenFp8(tile, rows.head_dim, &widened);
+  tile.keys = reinterpret_cast<const std::byte*>(widened.keys);
+  tile.values = reinterpret_cast<const std::byte*>(widened.values);
+  tile.first_fetch = nullptr;
+  TileForAllRows<float, kLevel>(rows, work, q, tile_begin, tile);
+}
+
 // Keys [key, end) of a partition. q: of the first head, the others follow.
 template <typename T, FetchLevel kLevel>
-void WalkBlocks(const AttentionRows& rows, const Workspace& scratch, const HeadQueries<T>& q,
+void WalkBlocks(const AttentionRows& rows, const Workspace& scratch, const HeadQueries<Attended<T>>& q,
                 const SpanStates& states, int64_t key, int64_t end) {
   const int64_t tile_tokens = TileTokens(rows);
 #if defined(__AMX_BF16__)
@@ -203,7 +220,7 @@ void WalkBlocks(const AttentionRows& rows, const Workspace& scratch, const HeadQ
     const BlockVisit visit = VisitOf(rows, key, end);
     for (int64_t head = 0; head < rows.num_kv_heads; ++head) {
       const Workspace work = states.At(head, scratch);
-      const HeadQueries<T> head_q = q.Head(head, rows.num_queries(), rows.head_dim);
+      const HeadQueries<Attended<T>> head_q = q.Head(head, rows.num_queries(), rows.head_dim);
 #if defined(__AMX_BF16__)
       if constexpr (std::is_same_v<T, uint16_t>) {
         if (pipeline.Takes(visit)) {
@@ -214,7 +231,11 @@ void WalkBlocks(const AttentionRows& rows, const Workspace& scratch, const HeadQ
       }
 #endif
       for (int64_t tile = key; tile < visit.end; tile += tile_tokens) {
-        TileForAllRows<T, kLevel>(rows, work, head_q, tile, TileAt<T>(rows, visit, head, tile));
+        if constexpr (std::is_same_v<T, Fp8Kv>) {
+          Fp8TileForAllRows<kLevel>(rows, work, head_q, tile, TileAt<T>(rows, visit, head, tile));
+        } else {
+          TileForAllRows<T, kLevel>(rows, work, head_q, tile, TileAt<T>(rows, visit, head, tile));
+        }
       }
     }
     key = visit.end;
@@ -226,7 +247,7 @@ void WalkBlocks(const AttentionRows& rows, const Workspace& scratch, const HeadQ
 
 // Fills the states. q: of the first head, the others follow.
 template <typename T, FetchLevel kLevel>
-void RunPartition(const AttentionRows& rows, const Workspace& scratch, const HeadQueries<T>& q,
+void RunPartition(const AttentionRows& rows, const Workspace& scratch, const HeadQueries<Attended<T>>& q,
                   int64_t partition, const SpanStates& states) {
   const int64_t n = states.num_queries;
   const int64_t state_size = states.state_size();

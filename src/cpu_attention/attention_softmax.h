@@ -18,6 +18,8 @@ struct TileRange {  // tokens [begin, end) of a tile
 
 // Stands for a cache of KvFormat::Int8(). Its kernels are in attention_int8.h.
 enum class Int8Kv : uint8_t {};
+// Of KvFormat::Fp8(), whose tiles become fp32 (attention_fp8.h).
+enum class Fp8Kv : uint8_t {};
 
 // T: element type of the cache (float, uint16_t for bf16, Fp16, Int8Kv). Queries and weights meet it as
 // Operand<T>, kStepDepth<T> values of d (K) or tokens (V) a step: bf16 where the processor multiplies it,

@@ -17,7 +17,7 @@ constexpr float kLn2 = 0.693147181F;
 // Bytes of a tile of K or of V.
 template <typename T>
 TANDEM_SIMD_INLINE int64_t TileBytes(int64_t num_tokens, int64_t head_dim) {
-  const int64_t scale_bytes = std::is_same_v<T, Int8Kv> ? 2 : 0;
+  const int64_t scale_bytes = std::is_same_v<T, Int8Kv> || std::is_same_v<T, Fp8Kv> ? 2 : 0;
   return num_tokens * (head_dim * static_cast<int64_t>(sizeof(T)) + scale_bytes);
 }
 

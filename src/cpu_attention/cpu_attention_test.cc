@@ -47,7 +47,7 @@ class CpuAttentionTest : public testing::Test {
 
 // One thread computes long contexts whole; many cut them at partitions and heads and merge.
 TEST_F(CpuAttentionTest, SameBitsForAnyNumberOfThreads) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kI8}) {
+  for (const DType dtype : kCacheTypes) {
     DecodeBatch batch(SmallCase(dtype, {5000, 1, 700, 2048, 31}), random_);
     const std::vector<std::byte> expected = RunAlone(&batch, 1);
     for (const int num_threads : {2, 3, 8}) EXPECT_EQ(RunAlone(&batch, num_threads), expected) << num_threads;

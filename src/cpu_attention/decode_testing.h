@@ -19,7 +19,8 @@
 
 namespace tandem {
 
-inline const std::vector<DType> kCacheTypes = {DType::kF32, DType::kBF16, DType::kF16, DType::kI8};
+inline const std::vector<DType> kCacheTypes = {DType::kF32, DType::kBF16, DType::kF16, DType::kI8,
+                                               DType::kF8E4M3};
 
 inline float LoadElement(DType dtype, const std::byte* p) {
   float value = 0;

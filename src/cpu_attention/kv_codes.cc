@@ -4,6 +4,15 @@
 #include <cmath>
 
 namespace tandem {
+namespace {
+
+float LargestOf(const float* x, int64_t count) {
+  float largest = 0.0F;
+  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(x[i]));
+  return largest;
+}
+
+}  // namespace
 
 float RotationFactor(int64_t head_dim) {
   return 1.0F / std::sqrt(static_cast<float>(RotationSize(head_dim)));
@@ -24,17 +33,19 @@ void RotateHead(float* x, int64_t head_dim) {
   for (int64_t i = 0; i < head_dim; ++i) x[i] *= factor;
 }
 
-bf16_t QuantizeHead(const float* x, int64_t count, int8_t* codes) {
-  float largest = 0.0F;
-  for (int64_t i = 0; i < count; ++i) largest = std::max(largest, std::abs(x[i]));
-  const bf16_t scale = ScaleOf(largest);
+bf16_t EncodeHead(KvCode code, bool is_key, const float* x, int64_t count, uint8_t* bytes) {
+  const bf16_t scale = ScaleOf(code, LargestOf(x, count));
   const float step = BF16ToF32(scale);
-  if (step == 0.0F) {
-    std::fill(codes, codes + count, int8_t{0});
-    return 0;
-  }
-  for (int64_t i = 0; i < count; ++i) codes[i] = static_cast<int8_t>(NearestCode(x[i], step));
+  for (int64_t i = 0; i < count; ++i) bytes[i] = ByteOf(code, is_key, x[i], step);
   return scale;
+}
+
+void RoundHeadToFp8(bool is_key, float* x, int64_t head_dim) {
+  if (is_key) RotateHead(x, head_dim);
+  const float step = StepOfE4M3(LargestOf(x, head_dim));
+  for (int64_t i = 0; i < head_dim; ++i)
+    x[i] = NumberOf(KvCode::kE4M3, is_key, ByteOf(KvCode::kE4M3, is_key, x[i], step)) * step;
+  if (is_key) RotateHead(x, head_dim);
 }
 
 }  // namespace tandem

@@ -56,7 +56,7 @@ TEST_P(SharedReadsTest, AnyNumberOfRowsAndGroups) {
       for (const size_t num_rows : {size_t{2}, size_t{3}, size_t{5}, size_t{8}, size_t{11}}) {
         if (kSanitized && (num_rows == 3 || group_size == 3)) continue;
         const DecodeCase c = {.dtype = dtype,
-                              .row_dtype = num_rows % 2 == 0 || dtype == DType::kI8 ? DType::kF32 : dtype,
+                              .row_dtype = num_rows % 2 == 0 || !IsFloatType(dtype) ? DType::kF32 : dtype,
                               .group_size = group_size,
                               .num_kv_heads = 2,
                               .head_dim = 64,
@@ -77,7 +77,7 @@ TEST_P(SharedReadsTest, RandomShapesLengthsAndBeginnings) {
     const auto pick = [&](std::vector<int64_t> choices) { return choices[random_() % choices.size()]; };
     DecodeCase c;
     c.dtype = kCacheTypes[random_() % kCacheTypes.size()];
-    c.row_dtype = random_() % 2 == 0 || c.dtype == DType::kI8 ? DType::kF32 : c.dtype;
+    c.row_dtype = random_() % 2 == 0 || !IsFloatType(c.dtype) ? DType::kF32 : c.dtype;
     c.group_size = pick({1, 2, 4, 7, 8, 24});
     c.num_kv_heads = pick({1, 2, 3, 5});
     c.head_dim = pick({16, 64, 80, 128});

@@ -255,7 +255,7 @@ class EngineWithLoop : public Engine {
     return model_.backend.ops->AttentionBytes({.max_blocks = DivideUp(num_tokens, kv.block_size),
                                                .max_context = num_tokens,
                                                .kv = kv,
-                                               .int8_rows = model_.decoder->dtype(),
+                                               .coded_rows = model_.decoder->dtype(),
                                                .num_heads = config.num_heads});
   }
 

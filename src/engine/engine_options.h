@@ -36,7 +36,7 @@ struct EngineOptions {
   // Of contexts in the cpu tier that pass through the device at once; absent: 16,384 tokens or two
   // iterations.
   std::optional<CacheSize> kv_transit;
-  // Types of K and V in the tiers: auto (as dtype) | int8 (host backend).
+  // Types of K and V in the tiers (kv_formats.h): auto (as dtype) | fp8 (gpu tier) | int8.
   std::string kv_cache_dtype = "auto";
   std::string cpu_kv_cache_dtype = "auto";
   int64_t gpu_memory_limit_bytes = 0;   // of the GPU's memory at most; 0: no limit

@@ -33,12 +33,31 @@ TEST_F(KvFormatsTest, EachTierHasATypeOfItsOwn) {
   EXPECT_EQ(formats->of(Tier::kCpu), KvFormat::Int8());
 }
 
+TEST_F(KvFormatsTest, BesideFp8TheModelsTypeHoldsItsNumbers) {
+  options_.kv_cache_dtype = "fp8";
+  auto formats = KvFormatsOf(options_, DType::kBF16, 64);
+  ASSERT_TRUE(formats.ok());
+  EXPECT_EQ(formats->gpu, KvFormat::Fp8());
+  EXPECT_EQ(formats->cpu, KvFormat::PlainOfFp8(DType::kBF16));
+  options_.cpu_kv_cache_dtype = "int8";
+  formats = KvFormatsOf(options_, DType::kBF16, 64);
+  ASSERT_TRUE(formats.ok());
+  EXPECT_EQ(formats->gpu, KvFormat::Fp8());
+  EXPECT_EQ(formats->cpu, KvFormat::Int8());
+}
+
 TEST_F(KvFormatsTest, WhatCannotBeSaysWhy) {
   options_.kv_cache_dtype = "int4";
-  EXPECT_EQ(ErrorOf(), "--kv-cache-dtype: 'int4' is neither auto nor int8 [kv-cache-dtype]");
+  EXPECT_EQ(ErrorOf(), "--kv-cache-dtype: 'int4' is none of auto, fp8 and int8 [kv-cache-dtype]");
   options_.kv_cache_dtype = "fp8";
-  EXPECT_EQ(ErrorOf(), "--kv-cache-dtype: fp8 is not supported yet; auto and int8 are [kv-cache-dtype]");
+  EXPECT_EQ(ErrorOf(288),
+            "--kv-cache-dtype: fp8 wants heads of a multiple of 16 and at most 256, the model's are of 288 "
+            "[kv-cache-dtype]");
   options_.kv_cache_dtype = "auto";
+  options_.cpu_kv_cache_dtype = "fp8";
+  EXPECT_EQ(ErrorOf(),
+            "--cpu-kv-cache-dtype: fp8 is for the gpu tier alone; auto and int8 are for the cpu tier "
+            "[cpu-kv-cache-dtype]");
   options_.cpu_kv_cache_dtype = "bf16";
   EXPECT_EQ(ErrorOf(), "--cpu-kv-cache-dtype: 'bf16' is neither auto nor int8 [cpu-kv-cache-dtype]");
   options_.cpu_kv_cache_dtype = "int8";

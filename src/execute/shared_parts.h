@@ -44,7 +44,7 @@ struct SharedParts {
             .max_blocks = std::max(num_blocks, max_table_blocks),
             .max_context = max_context > 0 ? std::min(max_context, num_tokens) : num_tokens,
             .kv = kv->layout(Tier::kGpu).shape,
-            .int8_rows = decoder->dtype(),
+            .coded_rows = decoder->dtype(),
             .num_heads = config.num_heads,
             .sliding_window = config.sliding_window};
   }

@@ -31,8 +31,8 @@ struct AttentionCapacity {
   // Tokens of the longest sequence; 0: as many as the blocks hold.
   int64_t max_context = 0;
   KvShape kv;
-  // Of q and out with a cache of int8; others have their own.
-  DType int8_rows = DType::kF32;
+  // Of q and out with a cache of codes; others have their own.
+  DType coded_rows = DType::kF32;
   int64_t num_heads = 0;
   int64_t sliding_window = 0;  // of all calls with this plan
 };
@@ -47,7 +47,7 @@ class AttentionPlan {
 
 // out[rows, num_heads * head_dim] = softmax(scale * q K^T, causal, window) V.
 //
-// q and out: fp32 or the cache's type; with int8 any float type (cuda backend: the plan's, or fp32). KV of
+// q and out: fp32 or the cache's type; with codes any float type (cuda backend: the plan's, or fp32). KV of
 // all context tokens is already appended. Scores and accumulation in fp32. On the host backend a row's result
 // depends on that row's q and its context only: the order of additions is a function of the position, not of
 // chunking, batch or number of threads.

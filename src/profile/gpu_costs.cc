@@ -71,7 +71,7 @@ void FillGpuTier(const ProfileParts& parts, int64_t num_layers, int64_t num_toke
   for (int64_t layer = 0; layer < std::min(num_layers, parts.decoder->config().num_layers); ++layer) {
     const KvLayerView kv = parts.memory->LayerView(Tier::kGpu, layer);
     // Where elements are codes, numbers of bf16 are pairs of them, and scales.
-    const bool plain = kv.shape.format == KvFormat::Plain(kv.shape.format.k_type);
+    const bool plain = kv.shape.format.is_plain(kv.shape.format.k_type);
     const DType dtype = plain ? kv.shape.plain_dtype() : DType::kBF16;
     const auto row_size = static_cast<int64_t>(kv.shape.HeadBytes() / DTypeSize(dtype));
     parts.ops->FillRandom(*parts.compute,

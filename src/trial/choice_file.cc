@@ -78,7 +78,8 @@ T Named(const Json& value, const All& all, const NameOf& name_of, const char* wh
 }
 
 DType DTypeOf(const Json& value) {
-  constexpr std::array<DType, 4> kTypes = {DType::kF32, DType::kBF16, DType::kF16, DType::kI8};
+  constexpr std::array<DType, 5> kTypes = {DType::kF32, DType::kBF16, DType::kF16, DType::kI8,
+                                           DType::kF8E4M3};
   return Named<DType>(value, kTypes, DTypeName, "type");
 }
 

@@ -36,7 +36,7 @@ std::vector<std::byte> RandomPattern(DType dtype) {
   for (size_t i = 0; i < kNumbers; ++i) {
     const float value = uniform(random);
     std::byte* to = pattern.data() + i * DTypeSize(dtype);
-    if (dtype == DType::kI8) {
+    if (DTypeSize(dtype) == 1) {
       *to = std::byte{static_cast<unsigned char>(0x3a + static_cast<int>((value + 1.0F) * 2.0F))};
     } else if (dtype == DType::kF32) {
       std::memcpy(to, &value, sizeof value);

@@ -18,8 +18,8 @@ namespace tandem {
 // That a thread reads in a run: some hundred microseconds.
 constexpr int64_t kTrialRunBytes = int64_t{2} << 20;
 
-// Numbers in [-1, 1) of the type, to be repeated. kI8: bytes of a cache of KvFormat::Int8(), which are codes
-// and halves of scales alike, so that scores are neither infinite nor denormal.
+// Numbers in [-1, 1) of the type, to be repeated. kI8, kF8E4M3: bytes of a cache of KvFormat::Of, which are
+// codes and halves of scales alike, so that scores are neither infinite nor denormal.
 std::vector<std::byte> RandomPattern(DType dtype);
 
 // Windows of window_bytes for each worker, of which a run reads one.

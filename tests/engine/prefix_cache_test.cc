@@ -72,7 +72,7 @@ class PrefixCacheTest : public ::testing::Test {
     EngineOptions options;
     options.device = device_;
     options.kv_cache_dtype = kv_type_;
-    options.cpu_kv_cache_dtype = kv_type_;
+    options.cpu_kv_cache_dtype = kv_type_ == "fp8" ? "auto" : kv_type_;
     options.model = FixturePath("families/llama2/model.gguf");
     options.strategy = strategy;
     options.dtype = DType::kF32;
@@ -226,8 +226,9 @@ class PrefixCacheMachineTest : public PrefixCacheTest, public ::testing::WithPar
 };
 
 INSTANTIATE_TEST_SUITE_P(Machines, PrefixCacheMachineTest,
-                         ::testing::Values(CacheMachine{"host", "int8"}, CacheMachine{"cuda", "auto"},
-                                           CacheMachine{"cuda", "int8"}),
+                         ::testing::Values(CacheMachine{"host", "int8"}, CacheMachine{"host", "fp8"},
+                                           CacheMachine{"cuda", "auto"}, CacheMachine{"cuda", "int8"},
+                                           CacheMachine{"cuda", "fp8"}),
                          [](const auto& machine) {
                            return machine.param.device + "_" + machine.param.kv_type;
                          });

@@ -225,6 +225,19 @@ TEST_P(StrategiesTest, SameTokensFromEveryStrategyWithInt8InBothTiers) {
   }
 }
 
+// The cpu tier is of the model's type, and holds the numbers that fp8 holds.
+TEST_P(StrategiesTest, SameTokensFromEveryStrategyWithFp8InTheGpuTier) {
+  for (const std::string dummy : {"", "tiny"}) {
+    EngineOptions ample =
+        Options(dummy.empty() ? FixturePath("families/qwen2/model.gguf") : std::string(), "gpu-only");
+    ample.dummy = dummy;
+    ample.max_model_len = 512;
+    ample.max_num_batched_tokens = 96;
+    ample.kv_cache_dtype = "fp8";
+    ExpectSameTokensFromEveryStrategy(ample);
+  }
+}
+
 // Neighbours are cancelled at random, and both tiers are so small that others are preempted.
 void StrategiesTest::ExpectSameTokensBesideCancels(uint32_t seed) const {
   const std::string model = FixturePath("families/llama2/model.gguf");

@@ -77,7 +77,7 @@ struct NumbersOfToken {
   }
 };
 
-// Codes (KvFormat::Int8()) in the order of cpu_attention/kv_block.h, where a number's place is the sum of its
+// Codes in the order of cpu_attention/kv_block.h, where a number's place is the sum of its
 // token's and its element's.
 struct CodesOfToken {
   const uint8_t* k = nullptr;
@@ -123,8 +123,7 @@ struct CodesOfToken {
       const auto word = *reinterpret_cast<const uint32_t*>(k + CodedKeyIndex(params.coded.tile_tokens, 0, d));
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        const int code = static_cast<int>(word >> (8 * i) & 0xffU) - static_cast<int>(kInt8KeyOffset);
-        score += q[d + i] * static_cast<float>(code);
+        score += q[d + i] * NumberOf(params.coded.code, true, static_cast<uint8_t>(word >> (8 * i)));
       }
     }
     return score * key_scale;
@@ -133,8 +132,8 @@ struct CodesOfToken {
     return value_scale;
   }
   static __device__ float Value(const FallbackParams& params, int64_t v, int d) {
-    const int8_t code = reinterpret_cast<const int8_t*>(v)[CodedValueIndex(params.coded.tile_tokens, 0, d)];
-    return static_cast<float>(code);
+    return NumberOf(params.coded.code, false,
+                    reinterpret_cast<const uint8_t*>(v)[CodedValueIndex(params.coded.tile_tokens, 0, d)]);
   }
 };
 
@@ -253,7 +252,7 @@ void Launch(CudaStream& stream, const FallbackParams& params) {
 }  // namespace
 
 bool AttentionFallbackSupports(const KvShape& kv, int64_t num_heads) {
-  const bool coded = kv.format == KvFormat::Int8();
+  const bool coded = IsCoded(kv);
   const int64_t unit = coded ? 16 : 8;
   return (coded || IsFloatType(kv.plain_dtype())) && kv.head_dim >= unit && kv.head_dim <= kMaxHeadDim &&
          kv.head_dim % unit == 0 && kv.block_size >= 1 && (!coded || kv.block_size % 16 == 0) &&
@@ -284,7 +283,7 @@ void AttentionFallback(CudaStream& stream, const AttentionArgs& args, const int3
   params.q_is_f32 = args.q.dtype == DType::kF32;
   params.out_is_f32 = args.out.dtype == DType::kF32;
   params.rows = rows;
-  if (kv.format == KvFormat::Int8()) {
+  if (IsCoded(kv)) {
     params.coded = CodedHeads::Of(args.kv);
     const DType rows = args.q.dtype == DType::kF32 ? args.out.dtype : args.q.dtype;
     WithElementType(rows,

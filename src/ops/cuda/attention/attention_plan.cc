@@ -17,7 +17,7 @@ namespace {
 
 // Of q and out, unless they are fp32.
 DType RowsOf(const AttentionCapacity& capacity) {
-  return IsCoded(capacity.kv) ? capacity.int8_rows : capacity.kv.plain_dtype();
+  return IsCoded(capacity.kv) ? capacity.coded_rows : capacity.kv.plain_dtype();
 }
 
 const CudaAttentionPlan& PlanOf(const AttentionPlan* plan) {

@@ -17,8 +17,8 @@ namespace tandem {
 namespace {
 
 std::string Describe(DType dtype, const AttentionShape& shape) {
-  return fmt::format("{}, {}/{} heads of {}, blocks of {}, window {}", DTypeName(dtype), shape.num_heads,
-                     shape.num_kv_heads, shape.head_dim, shape.block_size, shape.window);
+  return fmt::format("cache of {}, {}/{} heads of {}, blocks of {}, window {}", DTypeName(dtype),
+                     shape.num_heads, shape.num_kv_heads, shape.head_dim, shape.block_size, shape.window);
 }
 
 class CudaAttentionTest : public CudaOpTest {
@@ -54,6 +54,7 @@ class CudaAttentionTest : public CudaOpTest {
 };
 
 constexpr DType kEngineDTypes[] = {DType::kBF16, DType::kF16};
+constexpr DType kCodes[] = {DType::kI8, DType::kF8E4M3};
 
 TEST_F(CudaAttentionTest, DecodesOfMixedLengths) {
   for (const DType dtype : kEngineDTypes) {
@@ -164,7 +165,8 @@ TEST_F(CudaAttentionTest, GraphRunsWithNewPlans) {
   };
   // The decode kernel and the fallback.
   for (const Types& types : {Types{DType::kBF16, DType::kBF16}, Types{DType::kF32, DType::kF32},
-                             Types{DType::kI8, DType::kBF16}, Types{DType::kI8, DType::kF32}}) {
+                             Types{DType::kI8, DType::kBF16}, Types{DType::kI8, DType::kF32},
+                             Types{DType::kF8E4M3, DType::kBF16}, Types{DType::kF8E4M3, DType::kF32}}) {
     const AttentionShape shape{8, 2, 128};
     // One cache and one q, so that the graph's arguments fit: all sequences in one problem.
     std::vector<int64_t> all;
@@ -224,31 +226,33 @@ TEST_F(CudaAttentionTest, EqualBitsEveryTime) {
 }
 
 TEST_F(CudaAttentionTest, DecodesOverCodes) {
-  for (const DType rows : kEngineDTypes) {
-    for (const int64_t group : {1, 3, 4, 7, 8, 16}) {
-      for (const int64_t head_dim : {64, 128}) {
-        ExpectReference(DType::kI8, {group * 2, 2, head_dim},
-                        Decodes({1, 5000, 16, 17, 31, 32, 33, 2, 777, 48, 1024, 15, 250}), rows);
+  for (const DType codes : kCodes) {
+    for (const DType rows : kEngineDTypes) {
+      for (const int64_t group : {1, 3, 4, 7, 8, 16}) {
+        for (const int64_t head_dim : {64, 128}) {
+          ExpectReference(codes, {group * 2, 2, head_dim},
+                          Decodes({1, 5000, 16, 17, 31, 32, 33, 2, 777, 48, 1024, 15, 250}), rows);
+          if (HasFatalFailure()) return;
+        }
+      }
+      for (const int64_t group : {1, 2, 8}) {
+        ExpectReference(codes, {group * 3, 3, 256}, Decodes({1500, 1, 40, 333, 64}), rows);
         if (HasFatalFailure()) return;
       }
     }
-    for (const int64_t group : {1, 2, 8}) {
-      ExpectReference(DType::kI8, {group * 3, 3, 256}, Decodes({1500, 1, 40, 333, 64}), rows);
+    for (const int64_t context_len : {1, 31, 32, 33, 1000, 5000, 20000}) {
+      ExpectReference(codes, {8, 1, 128}, Decodes({context_len}), DType::kBF16);
       if (HasFatalFailure()) return;
     }
-  }
-  for (const int64_t context_len : {1, 31, 32, 33, 1000, 5000, 20000}) {
-    ExpectReference(DType::kI8, {8, 1, 128}, Decodes({context_len}), DType::kBF16);
-    if (HasFatalFailure()) return;
-  }
-  for (const int64_t count : {2, 33, 300}) {
-    ExpectReference(DType::kI8, {8, 2, 128}, Decodes(RandomLengths(count, 40000 / count)), DType::kBF16);
-    if (HasFatalFailure()) return;
-  }
-  for (const int64_t window : {1, 16, 17, 100, 1000}) {
-    ExpectReference(DType::kI8, {8, 2, 128, 32, window}, Decodes({1, 17, 99, 100, 101, 2500, 32, 1001}),
-                    DType::kBF16);
-    if (HasFatalFailure()) return;
+    for (const int64_t count : {2, 33, 300}) {
+      ExpectReference(codes, {8, 2, 128}, Decodes(RandomLengths(count, 40000 / count)), DType::kBF16);
+      if (HasFatalFailure()) return;
+    }
+    for (const int64_t window : {1, 16, 17, 100, 1000}) {
+      ExpectReference(codes, {8, 2, 128, 32, window}, Decodes({1, 17, 99, 100, 101, 2500, 32, 1001}),
+                      DType::kBF16);
+      if (HasFatalFailure()) return;
+    }
   }
 }
 
@@ -258,13 +262,16 @@ TEST_F(CudaAttentionTest, CodesOfOtherShapes) {
   const std::vector<AttentionShape> shapes = {
       {3, 1, 16},  {4, 4, 32},      {6, 2, 80},         {2, 2, 96},          {12, 1, 256},      {20, 1, 128},
       {40, 2, 64}, {2, 1, 128, 16}, {2, 2, 48, 48, 17}, {4, 2, 112, 64, 50}, {4, 1, 192, 32, 0}};
-  for (const DType rows : {DType::kF32, DType::kBF16, DType::kF16}) {
-    for (const AttentionShape& shape : shapes) {
-      ExpectReference(DType::kI8, shape, lengths, rows);
-      if (HasFatalFailure()) return;
+  for (const DType codes : kCodes) {
+    for (const DType rows : {DType::kF32, DType::kBF16, DType::kF16}) {
+      for (const AttentionShape& shape : shapes) {
+        ExpectReference(codes, shape, lengths, rows);
+        if (HasFatalFailure()) return;
+      }
     }
+    ExpectReference(codes, {8, 2, 128}, lengths, DType::kF32);
+    if (HasFatalFailure()) return;
   }
-  ExpectReference(DType::kI8, {8, 2, 128}, lengths, DType::kF32);
 }
 
 TEST_F(CudaAttentionTest, DecodesAndPrefillsOverCodes) {
@@ -274,11 +281,13 @@ TEST_F(CudaAttentionTest, DecodesAndPrefillsOverCodes) {
       {{1, 33}, {2, 2}, {1, 900}, {17, 400}},
       {{700, 1500}, {600, 600}},
   };
-  for (const DType rows : kEngineDTypes) {
-    for (const std::vector<RowsAndContext>& lengths : batches) {
-      for (const int64_t head_dim : {64, 128}) {
-        ExpectReference(DType::kI8, {8, 2, head_dim}, lengths, rows);
-        if (HasFatalFailure()) return;
+  for (const DType codes : kCodes) {
+    for (const DType rows : kEngineDTypes) {
+      for (const std::vector<RowsAndContext>& lengths : batches) {
+        for (const int64_t head_dim : {64, 128}) {
+          ExpectReference(codes, {8, 2, head_dim}, lengths, rows);
+          if (HasFatalFailure()) return;
+        }
       }
     }
   }
@@ -288,15 +297,17 @@ TEST_F(CudaAttentionTest, DecodesAndPrefillsOverCodes) {
 TEST_F(CudaAttentionTest, PrefillsOverCodesInPasses) {
   const std::vector<RowsAndContext> lengths = {{1, 600}, {70, 70},  {3, 900},   {200, 900}, {5, 33},
                                                {40, 40}, {33, 400}, {600, 800}, {1, 31},    {2, 64}};
-  const AttentionProblem problem(device(), random(), DType::kI8, {8, 2, 128}, lengths, DType::kBF16);
-  AttentionCapacity capacity = problem.Capacity();
-  capacity.max_context = 900;
-  const auto plan = MakePlan(capacity);
-  for (int run = 0; run < 2; ++run) {
-    CudaMatrix out = problem.MakeOut();
-    RunOnce(problem, plan.get(), out);
-    problem.Expect(out);
-    if (HasFatalFailure()) return;
+  for (const DType codes : kCodes) {
+    const AttentionProblem problem(device(), random(), codes, {8, 2, 128}, lengths, DType::kBF16);
+    AttentionCapacity capacity = problem.Capacity();
+    capacity.max_context = 900;
+    const auto plan = MakePlan(capacity);
+    for (int run = 0; run < 2; ++run) {
+      CudaMatrix out = problem.MakeOut();
+      RunOnce(problem, plan.get(), out);
+      problem.Expect(out);
+      if (HasFatalFailure()) return;
+    }
   }
 }
 

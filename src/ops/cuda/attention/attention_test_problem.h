@@ -51,7 +51,7 @@ inline double AttentionTolerance(DType dtype) {
 }
 
 // q, the cache and the reference of one batch. Blocks lie in random order; whatever no row may see is NaN, or
-// codes with scales that are. dtype: of the cache, kI8: KvFormat::Int8().
+// codes with scales that are. dtype: of the cache, for KvFormat::Of.
 class AttentionProblem {
  public:
   AttentionProblem(Device& device, std::mt19937& random, DType dtype, const AttentionShape& shape,
@@ -98,7 +98,7 @@ class AttentionProblem {
     capacity.max_sequences = static_cast<int64_t>(batch_.sequences.size());
     capacity.max_blocks = num_blocks_;
     capacity.kv = kv_;
-    capacity.int8_rows = q_dtype_;
+    capacity.coded_rows = q_dtype_;
     capacity.num_heads = shape_.num_heads;
     capacity.sliding_window = shape_.window;
     return capacity;
@@ -156,7 +156,7 @@ class AttentionProblem {
   }
 
   void FillCache(uint64_t seed) {
-    const bool coded = kv_.format == KvFormat::Int8();
+    const bool coded = kv_.format.is_coded();
     cache_ = std::make_unique<CudaMatrix>(device_, coded ? DType::kF32 : kv_.plain_dtype(),
                                           num_blocks_ * shape_.num_kv_heads,
                                           2 * shape_.block_size * shape_.head_dim);
@@ -233,7 +233,7 @@ class AttentionProblem {
       for (double& value : want) value /= sum;
       const float* got = out.Row(sequence.row_begin + row) + head * head_dim;
       const double error = RelativeError(got, want.data(), head_dim);
-      const bool coded = kv_.format == KvFormat::Int8();
+      const bool coded = kv_.format.is_coded();
       if (error <= AttentionTolerance(coded ? q_dtype_ : kv_.plain_dtype())) continue;
       int64_t worst = 0;
       for (int64_t d = 0; d < head_dim; ++d) {

@@ -36,8 +36,9 @@ void Dispatch(CudaStream* stream, const KvShape& kv, DType rows, int64_t group, 
               const DecodeAttentionParams* params) {
   const bool bf16 = rows == DType::kBF16;
   const auto plain = bf16 ? LaunchDecodeAttentionBf16 : LaunchDecodeAttentionFp16;
-  const auto coded = bf16 ? LaunchDecodeAttentionInt8Bf16 : LaunchDecodeAttentionInt8Fp16;
-  const auto run = IsCoded(kv) ? coded : plain;
+  const auto int8 = bf16 ? LaunchDecodeAttentionInt8Bf16 : LaunchDecodeAttentionInt8Fp16;
+  const auto fp8 = bf16 ? LaunchDecodeAttentionFp8Bf16 : LaunchDecodeAttentionFp8Fp16;
+  const auto run = !IsCoded(kv) ? plain : KvCodeOf(kv.format) == KvCode::kE4M3 ? fp8 : int8;
   run(stream, static_cast<int>(kv.head_dim), launch, params, static_cast<int>(group));
 }
 

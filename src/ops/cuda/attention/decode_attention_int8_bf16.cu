@@ -5,7 +5,7 @@ namespace tandem {
 
 void LaunchDecodeAttentionInt8Bf16(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
                                    const DecodeAttentionParams* params, int group) {
-  decode::LaunchType<decode::CodedWarpState, __nv_bfloat16>(stream, head_dim, launch, params, group);
+  decode::LaunchType<decode::Int8WarpState, __nv_bfloat16>(stream, head_dim, launch, params, group);
 }
 
 }  // namespace tandem

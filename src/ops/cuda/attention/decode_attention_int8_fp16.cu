@@ -5,7 +5,7 @@ namespace tandem {
 
 void LaunchDecodeAttentionInt8Fp16(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
                                    const DecodeAttentionParams* params, int group) {
-  decode::LaunchType<decode::CodedWarpState, __half>(stream, head_dim, launch, params, group);
+  decode::LaunchType<decode::Int8WarpState, __half>(stream, head_dim, launch, params, group);
 }
 
 }  // namespace tandem

@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(32 * DecodeMaxWarps(State::kHeadDim, State::kH
 
     State state;
     typename State::Query next_query;
-    State::LoadQuery(params, cursor, lane, &next_query);
+    if constexpr (State::kQueryAhead) State::LoadQuery(params, cursor, lane, &next_query);
     while (filled < kStages - 1) fill(filled++);
 
     int stage = 0;
@@ -147,24 +147,27 @@ __global__ void __launch_bounds__(32 * DecodeMaxWarps(State::kHeadDim, State::kH
       const int tiles = min(left, cursor.end_tile - cursor.tile);
       const bool starts = cursor.tile == cursor.first_tile;
       const bool ends = cursor.tile + tiles == cursor.end_tile;
+      if constexpr (!State::kQueryAhead) State::LoadQuery(params, cursor, lane, &next_query);
       state.TakeQuery(next_query, lane);
       left -= tiles + (ends ? kDecodeHeadPlaces : 0);
-      Cursor next = cursor;
-      if (left > 0) {
-        next.NextHead(sequences, params.window, params.num_kv_heads);
-        State::LoadQuery(params, next, lane, &next_query);
+      [[maybe_unused]] Cursor next = cursor;
+      if constexpr (State::kQueryAhead) {
+        if (left > 0) {
+          next.NextHead(sequences, params.window, params.num_kv_heads);
+          State::LoadQuery(params, next, lane, &next_query);
+        }
       }
       state.Start();
       int first_seen = cursor.first_token - cursor.tile * kTileTokens;
       int end_seen = cursor.context_len - cursor.tile * kTileTokens;
       for (int i = 0; i < tiles; ++i) {
-        WaitCopies<kStages - 2>();
+        WaitForCopies<kStages - 2>();
         // This part is there for all lanes, and all have read the one before, whose place is filled now.
         __syncwarp();
         refill(stage, true);
         state.AddKeys(part_at(stage), first_seen, end_seen, params.scale_log2, lane);
         stage = next_stage(stage);
-        WaitCopies<kStages - 2>();
+        WaitForCopies<kStages - 2>();
         __syncwarp();
         refill(stage, false);
         state.AddValues(part_at(stage), lane);
@@ -191,9 +194,13 @@ __global__ void __launch_bounds__(32 * DecodeMaxWarps(State::kHeadDim, State::kH
         }
       }
       is_first = false;
-      cursor = next;
+      if constexpr (State::kQueryAhead) {
+        cursor = next;
+      } else if (left > 0) {
+        cursor.NextHead(sequences, params.window, params.num_kv_heads);
+      }
     }
-    WaitCopies<0>();
+    WaitForCopies<0>();
   }
   if (lane == 0) {
     metas[warp * 2] = slot_metas[0];

@@ -13,8 +13,8 @@ namespace tandem {
 // Query heads are taken in tiles of 8: the width of the mma.
 constexpr int kDecodeHeadTile = 8;
 
-// A part is K or V of a tile: what a warp copies, waits for and gives up at a time. coded:
-// KvFormat::Int8(), codes and their scales.
+// A part is K or V of a tile: what a warp copies, waits for and gives up at a time. coded: of 8 bits, codes
+// and their scales.
 constexpr int DecodePartBytes(int head_dim, bool coded) {
   return coded ? kDecodeTileTokens * (head_dim + 2) : kDecodeTileTokens * head_dim * 2;
 }
@@ -66,5 +66,9 @@ void LaunchDecodeAttentionInt8Bf16(CudaStream* stream, int head_dim, const Decod
                                    const DecodeAttentionParams* params, int group);
 void LaunchDecodeAttentionInt8Fp16(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
                                    const DecodeAttentionParams* params, int group);
+void LaunchDecodeAttentionFp8Bf16(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
+                                  const DecodeAttentionParams* params, int group);
+void LaunchDecodeAttentionFp8Fp16(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
+                                  const DecodeAttentionParams* params, int group);
 
 }  // namespace tandem

@@ -1,5 +1,5 @@
-// One warp's state over tiles of int8 K and V (KvFormat::Int8()). Codes are exact in 16 bits and multiplied
-// as they are: scales of K go to the scores, those of V to the weights. q is rotated as K is.
+// One warp's state over tiles of K and V of 8 bits. Codes are exact in 16 bits and multiplied as they are:
+// scales of K go to the scores, those of V to the weights. q is rotated as K is.
 #pragma once
 
 #include <cstdint>
@@ -7,31 +7,20 @@
 
 #include "ops/cuda/attention/decode_attention_kernel.h"
 #include "ops/cuda/attention/decode_coded_layout.h"
-#include "ops/cuda/attention/decode_merge.cuh"
 #include "ops/cuda/attention/decode_mma.cuh"
 #include "ops/cuda/attention/decode_softmax.cuh"
+#include "ops/cuda/e4m3_values.cuh"
 
 namespace tandem {
 namespace decode {
 
-__device__ __forceinline__ uint4 LoadPiece(uint32_t address) {
-  uint4 piece;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(piece.x), "=r"(piece.y), "=r"(piece.z), "=r"(piece.w)
-               : "r"(address)
-               : "memory");
-  return piece;
-}
-
 // Four scales of a lane's tokens, bf16.
 __device__ __forceinline__ void LoadScales(uint32_t address, float (&scales)[4]) {
-  uint32_t low;
-  uint32_t high;
-  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(low), "=r"(high) : "r"(address) : "memory");
-  scales[0] = __uint_as_float(low << 16);
-  scales[1] = __uint_as_float(low & 0xffff0000U);
-  scales[2] = __uint_as_float(high << 16);
-  scales[3] = __uint_as_float(high & 0xffff0000U);
+  const uint2 words = LoadShared8(address);
+  scales[0] = __uint_as_float(words.x << 16);
+  scales[1] = __uint_as_float(words.x & 0xffff0000U);
+  scales[2] = __uint_as_float(words.y << 16);
+  scales[3] = __uint_as_float(words.y & 0xffff0000U);
 }
 
 template <typename T>
@@ -46,45 +35,84 @@ __device__ __forceinline__ void UnpackPair(uint32_t pair, float* low, float* hig
   }
 }
 
-// Two numbers from two bytes of a word of unsigned codes, selected by kLowTwoBytes or kHighTwoBytes: code -
-// 128, exact.
-template <typename T, unsigned kTwoBytes>
-__device__ __forceinline__ uint32_t PairOfCodes(uint32_t word) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
-  if constexpr (std::is_same_v<T, __half>) {
-    // {code, 0x64} is 1024 + code.
-    const uint32_t pair = __byte_perm(word, 0x64646464U, kTwoBytes);
-    constexpr uint32_t kZero = 0x64806480U;
-    const __half2 difference =
-        __hsub2(*reinterpret_cast<const __half2*>(&pair), *reinterpret_cast<const __half2*>(&kZero));
-    return *reinterpret_cast<const uint32_t*>(&difference);
-  } else {
-    // bf16 has seven bits below its first: 128 + (code % 128), less 128 where the eighth is set, else 256.
-    const uint32_t pair = __byte_perm(word, 0x43434343U, kTwoBytes);
-    const uint32_t low_bits = pair & 0xff7fff7fU;
-    const uint32_t zero = (pair & 0xff80ff80U) ^ 0x00800080U;
-    const __nv_bfloat162 difference = __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&low_bits),
-                                              *reinterpret_cast<const __nv_bfloat162*>(&zero));
-    return *reinterpret_cast<const uint32_t*>(&difference);
+// KvCode::kInt8.
+struct Int8Codes {
+  // What makes signed codes, those of V, unsigned ones.
+  static constexpr uint32_t kValueSigns = 0x80808080U;
+  // Times what Numbers gives: the codes.
+  template <typename T>
+  static constexpr float kUnit = 1.0F;
+
+  // The first two bytes of a word of unsigned codes, and the others: code - 128, exact.
+  template <typename T>
+  static __device__ __forceinline__ uint2 Numbers(uint32_t word) {
+    return make_uint2(Pair<T, kLowTwoBytes>(word), Pair<T, kHighTwoBytes>(word));
   }
+
+ private:
+  template <typename T, unsigned kTwoBytes>
+  static __device__ __forceinline__ uint32_t Pair(uint32_t word) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+    if constexpr (std::is_same_v<T, __half>) {
+      // {code, 0x64} is 1024 + code.
+      const uint32_t pair = __byte_perm(word, 0x64646464U, kTwoBytes);
+      constexpr uint32_t kZero = 0x64806480U;
+      const __half2 difference =
+          __hsub2(*reinterpret_cast<const __half2*>(&pair), *reinterpret_cast<const __half2*>(&kZero));
+      return *reinterpret_cast<const uint32_t*>(&difference);
+    } else {
+      // bf16 has seven bits below its first: 128 + (code % 128), less 128 where the eighth is set, else 256.
+      const uint32_t pair = __byte_perm(word, 0x43434343U, kTwoBytes);
+      const uint32_t low_bits = pair & 0xff7fff7fU;
+      const uint32_t zero = (pair & 0xff80ff80U) ^ 0x00800080U;
+      const __nv_bfloat162 difference = __hsub2(*reinterpret_cast<const __nv_bfloat162*>(&low_bits),
+                                                *reinterpret_cast<const __nv_bfloat162*>(&zero));
+      return *reinterpret_cast<const uint32_t*>(&difference);
+    }
 #else
-  return word;
+    return word;
 #endif
-}
+  }
+};
+
+// KvCode::kE4M3. By shifts on every GPU: those that convert in hardware (8.9, 9.0) make fp16 of E4M3, and
+// bf16 only by way of fp32.
+struct Fp8Codes {
+  static constexpr uint32_t kValueSigns = 0;
+  // fp16 has room for the small numbers that moved bits are: their product with 2^8 is left to the scales,
+  // and so weights of fp16 do not become too small.
+  template <typename T>
+  static constexpr float kUnit = std::is_same_v<T, __half> ? 256.0F : 1.0F;
+
+  template <typename T>
+  static __device__ __forceinline__ uint2 Numbers(uint32_t word) {
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
+    if constexpr (std::is_same_v<T, __half>) {
+      return make_uint2(MovedHighBytes<T>(__byte_perm(word, 0, kLowBytesUp)),
+                        MovedHighBytes<T>(__byte_perm(word, 0, kHighBytesUp)));
+    } else {
+      return ValuesOfE4M3<T>(word);
+    }
+#else
+    return make_uint2(word, word);
+#endif
+  }
+};
 
 // Of o[h][m][i], m = 2 * n + t: element LaneElement(n, lane, 2 * t + i / 2).
-template <typename T, int kHeadDimValue, int kHeadTilesValue>
+template <typename T, typename Codes, int kHeadDimValue, int kHeadTilesValue>
 struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
   using Element = T;
   using Base = OnlineSoftmax<kHeadDimValue, kHeadTilesValue>;
   using Base::kLaneTokens;
   using Base::kSteps;
-  using Base::max;
   using Base::o;
   using Base::sum;
   static constexpr int kHeadDim = kHeadDimValue;
   static constexpr int kHeadTiles = kHeadTilesValue;
   static constexpr bool kCoded = true;
+  // Where 16 warps share an SM a thread has 128 registers, and heads of 128 want them all.
+  static constexpr bool kQueryAhead = kHeadDim != 128 || kHeadTiles > 1;
   static constexpr int kWords = 4;  // of a piece
 
   // Query heads of a kv head as the right side of the mma: words[h][k] are the elements from KeyElement(k,
@@ -99,20 +127,14 @@ struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
   // As it is in memory. Past L1, which may hold the rows of the layer before.
   static __device__ __forceinline__ void LoadQuery(const DecodeAttentionParams& params, const Cursor& cursor,
                                                    int lane, Query* query) {
-    const T* row = static_cast<const T*>(params.q) + cursor.row * params.q_stride +
-                   static_cast<int64_t>(cursor.kv_head) * params.group * kHeadDim + KeyElement(0, lane);
-#pragma unroll
-    for (int h = 0; h < kHeadTiles; ++h) {
-      const int head = h * kDecodeHeadTile + lane / 4;
-      const bool valid = head < params.group;
-      const T* head_row = row + (valid ? head : 0) * kHeadDim;
+    ForQueryRows<T, kHeadDim, kHeadTiles>(params, cursor, lane, [&](int h, const T* row, bool valid) {
 #pragma unroll
       for (int k = 0; k < kSteps; ++k) {
-        const uint2 values = __ldcg(reinterpret_cast<const uint2*>(head_row + k * 16));
+        const uint2 values = __ldcg(reinterpret_cast<const uint2*>(row + KeyElement(k, lane)));
         query->words[h][k][0] = valid ? values.x : 0;
         query->words[h][k][1] = valid ? values.y : 0;
       }
-    }
+    });
   }
   // Rotates it: the Hadamard matrix of the whole head, whose elements four lanes have.
   __device__ __forceinline__ void TakeQuery(const Query& query, int lane) {
@@ -184,10 +206,10 @@ struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
     const uint32_t to = destination + static_cast<uint32_t>(CodedPlace(lane) * kPieceBytes);
 #pragma unroll
     for (int i = 0; i < kPieces / 32; ++i)
-      CopyAsync16(to + static_cast<uint32_t>(i * 32 * kPieceBytes), source + i * 32 * kPieceBytes);
+      CopyAsync(to + static_cast<uint32_t>(i * 32 * kPieceBytes), source + i * 32 * kPieceBytes);
     if (lane < kScalePieces) {
-      CopyAsync16(destination + static_cast<uint32_t>((kPieces + lane) * kPieceBytes),
-                  source + kPieces * kPieceBytes);
+      CopyAsync(destination + static_cast<uint32_t>((kPieces + lane) * kPieceBytes),
+                source + kPieces * kPieceBytes);
     }
   }
 
@@ -199,14 +221,13 @@ struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
       const uint4 piece =
-          LoadPiece(lane_keys + static_cast<uint32_t>((KeyPiece(k, 0) - KeyPiece(0, 0)) * kPieceBytes));
+          LoadShared(lane_keys + static_cast<uint32_t>((KeyPiece(k, 0) - KeyPiece(0, 0)) * kPieceBytes));
       const uint32_t words[kWords] = {piece.x, piece.y, piece.z, piece.w};
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const uint32_t a[4] = {PairOfCodes<T, kLowTwoBytes>(words[2 * half]),
-                               PairOfCodes<T, kLowTwoBytes>(words[2 * half + 1]),
-                               PairOfCodes<T, kHighTwoBytes>(words[2 * half]),
-                               PairOfCodes<T, kHighTwoBytes>(words[2 * half + 1])};
+        const uint2 first_row = Codes::template Numbers<T>(words[2 * half]);
+        const uint2 second_row = Codes::template Numbers<T>(words[2 * half + 1]);
+        const uint32_t a[4] = {first_row.x, second_row.x, first_row.y, second_row.y};
 #pragma unroll
         for (int h = 0; h < kHeadTiles; ++h)
           Mma<T>(scores[h][half][k % 2], a, q.words[h][k][0], q.words[h][k][1]);
@@ -215,6 +236,7 @@ struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
 
     float scales[kLaneTokens];
     LoadScales(keys + static_cast<uint32_t>(CodedScalesBegin(kHeadDim) + LaneToken(lane, 0) * 2), scales);
+    const float unit = scale_log2 * Codes::template kUnit<T>;
     const bool sees_all = first <= 0 && end >= kTileTokens;
 #pragma unroll
     for (int h = 0; h < kHeadTiles; ++h) {
@@ -223,7 +245,7 @@ struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           const int at = t % 2 * 2 + i;
-          weights[h][t][i] = (scores[h][t / 2][0][at] + scores[h][t / 2][1][at]) * (scales[t] * scale_log2);
+          weights[h][t][i] = (scores[h][t / 2][0][at] + scores[h][t / 2][1][at]) * (scales[t] * unit);
         }
       }
       if (!sees_all) {
@@ -251,7 +273,8 @@ struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           // What is not seen may have a scale that is no number.
-          scaled[i] = weights[h][t][i] > 0.0F ? weights[h][t][i] * scales[t] : 0.0F;
+          const float scale = scales[t] * Codes::template kUnit<T>;
+          scaled[i] = weights[h][t][i] > 0.0F ? weights[h][t][i] * scale : 0.0F;
         }
         p[h][t] = TransposeBlock(PackPair<T>(scaled[0], scaled[1]));
       }
@@ -264,12 +287,10 @@ struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
 #pragma unroll
     for (int n = 0; n < kSteps / 2; ++n) {
       const auto offset = static_cast<uint32_t>((ValuePiece(n, 0, 0) - ValuePiece(0, 0, 0)) * kPieceBytes);
-      const uint4 early = LoadPiece(lane_values[0] + offset);
-      const uint4 late = LoadPiece(lane_values[1] + offset);
+      const uint4 early = LoadShared(lane_values[0] + offset);
+      const uint4 late = LoadShared(lane_values[1] + offset);
       const uint32_t first_words[kWords] = {early.x, early.y, early.z, early.w};
       const uint32_t second_words[kWords] = {late.x, late.y, late.z, late.w};
-      // Codes of V are signed.
-      constexpr uint32_t kSigns = 0x80808080U;
 #pragma unroll
       for (int t = 0; t < 2; ++t) {
         uint32_t low[2];   // of rows g and g + 8: bytes 0 and 1 of either word
@@ -278,15 +299,13 @@ struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
         for (int row = 0; row < 2; ++row) {
           const uint32_t first = first_words[2 * t + row];
           const uint32_t second = second_words[2 * t + row];
-          low[row] = __byte_perm(first, second, kInterleaveLow) ^ kSigns;
-          high[row] = __byte_perm(first, second, kInterleaveHigh) ^ kSigns;
+          low[row] = __byte_perm(first, second, kInterleaveLow) ^ Codes::kValueSigns;
+          high[row] = __byte_perm(first, second, kInterleaveHigh) ^ Codes::kValueSigns;
         }
-        const uint32_t a_low[4] = {PairOfCodes<T, kLowTwoBytes>(low[0]), PairOfCodes<T, kLowTwoBytes>(low[1]),
-                                   PairOfCodes<T, kHighTwoBytes>(low[0]),
-                                   PairOfCodes<T, kHighTwoBytes>(low[1])};
-        const uint32_t a_high[4] = {
-            PairOfCodes<T, kLowTwoBytes>(high[0]), PairOfCodes<T, kLowTwoBytes>(high[1]),
-            PairOfCodes<T, kHighTwoBytes>(high[0]), PairOfCodes<T, kHighTwoBytes>(high[1])};
+        const uint2 low_rows[2] = {Codes::template Numbers<T>(low[0]), Codes::template Numbers<T>(low[1])};
+        const uint2 high_rows[2] = {Codes::template Numbers<T>(high[0]), Codes::template Numbers<T>(high[1])};
+        const uint32_t a_low[4] = {low_rows[0].x, low_rows[1].x, low_rows[0].y, low_rows[1].y};
+        const uint32_t a_high[4] = {high_rows[0].x, high_rows[1].x, high_rows[0].y, high_rows[1].y};
 #pragma unroll
         for (int h = 0; h < kHeadTiles; ++h) {
           Mma<T>(o[h][2 * n + t], a_low, p[h][0], p[h][1]);
@@ -325,26 +344,20 @@ struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
   }
 
   __device__ __forceinline__ void WriteSlot(const Slot& slot, int lane) const {
+    this->WriteHeads(slot, lane, [&](float* row, int h, int i) {
 #pragma unroll
-    for (int h = 0; h < kHeadTiles; ++h) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int head = h * kDecodeHeadTile + lane % 4 * 2 + i;
-        if (head >= slot.group) continue;
-        float* row = slot.template Row<kHeadDim>(head);
-#pragma unroll
-        for (int n = 0; n < kSteps / 2; ++n) {
-          *reinterpret_cast<float4*>(row + LaneElement(n, lane, 0)) =
-              make_float4(o[h][2 * n][i], o[h][2 * n][2 + i], o[h][2 * n + 1][i], o[h][2 * n + 1][2 + i]);
-        }
-        if (lane < 4) {
-          slot.template Max<kHeadDim>()[head] = max[h][i];
-          slot.template Sum<kHeadDim>()[head] = sum[h][i];
-        }
+      for (int n = 0; n < kSteps / 2; ++n) {
+        *reinterpret_cast<float4*>(row + LaneElement(n, lane, 0)) =
+            make_float4(o[h][2 * n][i], o[h][2 * n][2 + i], o[h][2 * n + 1][i], o[h][2 * n + 1][2 + i]);
       }
-    }
+    });
   }
 };
+
+template <typename T, int kHeadDim, int kHeadTiles>
+using Int8WarpState = CodedWarpState<T, Int8Codes, kHeadDim, kHeadTiles>;
+template <typename T, int kHeadDim, int kHeadTiles>
+using Fp8WarpState = CodedWarpState<T, Fp8Codes, kHeadDim, kHeadTiles>;
 
 }  // namespace decode
 }  // namespace tandem

@@ -1,5 +1,4 @@
-// Instructions of the decode kernel: asynchronous copies, matrix fragments, packing of 16-bit pairs,
-// counting.
+// Instructions of the decode kernel: matrix fragments and products, counting.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -8,34 +7,13 @@
 #include <cstdint>
 
 #include "ops/cuda/fragments.cuh"
+#include "ops/cuda/shared_memory.cuh"
 
 namespace tandem {
 namespace decode {
 
 constexpr unsigned kAllLanes = 0xffffffffU;
 constexpr float kMinusInfinity = -__builtin_huge_valf();
-
-// 16 bytes, past L1.
-__device__ __forceinline__ void CopyAsync16(uint32_t destination, const void* source) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(destination), "l"(source)
-               : "memory");
-}
-// Zeros if not valid (then source is not read).
-__device__ __forceinline__ void CopyAsync16OrZeros(uint32_t destination, const void* source, bool valid) {
-  const int bytes = valid ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(destination), "l"(source),
-               "r"(bytes)
-               : "memory");
-}
-
-__device__ __forceinline__ void CommitCopies() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-template <int kPending>
-__device__ __forceinline__ void WaitCopies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
 
 __device__ __forceinline__ void LoadMatrices(uint32_t address, uint32_t (&a)[4]) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"

@@ -5,6 +5,7 @@
 
 #include "ops/cuda/attention/attention_plan_layout.h"
 #include "ops/cuda/attention/decode_attention_kernel.h"
+#include "ops/cuda/attention/decode_merge.cuh"
 #include "ops/cuda/attention/decode_mma.cuh"
 
 namespace tandem {
@@ -45,6 +46,21 @@ struct Cursor {
     tile = first_tile;
   }
 };
+
+// load(h, row, valid) for each tile of 8 query heads of the kv head at cursor. row: of head 8 * h + lane / 4;
+// if there is none it is not valid, and row is one that may be read.
+template <typename T, int kHeadDim, int kHeadTiles, typename Load>
+__device__ __forceinline__ void ForQueryRows(const DecodeAttentionParams& params, const Cursor& cursor,
+                                             int lane, Load&& load) {
+  const T* first_row = static_cast<const T*>(params.q) + cursor.row * params.q_stride +
+                       static_cast<int64_t>(cursor.kv_head) * params.group * kHeadDim;
+#pragma unroll
+  for (int h = 0; h < kHeadTiles; ++h) {
+    const int head = h * kDecodeHeadTile + lane / 4;
+    const bool valid = head < params.group;
+    load(h, first_row + (valid ? head : 0) * kHeadDim, valid);
+  }
+}
 
 // What a warp knows of the (sequence, kv head) it is at. Lane 4 * g + c holds, of tile h of 8 query heads,
 // scores of heads 8 * h + 2 * c and + 1 for four tokens of a tile, and outputs of the same heads: o[h][m][i]
@@ -122,6 +138,24 @@ struct OnlineSoftmax {
       for (int offset = 4; offset < 32; offset *= 2) {
         sum[h][0] += __shfl_xor_sync(kAllLanes, sum[h][0], offset);
         sum[h][1] += __shfl_xor_sync(kAllLanes, sum[h][1], offset);
+      }
+    }
+  }
+
+  // write(row, h, i): this lane's outputs o[h][m][i] and o[h][m][i + 2] to their head's row of the slot.
+  template <typename Write>
+  __device__ __forceinline__ void WriteHeads(const Slot& slot, int lane, Write&& write) const {
+#pragma unroll
+    for (int h = 0; h < kHeadTiles; ++h) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int head = h * kDecodeHeadTile + lane % 4 * 2 + i;
+        if (head >= slot.group) continue;
+        write(slot.template Row<kHeadDim>(head), h, i);
+        if (lane < 4) {
+          slot.template Max<kHeadDim>()[head] = max[h][i];
+          slot.template Sum<kHeadDim>()[head] = sum[h][i];
+        }
       }
     }
   }

@@ -4,7 +4,6 @@
 #include <cstdint>
 
 #include "ops/cuda/attention/decode_attention_kernel.h"
-#include "ops/cuda/attention/decode_merge.cuh"
 #include "ops/cuda/attention/decode_mma.cuh"
 #include "ops/cuda/attention/decode_softmax.cuh"
 
@@ -18,12 +17,12 @@ struct WarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
   using Base = OnlineSoftmax<kHeadDimValue, kHeadTilesValue>;
   using Base::kLaneTokens;
   using Base::kSteps;
-  using Base::max;
   using Base::o;
   using Base::sum;
   static constexpr int kHeadDim = kHeadDimValue;
   static constexpr int kHeadTiles = kHeadTilesValue;
   static constexpr bool kCoded = false;
+  static constexpr bool kQueryAhead = true;
   static constexpr int kHalves = kTileTokens / 16;  // rows of an mma
   static constexpr int kRowBytes = kHeadDim * 2;
 
@@ -38,22 +37,17 @@ struct WarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
   // Past L1, which may hold the rows of the layer before.
   static __device__ __forceinline__ void LoadQuery(const DecodeAttentionParams& params, const Cursor& cursor,
                                                    int lane, Query* query) {
-    const T* row = static_cast<const T*>(params.q) + cursor.row * params.q_stride +
-                   static_cast<int64_t>(cursor.kv_head) * params.group * kHeadDim + lane % 4 * 2;
-#pragma unroll
-    for (int h = 0; h < kHeadTiles; ++h) {
-      const int head = h * kDecodeHeadTile + lane / 4;
-      const bool valid = head < params.group;
-      const T* head_row = row + (valid ? head : 0) * kHeadDim;
+    ForQueryRows<T, kHeadDim, kHeadTiles>(params, cursor, lane, [&](int h, const T* row, bool valid) {
 #pragma unroll
       for (int k = 0; k < kSteps; ++k) {
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          const unsigned values = __ldcg(reinterpret_cast<const unsigned*>(head_row + k * 16 + i * 8));
+          const unsigned values =
+              __ldcg(reinterpret_cast<const unsigned*>(row + lane % 4 * 2 + k * 16 + i * 8));
           query->words[h][k][i] = valid ? values : 0;
         }
       }
-    }
+    });
   }
   __device__ __forceinline__ void TakeQuery(const Query& query, int /*lane*/) {
     q = query;
@@ -85,14 +79,14 @@ struct WarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
     const int end = cursor.context_len - cursor.tile * kTileTokens;
     if (first <= 0 && end >= kTileTokens) {
 #pragma unroll
-      for (int i = 0; i < kCopies; ++i) CopyAsync16(to(i), source + i * 256);
+      for (int i = 0; i < kCopies; ++i) CopyAsync(to(i), source + i * 256);
       return;
     }
 #pragma unroll
     for (int i = 0; i < kCopies; ++i) {
       // Past the ends lies what nobody wrote, or a NaN of someone else's.
       const int row = i * kRowsAtOnce + lane_row;
-      CopyAsync16OrZeros(to(i), source + i * 256, row >= first && row < end);
+      CopyAsync(to(i), source + i * 256, row >= first && row < end);
     }
   }
 
@@ -185,24 +179,13 @@ struct WarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
   }
 
   __device__ __forceinline__ void WriteSlot(const Slot& slot, int lane) const {
+    this->WriteHeads(slot, lane, [&](float* row, int h, int i) {
 #pragma unroll
-    for (int h = 0; h < kHeadTiles; ++h) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int head = h * kDecodeHeadTile + lane % 4 * 2 + i;
-        if (head >= slot.group) continue;
-        float* row = slot.template Row<kHeadDim>(head) + lane / 4;
-#pragma unroll
-        for (int m = 0; m < kSteps; ++m) {
-          row[m * 16] = o[h][m][i];
-          row[m * 16 + 8] = o[h][m][i + 2];
-        }
-        if (lane < 4) {
-          slot.template Max<kHeadDim>()[head] = max[h][i];
-          slot.template Sum<kHeadDim>()[head] = sum[h][i];
-        }
+      for (int m = 0; m < kSteps; ++m) {
+        row[m * 16 + lane / 4] = o[h][m][i];
+        row[m * 16 + 8 + lane / 4] = o[h][m][i + 2];
       }
-    }
+    });
   }
 };
 

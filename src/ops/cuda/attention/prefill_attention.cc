@@ -144,7 +144,7 @@ Result<std::unique_ptr<PrefillAttention>> PrefillAttention::Create(Device* devic
                                            "partial results of prefill attention"));
   if (staged_blocks > 0) {
     TANDEM_ASSIGN_OR_RETURN(plan->staged_, device->Allocate(StagedBytes(capacity, rows), MemoryKind::kDevice,
-                                                            "K and V of int8 for prefill attention"));
+                                                            "numbers of codes for prefill attention"));
   }
   return plan;
 }

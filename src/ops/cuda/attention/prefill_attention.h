@@ -1,7 +1,7 @@
 // Attention of prefill chunks over the paged KV cache of the gpu tier, through FlashInfer's kernels: FA2
 // everywhere, FA3 (TANDEM_FLASH_ATTENTION3) on compute capability 9.0 for many rows without a window.
 //
-// The kernels read numbers of 16 bits. Of a cache of codes (KvFormat::Int8()) a kernel writes those of the
+// The kernels read numbers of 16 bits. Of a cache of codes a kernel writes those of the
 // contexts, block after block, into memory of the plan before them: one layer of as many sequences as fit
 // there at a time, a pass. That reads a byte and writes two for each number, which the kernels then read.
 #pragma once
@@ -27,7 +27,7 @@ namespace tandem {
 class PrefillAttention {
  public:
   // rows: of q and out. bf16 (compute capability 8.0 on) and fp16 (7.5 on) with a cache of the same type or
-  // of KvFormat::Int8(), head_dim 64, 128 and 256, blocks of 32, any group.
+  // of codes, head_dim 64, 128 and 256, blocks of 32, any group.
   static bool Supports(const KvShape& kv, DType rows, int64_t num_heads, const CudaTarget& target);
   // What runs, for the log: "FA2" or "FA2, FA3 from 512 rows on".
   static std::string Description(const KvShape& kv, DType rows, const CudaTarget& target);

@@ -74,7 +74,7 @@ void AppendCodes(CudaStream& stream, const QkvPrepareArgs& args) {
   for (size_t i = 0; i < args.appends.size(); ++i) {
     const KvRows& append = args.appends[i];
     if (append.num_rows == 0) continue;
-    TANDEM_CHECK(append.kv.shape.format == KvFormat::Int8(), "append of codes to a cache of {}",
+    TANDEM_CHECK(IsCoded(append.kv.shape), "append of codes to a cache of {}",
                  KvFormatName(append.kv.shape.format));
     kernel_args.heads = CodedHeads::Of(append.kv);
     kernel_args.appends[i] = {.row_begin = static_cast<int>(append.row_begin),

@@ -21,9 +21,10 @@ class CudaAppendCodesTest : public CudaOpTest {
   // Of the rows that QkvPrepare leaves: the codes that the host makes of them, and nothing else is written.
   // A third of the rows goes to either of two caches, every fifth row has no slot.
   void Check(DType dtype, const KvShape& shape, int64_t num_heads, int64_t rows) {
-    SCOPED_TRACE(testing::Message() << DTypeName(dtype) << ", " << num_heads << " heads, "
-                                    << shape.num_kv_heads << " of " << shape.head_dim << ", blocks of "
-                                    << shape.block_size << ", " << rows << " rows");
+    SCOPED_TRACE(testing::Message() << DTypeName(dtype) << ", " << KvFormatName(shape.format) << ", "
+                                    << num_heads << " heads, " << shape.num_kv_heads << " of "
+                                    << shape.head_dim << ", blocks of " << shape.block_size << ", " << rows
+                                    << " rows");
     const int64_t head_dim = shape.head_dim;
     CudaMatrix qkv(device(), dtype, rows, (num_heads + 2 * shape.num_kv_heads) * head_dim, 8);
     qkv.Fill(random());
@@ -98,11 +99,13 @@ TEST_F(CudaAppendCodesTest, TheHostsCodes) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     for (const int64_t head_dim : {16, 32, 48, 64, 80, 96, 128, 192, 256}) {
       for (const int64_t block_size : {32, 16, 64}) {
-        const KvShape shape = {
-            .format = KvFormat::Int8(), .block_size = block_size, .num_kv_heads = 3, .head_dim = head_dim};
-        for (const int64_t rows : {1, 2, 70}) {
-          Check(dtype, shape, 6, rows);
-          if (HasFatalFailure()) return;
+        for (const KvFormat& format : {KvFormat::Int8(), KvFormat::Fp8()}) {
+          const KvShape shape = {
+              .format = format, .block_size = block_size, .num_kv_heads = 3, .head_dim = head_dim};
+          for (const int64_t rows : {1, 2, 70}) {
+            Check(dtype, shape, 6, rows);
+            if (HasFatalFailure()) return;
+          }
         }
       }
     }
@@ -110,8 +113,10 @@ TEST_F(CudaAppendCodesTest, TheHostsCodes) {
 }
 
 TEST_F(CudaAppendCodesTest, ManyRows) {
-  Check(DType::kBF16, {.format = KvFormat::Int8(), .block_size = 32, .num_kv_heads = 8, .head_dim = 128}, 32,
-        2500);
+  for (const KvFormat& format : {KvFormat::Int8(), KvFormat::Fp8()}) {
+    Check(DType::kBF16, {.format = format, .block_size = 32, .num_kv_heads = 8, .head_dim = 128}, 32, 2500);
+    if (HasFatalFailure()) return;
+  }
 }
 
 }  // namespace

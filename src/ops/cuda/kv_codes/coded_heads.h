@@ -1,4 +1,4 @@
-// What the kernels that read and write codes must know of a cache of KvFormat::Int8().
+// What the kernels that read and write codes must know of a cache of codes.
 #pragma once
 
 #include "base/kv_layout.h"
@@ -8,11 +8,12 @@
 namespace tandem {
 
 inline bool IsCoded(const KvShape& shape) {
-  return shape.format == KvFormat::Int8();
+  return shape.format.is_coded();
 }
 
 // Passed to kernels by value. A head of a block is {K of every tile, V of every tile}.
 struct CodedHeads {
+  KvCode code = KvCode::kInt8;
   int num_kv_heads = 0;
   int head_dim = 0;
   int block_size = 0;
@@ -26,12 +27,9 @@ struct CodedHeads {
   // CHECKs the shape.
   static CodedHeads Of(const KvLayerView& kv) {
     CheckKvShape(kv);
-    return Of(kv.shape);
-  }
-  // Of heads of this size, whatever their format is.
-  static CodedHeads Of(KvShape shape) {
-    shape.format = KvFormat::Int8();
-    return {.num_kv_heads = static_cast<int>(shape.num_kv_heads),
+    const KvShape& shape = kv.shape;
+    return {.code = KvCodeOf(shape.format),
+            .num_kv_heads = static_cast<int>(shape.num_kv_heads),
             .head_dim = static_cast<int>(shape.head_dim),
             .block_size = static_cast<int>(shape.block_size),
             .tile_tokens = static_cast<int>(KvTileTokens(shape.block_size)),
@@ -48,7 +46,5 @@ struct CodedHeads {
     return (is_value ? part_bytes : 0) + tile * tile_bytes;
   }
 };
-
-constexpr int kMaxCodedHeadDim = 256;
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-// Blocks of codes (KvFormat::Int8(), in the order of cpu_attention/kv_block.h) from and to blocks of numbers.
+// Blocks of codes (in the order of cpu_attention/kv_block.h) from and to blocks of numbers.
 #pragma once
 
 #include <cstdint>

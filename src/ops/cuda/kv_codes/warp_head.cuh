@@ -64,7 +64,7 @@ struct WarpHead {
     for (int i = 0; i < kRuns; ++i) values[i] = __fmul_rn(values[i], heads.rotation_factor);
   }
 
-  // QuantizeHead, to token of a tile; K is rotated. tile: in any memory.
+  // EncodeHead, to token of a tile; K is rotated. tile: in any memory.
   __device__ __forceinline__ void WriteCodes(const CodedHeads& heads, bool is_value, uint8_t* tile, int token,
                                              int lane) const {
     float largest = 0.0F;
@@ -74,38 +74,36 @@ struct WarpHead {
     for (int offset = 16; offset > 0; offset /= 2) {
       largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, offset));
     }
-    const Bf16 scale = __float2bfloat16_rn(__fdiv_rn(largest, kMaxCode));  // ScaleOf
-    const float step = __bfloat162float(scale);
+    const bf16_t scale = ScaleOf(heads.code, largest);
+    const float step = BF16ToF32(scale);
 #pragma unroll
     for (int i = 0; i < kRuns; ++i) {
       const int d = lane + 32 * i;
       if (d >= heads.head_dim) continue;
-      const int code = step == 0.0F ? 0 : NearestCode(values[i], step);
-      if (is_value) {
-        tile[CodedValueIndex(heads.tile_tokens, token, d)] = static_cast<uint8_t>(code);
-      } else {
-        tile[CodedKeyIndex(heads.tile_tokens, token, d)] = static_cast<uint8_t>(code + kInt8KeyOffset);
-      }
+      tile[Place(heads, is_value, token, d)] = ByteOf(heads.code, !is_value, values[i], step);
     }
     if (lane == 0) {
-      *reinterpret_cast<Bf16*>(tile + CodedScaleIndex(heads.tile_tokens, heads.head_dim, token)) = scale;
+      *reinterpret_cast<bf16_t*>(tile + CodedScaleIndex(heads.tile_tokens, heads.head_dim, token)) = scale;
     }
   }
   // The reverse: K is as it was rotated.
   __device__ __forceinline__ void ReadCodes(const CodedHeads& heads, bool is_value, const uint8_t* tile,
                                             int token, int lane) {
-    const float step = __bfloat162float(
-        *reinterpret_cast<const Bf16*>(tile + CodedScaleIndex(heads.tile_tokens, heads.head_dim, token)));
+    const float step = BF16ToF32(
+        *reinterpret_cast<const bf16_t*>(tile + CodedScaleIndex(heads.tile_tokens, heads.head_dim, token)));
 #pragma unroll
     for (int i = 0; i < kRuns; ++i) {
       const int d = lane + 32 * i;
       values[i] = 0.0F;
       if (d >= heads.head_dim) continue;
-      const int code =
-          is_value ? static_cast<int8_t>(tile[CodedValueIndex(heads.tile_tokens, token, d)])
-                   : tile[CodedKeyIndex(heads.tile_tokens, token, d)] - static_cast<int>(kInt8KeyOffset);
-      values[i] = __fmul_rn(step, static_cast<float>(code));
+      values[i] = __fmul_rn(step, NumberOf(heads.code, !is_value, tile[Place(heads, is_value, token, d)]));
     }
+  }
+
+ private:
+  static __device__ __forceinline__ int64_t Place(const CodedHeads& heads, bool is_value, int token, int d) {
+    return is_value ? CodedValueIndex(heads.tile_tokens, token, d)
+                    : CodedKeyIndex(heads.tile_tokens, token, d);
   }
 };
 

@@ -66,75 +66,99 @@ class KvCopier::Conversion {
       : stream_(stream),
         gpu_is_coded_(IsCoded(args.gpu.shape)),
         cpu_is_coded_(IsCoded(args.cpu.shape)),
+        gathers_(gpu_is_coded_ && args.gpu.shape.format == args.cpu.shape.format),
         staging_(staging),
         max_ctas_(MaxConversionCtas(stream.target())) {
-    const KvShape& numbers = gpu_is_coded_ ? args.cpu.shape : args.gpu.shape;
     const KvParts parts = PartsOf(args.cpu);
-    size_t block_bytes = args.cpu.shape.BlockBytes();
-    if (gpu_is_coded_ || cpu_is_coded_) {
-      recoding_.codes = gpu_is_coded_ ? args.gpu.data : staging;
-      recoding_.codes_are_listed = gpu_is_coded_;
-      recoding_.heads = CodedHeads::Of(gpu_is_coded_ ? args.gpu : args.cpu);
-      recoding_.heads_per_part = static_cast<int>(parts.heads_per_part);
+    const size_t cpu_block_bytes = args.cpu.shape.BlockBytes();
+    // What lies between two tiers of which one at least has numbers, or codes of its own.
+    KvShape numbers = gpu_is_coded_ ? args.cpu.shape : args.gpu.shape;
+    if (gpu_is_coded_ && cpu_is_coded_) numbers.format = KvFormat::Plain(DType::kF32);
+    // Of codes in the gpu tier: rows, block after block, behind what the cpu tier gets.
+    const size_t row_block_bytes = gpu_is_coded_ && !gathers_ ? numbers.BlockBytes() : 0;
+    max_blocks_ =
+        std::min<size_t>(KvConversion::kMaxBlocks, kStagingBytes / (cpu_block_bytes + row_block_bytes));
+    static_assert(KvConversion::kMaxBlocks == KvRecoding::kMaxBlocks);
+    std::byte* rows = staging + max_blocks_ * cpu_block_bytes;
+
+    if (gpu_is_coded_) {
+      of_gpu_.codes = args.gpu.data;
+      of_gpu_.codes_are_listed = true;
+      of_gpu_.heads = CodedHeads::Of(args.gpu);
+      of_gpu_.heads_per_part = gathers_ ? static_cast<int>(parts.heads_per_part) : of_gpu_.heads.num_kv_heads;
+      of_gpu_.numbers = rows;
     }
-    if (gpu_is_coded_ && cpu_is_coded_) {
-      max_blocks_ = std::min<size_t>(KvRecoding::kMaxBlocks, kStagingBytes / block_bytes);
+    if (gathers_) return;
+    of_gpu_.dtype = numbers.plain_dtype();
+    if (cpu_is_coded_) {
+      of_cpu_.codes = staging;
+      of_cpu_.heads = CodedHeads::Of(args.cpu);
+      of_cpu_.heads_per_part = static_cast<int>(parts.heads_per_part);
+      of_cpu_.numbers = gpu_is_coded_ ? rows : args.gpu.data;
+      of_cpu_.dtype = numbers.plain_dtype();
+      std::iota(std::begin(of_cpu_.blocks), std::end(of_cpu_.blocks), 0);
       return;
     }
-    recoding_.dtype = numbers.plain_dtype();
-    recoding_.numbers = args.gpu.data;
     order_ = {
-        .gpu = args.gpu.data,
+        .gpu = gpu_is_coded_ ? rows : args.gpu.data,
         .staging = staging,
         .num_kv_heads = static_cast<int>(numbers.num_kv_heads),
         .heads_per_part = static_cast<int>(parts.heads_per_part),
         .block_size = static_cast<int>(numbers.block_size),
         .tile_tokens = static_cast<int>(KvTileTokens(numbers.block_size)),
-        .row_units = static_cast<int>(BytesFor(recoding_.dtype, numbers.head_dim) / 16),
+        .row_units = static_cast<int>(BytesFor(numbers.plain_dtype(), numbers.head_dim) / 16),
     };
-    if (gpu_is_coded_) {
-      // Rows lie in the second half, block after block.
-      constexpr size_t kHalf = kStagingBytes / 2;
-      recoding_.numbers = staging + kHalf;
-      recoding_.heads_per_part = recoding_.heads.num_kv_heads;
-      order_.gpu = staging + kHalf;
-      std::iota(std::begin(order_.gpu_blocks), std::end(order_.gpu_blocks), 0);
-      block_bytes *= 2;
-    }
-    max_blocks_ = std::min<size_t>(KvConversion::kMaxBlocks, kStagingBytes / block_bytes);
+    std::iota(std::begin(order_.gpu_blocks), std::end(order_.gpu_blocks), 0);
   }
 
   size_t max_blocks() const { return max_blocks_; }
 
   // At most max_blocks, between the gpu tier and staging memory.
   void Run(std::span<const int32_t> gpu_blocks, bool to_cpu) {
-    recoding_.num_blocks = static_cast<int>(gpu_blocks.size());
-    order_.num_blocks = recoding_.num_blocks;
-    std::copy(gpu_blocks.begin(), gpu_blocks.end(),
-              gpu_is_coded_ || cpu_is_coded_ ? std::begin(recoding_.blocks) : std::begin(order_.gpu_blocks));
-    if (gpu_is_coded_ && cpu_is_coded_) {
-      LaunchGatherCodes(stream_, recoding_, staging_, to_cpu, max_ctas_);
-    } else if (cpu_is_coded_) {
-      const auto launch = to_cpu ? LaunchNumbersToCodes : LaunchCodesToNumbers;
-      launch(stream_, recoding_, max_ctas_);
-    } else if (gpu_is_coded_ && to_cpu) {
-      LaunchCodesToNumbers(stream_, recoding_, max_ctas_);
-      LaunchKvConversion(stream_, order_, recoding_.dtype, true);
-    } else if (gpu_is_coded_) {
-      LaunchKvConversion(stream_, order_, recoding_.dtype, false);
-      LaunchNumbersToCodes(stream_, recoding_, max_ctas_);
+    const auto num_blocks = static_cast<int>(gpu_blocks.size());
+    of_gpu_.num_blocks = num_blocks;
+    of_cpu_.num_blocks = num_blocks;
+    order_.num_blocks = num_blocks;
+    // The others follow each other.
+    int32_t* listed = gpu_is_coded_   ? std::begin(of_gpu_.blocks)
+                      : cpu_is_coded_ ? std::begin(of_cpu_.blocks)
+                                      : std::begin(order_.gpu_blocks);
+    std::copy(gpu_blocks.begin(), gpu_blocks.end(), listed);
+    if (gathers_) {
+      LaunchGatherCodes(stream_, of_gpu_, staging_, to_cpu, max_ctas_);
+    } else if (to_cpu) {
+      if (gpu_is_coded_) LaunchCodesToNumbers(stream_, of_gpu_, max_ctas_);
+      NumbersToStaging();
     } else {
-      LaunchKvConversion(stream_, order_, recoding_.dtype, to_cpu);
+      StagingToNumbers();
+      if (gpu_is_coded_) LaunchNumbersToCodes(stream_, of_gpu_, max_ctas_);
     }
   }
 
  private:
+  void NumbersToStaging() {
+    if (cpu_is_coded_) {
+      LaunchNumbersToCodes(stream_, of_cpu_, max_ctas_);
+    } else {
+      LaunchKvConversion(stream_, order_, of_gpu_.dtype, true);
+    }
+  }
+  void StagingToNumbers() {
+    if (cpu_is_coded_) {
+      LaunchCodesToNumbers(stream_, of_cpu_, max_ctas_);
+    } else {
+      LaunchKvConversion(stream_, order_, of_gpu_.dtype, false);
+    }
+  }
+
   CudaStream& stream_;
   bool gpu_is_coded_;
   bool cpu_is_coded_;
+  bool gathers_;
   std::byte* staging_;
   int max_ctas_;
-  KvRecoding recoding_;
+  KvRecoding of_gpu_;  // codes of the gpu tier and numbers
+  KvRecoding of_cpu_;  // codes of the cpu tier and numbers
   KvConversion order_;
   size_t max_blocks_ = 0;
 };
@@ -146,8 +170,8 @@ CopyKvCount KvCopier::Copy(CudaStream& stream, const CopyKvArgs& args) {
   CheckKvShape(args.cpu);
   const KvFormat& gpu = args.gpu.shape.format;
   const KvFormat& cpu = args.cpu.shape.format;
-  TANDEM_CHECK(gpu == cpu || gpu == KvFormat::Int8() || cpu == KvFormat::Int8(),
-               "copy_kv: gpu blocks of {}, cpu blocks of {}", KvFormatName(gpu), KvFormatName(cpu));
+  TANDEM_CHECK(gpu == cpu || gpu.is_coded() || cpu.is_coded(), "copy_kv: gpu blocks of {}, cpu blocks of {}",
+               KvFormatName(gpu), KvFormatName(cpu));
   TANDEM_CHECK(reinterpret_cast<uintptr_t>(args.gpu.data) % 16 == 0, "copy_kv: gpu blocks at {}",
                args.gpu.data);
   Direction& direction = args.to_cpu ? to_cpu_ : from_cpu_;

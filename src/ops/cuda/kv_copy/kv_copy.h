@@ -1,13 +1,14 @@
 // Copies of KV blocks between the gpu tier and the cpu tier. Numbers are row-major in the gpu tier and in the
-// order of the CPU's kernels (cpu_attention/kv_block.h) in the cpu tier, codes (KvFormat::Int8()) in that
-// order in both. Kernels convert between GPU memory and staging memory on the GPU; the copy engine moves
+// order of the CPU's kernels (cpu_attention/kv_block.h) in the cpu tier, codes (int8, fp8) in that order in
+// both. Kernels convert between GPU memory and staging memory on the GPU; the copy engine moves
 // whole runs of blocks between staging and pinned memory.
 //
 //   gpu tier   cpu tier   kernels
 //   numbers    numbers    order
-//   codes      codes      none: blocks are gathered as they are
+//   codes      the same   none: blocks are gathered as they are
 //   numbers    codes      numbers <-> codes
-//   codes      numbers    codes <-> numbers, row-major, in a half of the staging memory of its own; order
+//   codes      numbers    codes <-> numbers, row-major, in a part of the staging memory of their own; order
+//   codes      others     codes <-> numbers of fp32 in that part <-> codes
 #pragma once
 
 #include <algorithm>

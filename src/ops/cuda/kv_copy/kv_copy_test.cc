@@ -234,7 +234,7 @@ class CudaKvCopyTest : public CudaOpTest {
                                     << " in the cpu tier, blocks of " << shape.block_size << " tokens, "
                                     << shape.num_kv_heads << " heads of " << shape.head_dim << ", "
                                     << wanted_parts << " parts, " << gpu_blocks.size() << " blocks");
-    const bool row_major = gpu_type != DType::kI8;
+    const bool row_major = IsFloatType(gpu_type);
     shape.format = KvFormat::Of(gpu_type);
     const size_t gpu_bytes = static_cast<size_t>(num_blocks) * shape.BlockBytes();
     std::vector<std::byte> gpu_start(gpu_bytes, kUntouched);
@@ -248,11 +248,13 @@ class CudaKvCopyTest : public CudaOpTest {
           for (float& number : key) number = normal(random());
           key[3] *= 40.0F;
           for (float& number : value) number = normal(random());
+          value[5] *= 1e-3F;
           Write(gpu, row_major, static_cast<int32_t>(block * shape.block_size + token), head, key, value);
         }
       }
     }
-    shape.format = KvFormat::Of(cpu_type);
+    const bool of_fp8 = gpu_type == DType::kF8E4M3 && IsFloatType(cpu_type);
+    shape.format = of_fp8 ? KvFormat::PlainOfFp8(cpu_type) : KvFormat::Of(cpu_type);
     const KvParts parts = SplitHeads(shape.num_kv_heads, wanted_parts);
     const size_t part_stride =
         static_cast<size_t>(num_blocks * parts.heads_per_part) * shape.HeadBytes() + 4096;
@@ -327,7 +329,8 @@ TEST_F(CudaKvCopyTest, TypesAreConverted) {
   };
   for (const DType plain : {DType::kBF16, DType::kF32, DType::kF16}) {
     for (const Types& types :
-         {Types{DType::kI8, plain}, Types{plain, DType::kI8}, Types{DType::kI8, DType::kI8}}) {
+         {Types{DType::kI8, plain}, Types{plain, DType::kI8}, Types{DType::kI8, DType::kI8},
+          Types{DType::kF8E4M3, plain}, Types{DType::kF8E4M3, DType::kI8}}) {
       for (const int64_t head_dim : {16, 48, 64, 80, 128, 256}) {
         for (const int64_t block_size : {32, 16, 64}) {
           for (const int64_t num_parts : {1, 2, 3}) {
@@ -345,7 +348,8 @@ TEST_F(CudaKvCopyTest, TypesAreConverted) {
 // More blocks than staging memory holds at a time, by bytes and by the kernels' lists.
 TEST_F(CudaKvCopyTest, TypesAreConvertedInPieces) {
   for (const auto& [gpu, cpu] : {std::pair{DType::kI8, DType::kBF16}, std::pair{DType::kBF16, DType::kI8},
-                                 std::pair{DType::kI8, DType::kI8}}) {
+                                 std::pair{DType::kI8, DType::kI8}, std::pair{DType::kF8E4M3, DType::kBF16},
+                                 std::pair{DType::kF8E4M3, DType::kI8}}) {
     CheckTypes(gpu, cpu, {.block_size = 32, .num_kv_heads = 8, .head_dim = 128}, 2, RandomBlocks(300, 280),
                RandomBlocks(300, 280), 300);
     if (HasFatalFailure()) return;

@@ -5,6 +5,7 @@
 #include "device/cuda/kernel_launch.h"
 #include "ops/cuda/linear/skinny_linear.h"
 #include "ops/cuda/linear/tensor_core.cuh"
+#include "ops/cuda/shared_memory.cuh"
 
 namespace tandem {
 namespace {

@@ -1,5 +1,4 @@
-// What products of few rows are made of: copies to shared memory that nobody waits for yet, and products of
-// the tensor cores. For .cu files; compute capability 8.0.
+// Products of the tensor cores with few rows. For .cu files; compute capability 8.0.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -10,44 +9,6 @@
 namespace tandem {
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-
-__device__ __forceinline__ uint64_t StreamingPolicy() {
-  uint64_t policy;
-  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
-// 16 bytes; if not valid zeros, and nothing is read.
-__device__ __forceinline__ void CopyAsync(uint32_t shared_to, const void* from, bool valid, uint64_t policy) {
-  const int bytes = valid ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(shared_to),
-               "l"(from), "r"(bytes), "l"(policy)
-               : "memory");
-}
-
-__device__ __forceinline__ void CopyAsync(uint32_t shared_to, const void* from, bool valid) {
-  const int bytes = valid ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_to), "l"(from), "r"(bytes)
-               : "memory");
-}
-
-__device__ __forceinline__ void CommitCopies() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-template <int kPending>
-__device__ __forceinline__ void WaitForCopies() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
-__device__ __forceinline__ uint4 LoadShared(uint32_t from) {
-  uint4 value;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "r"(from)
-               : "memory");
-  return value;
-}
 
 // sums[16 outputs, 8 rows] += a[16, 16] b[16, 8]
 template <typename T>

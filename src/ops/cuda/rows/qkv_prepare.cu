@@ -225,7 +225,7 @@ void CheckQkvPrepare(const QkvPrepareArgs& args) {
                      (append.kv.heads_per_part == 0 || append.kv.heads_per_part == shape.num_kv_heads),
                  "qkv_prepare: blocks of {}, {} of {} heads a part", shape.block_size,
                  append.kv.heads_per_part, shape.num_kv_heads);
-    if (shape.format == KvFormat::Int8()) continue;
+    if (shape.format.is_coded()) continue;
     const DType cache = shape.plain_dtype();
     TANDEM_CHECK(IsFloatType(cache) && (args.qkv.dtype == DType::kF32 || args.qkv.dtype == cache),
                  "qkv_prepare: qkv {}, cache {}", DTypeName(args.qkv.dtype), DTypeName(cache));
@@ -234,7 +234,7 @@ void CheckQkvPrepare(const QkvPrepareArgs& args) {
 
 bool AppendsCodes(const QkvPrepareArgs& args) {
   return std::any_of(args.appends.begin(), args.appends.end(), [](const KvRows& append) {
-    return append.num_rows > 0 && append.kv.shape.format == KvFormat::Int8();
+    return append.num_rows > 0 && append.kv.shape.format.is_coded();
   });
 }
 

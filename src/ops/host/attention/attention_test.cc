@@ -19,14 +19,13 @@ struct Shape {
 
 // One sequence with its qkv of every position, K and V appended to randomly placed blocks.
 struct Context {
-  // int8: whether the cache is, whatever the rows are.
-  Context(const Shape& shape, DType dtype, int64_t context_len, std::mt19937& random, bool int8 = false)
+  // dtype: of the rows.
+  Context(const Shape& shape, DType dtype, const KvFormat& format, int64_t context_len, std::mt19937& random)
       : qkv(dtype, context_len, (shape.num_heads + 2 * shape.num_kv_heads) * shape.head_dim),
         length(context_len) {
     qkv.Fill(random);
     const int64_t num_blocks = (context_len + shape.block_size - 1) / shape.block_size;
-    kv.shape = {int8 ? KvFormat::Int8() : KvFormat::Plain(dtype), shape.block_size, shape.num_kv_heads,
-                shape.head_dim};
+    kv.shape = {format, shape.block_size, shape.num_kv_heads, shape.head_dim};
     kv.num_blocks = num_blocks + 3;
     // 0xff bytes are NaNs: what was never written must not reach a result.
     cache.assign(static_cast<size_t>(kv.num_blocks) * kv.shape.BlockBytes(), std::byte{0xff});
@@ -40,6 +39,8 @@ struct Context {
           block_table[static_cast<size_t>(t / shape.block_size)] * shape.block_size + t % shape.block_size));
     }
   }
+  Context(const Shape& shape, DType dtype, int64_t context_len, std::mt19937& random)
+      : Context(shape, dtype, KvFormat::Plain(dtype), context_len, random) {}
 
   void Append(const Shape& shape, int64_t begin, int64_t count) const {
     const int64_t width = shape.num_kv_heads * shape.head_dim;
@@ -169,14 +170,17 @@ TEST_P(AttentionTest, ChunksAndDecodesAgree) {
   std::mt19937 random(13);
   struct Types {
     DType rows;
-    bool int8;
+    KvFormat cache;
   };
-  for (const auto& [dtype, int8] :
-       {Types{DType::kF32, false}, Types{DType::kBF16, false}, Types{DType::kF32, true}}) {
+  for (const Types& types :
+       {Types{DType::kF32, KvFormat::Plain(DType::kF32)}, Types{DType::kBF16, KvFormat::Plain(DType::kBF16)},
+        Types{DType::kF32, KvFormat::Int8()}, Types{DType::kF32, KvFormat::Fp8()},
+        Types{DType::kBF16, KvFormat::Fp8()}}) {
+    const DType dtype = types.rows;
     for (const int64_t window : {0, 45}) {
-      const Shape shape{6, 2, int8 ? 64 : 32, 32, window};
+      const Shape shape{6, 2, types.cache.is_coded() ? 64 : 32, 32, window};
       const int64_t length = 530;  // past the border of a partition
-      const Context context(shape, dtype, length, random, int8);
+      const Context context(shape, dtype, types.cache, length, random);
       OpTestBench whole(GetParam(), 2);
       context.Append(shape, 0, length);
       const TestMatrix expected(dtype, length, shape.num_heads * shape.head_dim);
@@ -189,10 +193,37 @@ TEST_P(AttentionTest, ChunksAndDecodesAgree) {
             Attend(bench, shape, context, begin, chunk, out.view());
             for (int64_t row = 0; row < chunk; ++row) {
               ASSERT_TRUE(out.RowEquals(row, expected, begin + row))
-                  << DTypeName(dtype) << (int8 ? ", int8" : "") << " window " << window << " chunk " << chunk
-                  << " at " << begin << " row " << row << ", " << num_threads << " threads";
+                  << DTypeName(dtype) << " over " << KvFormatName(types.cache) << " window " << window
+                  << " chunk " << chunk << " at " << begin << " row " << row << ", " << num_threads
+                  << " threads";
             }
           }
+        }
+      }
+    }
+  }
+}
+
+// To the bit: so a request's tokens do not depend on which of two such tiers it lies in.
+TEST_P(AttentionTest, Fp8IsAttendedAsFp32OfItsNumbers) {
+  for (const int64_t window : {0, 45}) {
+    for (const int64_t block_size : {16, 32, 64}) {
+      for (const Shape& shape : {Shape{6, 2, 64, block_size, window}, Shape{3, 3, 48, block_size, window}}) {
+        constexpr int64_t kLength = 530;
+        std::vector<TestMatrix> outs;
+        for (const KvFormat& format : {KvFormat::Fp8(), KvFormat::PlainOfFp8(DType::kF32)}) {
+          std::mt19937 random(17);
+          const Context context(shape, DType::kF32, format, kLength, random);
+          context.Append(shape, 0, kLength);
+          OpTestBench bench(GetParam(), 2);
+          outs.emplace_back(DType::kF32, kLength, shape.num_heads * shape.head_dim);
+          Attend(bench, shape, context, 0, kLength, outs.back().view());
+        }
+        for (int64_t row = 0; row < kLength; ++row) {
+          ASSERT_TRUE(outs[0].RowEquals(row, outs[1], row))
+              << "row " << row << ", heads of " << shape.head_dim << ", blocks of " << block_size
+              << ", window " << window;
+          ASSERT_FALSE(std::isnan(outs[0].Get(row, 0)));
         }
       }
     }

@@ -49,6 +49,26 @@ class HostKvCopyTest : public testing::Test {
     }
   }
 
+  // K, then V of a token and head.
+  static std::vector<float> Read(const KvLayerView& view, int64_t slot, int64_t head) {
+    std::vector<float> rows(2 * static_cast<size_t>(view.shape.head_dim));
+    ReadToken(view, static_cast<int32_t>(slot), head, rows.data(), rows.data() + view.shape.head_dim);
+    return rows;
+  }
+  static void AppendWhatIsIn(const KvLayerView& from, const std::vector<int32_t>& from_blocks,
+                             const KvLayerView& to, const std::vector<int32_t>& to_blocks) {
+    const int64_t block_size = from.shape.block_size;
+    for (size_t i = 0; i < from_blocks.size(); ++i) {
+      for (int64_t token = 0; token < block_size; ++token) {
+        for (int64_t head = 0; head < from.shape.num_kv_heads; ++head) {
+          const std::vector<float> rows = Read(from, from_blocks[i] * block_size + token, head);
+          AppendToken(to, static_cast<int32_t>(to_blocks[i] * block_size + token), head, 1, rows.data(),
+                      rows.data() + from.shape.head_dim, DType::kF32);
+        }
+      }
+    }
+  }
+
   void Check(const KvShape& shape, int64_t num_parts, const std::vector<int32_t>& gpu_blocks,
              const std::vector<int32_t>& cpu_blocks, int64_t num_runs) {
     SCOPED_TRACE(testing::Message() << DTypeName(shape.plain_dtype()) << ", blocks of " << shape.block_size
@@ -98,49 +118,57 @@ TEST_F(HostKvCopyTest, BlocksArriveAsTheCpuWritesThem) {
   }
 }
 
-// Between tiers of different types: as if the tokens had been appended there, and back as codes say.
+// Between tiers of different types: as if what one holds had been appended to the other, and back.
 TEST_F(HostKvCopyTest, TypesAreConverted) {
-  for (const int64_t num_parts : {1, 2}) {
-    for (const int64_t block_size : {16, 32, 64}) {
-      KvShape shape = {.format = KvFormat::Plain(DType::kF32),
-                       .block_size = block_size,
-                       .num_kv_heads = 3,
-                       .head_dim = 48};
-      const std::vector<int32_t> gpu_blocks = {3, 4, 0};
-      const std::vector<int32_t> cpu_blocks = {7, 1, 2};
-      TestTier gpu(shape, 5, 1);
-      Append(gpu, gpu_blocks);
-      shape.format = KvFormat::Int8();
-      TestTier cpu(shape, 8, num_parts);
-      CopyKvArgs args = {.gpu = gpu.view,
-                         .cpu = cpu.view,
-                         .gpu_blocks = gpu_blocks,
-                         .cpu_blocks = cpu_blocks,
-                         .to_cpu = true};
-      const CopyKvCount count = bench().ops().CopyKv(bench().stream(), args);
-      bench().Synchronize();
-      EXPECT_EQ(count.num_bytes, static_cast<int64_t>(gpu_blocks.size() * shape.BlockBytes()));
-      TestTier expected(shape, 8, num_parts);
-      Append(expected, cpu_blocks);
-      EXPECT_EQ(cpu.bytes, expected.bytes) << block_size;
+  struct Types {
+    KvFormat gpu;
+    KvFormat cpu;
+  };
+  for (const Types& types :
+       {Types{KvFormat::Plain(DType::kF32), KvFormat::Int8()},
+        Types{KvFormat::Int8(), KvFormat::Plain(DType::kF32)}, Types{KvFormat::Fp8(), KvFormat::Int8()},
+        Types{KvFormat::Fp8(), KvFormat::PlainOfFp8(DType::kF32)},
+        Types{KvFormat::Fp8(), KvFormat::PlainOfFp8(DType::kBF16)}}) {
+    for (const int64_t num_parts : {1, 2}) {
+      for (const int64_t block_size : {16, 32, 64}) {
+        SCOPED_TRACE(testing::Message() << KvFormatName(types.gpu) << ", " << KvFormatName(types.cpu) << ", "
+                                        << num_parts << " parts, blocks of " << block_size);
+        KvShape shape = {.format = types.gpu, .block_size = block_size, .num_kv_heads = 3, .head_dim = 48};
+        const std::vector<int32_t> gpu_blocks = {3, 4, 0};
+        const std::vector<int32_t> cpu_blocks = {7, 1, 2};
+        TestTier gpu(shape, 5, 1);
+        Append(gpu, gpu_blocks);
+        shape.format = types.cpu;
+        TestTier cpu(shape, 8, num_parts);
+        CopyKvArgs args = {.gpu = gpu.view,
+                           .cpu = cpu.view,
+                           .gpu_blocks = gpu_blocks,
+                           .cpu_blocks = cpu_blocks,
+                           .to_cpu = true};
+        const CopyKvCount count = bench().ops().CopyKv(bench().stream(), args);
+        bench().Synchronize();
+        EXPECT_EQ(count.num_bytes, static_cast<int64_t>(gpu_blocks.size() * shape.BlockBytes()));
+        TestTier expected(shape, 8, num_parts);
+        AppendWhatIsIn(gpu.view, gpu_blocks, expected.view, cpu_blocks);
+        EXPECT_EQ(cpu.bytes, expected.bytes);
+        const std::vector<std::byte> before = gpu.bytes;
 
-      std::fill(gpu.bytes.begin(), gpu.bytes.end(), std::byte{0xff});
-      args.to_cpu = false;
-      bench().ops().CopyKv(bench().stream(), args);
-      bench().Synchronize();
-      std::vector<float> row(4 * static_cast<size_t>(shape.head_dim));
-      float* key = row.data();
-      float* value = key + shape.head_dim;
-      float* coded_key = value + shape.head_dim;
-      float* coded_value = coded_key + shape.head_dim;
-      for (size_t i = 0; i < gpu_blocks.size(); ++i) {
-        for (int64_t token = 0; token < block_size; ++token) {
-          for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
-            ReadToken(gpu.view, static_cast<int32_t>(gpu_blocks[i] * block_size + token), head, key, value);
-            ReadToken(cpu.view, static_cast<int32_t>(cpu_blocks[i] * block_size + token), head, coded_key,
-                      coded_value);
-            EXPECT_TRUE(std::equal(key, key + 2 * shape.head_dim, coded_key)) << "block " << i;
-          }
+        std::fill(gpu.bytes.begin(), gpu.bytes.end(), std::byte{0xff});
+        args.to_cpu = false;
+        bench().ops().CopyKv(bench().stream(), args);
+        bench().Synchronize();
+        shape.format = types.gpu;
+        TestTier back(shape, 5, 1);
+        AppendWhatIsIn(cpu.view, cpu_blocks, back.view, gpu_blocks);
+        EXPECT_EQ(gpu.bytes, back.bytes);
+        // What fp8 holds is there as if it had been appended there.
+        if (types.cpu.numbers != NumberRange::kOfFp8) continue;
+        TestTier appended(cpu.view.shape, 8, num_parts);
+        Append(appended, cpu_blocks);
+        EXPECT_EQ(cpu.bytes, appended.bytes);
+        // And is the same again.
+        if (types.cpu.k_type == DType::kF32) {
+          EXPECT_EQ(gpu.bytes, before);
         }
       }
     }

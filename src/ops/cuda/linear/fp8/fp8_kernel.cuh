@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "ops/cuda/linear/fp8/e4m3_values.cuh"
+#include "ops/cuda/e4m3_values.cuh"
 #include "ops/cuda/linear/fp8/fp8_linear.h"
 #include "ops/cuda/linear/quantized/quantized_kernel.cuh"
 

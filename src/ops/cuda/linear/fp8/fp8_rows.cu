@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "ops/cuda/linear/fp8/e4m3_values.cuh"
+#include "ops/cuda/e4m3_values.cuh"
 #include "ops/cuda/linear/fp8/fp8_rows.h"
 #include "ops/cuda/row_access.h"
 #include "ops/cuda/row_launch.h"

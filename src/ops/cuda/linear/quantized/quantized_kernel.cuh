@@ -18,6 +18,7 @@
 #include "ops/cuda/linear/quantized/code_values.cuh"
 #include "ops/cuda/linear/quantized/quantized_linear.h"
 #include "ops/cuda/linear/tensor_core.cuh"
+#include "ops/cuda/shared_memory.cuh"
 
 namespace tandem {
 
@@ -74,18 +75,6 @@ struct SharedPlan {
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-
-__device__ __forceinline__ uint2 LoadShared8(uint32_t from) {
-  uint2 value;
-  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "r"(from) : "memory");
-  return value;
-}
-
-__device__ __forceinline__ uint32_t LoadShared4(uint32_t from) {
-  uint32_t value;
-  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(from) : "memory");
-  return value;
-}
 
 __device__ __forceinline__ float2 TwoFloats(uint32_t two_halves) {
   return __half22float2(*reinterpret_cast<const __half2*>(&two_halves));

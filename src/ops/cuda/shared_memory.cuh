@@ -1,0 +1,61 @@
+// Shared memory by its addresses: copies to it that nobody waits for yet, and wide loads. For .cu files;
+// copies: compute capability 8.0.
+#pragma once
+
+#include <cstdint>
+
+namespace tandem {
+
+__device__ __forceinline__ uint64_t StreamingPolicy() {
+  uint64_t policy;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+// 16 bytes, past L1.
+__device__ __forceinline__ void CopyAsync(uint32_t shared_to, const void* from) {
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared_to), "l"(from) : "memory");
+}
+// Zeros if not valid, and nothing is read.
+__device__ __forceinline__ void CopyAsync(uint32_t shared_to, const void* from, bool valid) {
+  const int bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(shared_to), "l"(from),
+               "r"(bytes)
+               : "memory");
+}
+__device__ __forceinline__ void CopyAsync(uint32_t shared_to, const void* from, bool valid, uint64_t policy) {
+  const int bytes = valid ? 16 : 0;
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint.L2::128B [%0], [%1], 16, %2, %3;" ::"r"(shared_to),
+               "l"(from), "r"(bytes), "l"(policy)
+               : "memory");
+}
+
+__device__ __forceinline__ void CommitCopies() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+
+template <int kPending>
+__device__ __forceinline__ void WaitForCopies() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+__device__ __forceinline__ uint4 LoadShared(uint32_t from) {
+  uint4 value;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(from)
+               : "memory");
+  return value;
+}
+__device__ __forceinline__ uint2 LoadShared8(uint32_t from) {
+  uint2 value;
+  asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];" : "=r"(value.x), "=r"(value.y) : "r"(from) : "memory");
+  return value;
+}
+__device__ __forceinline__ uint32_t LoadShared4(uint32_t from) {
+  uint32_t value;
+  asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(from) : "memory");
+  return value;
+}
+
+}  // namespace tandem
