@@ -53,10 +53,6 @@ std::vector<int64_t> GraphBatchSizes(int64_t max_num_seqs) {
   return sizes;
 }
 
-bool WantsQuantized(Quantization quantization) {
-  return quantization != Quantization::kAuto && quantization != Quantization::kNone;
-}
-
 // Parts for EngineOptions::without. Without graphs there are none with riders either.
 constexpr std::array<std::string_view, 7> kParts = {
     "fa3", "fused-gate-up", "streamed-products", "fp8-products", "hot-products", "rider-graphs", "graphs"};
@@ -79,7 +75,7 @@ Result<Backend> CreateCudaBackend(const EngineOptions& options) {
   backend.ops =
       CreateCudaOps(backend.device.get(),
                     {.tuning_folder = same_products ? CacheFolder(options) : FolderWithout(options),
-                     .keep_quantized = kKeepsQuantizedByDefault || WantsQuantized(options.quantization),
+                     .keep_quantized = options.quantization != Quantization::kNone,
                      .hot_choice = has("hot-products"),
                      .fused_gate_up = has("fused-gate-up"),
                      .streamed_products = has("streamed-products"),

@@ -138,6 +138,26 @@ class StrategiesTest : public ::testing::TestWithParam<std::string> {
     return engine == nullptr ? std::vector<std::vector<int32_t>>() : RunAll(*engine, prompts);
   }
 
+  // The same tokens, with the best at each place.
+  using SampledTokens = std::vector<std::vector<SampledToken>>;
+  static SampledTokens RunAmpleWithLogprobs(EngineOptions options, const std::vector<Prompt>& prompts) {
+    options.gpu_kv_cache = SizeInTokens(32'768);
+    const auto engine = Create(options);
+    if (engine == nullptr) return {};
+    std::vector<Submitted> submitted;
+    for (const Prompt& prompt : prompts) {
+      RequestSpec spec = SpecOf(prompt);
+      spec.sampling.num_top_logprobs = 5;
+      submitted.push_back(SubmitTo(*engine, std::move(spec)));
+    }
+    SampledTokens tokens;
+    for (const Submitted& each : submitted) {
+      EXPECT_EQ(each.output->Wait(), FinishReason::kLength);
+      tokens.push_back(each.output->tokens());
+    }
+    return tokens;
+  }
+
   // Once the loop has nothing left to do.
   static void ExpectNoBlocksLeak(Engine& engine) {
     engine.CancelAll();
@@ -154,6 +174,31 @@ void ExpectSameTokens(const std::vector<std::vector<int32_t>>& tokens,
   ASSERT_EQ(tokens.size(), expected.size());
   for (size_t i = 0; i < tokens.size(); ++i)
     EXPECT_EQ(tokens[i], expected[i]) << strategy << ", request " << i;
+}
+
+// Tiers of codes on two devices: where the same number of K or V, but for fp32's rounding, lies between two codes,
+// the tiers may hold either, and of two tokens that are as likely as each other either may come. What follows
+// has another context then.
+void ExpectSameTokensBesideTies(const std::vector<std::vector<int32_t>>& tokens,
+                                const std::vector<std::vector<SampledToken>>& expected,
+                                const std::string& strategy) {
+  constexpr float kTie = 0.02F;  // of log-probabilities
+  ASSERT_EQ(tokens.size(), expected.size());
+  size_t num_ties = 0;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    ASSERT_EQ(tokens[i].size(), expected[i].size());
+    size_t at = 0;
+    while (at < tokens[i].size() && tokens[i][at] == expected[i][at].token) ++at;
+    if (at == tokens[i].size()) continue;
+    ++num_ties;
+    const SampledToken& wanted = expected[i][at];
+    const auto found = std::find_if(wanted.top_logprobs.begin(), wanted.top_logprobs.end(),
+                                    [&](const TokenLogprob& top) { return top.token == tokens[i][at]; });
+    ASSERT_NE(found, wanted.top_logprobs.end())
+        << strategy << ", request " << i << ": " << tokens[i][at] << " is none of the best at token " << at;
+    EXPECT_LE(wanted.logprob - found->logprob, kTie) << strategy << ", request " << i << ", token " << at;
+  }
+  EXPECT_LE(num_ties, tokens.size() / 16) << strategy;
 }
 
 void PrintTiers(const std::string& strategy, const EngineStats& stats) {
@@ -190,7 +235,9 @@ void ExpectDecodesInTheCpuTier(const std::string& strategy, const Engine& engine
 
 void StrategiesTest::ExpectSameTokensFromEveryStrategy(const EngineOptions& ample) const {
   const std::vector<Prompt> prompts = MakePrompts(kSanitized ? 24 : 64, 3, 200, 30, 300);
+  const bool has_ties = GetParam() == "cuda" && ample.kv_cache_dtype != "auto";
   const auto expected = RunAmple(ample, prompts);
+  const auto likelihoods = has_ties ? RunAmpleWithLogprobs(ample, prompts) : SampledTokens();
   for (const std::string& strategy : kHybrids) {
     EngineOptions tight = ample;
     tight.strategy = strategy;
@@ -198,7 +245,12 @@ void StrategiesTest::ExpectSameTokensFromEveryStrategy(const EngineOptions& ampl
     tight.cpu_kv_cache = SizeInTokens(2048);
     const auto engine = Create(tight, CostsWhereTheCpuTierPays());
     ASSERT_NE(engine, nullptr);
-    ExpectSameTokens(RunAll(*engine, prompts), expected, strategy);
+    const auto tokens = RunAll(*engine, prompts);
+    if (has_ties) {
+      ExpectSameTokensBesideTies(tokens, likelihoods, strategy);
+    } else {
+      ExpectSameTokens(tokens, expected, strategy);
+    }
     ExpectNoBlocksLeak(*engine);
     PrintTiers(strategy, engine->Stats());
     ExpectDecodesInTheCpuTier(strategy, *engine, prompts.size());

@@ -16,9 +16,6 @@ class CublasLinear;
 class CudaSampler;
 class KvCopier;
 
-// What happens to quantized weights unless somebody asks for one or the other.
-constexpr bool kKeepsQuantizedByDefault = false;
-
 // Up to here a quantized weight is multiplied as codes. Of more rows it is dequantized, in slabs of outputs,
 // and cuBLASLt multiplies: that reads and writes some 9 times the bytes of 4 bits, once, and computes faster.
 // A layer of Llama-3.1-8B on an H200 takes with codes, and with values: 300 and 306 us for 128 rows, 571 and
@@ -31,7 +28,7 @@ struct CudaOpsOptions {
   // False: cuBLASLt's own first choice for every product, nothing is measured.
   bool tune_linear = true;
   // Whether quantized weights stay as they are (Ops::KeepsQuantized) or are widened.
-  bool keep_quantized = kKeepsQuantizedByDefault;
+  bool keep_quantized = true;
   int64_t max_code_rows = kMaxCodeRows;
   // For ablations: what is left out where these are false.
   bool hot_choice = true;         // algorithms for many rows chosen on a hot GPU
