@@ -10,9 +10,9 @@
 
 namespace tandem {
 
-// kAuto, and kKeep by another name: what the file has quantized stays so where the backend multiplies it as it is;
-// all else is the engine's dtype. kNone: everything is. kInt4, kInt8, kFp8: what the file has as floats is
-// quantized too.
+// kAuto, and kKeep by another name: what the file has quantized stays so where the backend multiplies it as
+// it is; all else is the engine's dtype. kNone: everything is. kInt4, kInt8, kFp8: what the file has as
+// floats is quantized too.
 enum class Quantization : uint8_t { kAuto, kKeep, kNone, kInt4, kInt8, kFp8 };
 
 constexpr bool QuantizesFloats(Quantization quantization) {

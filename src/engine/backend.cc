@@ -72,15 +72,14 @@ Result<Backend> CreateCudaBackend(const EngineOptions& options) {
                                             .memory_utilization = options.gpu_memory_utilization,
                                             .sm_limit = options.gpu_sm_limit}));
   const bool same_products = has("hot-products") && has("fused-gate-up") && has("streamed-products");
-  backend.ops =
-      CreateCudaOps(backend.device.get(),
-                    {.tuning_folder = same_products ? CacheFolder(options) : FolderWithout(options),
-                     .keep_quantized = options.quantization != Quantization::kNone,
-                     .hot_choice = has("hot-products"),
-                     .fused_gate_up = has("fused-gate-up"),
-                     .streamed_products = has("streamed-products"),
-                     .fp8_products = has("fp8-products"),
-                     .flash_attention3 = has("fa3")});
+  backend.ops = CreateCudaOps(backend.device.get(),
+                              {.tuning_folder = same_products ? CacheFolder(options) : FolderWithout(options),
+                               .keep_quantized = options.quantization != Quantization::kNone,
+                               .hot_choice = has("hot-products"),
+                               .fused_gate_up = has("fused-gate-up"),
+                               .streamed_products = has("streamed-products"),
+                               .fp8_products = has("fp8-products"),
+                               .flash_attention3 = has("fa3")});
   backend.dtypes = {DType::kBF16, DType::kF16, DType::kF32};
   constexpr int kFirstWithBF16 = 80;
   if (CudaTargetOf(*backend.device).compute_capability < kFirstWithBF16)

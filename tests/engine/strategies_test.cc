@@ -176,9 +176,9 @@ void ExpectSameTokens(const std::vector<std::vector<int32_t>>& tokens,
     EXPECT_EQ(tokens[i], expected[i]) << strategy << ", request " << i;
 }
 
-// Tiers of codes on two devices: where the same number of K or V, but for fp32's rounding, lies between two codes,
-// the tiers may hold either, and of two tokens that are as likely as each other either may come. What follows
-// has another context then.
+// Tiers of codes on two devices: where the same number of K or V, but for fp32's rounding, lies between two
+// codes, the tiers may hold either, and of two tokens that are as likely as each other either may come. What
+// follows has another context then.
 void ExpectSameTokensBesideTies(const std::vector<std::vector<int32_t>>& tokens,
                                 const std::vector<std::vector<SampledToken>>& expected,
                                 const std::string& strategy) {
