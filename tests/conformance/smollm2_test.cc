@@ -96,8 +96,8 @@ TEST_F(SmolLm2LogitsTest, Bf16IsWithinTolerance) {
 }
 
 // Products of bf16 rows with weights that are kept as codes are no worse than those with weights rounded to
-// bf16. On the whole: which single prompt comes out worst is chance, for either. Products with widened weights
-// differ from processor to processor, so that means may be as on one with AMX too.
+// bf16. On the whole: which single prompt comes out worst is chance, for either. Products with widened
+// weights differ from processor to processor, so that means may be as on one with AMX too.
 TEST_F(SmolLm2LogitsTest, KeptWeightsAreAsAccurateAsWidenedOnes) {
   if (kSanitized) GTEST_SKIP() << "the mean of three prompts is chance too";
   const auto mean = [](const std::vector<double>& values) {

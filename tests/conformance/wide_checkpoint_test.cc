@@ -70,8 +70,8 @@ TEST_P(WideCheckpointTest, Fp32IsWithinTheRoundingOfSums) {
   EXPECT_LT(Worst(kept), 2e-5);
 }
 
-// Products of bf16 rows with codes are as good as those with the dequantized weights rounded to bf16. What few
-// prompts come to is chance, so the worst and the mean may be those of bf16 products with SmolLM2 too.
+// Products of bf16 rows with codes are as good as those with the dequantized weights rounded to bf16. What
+// few prompts come to is chance, so the worst and the mean may be those of bf16 products with SmolLM2 too.
 TEST_P(WideCheckpointTest, Bf16IsNoWorseThanWithFloats) {
   constexpr double kWorstOfSmolLm2 = 2.4e-2;
   constexpr double kMeanOfSmolLm2 = 9.7e-3;
