@@ -84,6 +84,7 @@ class StrategiesTest : public ::testing::TestWithParam<std::string> {
 
   void ExpectSameTokensBesideCancels(uint32_t seed) const;
   void ExpectSameTokensFromEveryStrategy(const EngineOptions& ample) const;
+  void ExpectSameTokensWithKvTypes(const std::string& gpu_type, const std::string& cpu_type) const;
 
   EngineOptions Options(const std::string& model, const std::string& strategy) const {
     EngineOptions options;
@@ -119,14 +120,22 @@ class StrategiesTest : public ::testing::TestWithParam<std::string> {
     return engine.ok() ? std::move(*engine) : nullptr;
   }
 
-  static std::vector<std::vector<int32_t>> RunAll(Engine& engine, const std::vector<Prompt>& prompts) {
+  // num_top_logprobs: of SamplingParams.
+  static std::vector<Submitted> RunToTheEnd(Engine& engine, const std::vector<Prompt>& prompts,
+                                            int32_t num_top_logprobs) {
     std::vector<Submitted> submitted;
-    for (const Prompt& prompt : prompts) submitted.push_back(SubmitTo(engine, SpecOf(prompt)));
-    std::vector<std::vector<int32_t>> tokens;
-    for (const Submitted& each : submitted) {
-      EXPECT_EQ(each.output->Wait(), FinishReason::kLength);
-      tokens.push_back(each.output->TokenIds());
+    for (const Prompt& prompt : prompts) {
+      RequestSpec spec = SpecOf(prompt);
+      spec.sampling.num_top_logprobs = num_top_logprobs;
+      submitted.push_back(SubmitTo(engine, std::move(spec)));
     }
+    for (const Submitted& each : submitted) EXPECT_EQ(each.output->Wait(), FinishReason::kLength);
+    return submitted;
+  }
+
+  static std::vector<std::vector<int32_t>> RunAll(Engine& engine, const std::vector<Prompt>& prompts) {
+    std::vector<std::vector<int32_t>> tokens;
+    for (const Submitted& each : RunToTheEnd(engine, prompts, -1)) tokens.push_back(each.output->TokenIds());
     return tokens;
   }
 
@@ -138,23 +147,16 @@ class StrategiesTest : public ::testing::TestWithParam<std::string> {
     return engine == nullptr ? std::vector<std::vector<int32_t>>() : RunAll(*engine, prompts);
   }
 
-  // The same tokens, with the best at each place.
+  // The same, with the best at each place.
   using SampledTokens = std::vector<std::vector<SampledToken>>;
   static SampledTokens RunAmpleWithLogprobs(EngineOptions options, const std::vector<Prompt>& prompts) {
     options.gpu_kv_cache = SizeInTokens(32'768);
     const auto engine = Create(options);
     if (engine == nullptr) return {};
-    std::vector<Submitted> submitted;
-    for (const Prompt& prompt : prompts) {
-      RequestSpec spec = SpecOf(prompt);
-      spec.sampling.num_top_logprobs = 5;
-      submitted.push_back(SubmitTo(*engine, std::move(spec)));
-    }
     SampledTokens tokens;
-    for (const Submitted& each : submitted) {
-      EXPECT_EQ(each.output->Wait(), FinishReason::kLength);
+    constexpr int32_t kNumBest = 5;
+    for (const Submitted& each : RunToTheEnd(*engine, prompts, kNumBest))
       tokens.push_back(each.output->tokens());
-    }
     return tokens;
   }
 
@@ -236,7 +238,7 @@ void ExpectDecodesInTheCpuTier(const std::string& strategy, const Engine& engine
 void StrategiesTest::ExpectSameTokensFromEveryStrategy(const EngineOptions& ample) const {
   const std::vector<Prompt> prompts = MakePrompts(kSanitized ? 24 : 64, 3, 200, 30, 300);
   const bool has_ties = GetParam() == "cuda" && ample.kv_cache_dtype != "auto";
-  const auto expected = RunAmple(ample, prompts);
+  const auto expected = has_ties ? std::vector<std::vector<int32_t>>() : RunAmple(ample, prompts);
   const auto likelihoods = has_ties ? RunAmpleWithLogprobs(ample, prompts) : SampledTokens();
   for (const std::string& strategy : kHybrids) {
     EngineOptions tight = ample;
@@ -263,31 +265,28 @@ TEST_P(StrategiesTest, SameTokensFromEveryStrategy) {
   ExpectSameTokensFromEveryStrategy(ample);
 }
 
-TEST_P(StrategiesTest, SameTokensFromEveryStrategyWithInt8InBothTiers) {
-  // Heads of 16, and of 64 with two queries each, which AMX attends on tiles where there is AMX.
+// Heads of 16, and of 64 with two queries each, which AMX attends on tiles where there is AMX.
+void StrategiesTest::ExpectSameTokensWithKvTypes(const std::string& gpu_type,
+                                                 const std::string& cpu_type) const {
   for (const std::string dummy : {"", "tiny"}) {
     EngineOptions ample =
         Options(dummy.empty() ? FixturePath("families/qwen2/model.gguf") : std::string(), "gpu-only");
     ample.dummy = dummy;
     ample.max_model_len = 512;
     ample.max_num_batched_tokens = 96;
-    ample.kv_cache_dtype = "int8";
-    ample.cpu_kv_cache_dtype = "int8";
+    ample.kv_cache_dtype = gpu_type;
+    ample.cpu_kv_cache_dtype = cpu_type;
     ExpectSameTokensFromEveryStrategy(ample);
   }
 }
 
+TEST_P(StrategiesTest, SameTokensFromEveryStrategyWithInt8InBothTiers) {
+  ExpectSameTokensWithKvTypes("int8", "int8");
+}
+
 // The cpu tier is of the model's type, and holds the numbers that fp8 holds.
 TEST_P(StrategiesTest, SameTokensFromEveryStrategyWithFp8InTheGpuTier) {
-  for (const std::string dummy : {"", "tiny"}) {
-    EngineOptions ample =
-        Options(dummy.empty() ? FixturePath("families/qwen2/model.gguf") : std::string(), "gpu-only");
-    ample.dummy = dummy;
-    ample.max_model_len = 512;
-    ample.max_num_batched_tokens = 96;
-    ample.kv_cache_dtype = "fp8";
-    ExpectSameTokensFromEveryStrategy(ample);
-  }
+  ExpectSameTokensWithKvTypes("fp8", "auto");
 }
 
 // Neighbours are cancelled at random, and both tiers are so small that others are preempted.
