@@ -100,11 +100,16 @@ class Bench {
                         .tune_linear = true,
                         .streamed_products = false});
     if (quantized()) {
-      codes_ = CreateCudaOps(device_.get(),
-                             {.tune_linear = false, .max_code_rows = 1 << 20, .fp8_products = false});
+      codes_ = CreateCudaOps(device_.get(), {.tune_linear = false,
+                                             .code_rows = {.max = 1 << 20},
+                                             .streamed_products = false,
+                                             .fp8_products = false});
+      streamed_codes_ = CreateCudaOps(
+          device_.get(),
+          {.tune_linear = false, .code_rows = {.max = 0, .min_streamed = 1}, .fp8_products = false});
       values_ = CreateCudaOps(device_.get(), {.tuning_folder = options.tuning_folder,
                                               .tune_linear = true,
-                                              .max_code_rows = 0,
+                                              .code_rows = {.max = 0, .min_streamed = 1 << 20},
                                               .fp8_products = false});
     }
   }
@@ -272,6 +277,7 @@ class Bench {
       // The ways that "chosen" has, and what it is without measurement: many rows of FP8 are multiplied as
       // such.
       add("codes", [&](const LinearArgs& args) { codes_->Linear(*stream_, args); });
+      add("streamed_codes", [&](const LinearArgs& args) { streamed_codes_->Linear(*stream_, args); });
       add("values", [&](const LinearArgs& args) { values_->Linear(*stream_, args); });
       add("first_choice", [&](const LinearArgs& args) { first_choice_->Linear(*stream_, args); });
       add("chosen", [&](const LinearArgs& args) { tuned_->Linear(*stream_, args); });
@@ -329,8 +335,11 @@ class Bench {
   std::unique_ptr<Ops> first_choice_;
   std::unique_ptr<Ops> tuned_;
   std::unique_ptr<Ops> tuned_cublaslt_;
-  std::unique_ptr<Ops> codes_;   // with --quantization: quantized weights always as codes,
-  std::unique_ptr<Ops> values_;  // and always dequantized
+  // With --quantization: quantized weights as codes by the kernels of 8.0, as codes by streamed products
+  // where these can, and always dequantized.
+  std::unique_ptr<Ops> codes_;
+  std::unique_ptr<Ops> streamed_codes_;
+  std::unique_ptr<Ops> values_;
   std::vector<Stack> stacks_;
   Stack lm_head_;
   Buffer x_;

@@ -16,11 +16,14 @@ class CublasLinear;
 class CudaSampler;
 class KvCopier;
 
-// Up to here a quantized weight is multiplied as codes. Of more rows it is dequantized, in slabs of outputs,
-// and cuBLASLt multiplies: that reads and writes some 9 times the bytes of 4 bits, once, and computes faster.
-// A layer of Llama-3.1-8B on an H200 takes with codes, and with values: 300 and 306 us for 128 rows, 571 and
-// 365 for 256.
-constexpr int64_t kMaxCodeRows = 128;
+// Which rows a quantized weight is multiplied with as codes. Of others it is dequantized, in slabs of
+// outputs, and cuBLASLt multiplies: that reads and writes some 9 times the bytes of 4 bits, once.
+struct CodeRows {
+  // By the kernels that need no more than compute capability 8.0, at most.
+  int64_t max = 128;
+  // By streamed products of codes (compute capability 9.0), at least.
+  int64_t min_streamed = 9;
+};
 
 struct CudaOpsOptions {
   // Where the measured choice of algorithms is kept between starts; empty: nowhere.
@@ -29,7 +32,7 @@ struct CudaOpsOptions {
   bool tune_linear = true;
   // Whether quantized weights stay as they are (Ops::KeepsQuantized) or are widened.
   bool keep_quantized = true;
-  int64_t max_code_rows = kMaxCodeRows;
+  CodeRows code_rows;
   // For ablations: what is left out where these are false.
   bool hot_choice = true;         // algorithms for many rows chosen on a hot GPU
   bool fused_gate_up = true;      // products with SiLU

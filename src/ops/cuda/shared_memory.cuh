@@ -57,5 +57,15 @@ __device__ __forceinline__ uint32_t LoadShared4(uint32_t from) {
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(from) : "memory");
   return value;
 }
+// Four 8x8 matrices of 16-bit elements, of which the addresses are those of rows: lane / 8 of the warp's
+// lanes gives the matrix. A thread gets two neighbours of row lane / 4 of each.
+__device__ __forceinline__ uint4 LoadMatrices(uint32_t row_from) {
+  uint4 value;
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+               : "r"(row_from)
+               : "memory");
+  return value;
+}
 
 }  // namespace tandem

@@ -86,7 +86,7 @@ CublasLinear::CublasLinear(Device* device, const CudaOpsOptions& options)
       options_(options),
       runner_(device),
       file_(device, options.tune_linear ? options.tuning_folder : ""),
-      quantized_(device, &runner_, options.max_code_rows),
+      quantized_(device, &runner_, options.code_rows, options.streamed_products),
       upload_(std::make_shared<WeightUpload>(device)) {
   for (auto& [shape, measured] : file_.Load()) choices_[shape].measured = std::move(measured);
 }
@@ -206,7 +206,8 @@ void CublasLinear::RunDense(CudaStream& stream, const LinearArgs& args) {
 }
 
 void CublasLinear::RunQuantized(CudaStream& stream, const LinearArgs& args, const CudaCodedWeight& weight) {
-  if (quantized_.UsesCodes(args.x, weight)) return quantized_.RunCodes(stream, args.x, weight, args.y);
+  if (quantized_.UsesCodes(args.x, weight, args.y))
+    return quantized_.RunCodes(stream, args.x, weight, args.y);
   const int64_t step = QuantizedProducts::SlabOutputs(weight);
   for (int64_t first = 0; first < weight.out_features(); first += step) {
     const CudaLinearWeight slab = quantized_.Slab(stream, weight, first);
@@ -258,8 +259,9 @@ void CublasLinear::RunGateUpDense(CudaStream& stream, const GateUpArgs& args) {
 
 void CublasLinear::RunGateUpQuantized(CudaStream& stream, const GateUpArgs& args,
                                       const CudaCodedWeight& weight) {
+  if (quantized_.RunGateUpCodes(stream, args.x, weight, args.y)) return;
   const bool is_one_slab = QuantizedProducts::SlabOutputs(weight) == weight.out_features();
-  if (!is_one_slab || quantized_.UsesCodes(args.x, weight)) {
+  if (!is_one_slab || quantized_.UsesCodes(args.x, weight, args.scratch)) {
     RunQuantized(stream, {.x = args.x, .weight = args.weight, .y = args.scratch}, weight);
     return LaunchSiluMul(stream, {.gate_up = args.scratch, .out = args.y});
   }
@@ -307,7 +309,12 @@ void CublasLinear::Tune(CudaStream& stream, const LinearTuning& tuning) {
 void CublasLinear::TuneQuantized(CudaStream& stream, const LinearTuning& tuning,
                                  const CudaCodedWeight& weight) {
   std::vector<int64_t> row_counts(tuning.row_counts.begin(), tuning.row_counts.end());
-  std::erase_if(row_counts, [this](int64_t rows) { return rows <= quantized_.max_code_rows(); });
+  // The questions need addresses, but nothing is read.
+  void* any = runner_.WorkspaceMemory(stream);
+  std::erase_if(row_counts, [&](int64_t rows) {
+    return quantized_.UsesCodes(MatrixView::Dense(any, weight.dtype(), rows, weight.in_features()), weight,
+                                MatrixView::Dense(any, tuning.y_dtype, rows, weight.out_features()));
+  });
   if (row_counts.empty()) return;
   const int64_t step = QuantizedProducts::SlabOutputs(weight);
   int64_t measured_outputs = 0;
@@ -365,7 +372,7 @@ std::string CublasLinear::Description() const {
   std::string text =
       fmt::format("products: cuBLASLt {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
   if (options_.keep_quantized)
-    text += fmt::format(", of quantized weights own kernel up to {} rows", options_.max_code_rows);
+    text += fmt::format(", of quantized weights own kernel up to {} rows", options_.code_rows.max);
   if (!options_.tune_linear) return text;
   text += fmt::format(" with measured algorithms, own kernel up to {} rows", kMaxSkinnyRows);
   if (HasFusedGateUp() && runner_.target().compute_capability == 90) {

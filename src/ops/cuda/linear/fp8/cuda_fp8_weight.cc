@@ -52,12 +52,13 @@ void CudaFp8Weight::LoadQuantizedRows(int64_t row_begin, const QuantizedRows& ro
              rows.scales.data());
 }
 
-bool CudaFp8Weight::CanMultiply(const CudaTarget& target, const MatrixView& x) const {
-  return Fp8LinearSupports(target, x, view_);
+bool CudaFp8Weight::CanMultiply(const CudaTarget& target, const CodeRows& code_rows, const MatrixView& x,
+                                const MatrixView& /*y*/) const {
+  return x.rows <= code_rows.max && Fp8LinearSupports(target, x, view_);
 }
 
-void CudaFp8Weight::LaunchProduct(CudaStream& stream, const MatrixView& x, const MatrixView& y,
-                                  const QuantizedWorkspace& workspace) const {
+void CudaFp8Weight::LaunchProduct(CudaStream& stream, const CodeRows& /*code_rows*/, const MatrixView& x,
+                                  const MatrixView& y, const QuantizedWorkspace& workspace) const {
   LaunchFp8Linear(stream, x, view_, bias(), y, workspace);
 }
 

@@ -21,8 +21,9 @@ class CudaFp8Weight final : public CudaCodedWeight {
 
   void LoadQuantizedRows(int64_t row_begin, const QuantizedRows& rows) override;
 
-  bool CanMultiply(const CudaTarget& target, const MatrixView& x) const override;
-  void LaunchProduct(CudaStream& stream, const MatrixView& x, const MatrixView& y,
+  bool CanMultiply(const CudaTarget& target, const CodeRows& code_rows, const MatrixView& x,
+                   const MatrixView& y) const override;
+  void LaunchProduct(CudaStream& stream, const CodeRows& code_rows, const MatrixView& x, const MatrixView& y,
                      const QuantizedWorkspace& workspace) const override;
   void LaunchDequantize(CudaStream& stream, int64_t first_output, const MatrixView& to) const override;
   void LaunchGather(CudaStream& stream, const int32_t* ids, const MatrixView& to) const override;

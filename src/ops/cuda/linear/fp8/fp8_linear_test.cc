@@ -34,7 +34,7 @@ class CudaFp8Test : public CudaQuantizedTest {
     weights_only_ = CreateCudaOps(&device(), {.tune_linear = false, .fp8_products = false});
   }
 
-  // Activations stay as they are: up to kMaxCodeRows by the own kernel, which rounds no weight, beyond that
+  // Activations stay as they are: up to CodeRows::max by the own kernel, which rounds no weight, beyond that
   // by values.
   Ops& weights_only() { return *weights_only_; }
   bool HasFp8Products() { return cuda_stream().target().compute_capability >= 89; }
@@ -158,7 +158,7 @@ TEST_F(CudaFp8Test, WeightsOnlyMatchDoublePrecision) {
         CudaMatrix y(device(), y_dtype, rows, shape.out, rows % 4);
         weights_only().Linear(stream(), {x.view(), weight.weight.get(), y.view()});
         stream().Synchronize();
-        const double rounding = rows <= kMaxCodeRows ? 0.0 : Precision(dtype);
+        const double rounding = rows <= CodeRows{}.max ? 0.0 : Precision(dtype);
         ExpectQuantizedProduct(x, weight, y.Download(), y_dtype, rounding,
                                fmt::format("{} rows, y {}", rows, DTypeName(y_dtype)));
       }

@@ -6,12 +6,11 @@
 //
 //   [panel][slice][4 tiles of 16 outputs]{codes, scales}
 //
-// Codes lie as the tensor core's product of 16 outputs, 16 elements and 8 rows wants them. With lane = 4 * r
-// + t, a lane holds of outputs r and r + 8 the same four elements in each step of 16; which these are does
-// not matter to the product as long as the rows of x are read in the same order: 8 neighbours are those of
-// two steps, so that 16 bytes of x are read at a time. (Groups of 16 are one step each: 4 neighbours.) 16
-// bytes of a lane are 4 steps of 4 bits or 2 of 8 bits. Every output has bytes of its own: rows are packed
-// without regard to who packs the others.
+// Codes lie as the tensor core's products of 16 outputs and 16 elements want them, those of a warp (mma) as
+// those of four (wgmma, for which a panel's 64 outputs are one operand). With lane = 4 * r + t, a lane holds
+// of outputs r and r + 8 elements 2t, 2t + 1, 2t + 8 and 2t + 9 of each step of 16. 16 bytes of a lane are 4
+// steps of 4 bits or 2 of 8 bits. Every output has bytes of its own: rows are packed without regard to who
+// packs the others.
 //
 // Scales: for each r and group {scale of r, scale of r + 8[, minimum of r, minimum of r + 8]} in fp16. They
 // count times the factor of their output, a power of two: fp16 alone would not reach.
@@ -63,24 +62,23 @@ struct CodeLayout {
   }
 
   // Of element i (0 to 3) that a lane with t holds in a step of a slice.
-  constexpr int ElementOf(int step, int t, int i) const {
-    return group_size == 16 ? step * 16 + t * 4 + i : step / 2 * 32 + t * 8 + step % 2 * 4 + i;
-  }
+  static constexpr int ElementOf(int step, int t, int i) { return step * 16 + i / 2 * 8 + t * 2 + i % 2; }
   // Code of (output, k).
   constexpr CodePlace PlaceOfCode(int64_t output, int64_t k) const {
     const auto e = static_cast<int>(k % slice_size());
-    const int step = group_size == 16 ? e / 16 : e / 32 * 2 + e % 8 / 4;
-    const int t = group_size == 16 ? e % 16 / 4 : e % 32 / 8;
-    const int i = e % 4;
+    const int step = e / 16;
+    const int t = e % 8 / 2;
+    const int i = e % 16 / 8 * 2 + e % 2;
     const auto row = static_cast<int>(output % kRecordOutputs);
     const int lane = row % 8 * 4 + t;
     const int upper = row / 8;
     const int64_t begin = RecordBegin(output, k / slice_size()) + lane * 16;
     // A word of 4 bits is a step: elements 0 and 1 of r in the low nibbles of bytes 0 and 2, elements 2 and 3
-    // in the high ones; those of r + 8 in bytes 1 and 3.
+    // (8 behind them) in the high ones; those of r + 8 in bytes 1 and 3.
     if (bits == 4) return {begin + step / 4 * 512 + step % 4 * 4 + upper + i % 2 * 2, i / 2 * 4};
-    // Two words of 8 bits are a step: elements 0 and 1 of r and of r + 8, then elements 2 and 3.
-    return {begin + step / 2 * 512 + step % 2 * 8 + i / 2 * 4 + upper * 2 + i % 2, 0};
+    // Two words of 8 bits are a step: elements 0 and 1 of r in bytes 0 and 2 and of r + 8 in bytes 1 and 3,
+    // then elements 2 and 3.
+    return {begin + step / 2 * 512 + step % 2 * 8 + i / 2 * 4 + i % 2 * 2 + upper, 0};
   }
   // Byte of the fp16 scale, or minimum (number 1), of the group that begins at k.
   constexpr int64_t PlaceOfNumber(int64_t output, int64_t k, int number) const {

@@ -25,6 +25,18 @@ __device__ __forceinline__ uint32_t TwoOnes() {
   return std::is_same_v<T, __half> ? 0x3c003c00U : 0x3f803f80U;
 }
 
+// (a & b) | c or (a & b) ^ c in one instruction, which has room for one immediate: the compiler makes two.
+__device__ __forceinline__ uint32_t AndOr(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+  return result;
+}
+__device__ __forceinline__ uint32_t AndXor(uint32_t a, uint32_t b, uint32_t c) {
+  uint32_t result;
+  asm("lop3.b32 %0, %1, %2, %3, 0x6a;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+  return result;
+}
+
 // A number whose last place is 1, so that a code in its low bits is added to it: 128 in bf16, 1024 in fp16.
 template <typename T>
 __device__ __forceinline__ constexpr float BaseOf4Bits() {
@@ -40,10 +52,10 @@ template <typename T>
 __device__ __forceinline__ void BasedValuesOf4Bits(uint32_t (&fragments)[4], uint32_t word) {
   constexpr uint32_t kBase = TwoBasesOf4Bits<T>();
   constexpr uint32_t kMask = 0x000f000fU;
-  fragments[0] = (word & kMask) | kBase;
-  fragments[2] = (word >> 4 & kMask) | kBase;
-  fragments[1] = (word >> 8 & kMask) | kBase;
-  fragments[3] = (word >> 12 & kMask) | kBase;
+  fragments[0] = AndOr(word, kMask, kBase);
+  fragments[2] = AndOr(word >> 4, kMask, kBase);
+  fragments[1] = AndOr(word >> 8, kMask, kBase);
+  fragments[3] = AndOr(word >> 12, kMask, kBase);
 }
 
 // The same, codes less kZeroCode.
@@ -55,29 +67,39 @@ __device__ __forceinline__ void ValuesOf4Bits(uint32_t (&fragments)[4], uint32_t
   for (uint32_t& fragment : fragments) fragment = Subtract<T>(fragment, kZero);
 }
 
-// Of bytes kFirst and kFirst + 1 of a word.
-template <typename T, int kZeroCode, int kFirst>
-__device__ __forceinline__ uint32_t ValuesOfBytes(uint32_t word) {
+// Of a word's bytes 0 and 2, or 1 and 3 (kUpper): codes less 128.
+template <typename T, bool kUpper>
+__device__ __forceinline__ uint32_t CenteredBytes(uint32_t word) {
   if constexpr (std::is_same_v<T, __half>) {
-    constexpr uint32_t kZero = 0x64006400U + kZeroCode * 0x00010001U;
     // {byte, 0x64} is 1024 + byte.
-    return Subtract<T>(__byte_perm(word, 0x64646464U, kFirst == 0 ? 0x4140 : 0x4342), kZero);
+    return Subtract<T>(__byte_perm(word, 0x64646464U, kUpper ? 0x4341 : 0x4240), 0x64006400U + 0x00800080U);
   } else {
-    // bf16 has too few bits for that, but holds the difference: fp32 in between, where 0x4b000000 is 2^23.
-    constexpr float kZero = 8388608.0F + kZeroCode;
-    const float low = __uint_as_float(__byte_perm(word, 0x4b000000U, 0x7440 | kFirst)) - kZero;
-    const float high = __uint_as_float(__byte_perm(word, 0x4b000000U, 0x7440 | (kFirst + 1))) - kZero;
-    return __byte_perm(__float_as_uint(low), __float_as_uint(high), 0x7632);
+    // bf16 has 7 bits for a code's lower ones, on 128; its highest says whether 256 or 128 are to be taken.
+    const uint32_t bytes = kUpper ? word >> 8 : word;
+    return Subtract<T>(AndOr(bytes, 0x007f007fU, 0x43004300U), AndXor(bytes, 0x00800080U, 0x43804380U));
   }
 }
 
-// The fragments a0 to a3 of a step, from its words of 8-bit codes.
+// The fragments a0 to a3 of a step, from its words of 8-bit codes: codes less 128.
+template <typename T>
+__device__ __forceinline__ void CenteredValuesOf8Bits(uint32_t (&fragments)[4], uint32_t first,
+                                                      uint32_t second) {
+  fragments[0] = CenteredBytes<T, false>(first);
+  fragments[1] = CenteredBytes<T, true>(first);
+  fragments[2] = CenteredBytes<T, false>(second);
+  fragments[3] = CenteredBytes<T, true>(second);
+}
+
+// The same, codes less kZeroCode: 128 or 0.
 template <typename T, int kZeroCode>
 __device__ __forceinline__ void ValuesOf8Bits(uint32_t (&fragments)[4], uint32_t first, uint32_t second) {
-  fragments[0] = ValuesOfBytes<T, kZeroCode, 0>(first);
-  fragments[1] = ValuesOfBytes<T, kZeroCode, 2>(first);
-  fragments[2] = ValuesOfBytes<T, kZeroCode, 0>(second);
-  fragments[3] = ValuesOfBytes<T, kZeroCode, 2>(second);
+  static_assert(kZeroCode == 0 || kZeroCode == 128);
+  CenteredValuesOf8Bits<T>(fragments, first, second);
+  if constexpr (kZeroCode == 0) {
+    constexpr uint32_t kMinus128 = std::is_same_v<T, __half> ? 0xd800d800U : 0xc300c300U;
+#pragma unroll
+    for (uint32_t& fragment : fragments) fragment = Subtract<T>(fragment, kMinus128);
+  }
 }
 
 #endif

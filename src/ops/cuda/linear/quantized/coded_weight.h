@@ -9,6 +9,7 @@
 
 #include "base/matrix_view.h"
 #include "device/cuda/cuda_stream.h"
+#include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/linear/gate_up_order.h"
 #include "ops/cuda/linear/quantized/quantized_linear.h"
 #include "ops/cuda/linear/weight_upload.h"
@@ -30,11 +31,17 @@ class CudaCodedWeight : public QuantizedLinearWeight {
   void LoadBias(int64_t row_begin, int64_t num_rows, const float* bias) override;
   void FillRandom(uint64_t seed, float bound) override;
 
-  // True if LaunchProduct can do the product.
-  virtual bool CanMultiply(const CudaTarget& target, const MatrixView& x) const = 0;
-  // y[rows, out] = x[rows, in] weight^T + bias, the weight not rounded. y: fp32 or x's dtype.
-  virtual void LaunchProduct(CudaStream& stream, const MatrixView& x, const MatrixView& y,
-                             const QuantizedWorkspace& workspace) const = 0;
+  // True if LaunchProduct can do the product, and is to.
+  virtual bool CanMultiply(const CudaTarget& target, const CodeRows& code_rows, const MatrixView& x,
+                           const MatrixView& y) const = 0;
+  // y[rows, out] = x[rows, in] weight^T + bias. y: fp32 or x's dtype.
+  virtual void LaunchProduct(CudaStream& stream, const CodeRows& code_rows, const MatrixView& x,
+                             const MatrixView& y, const QuantizedWorkspace& workspace) const = 0;
+  // y[rows, out / 2] = silu(gate) * up of the product, in one kernel. False: there is none, nothing is done.
+  virtual bool LaunchGateUp(CudaStream& /*stream*/, const CodeRows& /*code_rows*/, const MatrixView& /*x*/,
+                            const MatrixView& /*y*/, const QuantizedWorkspace& /*workspace*/) const {
+    return false;
+  }
   // to[i, :] = output first_output + i, rounded once. to: [any, in_features] dense, dtype(), 16-byte aligned.
   // first_output: a multiple of 64.
   virtual void LaunchDequantize(CudaStream& stream, int64_t first_output, const MatrixView& to) const = 0;

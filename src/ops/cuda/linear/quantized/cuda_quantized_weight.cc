@@ -5,6 +5,8 @@
 #include "base/check.h"
 #include "device/cuda/cuda_device.h"
 #include "ops/cuda/linear/quantized/dequantize.h"
+#include "ops/cuda/linear/quantized/quantized_linear.h"
+#include "ops/cuda/linear/quantized/streamed_codes.h"
 
 namespace tandem {
 
@@ -45,13 +47,34 @@ void CudaQuantizedWeight::LoadQuantizedRows(int64_t row_begin, const QuantizedRo
   code_upload_->Pack(rows, PlacesOf(row_begin, rows.num_rows), codes_);
 }
 
-bool CudaQuantizedWeight::CanMultiply(const CudaTarget& target, const MatrixView& x) const {
-  return QuantizedLinearSupports(target, x, codes_);
+bool CudaQuantizedWeight::Streams(const CudaTarget& target, const CodeRows& code_rows, const MatrixView& x,
+                                  const MatrixView& y) const {
+  return x.rows >= code_rows.min_streamed && StreamedCodesSupports(target, x, codes_, y);
 }
 
-void CudaQuantizedWeight::LaunchProduct(CudaStream& stream, const MatrixView& x, const MatrixView& y,
-                                        const QuantizedWorkspace& workspace) const {
+bool CudaQuantizedWeight::CanMultiply(const CudaTarget& target, const CodeRows& code_rows,
+                                      const MatrixView& x, const MatrixView& y) const {
+  return Streams(target, code_rows, x, y) ||
+         (x.rows <= code_rows.max && QuantizedLinearSupports(target, x, codes_));
+}
+
+void CudaQuantizedWeight::LaunchProduct(CudaStream& stream, const CodeRows& code_rows, const MatrixView& x,
+                                        const MatrixView& y, const QuantizedWorkspace& workspace) const {
+  if (Streams(stream.target(), code_rows, x, y)) {
+    return LaunchStreamedCodes(stream, x, codes_, bias(), y, /*is_gate_up=*/false, workspace);
+  }
   LaunchQuantizedLinear(stream, x, codes_, bias(), y, workspace);
+}
+
+bool CudaQuantizedWeight::LaunchGateUp(CudaStream& stream, const CodeRows& code_rows, const MatrixView& x,
+                                       const MatrixView& y, const QuantizedWorkspace& workspace) const {
+  if (Streams(stream.target(), code_rows, x, y)) {
+    LaunchStreamedCodes(stream, x, codes_, bias(), y, /*is_gate_up=*/true, workspace);
+    return true;
+  }
+  if (x.rows > code_rows.max || !QuantizedGateUpSupports(stream.target(), x, codes_)) return false;
+  LaunchQuantizedGateUp(stream, x, codes_, bias(), y, workspace);
+  return true;
 }
 
 void CudaQuantizedWeight::LaunchDequantize(CudaStream& stream, int64_t first_output,

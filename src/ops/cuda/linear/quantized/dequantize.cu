@@ -1,6 +1,8 @@
 #include <algorithm>
 
+#include "ops/cuda/fragments.cuh"
 #include "ops/cuda/linear/quantized/dequantize.h"
+#include "ops/cuda/linear/transpose_in_quad.cuh"
 #include "ops/cuda/row_access.h"
 #include "ops/cuda/row_launch.h"
 
@@ -19,18 +21,8 @@ __device__ __forceinline__ int CodeOf(uint32_t first, uint32_t second, int upper
   if constexpr (kBits == 4) {
     return static_cast<int>(first >> (4 * (upper * 2 + i / 2) + 16 * (i % 2)) & 15U);
   } else {
-    return static_cast<int>((i < 2 ? first : second) >> (8 * (upper * 2 + i % 2)) & 255U);
+    return static_cast<int>((i < 2 ? first : second) >> (8 * (i % 2 * 2 + upper)) & 255U);
   }
-}
-
-template <int kWidth, typename T>
-__device__ __forceinline__ void StoreRun(const float* values, T* to) {
-  float of_run[kWidth];
-#pragma unroll
-  for (int i = 0; i < kWidth; ++i) of_run[i] = values[i];
-  Run<T, kWidth> run;
-  run.Set(of_run);
-  run.Store(to);
 }
 
 struct DequantizeArguments {
@@ -81,29 +73,30 @@ __global__ void __launch_bounds__(kThreads) DequantizeKernel(const DequantizeArg
 #pragma unroll
         for (int upper = 0; upper < 2; ++upper) {
           const int64_t row = tile * kRecordOutputs + r + upper * 8;
-          float values[8];
+          uint32_t pairs[4];  // of the two steps
 #pragma unroll
           for (int s = 0; s < 2; ++s) {
-            const int group = layout.ElementOf(step + s, t, 0) >> log_group_size;
+            const int group = (step + s) * 16 >> log_group_size;
             const std::byte* number = record + layout.code_bytes() +
                                       ((r * layout.groups_per_slice() + group) * numbers * 2 + upper) * 2;
             const float scale = NumberAt(number);
             const float minimum = layout.has_minimum ? NumberAt(number + 4) : 0.0F;
+            float values[4];
 #pragma unroll
             for (int e = 0; e < 4; ++e) {
               const auto code = static_cast<float>(CodeOf<kBits>(first[s], second[s], upper, e));
-              values[s * 4 + e] = fmaf(scale, code - zero, minimum) * factors[upper];
+              values[e] = fmaf(scale, code - zero, minimum) * factors[upper];
             }
+            pairs[2 * s] = PackPair<T>(values[0], values[1]);
+            pairs[2 * s + 1] = PackPair<T>(values[2], values[3]);
           }
-          if (row >= arguments.num_outputs) continue;
-          T* to = static_cast<T*>(arguments.to) + row * layout.in_features;
-          const int64_t k = slice * layout.slice_size() + layout.ElementOf(step, t, 0);
-          if (layout.group_size > 16) {
-            if (k < layout.in_features) StoreRun<8>(values, to + k);
-            continue;
+          // Now 8 in sequence of the 32.
+          TransposeInQuad(pairs, t);
+          const int64_t k = slice * layout.slice_size() + step * 16 + t * 8;
+          if (row < arguments.num_outputs && k < layout.in_features) {
+            *reinterpret_cast<uint4*>(static_cast<T*>(arguments.to) + row * layout.in_features + k) =
+                make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
           }
-          if (k < layout.in_features) StoreRun<4>(values, to + k);
-          if (k + 16 < layout.in_features) StoreRun<4>(values + 4, to + k + 16);
         }
       }
     }

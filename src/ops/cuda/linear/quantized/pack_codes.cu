@@ -21,10 +21,10 @@ __global__ void __launch_bounds__(kThreads) PackCodesKernel(const RowsToPack row
     const uint8_t* codes = rows.codes + row * in_features;
     auto* bytes = reinterpret_cast<uint8_t*>(to.records);
     if (layout.bits == 4) {
-      // Elements 0 and 2 of every 4 share a byte, and so do 1 and 3.
+      // Of every 16 elements the first 8 share bytes with the others.
       for (int64_t i = threadIdx.x; i < in_features / 2; i += kThreads) {
-        const int64_t k = i / 2 * 4 + i % 2;
-        bytes[layout.PlaceOfCode(output, k).byte] = static_cast<uint8_t>(codes[k] | codes[k + 2] << 4);
+        const int64_t k = i / 8 * 16 + i % 8;
+        bytes[layout.PlaceOfCode(output, k).byte] = static_cast<uint8_t>(codes[k] | codes[k + 8] << 4);
       }
     } else {
       for (int64_t k = threadIdx.x; k < in_features; k += kThreads) {

@@ -17,6 +17,7 @@
 #include "ops/cuda/linear/quantized/quantized_linear.h"
 #include "ops/cuda/linear/quantized/quantized_requests.cuh"
 #include "ops/cuda/linear/quantized/quantized_slice.cuh"
+#include "ops/cuda/linear/quantized/skinny_codes.cuh"
 #include "ops/cuda/linear/tensor_core.cuh"
 #include "ops/cuda/shared_memory.cuh"
 
@@ -239,6 +240,11 @@ void LaunchFormat(CudaStream& stream, const QuantizedProduct& product) {
   using Rows32 = BlockTiling<1, 4, 1, 2, 96 << 10>;
   using Rows64 = BlockTiling<2, 4, 2, 2, 96 << 10>;
   using Rows128 = BlockTiling<2, 8, 2, 1, 96 << 10>;
+  if (product.rows <= kMaxSkinnyCodeRows &&
+      kSkinnyCodesSharedBytes <= stream.target().max_shared_bytes_per_block) {
+    return LaunchSkinnyCodes<T, Format>(stream, product);
+  }
+  TANDEM_CHECK(!product.is_gate_up);
   if (product.rows <= Rows8::kRows) return LaunchTiling<T, Format, Rows8>(stream, product);
   if (product.rows <= Rows16::kRows) return LaunchTiling<T, Format, Rows16>(stream, product);
   if (product.rows <= Rows32::kRows) return LaunchTiling<T, Format, Rows32>(stream, product);

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/round_up.h"
+#include "ops/cuda/linear/gate_up_order.h"
 #include "ops/cuda/row_alignment.h"
 
 namespace tandem {
@@ -41,15 +42,10 @@ int NumParts(const UnitsOfProduct& product) {
   return best;
 }
 
-void LaunchQuantizedLinear(CudaStream& stream, const MatrixView& x, const CodesView& codes, const float* bias,
-                           const MatrixView& y, const QuantizedWorkspace& workspace) {
-  TANDEM_CHECK(QuantizedLinearSupports(stream.target(), x, codes),
-               "quantized linear: x {} [{}, {}] stride {}, codes [{}, {}]", DTypeName(x.dtype), x.rows,
-               x.cols, x.row_stride, codes.out_features, codes.layout.in_features);
-  TANDEM_CHECK(
-      y.rows == x.rows && y.cols == codes.out_features && (y.dtype == DType::kF32 || y.dtype == x.dtype),
-      "quantized linear: x {} [{}, {}], y {} [{}, {}]", DTypeName(x.dtype), x.rows, x.cols,
-      DTypeName(y.dtype), y.rows, y.cols);
+namespace {
+
+void Launch(CudaStream& stream, const MatrixView& x, const CodesView& codes, const float* bias,
+            const MatrixView& y, bool is_gate_up, const QuantizedWorkspace& workspace) {
   if (x.rows == 0) return;
   const CodeLayout& layout = codes.layout;
   QuantizedProduct product;
@@ -65,12 +61,43 @@ void LaunchQuantizedLinear(CudaStream& stream, const MatrixView& x, const CodesV
   product.num_slices = layout.num_slices();
   product.rows = static_cast<int>(x.rows);
   product.y_is_f32 = y.dtype == DType::kF32;
+  product.is_gate_up = is_gate_up;
   product.workspace = workspace;
   const bool is_bf16 = x.dtype == DType::kBF16;
   if (layout.bits == 4) {
     return (is_bf16 ? LaunchQuantizedInt4Bf16 : LaunchQuantizedInt4Fp16)(stream, layout, product);
   }
   (is_bf16 ? LaunchQuantizedInt8Bf16 : LaunchQuantizedInt8Fp16)(stream, layout, product);
+}
+
+}  // namespace
+
+void LaunchQuantizedLinear(CudaStream& stream, const MatrixView& x, const CodesView& codes, const float* bias,
+                           const MatrixView& y, const QuantizedWorkspace& workspace) {
+  TANDEM_CHECK(QuantizedLinearSupports(stream.target(), x, codes),
+               "quantized linear: x {} [{}, {}] stride {}, codes [{}, {}]", DTypeName(x.dtype), x.rows,
+               x.cols, x.row_stride, codes.out_features, codes.layout.in_features);
+  TANDEM_CHECK(
+      y.rows == x.rows && y.cols == codes.out_features && (y.dtype == DType::kF32 || y.dtype == x.dtype),
+      "quantized linear: x {} [{}, {}], y {} [{}, {}]", DTypeName(x.dtype), x.rows, x.cols,
+      DTypeName(y.dtype), y.rows, y.cols);
+  Launch(stream, x, codes, bias, y, /*is_gate_up=*/false, workspace);
+}
+
+bool QuantizedGateUpSupports(const CudaTarget& target, const MatrixView& x, const CodesView& codes) {
+  return QuantizedLinearSupports(target, x, codes) && x.rows <= kMaxSkinnyCodeRows &&
+         codes.out_features % (2 * kGateUpBlock) == 0 &&
+         target.max_shared_bytes_per_block >= kSkinnyCodesSharedBytes;
+}
+
+void LaunchQuantizedGateUp(CudaStream& stream, const MatrixView& x, const CodesView& codes, const float* bias,
+                           const MatrixView& y, const QuantizedWorkspace& workspace) {
+  TANDEM_CHECK(QuantizedGateUpSupports(stream.target(), x, codes) && y.rows == x.rows &&
+                   2 * y.cols == codes.out_features && y.dtype == x.dtype,
+               "quantized gate-up: x {} [{}, {}] stride {}, codes [{}, {}], y {} [{}, {}]",
+               DTypeName(x.dtype), x.rows, x.cols, x.row_stride, codes.out_features, codes.layout.in_features,
+               DTypeName(y.dtype), y.rows, y.cols);
+  Launch(stream, x, codes, bias, y, /*is_gate_up=*/true, workspace);
 }
 
 }  // namespace tandem

@@ -19,6 +19,13 @@ struct QuantizedWorkspace {
 constexpr size_t kQuantizedPartialsBytes = size_t{64} << 20;
 constexpr size_t kQuantizedCounters = 16 << 10;
 
+// Up to here products are not cut into parts that wait for each other.
+constexpr int64_t kMaxSkinnyCodeRows = 8;
+// Of such a product's block: rings and sums of 8 warps.
+constexpr int kSkinnyCodesWarps = 8;
+constexpr int kSkinnyCodesRingBytes = 12 << 10;
+constexpr int kSkinnyCodesSharedBytes = kSkinnyCodesWarps * (kSkinnyCodesRingBytes + 8 * 20 * 4);
+
 // True if LaunchQuantizedLinear can do the product: compute capability 8.0, bf16 or fp16, x and its rows
 // aligned to 16 bytes.
 bool QuantizedLinearSupports(const CudaTarget& target, const MatrixView& x, const CodesView& codes);
@@ -32,6 +39,13 @@ bool QuantizedLinearSupports(const CudaTarget& target, const MatrixView& x, cons
 // minimum: fewer instructions, and an error of 2^-24 of 128 scales. A row's bits do not depend on the other
 // rows, but on how many there are. Codes and bias are read before the stream's earlier kernels have ended.
 void LaunchQuantizedLinear(CudaStream& stream, const MatrixView& x, const CodesView& codes, const float* bias,
+                           const MatrixView& y, const QuantizedWorkspace& workspace);
+
+// y[rows, out / 2] = silu(gate) * up of the product with a weight whose rows are in GateUpOrder, in one
+// kernel. y: x's dtype. Supports: what LaunchQuantizedLinear needs, at most kMaxSkinnyCodeRows, out / 2 a
+// multiple of 8, and 103 KiB of shared memory a block.
+bool QuantizedGateUpSupports(const CudaTarget& target, const MatrixView& x, const CodesView& codes);
+void LaunchQuantizedGateUp(CudaStream& stream, const MatrixView& x, const CodesView& codes, const float* bias,
                            const MatrixView& y, const QuantizedWorkspace& workspace);
 
 // Blocks of a kernel, each for some outputs and rows and all slices.
@@ -59,7 +73,8 @@ struct QuantizedProduct {
   int num_slices = 0;
   int rows = 0;
   bool y_is_f32 = false;
-  int num_splits = 1;  // of the slices, filled in by the launch
+  bool is_gate_up = false;  // at most kMaxSkinnyCodeRows
+  int num_splits = 1;       // of the slices, filled in by the launch
   QuantizedWorkspace workspace;
 };
 

@@ -87,15 +87,24 @@ void QuantizedProducts::Prepare(CudaStream& stream, const CudaCodedWeight& weigh
   }
 }
 
-bool QuantizedProducts::UsesCodes(const MatrixView& x, const CudaCodedWeight& weight) const {
-  return x.rows <= max_code_rows_ && weight.CanMultiply(runner_->target(), x);
+QuantizedWorkspace QuantizedProducts::WorkspaceOf(CudaStream& stream) {
+  return {.partials = static_cast<float*>(runner_->WorkspaceMemory(stream)),
+          .counters = MemoryOf(stream).counters.as<uint32_t>()};
+}
+
+bool QuantizedProducts::UsesCodes(const MatrixView& x, const CudaCodedWeight& weight,
+                                  const MatrixView& y) const {
+  return weight.CanMultiply(runner_->target(), code_rows_, x, y);
 }
 
 void QuantizedProducts::RunCodes(CudaStream& stream, const MatrixView& x, const CudaCodedWeight& weight,
                                  const MatrixView& y) {
-  weight.LaunchProduct(stream, x, y,
-                       {.partials = static_cast<float*>(runner_->WorkspaceMemory(stream)),
-                        .counters = MemoryOf(stream).counters.as<uint32_t>()});
+  weight.LaunchProduct(stream, code_rows_, x, y, WorkspaceOf(stream));
+}
+
+bool QuantizedProducts::RunGateUpCodes(CudaStream& stream, const MatrixView& x, const CudaCodedWeight& weight,
+                                       const MatrixView& y) {
+  return weight.LaunchGateUp(stream, code_rows_, x, y, WorkspaceOf(stream));
 }
 
 int64_t QuantizedProducts::SlabOutputs(const CudaCodedWeight& weight) {

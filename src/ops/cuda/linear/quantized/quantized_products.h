@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <unordered_map>
@@ -23,9 +24,11 @@ constexpr size_t kDequantizedBytes = size_t{256} << 20;
 // Any thread, one at a time a stream.
 class QuantizedProducts {
  public:
-  // All outlive this. max_code_rows: CudaOpsOptions.
-  QuantizedProducts(Device* device, LinearRunner* runner, int64_t max_code_rows)
-      : device_(device), runner_(runner), max_code_rows_(max_code_rows) {}
+  // All outlive this. streams: whether products of codes may be streamed.
+  QuantizedProducts(Device* device, LinearRunner* runner, const CodeRows& code_rows, bool streams)
+      : device_(device), runner_(runner), code_rows_(code_rows) {
+    if (!streams) code_rows_.min_streamed = std::numeric_limits<int64_t>::max();
+  }
 
   // Whether there are kernels for weights of a format with rows of in_features at dtype.
   static bool Keeps(const Device& device, const WeightFormat& format, int64_t in_features, DType dtype);
@@ -42,15 +45,16 @@ class QuantizedProducts {
   void Prepare(CudaStream& stream, const CudaCodedWeight& weight);
 
   // Whether RunCodes takes the product; else slabs are for it.
-  bool UsesCodes(const MatrixView& x, const CudaCodedWeight& weight) const;
+  bool UsesCodes(const MatrixView& x, const CudaCodedWeight& weight, const MatrixView& y) const;
   void RunCodes(CudaStream& stream, const MatrixView& x, const CudaCodedWeight& weight, const MatrixView& y);
+  // y = silu(gate) * up of the product with a gate-up weight, in one kernel; false: none does that.
+  bool RunGateUpCodes(CudaStream& stream, const MatrixView& x, const CudaCodedWeight& weight,
+                      const MatrixView& y);
 
   // Outputs of a slab; all but the last have as many.
   static int64_t SlabOutputs(const CudaCodedWeight& weight);
   // The values of a slab, in memory of the stream that the next slab takes.
   CudaLinearWeight Slab(CudaStream& stream, const CudaCodedWeight& weight, int64_t first_output);
-
-  int64_t max_code_rows() const { return max_code_rows_; }
 
   void ReleaseStaging() { code_upload_->ReleaseStaging(); }
 
@@ -61,10 +65,11 @@ class QuantizedProducts {
   };
 
   StreamMemory& MemoryOf(CudaStream& stream);
+  QuantizedWorkspace WorkspaceOf(CudaStream& stream);
 
   Device* device_;
   LinearRunner* runner_;
-  int64_t max_code_rows_;
+  CodeRows code_rows_;
   std::shared_ptr<CodeUpload> code_upload_ = std::make_shared<CodeUpload>(device_);
   mutable std::mutex mutex_;
   size_t values_bytes_ = 0;  // of the largest slab; 0: no weight is expected

@@ -45,8 +45,8 @@ struct SharedPlan {
   static constexpr CodeLayout kLayout = Format::kLayout;
   static constexpr int kRecordBytes = kLayout.record_bytes();
   static constexpr int kRecordsBytes = kBlockRecords * kRecordBytes;
-  // Of a row of x. The 64 bytes behind it keep neighbours off each other's banks.
-  static constexpr int kXPitch = kLayout.slice_size() * 2 + 64;
+  // Of a row of x. The 16 bytes behind it keep neighbours off each other's banks.
+  static constexpr int kXPitch = kLayout.slice_size() * 2 + 16;
   static constexpr int kXBytes = Tiling::kRows * kXPitch;
   static constexpr int kStageBytes = kRecordsBytes + kXBytes;
   // Sums of x for each group and row of two stages.
@@ -76,7 +76,7 @@ struct SliceProduct {
   static constexpr CodeLayout kLayout = Format::kLayout;
   static constexpr int kXPitch = SharedPlan<Format, Tiling>::kXPitch;
   static constexpr int kSteps = kLayout.slice_size() / 16;
-  // Groups of 16 are a step each; others take x in quanta of two steps.
+  // Groups of 16 are a step each; x comes in quanta of two steps.
   static constexpr bool kStepGroups = kLayout.group_size == 16;
   static constexpr int kStepsPerGroup = kLayout.group_size / 16;
   static constexpr int kGroups = kLayout.groups_per_slice();
@@ -95,18 +95,10 @@ struct SliceProduct {
   static constexpr bool kKeepsBase =
       kLayout.bits == 4 && kLayout.has_minimum && std::is_same_v<T, __nv_bfloat16>;
 
-  // The elements of x, of row `lane / 4` of a tile of 8 rows, that belong to steps 2 * quantum and the next:
-  // {b0, b1} of the first, then of the second.
+  // Of a tile of 8 rows of x, the fragments {b0, b1} of steps 2 * quantum and the next.
   static __device__ __forceinline__ uint4 LoadX(uint32_t x, int row_tile, int quantum, int lane) {
-    const int t = lane % 4;
-    const uint32_t at = x + static_cast<uint32_t>((row_tile * 8 + lane / 4) * kXPitch + quantum * 64);
-    if constexpr (kStepGroups) {
-      const uint2 first = LoadShared8(at + static_cast<uint32_t>(t * 8));
-      const uint2 second = LoadShared8(at + static_cast<uint32_t>(t * 8 + 32));
-      return make_uint4(first.x, first.y, second.x, second.y);
-    } else {
-      return LoadShared(at + static_cast<uint32_t>(t * 16));
-    }
+    return LoadMatrices(
+        x + static_cast<uint32_t>((row_tile * 8 + lane % 8) * kXPitch + quantum * 64 + lane / 8 * 16));
   }
 
   static __device__ __forceinline__ void Values(uint32_t (&fragments)[4], const uint4 (&words)[kChunks],

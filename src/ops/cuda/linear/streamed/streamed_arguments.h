@@ -55,6 +55,10 @@ struct StreamedMaps {
   CUtensorMap x;
 };
 
+// Loads of box_rows rows and kStreamedStepElements columns of a matrix of bf16 or fp16, swizzled by 128
+// bytes. What lies outside of the matrix is 0.
+CUtensorMap StreamedMapOf(const MatrixView& matrix, int box_rows);
+
 // The kernels for one type, in a unit each. kernel: not kNone.
 void LaunchStreamedBf16(CudaStream& stream, StreamedLinear kernel, const StreamedMaps& maps,
                         const StreamedArguments& arguments);

@@ -56,9 +56,9 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
   const int worker = static_cast<int>(blockIdx.x) / Shape::kCluster;
   const int rank = static_cast<int>(blockIdx.x) % Shape::kCluster;
   const WorkCut& cut = arguments.cut;
-  const bool loads = warp == kStreamedMultiplyWarps && lane == 0;
+  const bool loads = warp == kStreamedMultiplyWarps;
 
-  if (loads) {
+  if (loads && lane == 0) {
     cute::prefetch_tma_descriptor(&weight);
     cute::prefetch_tma_descriptor(&x);
     for (int stage = 0; stage < Shape::kStages; ++stage) {
@@ -68,7 +68,9 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
     cutlass::arch::fence_view_async_shared();
     cutlass::arch::fence_barrier_init();
   }
-  StreamedLoader<Shape> loader(weight, x, cut, worker, rank, weight_stages, x_stages, full, empty);
+  StreamedLoader<Shape, StreamedMatrix<Shape>> loader({weight}, x, cut, worker, rank, lane, weight_stages,
+                                                      x_stages, full, empty);
+  __syncwarp();
   if (loads) loader.RequestFirstWeights();
   __syncwarp();
   if constexpr (Shape::kCluster > 1) {

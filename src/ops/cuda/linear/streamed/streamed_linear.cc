@@ -51,31 +51,12 @@ EncodeTiled FindEncodeTiled() {
   return reinterpret_cast<EncodeTiled>(address);
 }
 
-// Loads of box_rows rows of a step's elements. What lies outside of the matrix is 0.
-CUtensorMap MapOf(const MatrixView& matrix, int box_rows) {
-  static const EncodeTiled encode = FindEncodeTiled();
-  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(matrix.cols), static_cast<cuuint64_t>(matrix.rows)};
-  const cuuint64_t stride_bytes[1] = {static_cast<cuuint64_t>(matrix.row_stride) * DTypeSize(matrix.dtype)};
-  const cuuint32_t box[2] = {kStreamedStepElements, static_cast<cuuint32_t>(box_rows)};
-  const cuuint32_t element_strides[2] = {1, 1};
-  CUtensorMap map;
-  TANDEM_CUDA_CHECK(
-      encode(
-          &map,
-          matrix.dtype == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
-          2, matrix.data, sizes, stride_bytes, box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE,
-          CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
-      "describe {} [{}, {}] stride {} for loads of {} rows", DTypeName(matrix.dtype), matrix.rows,
-      matrix.cols, matrix.row_stride, box_rows);
-  return map;
-}
-
 void EnqueueStreamed(CudaStream& stream, StreamedLinear kernel, const MatrixView& x, const MatrixView& weight,
                      const float* bias, const MatrixView& y, bool is_gate_up,
                      const StreamedWorkspace& workspace) {
   const StreamedTraits& traits = StreamedTraitsOf(kernel);
-  const StreamedMaps maps = {.weight = MapOf(weight, kStreamedTileOutputs),
-                             .x = MapOf(x, traits.max_rows / traits.cluster)};
+  const StreamedMaps maps = {.weight = StreamedMapOf(weight, kStreamedTileOutputs),
+                             .x = StreamedMapOf(x, traits.max_rows / traits.cluster)};
   StreamedArguments arguments;
   arguments.bias = bias;
   arguments.y = y.data;
@@ -98,6 +79,27 @@ void EnqueueStreamed(CudaStream&, StreamedLinear, const MatrixView&, const Matri
 #endif
 
 }  // namespace
+
+#ifdef TANDEM_STREAMED_PRODUCTS
+CUtensorMap StreamedMapOf(const MatrixView& matrix, int box_rows) {
+  static const EncodeTiled encode = FindEncodeTiled();
+  const cuuint64_t sizes[2] = {static_cast<cuuint64_t>(matrix.cols), static_cast<cuuint64_t>(matrix.rows)};
+  const cuuint64_t stride_bytes[1] = {static_cast<cuuint64_t>(matrix.row_stride) * DTypeSize(matrix.dtype)};
+  const cuuint32_t box[2] = {kStreamedStepElements, static_cast<cuuint32_t>(box_rows)};
+  const cuuint32_t element_strides[2] = {1, 1};
+  CUtensorMap map;
+  TANDEM_CUDA_CHECK(
+      encode(
+          &map,
+          matrix.dtype == DType::kBF16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
+          2, matrix.data, sizes, stride_bytes, box, element_strides, CU_TENSOR_MAP_INTERLEAVE_NONE,
+          CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE),
+      "describe {} [{}, {}] stride {} for loads of {} rows", DTypeName(matrix.dtype), matrix.rows,
+      matrix.cols, matrix.row_stride, box_rows);
+  return map;
+}
+
+#endif
 
 std::string_view StreamedLinearName(StreamedLinear kernel) {
   return StreamedTraitsOf(kernel).name;

@@ -14,22 +14,46 @@
 
 #include <cstdint>
 
+#include "ops/cuda/linear/streamed/streamed_arguments.h"
 #include "ops/cuda/linear/streamed/work_cut.h"
 
 namespace tandem {
 
-// One thread: all loads of a block. Shape: a StreamedShape.
+// Hints for the L2.
+constexpr auto kStreamedReadOnce = static_cast<uint64_t>(cute::TMA::CacheHintSm90::EVICT_FIRST);
+constexpr auto kStreamedReadOften = static_cast<uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL);
+
+// A weight that is a matrix, as a StreamedLoader sees it. output: the first of a block's tile.
 template <typename Shape>
+struct StreamedMatrix {
+  const CUtensorMap& map;
+
+  // Of a step, in shared memory.
+  __device__ int Bytes(int output, int step) const { return Shape::kWeightBytes; }
+  // Requests and prefetches: all lanes of a warp.
+  __device__ void Request(int lane, unsigned char* to, uint64_t* full, int output, int step) const {
+    if (lane != 0) return;
+    cute::SM90_TMA_LOAD_2D::copy(&map, full, kStreamedReadOnce, to, step * Shape::kElements, output);
+  }
+  __device__ void Prefetch(int lane, int output, int step) const {
+    if (lane != 0) return;
+    cute::SM90_TMA_LOAD_2D::PREFETCH::copy(&map, step * Shape::kElements, output);
+  }
+};
+
+// One warp: all loads of a block. Shape: a StreamedShape, or what has its names; Weight: as StreamedMatrix.
+template <typename Shape, typename Weight>
 class StreamedLoader {
  public:
-  __device__ StreamedLoader(const CUtensorMap& weight, const CUtensorMap& x, const WorkCut& cut, int worker,
-                            int rank, unsigned char* weight_stages, unsigned char* x_stages, uint64_t* full,
-                            uint64_t* empty)
+  __device__ StreamedLoader(const Weight& weight, const CUtensorMap& x, const WorkCut& cut, int worker,
+                            int rank, int lane, unsigned char* weight_stages, unsigned char* x_stages,
+                            uint64_t* full, uint64_t* empty)
       : weight_(weight),
         x_(x),
         num_steps_(cut.num_steps),
         num_units_(cut.Begin(worker + 1) - cut.Begin(worker)),
         rank_(rank),
+        lane_(lane),
         weight_stages_(weight_stages),
         x_stages_(x_stages),
         full_(full),
@@ -43,12 +67,11 @@ class StreamedLoader {
     Place place = begin_;
     const int requested = min(num_units_, Shape::kStages);
     for (int i = 0; i < requested; ++i) {
-      Expect(i);
       RequestWeight(i, place);
       Advance(&place);
     }
     for (int i = requested; i < min(num_units_, Shape::kStages + Shape::kPrefetchedSteps); ++i) {
-      cute::SM90_TMA_LOAD_2D::PREFETCH::copy(&weight_, place.step * Shape::kElements, Output(place));
+      weight_.Prefetch(lane_, Output(place), place.step);
       Advance(&place);
     }
   }
@@ -73,7 +96,6 @@ class StreamedLoader {
     };
     for (int i = requested; i < num_units_; ++i) {
       await_stage();
-      Expect(stage);
       RequestWeight(stage, place);
       RequestX(stage, place);
       Advance(&place);
@@ -88,10 +110,6 @@ class StreamedLoader {
   }
 
  private:
-  // Hints for the L2.
-  static constexpr auto kReadOnce = static_cast<uint64_t>(cute::TMA::CacheHintSm90::EVICT_FIRST);
-  static constexpr auto kReadOften = static_cast<uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL);
-
   struct Place {
     int tile;
     int step;
@@ -106,35 +124,43 @@ class StreamedLoader {
   __device__ int Output(const Place& place) const {
     return (place.tile * Shape::kCluster + rank_) * Shape::kOutputs;
   }
-  // All that a stage gets, also from the other block of a pair.
-  __device__ void Expect(int stage) const {
-    cutlass::arch::ClusterTransactionBarrier::arrive_and_expect_tx(full_ + stage,
-                                                                   Shape::kWeightBytes + Shape::kXBytes);
-  }
+  // The first request of a stage: says how much all of them bring, those of a pair's other block among them.
   __device__ void RequestWeight(int stage, const Place& place) const {
-    cute::SM90_TMA_LOAD_2D::copy(&weight_, full_ + stage, kReadOnce,
-                                 weight_stages_ + stage * Shape::kWeightBytes, place.step * Shape::kElements,
-                                 Output(place));
+    const int output = Output(place);
+    if (lane_ == 0) {
+      cutlass::arch::ClusterTransactionBarrier::arrive_and_expect_tx(
+          full_ + stage, static_cast<uint32_t>(weight_.Bytes(output, place.step) + Shape::kXBytes));
+    }
+    __syncwarp();
+    weight_.Request(lane_, weight_stages_ + stage * Shape::kWeightBytes, full_ + stage, output, place.step);
   }
-  // A block's share of x, for both blocks of a pair.
+  // A block's share of x, for both blocks of a pair: a load for each kStreamedStepElements.
   __device__ void RequestX(int stage, const Place& place) const {
-    constexpr int kShareBytes = Shape::kXBytes / Shape::kCluster;
-    unsigned char* to = x_stages_ + stage * Shape::kXBytes + rank_ * kShareBytes;
+    if (lane_ != 0) return;
+    constexpr int kLoads = Shape::kElements / kStreamedStepElements;
+    constexpr int kLoadBytes = Shape::kXBytes / kLoads;
     const int row = rank_ * (Shape::kRows / Shape::kCluster);
-    if constexpr (Shape::kCluster == 1) {
-      cute::SM90_TMA_LOAD_2D::copy(&x_, full_ + stage, kReadOften, to, place.step * Shape::kElements, row);
-    } else {
-      constexpr uint16_t kAllBlocks = (1U << Shape::kCluster) - 1;
-      cute::SM90_TMA_LOAD_MULTICAST_2D::copy(&x_, full_ + stage, kAllBlocks, kReadOften, to,
-                                             place.step * Shape::kElements, row);
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      unsigned char* to =
+          x_stages_ + stage * Shape::kXBytes + i * kLoadBytes + rank_ * (kLoadBytes / Shape::kCluster);
+      const int element = place.step * Shape::kElements + i * kStreamedStepElements;
+      if constexpr (Shape::kCluster == 1) {
+        cute::SM90_TMA_LOAD_2D::copy(&x_, full_ + stage, kStreamedReadOften, to, element, row);
+      } else {
+        constexpr uint16_t kAllBlocks = (1U << Shape::kCluster) - 1;
+        cute::SM90_TMA_LOAD_MULTICAST_2D::copy(&x_, full_ + stage, kAllBlocks, kStreamedReadOften, to,
+                                               element, row);
+      }
     }
   }
 
-  const CUtensorMap& weight_;
+  Weight weight_;
   const CUtensorMap& x_;
   int num_steps_;
   int num_units_;
   int rank_;
+  int lane_;
   unsigned char* weight_stages_;
   unsigned char* x_stages_;
   uint64_t* full_;

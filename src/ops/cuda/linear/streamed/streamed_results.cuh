@@ -45,11 +45,11 @@ __device__ __forceinline__ bool JoinParts(const StreamedWorkspace& workspace, co
   const auto place_of = [&](int of_worker) {
     const int place = WorkCut::PlaceOf(parts, of_worker) * Shape::kCluster + rank;
     return static_cast<float4*>(workspace.partial_sums) +
-           static_cast<int64_t>(place * kStreamedGroups + group) * (Shape::kBlocks * kStreamedGroupThreads) +
+           static_cast<int64_t>(place * Shape::kGroups + group) * (Shape::kBlocks * kStreamedGroupThreads) +
            thread;
   };
   uint32_t* arrivals =
-      workspace.arrivals + (parts.first_worker * Shape::kCluster + rank) * kStreamedGroups + group;
+      workspace.arrivals + (parts.first_worker * Shape::kCluster + rank) * Shape::kGroups + group;
   const auto others = static_cast<uint32_t>(parts.count - 1);
 
   SyncStreamedGroup(group);  // all have read the flag of the part before

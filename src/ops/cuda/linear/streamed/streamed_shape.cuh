@@ -30,6 +30,7 @@ constexpr uint32_t kStreamedMultiplyRegisters = 232;
 // T: Bf16 or Fp16.
 template <typename T, StreamedLinear kKernel>
 struct StreamedShape {
+  static constexpr int kGroups = kStreamedGroups;
   static constexpr int kRows = StreamedTraitsOf(kKernel).max_rows;
   static constexpr int kCluster = StreamedTraitsOf(kKernel).cluster;
   static constexpr int kOutputs = kStreamedTileOutputs;

@@ -1,0 +1,10 @@
+// Streamed products of codes of 4 bits, bf16. For compute capability 9.0a only.
+#include "ops/cuda/linear/quantized/streamed_codes_kernel.cuh"
+
+namespace tandem {
+
+void LaunchStreamedInt4Bf16(CudaStream& stream, int group_size, const MatrixView& x, StreamedCodes codes) {
+  LaunchStreamedCodesGroups<Bf16, 4, 16, 32, 128>(stream, group_size, x, codes);
+}
+
+}  // namespace tandem

@@ -1,0 +1,10 @@
+// Streamed products of codes of 4 bits, fp16. For compute capability 9.0a only.
+#include "ops/cuda/linear/quantized/streamed_codes_kernel.cuh"
+
+namespace tandem {
+
+void LaunchStreamedInt4Fp16(CudaStream& stream, int group_size, const MatrixView& x, StreamedCodes codes) {
+  LaunchStreamedCodesGroups<Fp16, 4, 16, 32, 128>(stream, group_size, x, codes);
+}
+
+}  // namespace tandem
