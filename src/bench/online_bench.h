@@ -24,7 +24,8 @@ struct OnlineBenchOptions {
       false;               // sessions too end with the duration: turns that would be due later are not sent
   double warm_up_s = 0;    // what is due so early does not count
   double cool_down_s = 0;  // what is due so shortly before the end of the arrivals does not count
-  double deadline_s = 0;   // a request that takes longer is cancelled and has failed; 0: none
+  double deadline_s = 0;   // a request that takes longer is cancelled and has failed; 0: none. From the
+                           // duration's end on if sessions end with it: until then nothing is cancelled
 };
 
 // Whether the options fit each other and the plan. Errors: kInvalidArgument; param is the flag.

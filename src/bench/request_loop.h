@@ -23,7 +23,8 @@ struct RequestLoopOptions {
   int64_t max_concurrency = 0;
   double duration_s = 0;      // after that nothing is begun any more; 0: everything is
   bool end_sessions = false;  // nor are sessions that have begun gone on with
-  double deadline_s = 0;      // from a request's start to its end; 0: none
+  // From a request's start to its end, but not before sessions that are ended have had as long; 0: none.
+  double deadline_s = 0;
 };
 
 // One run. Only on the thread that calls Run, which runs the io_context.
@@ -78,6 +79,7 @@ class RequestLoop {
   };
 
   bool HasRoom() const;
+  Clock::time_point DeadlineOf(const State& request) const;
   void Advance();
   void SendDue(Clock::time_point now);
   void SendNext(const DueRequest& request, Clock::time_point now);
