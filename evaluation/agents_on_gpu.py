@@ -4,16 +4,17 @@
     python3 evaluation/agents_on_gpu.py --seconds 540 --resume --json OUT.json --table OUT.md
         -- --dummy llama-3.1-8b --device cuda --gpu-sm-limit 16 --profile-seconds 15
 
-turns   `agents` (docs/bench_sessions.md) at --load of the sessions a minute that gpu-only sustains with as many at once
-        as fill its tier; longer pauses make KV together 1, 2, 3 and 5 times the gpu tier. Three sides: gpu-only with the
-        cache, auto with both tiers, gpu-only without a cache.
-resume  agents that send something new behind a long history, at once and alone, against the same prompts with nothing cached
+turns   `agents` (docs/bench_sessions.md) at --load of the sessions a minute that gpu-only sustains with as many at
+        once as fill its tier; longer pauses make KV together 1, 2, 3 and 5 times the gpu tier. Three sides: gpu-only
+        with the cache, auto with both tiers, gpu-only without a cache
+resume  agents that send something new behind a long history, at once and alone, against the same prompts with nothing
+        cached
 long    one request as long as --long-tokens says (several: 32768,131072) beside short streams
 
-Behind -- are the words of the engine but for the tiers. A side's server starts once in a call, for all that it has to do.
-A step that does not fit into what is left of --seconds is not begun; --resume keeps what the JSON file has, with the same
-commands, and measures what it lacks. --only TEXT: steps with TEXT in their name. Files are written after every step. What
-fails is told and passed over. Exit code: 0 all done, 1 something failed, 3 nothing failed and steps are left over.
+Behind -- are the words of the engine but for the tiers. Steps of one side that follow each other share a server. A step
+that does not fit into what is left of --seconds is not begun; --resume keeps what the JSON file has, with the same
+commands, and measures what it lacks. --only TEXT: steps with TEXT in their name. Files are written after every step.
+What fails is told and passed over. Exit code: 0 all done, 1 something failed, 3 nothing failed and steps are left over.
 """
 
 import argparse
@@ -102,11 +103,9 @@ def parse_args(words=None):
     parser.add_argument("--gpu-tokens", type=int, default=16000, help="the gpu tier")
     parser.add_argument("--cpu-tokens", type=int, default=200000, help="the cpu tier, of auto")
     shape = AgentShape()
-    parser.add_argument("--system", type=int, default=shape.system, help="tokens: of `agents`, as are the next four")
-    parser.add_argument("--user", type=int, default=shape.user)
-    parser.add_argument("--tool", type=int, default=shape.tool)
-    parser.add_argument("--out", type=int, default=shape.out)
-    parser.add_argument("--turns", type=int, default=shape.turns)
+    parser.add_argument("--system", type=int, default=shape.system, help="tokens that all share, agents and histories")
+    for name in ("user", "tool", "out", "turns"):
+        parser.add_argument(f"--{name}", type=int, default=getattr(shape, name), help="of `agents`")
     parser.add_argument("--load", type=float, default=0.6, help="of what gpu-only sustains")
     parser.add_argument(
         "--sustained", metavar="R,S", help="sessions a minute and seconds of a turn alone: not measured then"
@@ -136,8 +135,11 @@ def parse_args(words=None):
         parser.error(f"--parts are turns, resume and long, not {', '.join(sorted(unknown))}")
     if args.turns < 2:
         parser.error("--turns is at least 2: agents pause between two")
+    if args.history < args.system:
+        parser.error(f"--history {args.history} is less than --system {args.system}, with which it begins")
     if args.shape.sessions_that_fill(args.gpu_tokens) < 1:
-        parser.error(f"--gpu-tokens {args.gpu_tokens} hold no session of {args.system} + {args.shape.kv_tokens:.0f} tokens")
+        tokens = args.system + args.shape.kv_tokens
+        parser.error(f"--gpu-tokens {args.gpu_tokens} hold no session of {tokens:.0f} tokens")
     return args
 
 
@@ -159,20 +161,20 @@ class Plan:
         return [*self.args.engine, *tiers, *(["--kv-transit", f"{longest}tok"] if longest > 16384 else [])]
 
     def command(self, row, strategy):
-        """That of `tandem bench online` which does the same in one process; else the server's, and what was asked of it."""
+        """That of `tandem bench online` which does the same in one process; else the server's, and what is asked."""
         if "--workload" not in row["args"]:
-            return [*self.server_words(strategy), "--", *row["args"]]
+            return ["tandem", *self.server_words(strategy), "--", *row["args"]]
         return self._bench_command(row["args"], strategy)
 
     def server_words(self, strategy):
-        words = self._bench_command([], strategy)
-        return [words[0], "serve", *words[3:]]
+        """Behind the program."""
+        return ["serve", *self._bench_command([], strategy)[3:]]
 
     def _bench_command(self, row_words, strategy):
         words = [*self.engine_words(), *row_words]
         if strategy != BOTH_TIERS:
             words = bench_runner.without_flag(words, "--kv-transit")
-        return bench_runner.bench_command(self.args.tandem, "online", words, strategy)
+        return bench_runner.bench_command("tandem", "online", words, strategy)
 
     def _step(self, name, words, strategy, expected_s, measure):
         row = next((row for row in self.rows if row["name"] == name), None)
@@ -182,7 +184,8 @@ class Plan:
         return Step(row, strategy, expected_s, measure)
 
     def wanted(self, steps):
-        return [step for step in steps if not self.args.only or any(text in step.row["name"] for text in self.args.only)]
+        only = self.args.only
+        return [step for step in steps if not only or any(text in step.row["name"] for text in only)]
 
     def sustained_step(self):
         sessions = int(self.args.shape.sessions_that_fill(self.args.gpu_tokens))
@@ -222,24 +225,25 @@ class Plan:
         full_s = prefill_s(self._model_shape, args.history + args.new)
 
         def measure(server, seconds):
-            prompts = agents_streams.Prompts(server.url, model_name(server.url), {})
-            work = agents_streams.resume(
-                prompts, server.url, args.agents, args.history, args.new, args.rounds, args.seed
-            )
-            result = {"agents": args.agents, "history_tokens": args.history, "new_tokens": args.new}
-            result["kv_over_gpu_tier"] = args.agents * (args.history + args.new) / args.gpu_tokens
+            prompts = agents_streams.Prompts(server.url, model_name(server.url))
+            lengths = (args.system, args.history, args.new)
+            work = agents_streams.resume(prompts, server.url, args.agents, *lengths, args.rounds, args.seed)
+            held = args.system + args.agents * (args.history - args.system + args.new)
+            result = {"agents": args.agents, "shared_tokens": args.system}
+            result |= {"history_tokens": args.history, "new_tokens": args.new}
+            result["kv_over_gpu_tier"] = {"measured": held / args.gpu_tokens}
             return result | agents_streams.run_with_limit(work, seconds)
 
         # All twice in full and two alone, and something is lost.
         expected_s = 1.3 * args.rounds * full_s * (2 * args.agents + 2)
-        words = [f"{name}={getattr(args, name)}" for name in ("agents", "history", "new", "rounds", "seed")]
+        words = [f"{name}={getattr(args, name)}" for name in ("agents", "system", "history", "new", "rounds", "seed")]
         return self._step(agents_table.RESUME, words, BOTH_TIERS, expected_s + CLIENT_S, measure)
 
     def long_step(self, num_tokens):
         args = self.args
 
         def measure(server, seconds):
-            prompts = agents_streams.Prompts(server.url, model_name(server.url), {})
+            prompts = agents_streams.Prompts(server.url, model_name(server.url))
             agents_streams.reset_prefix_cache(server.url)
             limit_s = min(seconds, args.long_seconds)
             work = agents_streams.long_request(prompts, num_tokens, args.short_streams, args.seed, limit_s)
@@ -258,7 +262,7 @@ def counters_of(server):
 
 
 def measure_online(args, server, words, seconds):
-    """The report of `tandem bench online` against the server, as far as it is kept, and what the server counted meanwhile."""
+    """What is kept of the report of `tandem bench online` against the server, and what the server counted meanwhile."""
     before = counters_of(server)
     command = [str(args.tandem), "bench", "online", "--url", server.url, *words]
     command += ["--vocab-size", str(agents_streams.PROMPT_VOCAB_SIZE)]
@@ -271,7 +275,7 @@ def measure_online(args, server, words, seconds):
 
 
 def measure_sustained(args, server, sessions, seconds):
-    """Sessions a minute with as many at once as fill the tier, without pauses, and how long a turn of one alone takes."""
+    """Sessions a minute with as many at once as fill the tier, without pauses, and seconds of a turn of one alone."""
     end = time.monotonic() + seconds
     shape = args.shape
     only_the_beginning = AgentShape(system=shape.system, user=1, tool=1, out=1, turns=1)
@@ -335,10 +339,10 @@ class Call:
                 folder = self._args.logs or Path(temporary)
                 folder.mkdir(parents=True, exist_ok=True)
                 log = folder / f"server_{strategy.replace(':', '_')}_{self.left_s():.0f}.log"
-                words = ServerCommand([*self._plan.server_words(strategy), "--port", "{port}"])
+                words = [str(self._args.tandem), *self._plan.server_words(strategy), "--port", "{port}"]
                 begin = time.monotonic()
                 try:
-                    with Server(words, os.cpu_count(), log, max(1, self.left_s())) as server:
+                    with Server(ServerCommand(words), os.cpu_count(), log, max(1, self.left_s())) as server:
                         print(f"{strategy}: started in {time.monotonic() - begin:.0f} s", flush=True)
                         while steps and steps[0].strategy == strategy:
                             step = steps.pop(0)
@@ -414,7 +418,8 @@ def main(words=None):
     known = [*measured_first, *turns(FIRST_TURNS), *rest(), *turns(LATER_TURNS)]
     if args.dry_run:
         for step in known:
-            print(f"{step.row['name']}, {step.strategy}: {step.expected_s:.0f} s: {shlex.join(plan.command(step.row, step.strategy))}")
+            command = shlex.join(plan.command(step.row, step.strategy))
+            print(f"{step.row['name']}, {step.strategy}: {step.expected_s:.0f} s: {command}")
         return 0
     later = []
 

@@ -24,7 +24,8 @@ def random_tokens(seed, count):
 
 
 def reset_prefix_cache(url):
-    with urllib.request.urlopen(urllib.request.Request(url + "/reset_prefix_cache", method="POST"), timeout=30) as reply:
+    request = urllib.request.Request(url + "/reset_prefix_cache", method="POST")
+    with urllib.request.urlopen(request, timeout=30) as reply:
         reply.read()
 
 
@@ -41,22 +42,26 @@ def read_counters(url, names):
 
 
 class Prompts:
-    """Streams of one server and model."""
+    """Streams of one server and model. What goes wrong is a RuntimeError."""
 
-    def __init__(self, url, model, extra):
+    def __init__(self, url, model):
         self._url = url
         self._model = model
-        self._extra = extra
 
-    async def stream(self, prompt, num_tokens, with_ids=False):
-        extra = self._extra | ({"return_token_ids": True} if with_ids else {})
-        stream = await stream_completion(self._url, completion_body(self._model, prompt, num_tokens, extra))
-        require_length(stream, num_tokens)
+    async def stream(self, prompt, num_tokens, **extra):
+        try:
+            stream = await stream_completion(self._url, completion_body(self._model, prompt, num_tokens, extra))
+            require_length(stream, num_tokens)
+        except SystemExit as error:
+            raise RuntimeError(str(error)) from None
         return stream
 
-    async def first_tokens_s(self, prompts):
+    async def first_tokens_s(self, prompts, salts=None):
         """(seconds to the first token, cached tokens) of prompts that are sent at once, a token each."""
-        streams = await asyncio.gather(*(self.stream(prompt, 1) for prompt in prompts))
+        extras = [{"cache_salt": salt} for salt in salts] if salts else [{}] * len(prompts)
+        streams = await asyncio.gather(
+            *(self.stream(prompt, 1, **extra) for prompt, extra in zip(prompts, extras, strict=True))
+        )
         return [(each["first"] - each["start"], cached_tokens(each)) for each in streams]
 
 
@@ -70,7 +75,7 @@ def run_with_limit(coroutine, seconds):
         return asyncio.run(asyncio.wait_for(coroutine, seconds))
     except asyncio.TimeoutError:
         raise RuntimeError(f"not done after {seconds:.0f} s") from None
-    except (SystemExit, OSError, asyncio.IncompleteReadError) as error:
+    except (OSError, asyncio.IncompleteReadError) as error:
         raise RuntimeError(str(error)) from None
 
 
@@ -84,25 +89,28 @@ def summarize_resumes(first_tokens):
     }
 
 
-async def resume(prompts, url, num_agents, history, new, rounds, seed):
-    """Agents that come back with `new` tokens behind a history: at once and alone; the same in full, with nothing cached."""
+async def resume(prompts, url, num_agents, shared, history, new, rounds, seed):
+    """Agents that come back with `new` tokens behind a history, whose first `shared` tokens all have in common: at once
+    and alone; the same in full, with nothing cached nor shared."""
     found = {"resumed": [], "in_full": [], "alone_resumed": [], "alone_in_full": []}
     for index in range(rounds):
         first = seed + 1000 * index
-        histories = [random_tokens(first + agent, history) for agent in range(num_agents)]
-        turns = [each + random_tokens(first + 100 + agent, new) for agent, each in enumerate(histories)]
+        system = random_tokens(first, shared)
+        histories = [system + random_tokens(first + 1 + agent, history - shared) for agent in range(num_agents)]
+        turns = [each + random_tokens(first + 200 + agent, new) for agent, each in enumerate(histories)]
+        salts = [f"{first} {agent}" for agent in range(num_agents)]
         reset_prefix_cache(url)
-        await prompts.first_tokens_s(histories)
+        # As in a session: each begins alone, when what all have in common is known.
+        for each in histories:
+            await prompts.first_tokens_s([each])
         found["resumed"] += await prompts.first_tokens_s(turns)
-        reset_prefix_cache(url)
-        found["in_full"] += await prompts.first_tokens_s(turns)
         # They all have paused again.
         for agent, each in enumerate(histories):
-            other_turn = each + random_tokens(first + 200 + agent, new)
+            other_turn = each + random_tokens(first + 400 + agent, new)
             found["alone_resumed"] += await prompts.first_tokens_s([other_turn])
+        found["in_full"] += await prompts.first_tokens_s(turns, salts)
         for agent in range(2):
-            stranger = random_tokens(first + 300 + agent, history + new)
-            found["alone_in_full"] += await prompts.first_tokens_s([stranger])
+            found["alone_in_full"] += await prompts.first_tokens_s(turns[agent : agent + 1], [f"{salts[agent]} alone"])
     return {name: summarize_resumes(each) for name, each in found.items()}
 
 
@@ -115,7 +123,7 @@ async def long_request(prompts, num_tokens, num_short, seed, seconds):
         number = 0
         while not over.is_set():
             prompt = random_tokens(seed + 1 + index + num_short * number, SHORT_PROMPT_TOKENS)
-            streams.append(await prompts.stream(prompt, SHORT_OUTPUT_TOKENS, with_ids=True))
+            streams.append(await prompts.stream(prompt, SHORT_OUTPUT_TOKENS, return_token_ids=True))
             number += 1
 
     tasks = [asyncio.create_task(short_ones(index)) for index in range(num_short)]

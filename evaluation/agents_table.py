@@ -15,6 +15,32 @@ RESUME_NAMES = {
     "alone_resumed": "alone, resumed",
     "alone_in_full": "alone, in full",
 }
+# Of a result: what is read of it, here and in figures.
+FIELDS = (
+    "sessions_at_once",
+    "sessions_per_minute",
+    "turn_s",
+    "counted_requests",
+    "deadline_s",
+    *(f"sessions.{name}" for name in ("begun", "finished", "turns_per_minute", "later_turn_ttft_ms.p99")),
+    *(f"sessions.turn_ms.{name}" for name in ("mean", "median", "p99")),
+    *(f"prefix_hits.{name}" for name in ("possible_tokens", "tokens", "share_of_possible")),
+    *(f"over_the_run.{name}" for name in ("recomputed_tokens", "preemptions", "cpu_tier_tokens", "generated_tokens")),
+    "kv_over_gpu_tier.wanted",
+    "kv_over_gpu_tier.measured",
+    "agents",
+    "shared_tokens",
+    "history_tokens",
+    "new_tokens",
+    *(f"{key}.{what}" for key in RESUME_NAMES for what in ("requests", "median_ttft_ms", "p99_ttft_ms")),
+    *(f"{key}.cached_tokens" for key in RESUME_NAMES),
+    "tokens",
+    "served",
+    "seconds",
+    "prefill_s",
+    "token_ms",
+    *(f"short_{name}" for name in ("gap_max_ms", "gap_p99_ms", "gap_median_ms", "ttft_max_ms", "requests", "streams")),
+)
 
 
 def turns_name(times):
@@ -81,10 +107,13 @@ TURN_HEADER = [
 ]
 
 
+def turn_rows(rows):
+    return sorted((row for row in rows if row["name"].startswith(TURNS)), key=lambda row: row["name"])
+
+
 def turns_table(rows):
-    rows = sorted((row for row in rows if row["name"].startswith(TURNS)), key=lambda row: row["name"])
     lines = []
-    for row in rows:
+    for row in turn_rows(rows):
         name = row["name"].removeprefix(TURNS).strip()
         for side, report in sorted(results_of(row).items(), key=lambda item: SIDES.index(item[0])):
             lines.append([name, SIDE_NAMES[side], *turn_cells(report)])
@@ -104,8 +133,8 @@ def resume_table(report):
         for key, name in RESUME_NAMES.items()
     ]
     title = (
-        f"{report['agents']} agents, {report['history_tokens']} tokens of history and {report['new_tokens']} new: "
-        f"{report['kv_over_gpu_tier']:.1f} times the gpu tier"
+        f"{report['agents']} agents, {report['history_tokens']:,} tokens of history, {report['shared_tokens']:,} shared, "
+        f"and {report['new_tokens']} new: {report['kv_over_gpu_tier']['measured']:.1f} times the gpu tier"
     )
     return f"{title}\n\n{markdown(header, lines)}"
 
@@ -131,10 +160,8 @@ def long_table(reports):
 
 
 def say_sustained(report):
-    return (
-        f"gpu-only sustains {report['sessions_per_minute']:.1f} sessions a minute, {report['sessions_at_once']} at once; "
-        f"a turn alone takes {report['turn_s']:.2f} s"
-    )
+    sustained = f"gpu-only sustains {report['sessions_per_minute']:.1f} sessions a minute"
+    return f"{sustained}, {report['sessions_at_once']} at once; a turn alone takes {report['turn_s']:.2f} s"
 
 
 def say(name, report):
@@ -155,7 +182,6 @@ def tables(rows):
     parts.append(turns_table(rows))
     parts += [resume_table(report) for report in by_name.get(RESUME, [])]
     parts.append(long_table([each for name, found in by_name.items() if name.startswith(LONG) for each in found]))
-    errors = [
-        f"- {row['name']}, {side}: {run['error']}" for row in rows for side, run in row["runs"].items() if "error" in run
-    ]
+    runs = [(f"{row['name']}, {side}", run) for row in rows for side, run in row["runs"].items()]
+    errors = [f"- {what}: {run['error']}" for what, run in runs if "error" in run]
     return "\n".join(part for part in [*parts, "\n".join(errors)] if part)
