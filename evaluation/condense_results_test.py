@@ -20,8 +20,8 @@ import unittest
 FOLDER = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER / "figures"))
 
-import bench_runner  # noqa: E402
 import agents_table  # noqa: E402
+import bench_runner  # noqa: E402
 import compare_results  # noqa: E402
 import compare_strategies  # noqa: E402
 import condense_results  # noqa: E402
