@@ -16,6 +16,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import agents_table
 import bench_runner
 import compare_results
 import repeats
@@ -81,6 +82,7 @@ MEASURED = (
     "rider_skips",
     "swapped_tokens",
     "preemptions",
+    *agents_table.FIELDS,
 )
 FIELDS = (*SETTINGS, *DRAWN, *MEASURED)
 

@@ -21,7 +21,13 @@ import bench_runner
 import repeats
 
 # Flags without a value.
-SWITCHES = {"--steady-start", "--closed-loop", "--no-async-scheduling"}
+SWITCHES = {
+    "--steady-start",
+    "--closed-loop",
+    "--no-async-scheduling",
+    "--end-sessions",
+    "--no-enable-prefix-caching",
+}
 # Two runs with the same of these did the same work in the same way. The report has some of it too, but not the flags of
 # a strategy, and gpu_kv_tokens is what the blocks came to.
 WORK_FLAGS = ("model", "dummy", "gpu-sm-limit", "gpu-memory-limit", "gpu-kv-cache", "workload", "rate", "arrivals")

@@ -46,7 +46,8 @@ async def read_body_lines(reader, chunked):
 
 
 async def stream_completion(url, body):
-    """Sends one request. Returns its start, first-token and last-token times (seconds) and usage."""
+    """Sends one request. Returns its start, first-token and last-token times (seconds), those of all events with tokens
+    (a text, or ids where return_token_ids asks for them) and usage."""
     address = urllib.parse.urlsplit(url)
     payload = json.dumps(body).encode()
     start = time.perf_counter()
@@ -63,8 +64,7 @@ async def stream_completion(url, body):
         chunked |= line.startswith(b"transfer-encoding:") and b"chunked" in line
     if status != 200:
         raise SystemExit(f"{url} answered {status}: {(await reader.read(2000)).decode(errors='replace')}")
-    first = last = None
-    pieces, usage, done = 0, None, False
+    times, usage, done = [], None, False
     async for line in read_body_lines(reader, chunked):
         if not line.startswith(b"data:"):
             continue
@@ -76,16 +76,14 @@ async def stream_completion(url, body):
         if "error" in event:
             raise SystemExit(f"{url}: {event['error']}")
         usage = event.get("usage") or usage
-        if any(choice.get("text") for choice in event.get("choices", [])):
-            last = time.perf_counter()
-            first = first or last
-            pieces += 1
+        if any(choice.get("text") or choice.get("token_ids") for choice in event.get("choices", [])):
+            times.append(time.perf_counter())
     writer.close()
-    if not done or first is None:
-        raise SystemExit(f"{url}: the stream ended early after {pieces} pieces")
+    if not done or not times:
+        raise SystemExit(f"{url}: the stream ended early after {len(times)} pieces")
     if usage is None:
         raise SystemExit(f"{url}: no usage in the stream; stream_options.include_usage is needed")
-    return {"start": start, "first": first, "last": last, "pieces": pieces, "usage": usage}
+    return {"start": start, "first": times[0], "last": times[-1], "times": times, "usage": usage}
 
 
 def completion_body(model, prompt, num_tokens, extra):
@@ -117,7 +115,7 @@ def measure_single(url, model, seed, num_tokens, extra, server):
         "tok_s": (num_tokens - 1) / (stream["last"] - stream["first"]),
         "ttft_ms": (stream["first"] - stream["start"]) * 1e3,
         "prompt_tokens": stream["usage"]["prompt_tokens"],
-        "stream_pieces": stream["pieces"],
+        "stream_pieces": len(stream["times"]),
         "other_cpu_share": share,
     }
 

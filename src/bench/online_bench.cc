@@ -48,9 +48,11 @@ class OnlineRun {
         options_(options),
         io_(std::make_shared<boost::asio::io_context>(1)),
         recorder_(std::make_shared<RequestRecorder>(workload.requests)) {
+    // Without a limit nothing that begins waits: the plan ends where the duration does.
+    const bool ends_by_itself = options.max_concurrency == 0 && !options.end_sessions;
     const RequestLoopOptions loop = {.max_concurrency = options.max_concurrency,
-                                     // Without a limit nothing waits: the plan ends where the duration does.
-                                     .duration_s = options.max_concurrency > 0 ? options.duration_s : 0,
+                                     .duration_s = ends_by_itself ? 0 : options.duration_s,
+                                     .end_sessions = options.end_sessions,
                                      .deadline_s = options.deadline_s};
     if (workload.has_sessions()) {
       histories_.emplace(workload, prompts.seed, prompts.vocab_size);
@@ -243,6 +245,10 @@ Status CheckOnlineOptions(const OnlineBenchOptions& options, const OnlinePlan& p
       [](const WorkloadRequest& request) { return !request.turn || request.turn->number == 0; });
   TANDEM_CHECK(num_arrivals > 0 && std::ssize(plan.times_s) == num_arrivals, "{} times of {} arrivals",
                plan.times_s.size(), num_arrivals);
+  if (options.end_sessions && (options.duration_s <= 0 || !plan.workload.has_sessions())) {
+    return MakeParamError(ErrorCode::kInvalidArgument, "end-sessions",
+                          "this needs a workload of sessions and a --duration, with which they end");
+  }
   if (!HasWindow(options)) return {};
   const char* flag = options.warm_up_s > 0 ? "warm-up" : "cool-down";
   if (options.max_concurrency > 0 && options.duration_s <= 0) {

@@ -19,10 +19,13 @@ struct OnlineBenchOptions {
   // Requests under way at most; 0: no limit. With one the loop is no longer open: a request that has to wait
   // for another one's end starts when it is sent, and the wait shows as send delay only.
   int64_t max_concurrency = 0;
-  double duration_s = 0;   // that of the plan
+  double duration_s = 0;  // that of the plan
+  bool end_sessions =
+      false;               // sessions too end with the duration: turns that would be due later are not sent
   double warm_up_s = 0;    // what is due so early does not count
   double cool_down_s = 0;  // what is due so shortly before the end of the arrivals does not count
-  double deadline_s = 0;   // a request that takes longer is cancelled and has failed; 0: none
+  double deadline_s = 0;   // a request that takes longer is cancelled and has failed; 0: none. From the
+                           // duration's end on if sessions end with it: until then nothing is cancelled
 };
 
 // Whether the options fit each other and the plan. Errors: kInvalidArgument; param is the flag.

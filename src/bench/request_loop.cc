@@ -89,13 +89,19 @@ void RequestLoop::SendNext(const DueRequest& request, Clock::time_point now) {
   target_->Send(request.index);
 }
 
+Clock::time_point RequestLoop::DeadlineOf(const State& request) const {
+  Clock::time_point begin = request.start;
+  if (options_.end_sessions) begin = std::max(begin, TimeOf(options_.duration_s));
+  return begin + FromSeconds(options_.deadline_s);
+}
+
 void RequestLoop::Expire(Clock::time_point now) {
   if (options_.deadline_s <= 0) return;
   for (; oldest_ < sent_.size(); ++oldest_) {
     const int64_t index = sent_[oldest_];
     State& request = requests_[static_cast<size_t>(index)];
     if (request.ended) continue;
-    if (request.start + FromSeconds(options_.deadline_s) > now) return;
+    if (DeadlineOf(request) > now) return;
     request.expired = true;
     target_->Cancel(index);
   }
@@ -109,8 +115,7 @@ void RequestLoop::WaitForNext() {
   if (request && beginning_ && options_.duration_s > 0) next = std::min(next, TimeOf(options_.duration_s));
   if (request && HasRoom()) next = std::min(next, request->due);
   if (options_.deadline_s > 0 && oldest_ < sent_.size()) {
-    const State& oldest = requests_[static_cast<size_t>(sent_[oldest_])];
-    next = std::min(next, oldest.start + FromSeconds(options_.deadline_s));
+    next = std::min(next, DeadlineOf(requests_[static_cast<size_t>(sent_[oldest_])]));
   }
   if (next == Clock::time_point::max()) return;
   timer_.expires_at(next);
@@ -135,11 +140,14 @@ void RequestLoop::OnEnd(int64_t index, RequestEnd end) {
     case RequestEnd::Kind::kFailed:
       recorder_->End(index, std::move(end.reason));
       break;
-    case RequestEnd::Kind::kCancelled:
+    case RequestEnd::Kind::kCancelled: {
       TANDEM_CHECK(request.expired, "request {} was cancelled before its deadline", index);
-      recorder_->End(index, fmt::format("not done {} s after it was {}", options_.deadline_s,
-                                        options_.max_concurrency > 0 ? "sent" : "due"));
+      const char* since = options_.max_concurrency > 0 ? "it was sent" : "it was due";
+      if (DeadlineOf(request) > request.start + FromSeconds(options_.deadline_s))
+        since = "the sessions ended";
+      recorder_->End(index, fmt::format("not done {} s after {}", options_.deadline_s, since));
       break;
+    }
   }
   if (recorder_->HasCompleted(index)) OnCompleted(index);
   Advance();

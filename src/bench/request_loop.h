@@ -21,8 +21,10 @@ struct RequestLoopOptions {
   // Requests under way at most; those that are due meanwhile wait. 0: no limit. With a limit a request starts
   // when it is sent, else when it was due.
   int64_t max_concurrency = 0;
-  double duration_s = 0;  // after that nothing is begun any more; 0: everything is
-  double deadline_s = 0;  // from a request's start to its end; 0: none
+  double duration_s = 0;      // after that nothing is begun any more; 0: everything is
+  bool end_sessions = false;  // nor are sessions that have begun gone on with
+  // From a request's start to its end, but not before sessions that are ended have had as long; 0: none.
+  double deadline_s = 0;
 };
 
 // One run. Only on the thread that calls Run, which runs the io_context.
@@ -56,7 +58,7 @@ class RequestLoop {
   virtual std::optional<DueRequest> NextDue() const = 0;
   // It is being sent.
   virtual void TakeNext() = 0;
-  // The duration is over.
+  // The duration is over. What is due from now on is not sent, but for later turns unless these end too.
   virtual void StopBeginning() = 0;
   // It has ended and all its tokens came.
   virtual void OnCompleted(int64_t /*index*/) {}
@@ -77,6 +79,7 @@ class RequestLoop {
   };
 
   bool HasRoom() const;
+  Clock::time_point DeadlineOf(const State& request) const;
   void Advance();
   void SendDue(Clock::time_point now);
   void SendNext(const DueRequest& request, Clock::time_point now);

@@ -16,6 +16,7 @@ SessionLoop::SessionLoop(boost::asio::io_context* io, RequestRecorder* recorder,
       requests_(requests),
       start_times_s_(std::move(start_times_s)),
       histories_(histories),
+      end_sessions_(options.end_sessions),
       end_(start_times_s_.size()) {
   for (size_t i = 0; i < requests.size(); ++i) {
     if (requests[i].turn->number == 0) first_turns_.push_back(static_cast<int64_t>(i));
@@ -43,6 +44,13 @@ void SessionLoop::TakeNext() {
   }
 }
 
+void SessionLoop::StopBeginning() {
+  end_ = next_;
+  if (!end_sessions_) return;
+  is_over_ = true;
+  later_turns_ = {};
+}
+
 void SessionLoop::OnEnd(int64_t index, RequestEnd end) {
   if (end.kind == RequestEnd::Kind::kDone) {
     const auto num_ids = std::ssize(end.output_tokens);
@@ -57,7 +65,7 @@ void SessionLoop::OnEnd(int64_t index, RequestEnd end) {
 
 // The prompt is made while the agent pauses, so that it costs no time when it is due.
 void SessionLoop::OnCompleted(int64_t index) {
-  if (requests_[static_cast<size_t>(index)].turn->is_last) return;
+  if (is_over_ || requests_[static_cast<size_t>(index)].turn->is_last) return;
   const int64_t next = index + 1;
   const double pause_s = requests_[static_cast<size_t>(next)].turn->pause_s;
   later_turns_.push({.index = next, .due = Clock::now() + FromSeconds(pause_s)});

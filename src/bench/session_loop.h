@@ -14,7 +14,7 @@
 namespace tandem {
 
 // A turn that fails, or whose answer is not known, ends its session. When the duration is over no session
-// begins; those that have begun go on.
+// begins; those that have begun go on unless they are to end with it.
 class SessionLoop final : public RequestLoop {
  public:
   // requests: of a workload of sessions, whose recorder has them. start_times_s: a session each, from the
@@ -29,7 +29,7 @@ class SessionLoop final : public RequestLoop {
  protected:
   std::optional<DueRequest> NextDue() const override;
   void TakeNext() override;
-  void StopBeginning() override { end_ = next_; }
+  void StopBeginning() override;
   void OnCompleted(int64_t index) override;
 
  private:
@@ -43,6 +43,8 @@ class SessionLoop final : public RequestLoop {
   const std::vector<WorkloadRequest>& requests_;
   const std::vector<double> start_times_s_;
   SessionHistories* const histories_;
+  const bool end_sessions_;
+  bool is_over_ = false;              // no later turn is sent
   std::vector<int64_t> first_turns_;  // of each session
   size_t next_ = 0;                   // session to begin
   size_t end_ = 0;                    // no session from here on begins

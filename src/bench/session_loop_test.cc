@@ -175,6 +175,19 @@ TEST(SessionLoop, NoSessionBeginsAfterTheDurationAndThoseThatHaveGoOn) {
   EXPECT_TRUE(records[2].completed());
 }
 
+TEST(SessionLoop, SessionsMayEndWithTheDuration) {
+  // The first waits for its second turn then, the second one's first turn is under way, the third has not
+  // begun.
+  SessionRun run(DrawnSessions(3, "agents:system=0,turns=2,user=20,tool=20,out=10,pause=5,answers=seeded"),
+                 {0, 0, 3}, {.duration_s = 0.1, .end_sessions = true, .deadline_s = 0.3});
+  run.target.never_ends = 2;
+  const std::vector<RequestRecord> records = run.Go();
+  EXPECT_THAT(run.target.sent, ElementsAre(0, 2));
+  EXPECT_TRUE(records[0].completed());
+  EXPECT_EQ(records[2].error, "not done 0.3 s after the sessions ended") << "what is under way goes on";
+  EXPECT_GE(SecondsOf(Clock::now() - run.loop.start()), 0.4);
+}
+
 TEST(SessionLoop, SeededAnswersDoNotWantIds) {
   SessionRun run(DrawnSessions(1, "agents:system=0,turns=2,user=20,tool=20,out=10,pause=0,answers=seeded"),
                  {0});

@@ -58,6 +58,10 @@ void AddLoadFlags(CLI::App* app, OnlineBenchOptions* run) {
   AddFlag(app, "duration", &run->duration_s, "Seconds in which requests are sent; 0: all of them")
       ->check(CLI::Range(0.0, kMaxSeconds))
       ->capture_default_str();
+  app->add_flag(
+      "--end-sessions", run->end_sessions,
+      "Sessions end with --duration: turns that would be due later are not sent, and --deadline counts "
+      "from then on");
   AddFlag(app, "warm-up", &run->warm_up_s, "Requests due in the first so many seconds do not count")
       ->check(CLI::Range(0.0, kMaxSeconds))
       ->capture_default_str();

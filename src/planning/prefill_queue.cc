@@ -161,10 +161,12 @@ void PrefillQueue::AddWaiting(const ScheduleState& state, const LayerCosts& cost
     if (tier == Tier::kGpu &&
         num_blocks - prefix.num_shared(tier) > books->spare_blocks(Tier::kGpu) - left_to_copies)
       return;
+    // Until they have moved. What this plan gives out is no longer there.
+    const int64_t num_held = prompt.attached && prefix.tier != tier ? prefix.longest().num_unused : 0;
+    if (num_held > 0 && num_held > books->spare_blocks(prefix.tier)) return;
     if (!Add(prompt, state, costs, books->block_size())) return;
     books->Admit(tier, num_blocks - prefix.num_shared(tier));
-    // Until they have moved.
-    if (prefix.tier != tier) books->Hold(prefix.tier, prefix.longest().num_unused);
+    books->Hold(prefix.tier, num_held);
   }
 }
 

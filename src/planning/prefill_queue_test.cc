@@ -221,6 +221,25 @@ TEST_F(PrefillQueueTest, ALongerPrefixComesFromTheOtherTier) {
   EXPECT_EQ(books.free_blocks(Tier::kCpu), 95) << "held until it has moved";
 }
 
+TEST_F(PrefillQueueTest, APrefixWhoseBlocksWereJustGivenOutIsNotTakenAway) {
+  machine.Decode(Tier::kGpu, 880);
+  machine.Wait(95, 2);
+  // Nobody uses them, so they count as free: the second could take them along only if the first left them.
+  machine.capacity.cached[{3, Tier::kGpu}] = {.num_blocks = 7, .num_unused = 7};
+  TierBooks books = machine.books();
+  const PrefillQueue queue(machine.state, machine.costs, rules, 1000, &books);
+  IterationPlan plan;
+  queue.Write(1000, &plan);
+  EXPECT_THAT(plan.main.spans, ElementsAre(Chunk(2, 0, 95, true)));
+  EXPECT_THAT(plan.attached, IsEmpty());
+  EXPECT_GE(books.spare_blocks(Tier::kGpu), 0);
+  // Where they are in use anyway it is no matter.
+  machine.capacity.cached[{3, Tier::kGpu}] = {.num_blocks = 7, .num_unused = 0};
+  IterationPlan both;
+  Queue().Write(1000, &both);
+  EXPECT_THAT(both.moves, ElementsAre(Move{3, Tier::kCpu}));
+}
+
 TEST_F(PrefillQueueTest, WhereTheGpuTierIsFullAPrefixIsUsedInTheCpuTier) {
   machine.Decode(Tier::kGpu, 990);
   machine.Wait(95);
