@@ -10,11 +10,14 @@ bool StreamedCodesSupports(const CudaTarget& target, const MatrixView& x, const 
                            const MatrixView& y) {
   constexpr int kHopper = 90;
   constexpr int kMostGroups = 3;
+  constexpr int64_t kMostRowBlocks = kMaxStreamedCodeRows / 128;
   return HasStreamedLinear() && target.compute_capability == kHopper && target.num_sms >= 2 &&
          target.num_sms * kMostGroups <= kMaxStreamedArrivals &&
          (x.dtype == DType::kBF16 || x.dtype == DType::kF16) && x.cols == codes.layout.in_features &&
          x.rows > 0 && x.rows <= kMaxStreamedCodeRows && y.cols % 8 == 0 && RowsAligned16(x) &&
-         RowsAligned16(y) && WorkCut::Fits(codes.out_features, codes.layout.num_slices(), target.num_sms);
+         RowsAligned16(y) &&
+         WorkCut::Fits(DivideUp(codes.out_features, int64_t{kCodePanelOutputs}) * kMostRowBlocks,
+                       codes.layout.num_slices(), target.num_sms);
 }
 
 void LaunchStreamedCodes(CudaStream& stream, const MatrixView& x, const CodesView& codes, const float* bias,

@@ -14,7 +14,7 @@
 
 namespace tandem {
 
-constexpr int64_t kMaxStreamedCodeRows = 256;
+constexpr int64_t kMaxStreamedCodeRows = 1024;
 
 // True if LaunchStreamedCodes can do the product: compute capability 9.0, bf16 or fp16, at most
 // kMaxStreamedCodeRows rows, out_features a multiple of 8, x and y and their rows aligned to 16 bytes.

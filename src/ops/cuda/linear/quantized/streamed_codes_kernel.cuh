@@ -19,6 +19,7 @@
 #include <cstdint>
 
 #include "base/check.h"
+#include "base/round_up.h"
 #include "device/cuda/kernel_launch.h"
 #include "ops/cuda/fragments.cuh"
 #include "ops/cuda/linear/quantized/code_values.cuh"
@@ -177,8 +178,8 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     cutlass::arch::fence_view_async_shared();
     cutlass::arch::fence_barrier_init();
   }
-  StreamedLoader<Shape, StreamedRecords<Shape>> loader({codes}, x, cut, worker, rank, lane, weight_stages,
-                                                       x_stages, full, empty);
+  StreamedLoader<Shape, StreamedRecords<Shape>> loader({codes}, x, arguments, worker, rank, lane,
+                                                       weight_stages, x_stages, full, empty);
   __syncwarp();
   if (loads) loader.RequestFirstWeights();
   __syncwarp();
@@ -219,7 +220,6 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
 
   const int record_bytes = codes.slice_bytes / kPanelRecords;
   const unsigned char* own_records = weight_stages + group * Shape::kPanelBytes + warp % 4 * record_bytes;
-  const int blocks_of_rows = (arguments.rows + 7) / 8;
   const int end = cut.Begin(worker + 1);
   int stage = 0;
   uint32_t phase = 0;
@@ -276,13 +276,17 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     release(used_stage);
     unit += num_steps;
 
+    const int row_block = tile / arguments.num_output_tiles;
+    const int first_row = row_block * Shape::kRows;
+    const int blocks_of_rows = min(Shape::kBlocks, (arguments.rows - first_row + 7) / 8);
     const WorkCut::Parts parts = cut.PartsOf(tile);
     const bool complete = parts.count == 1 || JoinParts<Shape>(arguments.workspace, parts, worker, rank,
                                                                group, thread % kStreamedGroupThreads,
                                                                blocks_of_rows, flags + group, sums);
     if (complete) {
-      const int first_output = (tile * Shape::kCluster + rank) * Shape::kOutputs + group * kCodePanelOutputs +
-                               warp % 4 * kRecordOutputs;
+      const int output_tile = tile - row_block * arguments.num_output_tiles;
+      const int first_output = (output_tile * Shape::kCluster + rank) * Shape::kOutputs +
+                               group * kCodePanelOutputs + warp % 4 * kRecordOutputs;
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int output = first_output + half * 8 + lane / 4;
@@ -293,7 +297,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
           sums(4 * block + 2 * half + 1) *= factor;
         }
       }
-      WriteResults<T, Shape>(arguments, first_output, lane, sums);
+      WriteResults<T, Shape>(arguments, first_row, first_output, lane, sums);
     }
   }
 #else
@@ -311,9 +315,12 @@ void LaunchStreamedCodesShape(CudaStream& stream, const MatrixView& x, StreamedC
   }();
   TANDEM_CHECK(prepared);
   constexpr int kTileOutputs = Shape::kOutputs * Shape::kCluster;
-  const int num_tiles = (codes.product.out_features + kTileOutputs - 1) / kTileOutputs;
+  const int num_output_tiles = (codes.product.out_features + kTileOutputs - 1) / kTileOutputs;
+  const int num_row_blocks = (codes.product.rows + Shape::kRows - 1) / Shape::kRows;
   const int num_steps = (codes.num_slices + Shape::kSlices - 1) / Shape::kSlices;
-  codes.product.cut = WorkCut::Of(num_tiles, num_steps, stream.target().num_sms / Shape::kCluster);
+  codes.product.num_output_tiles = num_output_tiles;
+  codes.product.cut =
+      WorkCut::Of(num_output_tiles * num_row_blocks, num_steps, stream.target().num_sms / Shape::kCluster);
   const auto num_blocks = static_cast<unsigned>(codes.product.cut.num_workers * Shape::kCluster);
   LaunchClusters("streamed codes", kFunction, dim3(num_blocks), dim3(Shape::kCluster), dim3(Shape::kThreads),
                  Shape::kSharedBytes, stream, StreamedMapOf(x, Shape::kRows / Shape::kCluster), codes);
@@ -330,8 +337,12 @@ void LaunchStreamedCodesRows(CudaStream& stream, const MatrixView& x, const Stre
   if (x.rows <= 32) return launch.template operator()<32, 3, 1>();
   if (x.rows <= 64) return launch.template operator()<64, 3, 1>();
   if (x.rows <= 96) return launch.template operator()<96, 2, 2>();
-  if (x.rows <= 128) return launch.template operator()<128, 2, 2>();
-  if (x.rows <= 192) return launch.template operator()<192, 2, 2>();
+  // More rows are cut into blocks: as small ones as weights with few outputs need, whose sums would be in
+  // many parts; else those that leave the fewest places empty.
+  const bool has_few_tiles = codes.product.out_features < 256 * (stream.target().num_sms / 2);
+  if (x.rows <= 128 || (has_few_tiles && x.rows > 192)) return launch.template operator()<128, 2, 2>();
+  const auto padded = [&](int64_t block) { return DivideUp(x.rows, block) * block; };
+  if (padded(192) < padded(256)) return launch.template operator()<192, 2, 2>();
   launch.template operator()<256, 2, 2>();
 }
 

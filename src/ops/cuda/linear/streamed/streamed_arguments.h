@@ -45,7 +45,9 @@ struct StreamedArguments {
   int out_features = 0;
   bool y_is_f32 = false;
   bool is_gate_up = false;  // y: [rows, out_features / 2], not fp32
-  WorkCut cut;              // its tiles are those of a pair, if the kernel works in pairs
+  // Its tiles are those of a pair, if the kernel works in pairs: all of a block of rows, then of the next.
+  WorkCut cut;
+  int num_output_tiles = 0;  // of a block of rows
   StreamedWorkspace workspace;
 };
 

@@ -68,8 +68,8 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
     cutlass::arch::fence_view_async_shared();
     cutlass::arch::fence_barrier_init();
   }
-  StreamedLoader<Shape, StreamedMatrix<Shape>> loader({weight}, x, cut, worker, rank, lane, weight_stages,
-                                                      x_stages, full, empty);
+  StreamedLoader<Shape, StreamedMatrix<Shape>> loader({weight}, x, arguments, worker, rank, lane,
+                                                      weight_stages, x_stages, full, empty);
   __syncwarp();
   if (loads) loader.RequestFirstWeights();
   __syncwarp();
@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(kStreamedThreads, 1)
     if (complete) {
       const int first_output = (tile * Shape::kCluster + rank) * Shape::kOutputs +
                                group * (Shape::kOutputs / kStreamedGroups) + warp % 4 * 16;
-      WriteResults<T, Shape>(arguments, first_output, lane, sums);
+      WriteResults<T, Shape>(arguments, /*first_row=*/0, first_output, lane, sums);
     }
   }
 #else

@@ -67,6 +67,7 @@ void EnqueueStreamed(CudaStream& stream, StreamedLinear kernel, const MatrixView
   arguments.is_gate_up = is_gate_up;
   arguments.cut = WorkCut::Of(static_cast<int>(NumTiles(traits, weight)), static_cast<int>(NumSteps(weight)),
                               stream.target().num_sms / traits.cluster);
+  arguments.num_output_tiles = arguments.cut.num_tiles;
   arguments.workspace = workspace;
   (x.dtype == DType::kBF16 ? LaunchStreamedBf16 : LaunchStreamedFp16)(stream, kernel, maps, arguments);
 }

@@ -45,21 +45,23 @@ struct StreamedMatrix {
 template <typename Shape, typename Weight>
 class StreamedLoader {
  public:
-  __device__ StreamedLoader(const Weight& weight, const CUtensorMap& x, const WorkCut& cut, int worker,
-                            int rank, int lane, unsigned char* weight_stages, unsigned char* x_stages,
-                            uint64_t* full, uint64_t* empty)
+  __device__ StreamedLoader(const Weight& weight, const CUtensorMap& x, const StreamedArguments& arguments,
+                            int worker, int rank, int lane, unsigned char* weight_stages,
+                            unsigned char* x_stages, uint64_t* full, uint64_t* empty)
       : weight_(weight),
         x_(x),
-        num_steps_(cut.num_steps),
-        num_units_(cut.Begin(worker + 1) - cut.Begin(worker)),
+        num_steps_(arguments.cut.num_steps),
+        num_output_tiles_(arguments.num_output_tiles),
+        num_units_(arguments.cut.Begin(worker + 1) - arguments.cut.Begin(worker)),
         rank_(rank),
         lane_(lane),
         weight_stages_(weight_stages),
         x_stages_(x_stages),
         full_(full),
         empty_(empty) {
-    const int begin = cut.Begin(worker);
-    begin_ = {begin / num_steps_, begin % num_steps_};
+    const int begin = arguments.cut.Begin(worker);
+    const int tile = begin / num_steps_;
+    begin_ = {tile / num_output_tiles_, tile % num_output_tiles_, begin % num_steps_};
   }
 
   // What can be asked for while the predecessors run. The block's own barriers are ready.
@@ -111,18 +113,20 @@ class StreamedLoader {
 
  private:
   struct Place {
-    int tile;
+    int row_block;
+    int output_tile;
     int step;
   };
 
   __device__ void Advance(Place* place) const {
-    if (++place->step == num_steps_) {
-      place->step = 0;
-      ++place->tile;
-    }
+    if (++place->step < num_steps_) return;
+    place->step = 0;
+    if (++place->output_tile < num_output_tiles_) return;
+    place->output_tile = 0;
+    ++place->row_block;
   }
   __device__ int Output(const Place& place) const {
-    return (place.tile * Shape::kCluster + rank_) * Shape::kOutputs;
+    return (place.output_tile * Shape::kCluster + rank_) * Shape::kOutputs;
   }
   // The first request of a stage: says how much all of them bring, those of a pair's other block among them.
   __device__ void RequestWeight(int stage, const Place& place) const {
@@ -139,7 +143,7 @@ class StreamedLoader {
     if (lane_ != 0) return;
     constexpr int kLoads = Shape::kElements / kStreamedStepElements;
     constexpr int kLoadBytes = Shape::kXBytes / kLoads;
-    const int row = rank_ * (Shape::kRows / Shape::kCluster);
+    const int row = place.row_block * Shape::kRows + rank_ * (Shape::kRows / Shape::kCluster);
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
       unsigned char* to =
@@ -158,6 +162,7 @@ class StreamedLoader {
   Weight weight_;
   const CUtensorMap& x_;
   int num_steps_;
+  int num_output_tiles_;
   int num_units_;
   int rank_;
   int lane_;

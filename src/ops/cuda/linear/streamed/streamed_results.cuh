@@ -128,10 +128,12 @@ __device__ __forceinline__ bool JoinParts(const StreamedWorkspace& workspace, co
   return true;
 }
 
-// Adds the bias and writes the results, or silu(gate) * up of them. first_output: of the warp's 16.
+// Adds the bias and writes the results, or silu(gate) * up of them. first_row: of the tile; first_output: of
+// the warp's 16.
 template <typename T, typename Shape, typename Sums>
-__device__ __forceinline__ void WriteResults(const StreamedArguments& arguments, int first_output, int lane,
-                                             const Sums& sums) {
+__device__ __forceinline__ void WriteResults(const StreamedArguments& arguments, int first_row,
+                                             int first_output, int lane, const Sums& sums) {
+  const int rows = arguments.rows - first_row;
   const int octet = lane / 4;
   const int q = lane % 4;
   float bias[2] = {};
@@ -141,19 +143,19 @@ __device__ __forceinline__ void WriteResults(const StreamedArguments& arguments,
     if (arguments.bias != nullptr && output < arguments.out_features) bias[half] = arguments.bias[output];
   }
   if (arguments.y_is_f32) {
-    auto* y = static_cast<float*>(arguments.y);
+    auto* y = static_cast<float*>(arguments.y) + first_row * arguments.y_stride;
 #pragma unroll
     for (int i = 0; i < Shape::kSums; ++i) {
       const int row = i / 4 * 8 + q * 2 + i % 2;
       const int half = i % 4 / 2;
       const int output = first_output + half * 8 + octet;
-      if (row < arguments.rows && output < arguments.out_features) {
+      if (row < rows && output < arguments.out_features) {
         y[row * arguments.y_stride + output] = sums(i) + bias[half];
       }
     }
     return;
   }
-  auto* y = static_cast<T*>(arguments.y);
+  auto* y = static_cast<T*>(arguments.y) + first_row * arguments.y_stride;
   // Four blocks of 8 rows at a time: transposed, a thread has 8 results in sequence of one row. column: in y.
   const auto write = [&](int block, int column, const auto& pair_of) {
     uint32_t words[4];
@@ -161,14 +163,14 @@ __device__ __forceinline__ void WriteResults(const StreamedArguments& arguments,
     for (int i = 0; i < 4; ++i) words[i] = TransposeBlock(pair_of(4 * (block + i)));
     TransposeInQuad(words, q);
     const int row = (block + q) * 8 + octet;
-    if (row < arguments.rows) {
+    if (row < rows) {
       *reinterpret_cast<uint4*>(y + row * arguments.y_stride + column) =
           make_uint4(words[0], words[1], words[2], words[3]);
     }
   };
 #pragma unroll
   for (int block = 0; block < Shape::kBlocks; block += 4) {
-    if (block * 8 >= arguments.rows) break;
+    if (block * 8 >= rows) break;
     if (arguments.is_gate_up) {
       // The warp's first 8 outputs are gates, the others the ups that belong to them.
       static_assert(kGateUpBlock == 8);
