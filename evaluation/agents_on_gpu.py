@@ -212,6 +212,8 @@ class Plan:
         late_s = CLIENT_S if strategy == BOTH_TIERS else args.deadline
 
         def measure(server, seconds):
+            # All rows have the same sessions: what the row before computed is not to be found.
+            agents_streams.reset_prefix_cache(server.url)
             result = measure_online(args, server, words, seconds)
             mean_turn_s = result["sessions"]["turn_ms"]["mean"]
             measured = None if mean_turn_s is None else load.measured_times(mean_turn_s / 1e3)

@@ -99,8 +99,10 @@ TEST_F(CudaConformanceTest, LogitsOfTheRealModel) {
   EXPECT_LT(sum / kPrompts, 3e-2);
 }
 
-// Weights that are kept as the file has them, against the same weights widened: no worse on the whole. In
-// chunks of which each takes another kernel.
+// Weights that are kept as the file has them, against the same weights widened: no worse on the whole, and no
+// prompt much worse than the worst of bf16 products with the unquantized model (2.4e-2). In chunks of which
+// each takes another kernel. What sixteen prompts come to varies: kernels that round no weight have made 0.9
+// to 1.5 of the widened mean. 9.7e-3 is the model's mean at bf16 with AMX.
 TEST_F(CudaConformanceTest, KeptWeightsOfTheRealModelAreAsAccurateAsWidenedOnes) {
   const char* path = std::getenv("TANDEM_TEST_MODEL");
   if (path == nullptr) GTEST_SKIP() << "TANDEM_TEST_MODEL is not set";
@@ -128,8 +130,8 @@ TEST_F(CudaConformanceTest, KeptWeightsOfTheRealModelAreAsAccurateAsWidenedOnes)
     }
     std::printf("bf16 logits against fp32, chunks of %d: kept mean %.2e, worst %.2e; widened mean %.2e\n",
                 static_cast<int>(chunk), kept_sum / kPrompts, kept_worst, widened_sum / kPrompts);
-    EXPECT_LT(kept_worst, 8e-2) << "chunks of " << chunk;
-    EXPECT_LT(kept_sum, 1.1 * widened_sum) << "chunks of " << chunk;
+    EXPECT_LT(kept_worst, 1.1 * 2.4e-2) << "chunks of " << chunk;
+    EXPECT_LT(kept_sum, std::max(1.1 * widened_sum, kPrompts * 9.7e-3)) << "chunks of " << chunk;
   }
 }
 
