@@ -37,7 +37,12 @@ CostSurface::CostSurface(const std::vector<CostLine>& lines) {
       at(line, node) = std::max(at(line, node), at(line, node - 1));
   }
 
-  token_slope_ = curves[last].last_slope();
+  // Those of prefills differ by as much as their rows do.
+  token_slopes_.resize(rows_.size());
+  for (size_t line = last + 1; line-- > 0;) {
+    token_slopes_[line] = curves[line].last_slope();
+    if (line < last) token_slopes_[line] = std::min(token_slopes_[line], token_slopes_[line + 1]);
+  }
   if (last == 0) return;
   // What a row costs of itself: with the same tokens, few for each row.
   const int64_t tokens = first_count(last);
@@ -48,7 +53,7 @@ CostSurface::CostSurface(const std::vector<CostLine>& lines) {
 double CostSurface::LineUs(size_t line, int64_t tokens) const {
   if (tokens <= 0) return at(line, 0);
   if (tokens >= tokens_.back()) {
-    return at(line, tokens_.size() - 1) + token_slope_ * static_cast<double>(tokens - tokens_.back());
+    return at(line, tokens_.size() - 1) + token_slopes_[line] * static_cast<double>(tokens - tokens_.back());
   }
   const auto above = std::upper_bound(tokens_.begin(), tokens_.end(), tokens);
   const auto node = static_cast<size_t>(above - tokens_.begin());

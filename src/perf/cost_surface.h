@@ -41,11 +41,11 @@ class CostSurface {
   double& at(size_t line, size_t node) { return us_[line * tokens_.size() + node]; }
   double at(size_t line, size_t node) const { return us_[line * tokens_.size() + node]; }
 
-  std::vector<int64_t> rows_;    // of the lines
-  std::vector<int64_t> tokens_;  // 0 and the counts of all lines
-  std::vector<double> us_;       // [rows_][tokens_]
-  double token_slope_ = 0;       // beyond tokens_
-  double row_slope_ = 0;         // beyond rows_
+  std::vector<int64_t> rows_;         // of the lines
+  std::vector<int64_t> tokens_;       // 0 and the counts of all lines
+  std::vector<double> us_;            // [rows_][tokens_]
+  std::vector<double> token_slopes_;  // beyond tokens_, of the lines
+  double row_slope_ = 0;              // beyond rows_
 };
 
 }  // namespace tandem

@@ -70,6 +70,15 @@ TEST(CostSurface, LinesOfDifferentReach) {
   }
 }
 
+// As those of prefill attention do, whose tokens are those of one context.
+TEST(CostSurface, EachLineGoesOnByItsOwnSlope) {
+  // us = rows * tokens / 100.
+  const CostSurface surface({{16, {{100, 16}, {1000, 160}}}, {256, {{1000, 2560}, {2000, 5120}}}});
+  EXPECT_DOUBLE_EQ(surface.Us(256, 100'000), 256'000);
+  EXPECT_DOUBLE_EQ(surface.Us(16, 100'000), 16'000);
+  EXPECT_DOUBLE_EQ(surface.Us(136, 100'000), 136'000);
+}
+
 TEST(CostSurface, FewRowsNeverCostMoreThanMany) {
   // One long context is shared badly.
   const CostSurface surface({{1, {{64, 5}, {4096, 100}}}, {64, {{4096, 40}, {65536, 400}}}});

@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "perf/analytic_costs.h"
+#include "perf/profile_file.h"
 #include "planning/planner_tuning.h"
 #include "policy/asymmetric.h"
 #include "policy/async.h"
@@ -69,11 +70,11 @@ struct Played {
 };
 
 // Eight short streams all the time, one following the other.
-Played Play(StagedStrategy* strategy, const AnalyticCosts& costs, std::string_view what) {
+Played Play(StagedStrategy* strategy, const LayerCosts& costs, std::string_view what) {
   const ScheduleLimits limits{.max_num_seqs = 256,
                               .max_num_batched_tokens = 2048,
                               .reserve_blocks = 5,
-                              .num_layers = costs.layers,
+                              .num_layers = costs.num_layers(),
                               .max_transit_tokens = kContext,
                               .max_cohort_rows = 256,
                               .max_rider_rows = strategy->rides() ? 256 : 0};
@@ -153,6 +154,37 @@ TEST(LongRequestTest, StreamsBesideItDoNotFreeze) {
   // Without riders streams wait for decodes of the long one, not for its prompt.
   EXPECT_LE(PlayAs<AsymmetricStrategy>("asymmetric").longest_gap_in_prefill_ms, 100);
   EXPECT_LE(PlayAs<FullOffloadStrategy>("full-offload").longest_gap_in_prefill_ms, 100);
+}
+
+// Costs that a slice of 16 SMs of an H200 and 14 threads had with a gpu tier of as many tokens as here: what
+// contexts beyond it cost is not measured.
+TEST(LongRequestTest, IsServedByMeasuredCosts) {
+  const ProfileKey key{.num_layers = 32,
+                       .hidden_size = 4096,
+                       .intermediate_size = 14336,
+                       .num_heads = 32,
+                       .num_kv_heads = 8,
+                       .head_dim = 128,
+                       .vocab_size = 128256,
+                       .dtype = "bf16",
+                       .weights = "bf16",
+                       .gpu_kv = "bf16",
+                       .cpu_kv = "bf16",
+                       .device = "cuda: NVIDIA H200, a slice of 16 of 132 SMs",
+                       .gpu_sm_limit = 16,
+                       .cpu_threads = 14,
+                       .cpu_isa = "14 threads, AMX, fetches to L2, half a piece ahead"};
+  const auto costs = ReadProfile(
+      TANDEM_SOURCE_DIR "/tests/fixtures/profiles/llama-3.1-8b_h200_16sm.json", key,
+      {.max_rows = 2048, .max_context = kContext, .gpu_kv_tokens = kGpuTokens, .cpu_kv_tokens = kCpuTokens});
+  ASSERT_TRUE(costs.ok()) << costs.error().message;
+  AutoStrategy strategy(&costs.value());
+  const Played played = Play(&strategy, costs.value(), "auto, measured costs");
+  EXPECT_LE(played.longest_gap_ms, 100);
+  EXPECT_LT(played.longest_wait_s, 10);
+  // Alone it computes for some 80 s.
+  EXPECT_GT(played.first_token_s, 80);
+  EXPECT_LT(played.first_token_s, 160);
 }
 
 }  // namespace
