@@ -8,6 +8,7 @@
 
 #include "device/cuda/cuda_target.h"
 #include "device/device.h"
+#include "ops/cuda/linear/quantized/code_rows.h"
 #include "ops/ops.h"
 
 namespace tandem {
@@ -15,15 +16,6 @@ namespace tandem {
 class CublasLinear;
 class CudaSampler;
 class KvCopier;
-
-// Which rows a quantized weight is multiplied with as codes. Of others it is dequantized, in slabs of
-// outputs, and cuBLASLt multiplies: that reads and writes some 9 times the bytes of 4 bits, once.
-struct CodeRows {
-  // By the kernels that need no more than compute capability 8.0, at most.
-  int64_t max = 128;
-  // By streamed products of codes (compute capability 9.0), at least.
-  int64_t min_streamed = 9;
-};
 
 struct CudaOpsOptions {
   // Where the measured choice of algorithms is kept between starts; empty: nowhere.

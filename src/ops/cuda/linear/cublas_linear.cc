@@ -12,6 +12,7 @@
 #include "ops/cuda/linear/cuda_linear_weight.h"
 #include "ops/cuda/linear/fp8/cuda_fp8_weight.h"
 #include "ops/cuda/linear/linear_tuner.h"
+#include "ops/cuda/linear/quantized/streamed_codes.h"
 #include "ops/cuda/linear/skinny_linear.h"
 #include "ops/cuda/row_alignment.h"
 #include "ops/cuda/rows/silu_mul.h"
@@ -371,14 +372,18 @@ std::string CublasLinear::Description() const {
   const size_t version = cublasLtGetVersion();
   std::string text =
       fmt::format("products: cuBLASLt {}.{}.{}", version / 10000, version / 100 % 100, version % 100);
-  if (options_.keep_quantized)
-    text += fmt::format(", of quantized weights own kernel up to {} rows", options_.code_rows.max);
+  const bool streams =
+      HasStreamedLinear() && options_.streamed_products && runner_.target().compute_capability == 90;
+  if (options_.keep_quantized) {
+    text += fmt::format(", of quantized weights own kernels up to {} rows",
+                        streams ? kMaxStreamedCodeRows : options_.code_rows.max);
+  }
   if (!options_.tune_linear) return text;
   text += fmt::format(" with measured algorithms, own kernel up to {} rows", kMaxSkinnyRows);
   if (HasFusedGateUp() && runner_.target().compute_capability == 90) {
     text += fmt::format(", and with SiLU from {} on where it is faster", kMinFusedRows);
   }
-  if (HasStreamedLinear() && options_.streamed_products && runner_.target().compute_capability == 90) {
+  if (streams) {
     text += fmt::format(", streamed up to {} where that is faster", kMaxStreamedRows);
   }
   return text;

@@ -9,8 +9,8 @@
 
 #include "base/matrix_view.h"
 #include "device/cuda/cuda_stream.h"
-#include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/linear/gate_up_order.h"
+#include "ops/cuda/linear/quantized/code_rows.h"
 #include "ops/cuda/linear/quantized/quantized_linear.h"
 #include "ops/cuda/linear/weight_upload.h"
 #include "ops/linear.h"

@@ -12,6 +12,7 @@
 #include "device/device.h"
 #include "ops/cuda/linear/cuda_linear_weight.h"
 #include "ops/cuda/linear/linear_runner.h"
+#include "ops/cuda/linear/quantized/code_rows.h"
 #include "ops/cuda/linear/quantized/code_upload.h"
 #include "ops/cuda/linear/quantized/coded_weight.h"
 #include "ops/linear.h"
