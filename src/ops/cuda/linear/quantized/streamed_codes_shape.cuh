@@ -16,6 +16,7 @@
 
 #include "ops/cuda/linear/quantized/code_layout.h"
 #include "ops/cuda/linear/streamed/streamed_arguments.h"
+#include "ops/cuda/linear/streamed/streamed_shape.cuh"
 #include "ops/cuda/row_access.h"
 
 namespace tandem {
@@ -48,15 +49,11 @@ struct StreamedCodesShape {
   static constexpr int kPanelBytes = kSlices * kPanelRecords * kLayout.record_bytes();  // of a step, at most
   static constexpr int kWeightBytes = kGroups * kPanelBytes;
   static constexpr int kXBytes = kRows * kElements * static_cast<int>(sizeof(T));
-  static constexpr int kAlignment = 1024;  // of swizzled matrices
-  static constexpr int kMaxSharedBytes = 227 << 10;
-  static constexpr int kBarrierBytes = 512;
-  static constexpr int kStages =
-      std::min(9, (kMaxSharedBytes - kAlignment - kBarrierBytes) / (kWeightBytes + kXBytes));
-  static constexpr int kSharedBytes = kAlignment + kStages * (kWeightBytes + kXBytes) + kBarrierBytes;
-  static_assert(kStages >= 2 && 2 * kStages * 8 + kGroups * 4 <= kBarrierBytes);
-  // Of the weight, that are brought to the L2 while the predecessors run, beside the stages.
-  static constexpr int kPrefetchedSteps = std::max(0, 12 - kStages);
+  using Ring = StreamedRing<kGroups, kWeightBytes, kXBytes>;
+  static constexpr int kAlignment = Ring::kAlignment;
+  static constexpr int kStages = Ring::kStages;
+  static constexpr int kSharedBytes = Ring::kSharedBytes;
+  static constexpr int kPrefetchedSteps = Ring::kPrefetchedSteps;
   static constexpr int kBlocks = kRows / 8;
   static constexpr int kSums = kBlocks * 4;
 

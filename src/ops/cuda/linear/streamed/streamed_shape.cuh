@@ -27,6 +27,20 @@ constexpr int kStreamedThreads = (kStreamedGroups + 1) * kStreamedGroupThreads;
 constexpr uint32_t kStreamedLoadRegisters = 40;
 constexpr uint32_t kStreamedMultiplyRegisters = 232;
 
+// Stages in shared memory, each of a step's weight and x, and barriers behind them.
+template <int kGroups, int kWeightBytes, int kXBytes>
+struct StreamedRing {
+  static constexpr int kAlignment = 1024;  // of swizzled matrices
+  static constexpr int kMaxSharedBytes = 227 << 10;
+  static constexpr int kBarrierBytes = 512;
+  static constexpr int kStages =
+      std::min(9, (kMaxSharedBytes - kAlignment - kBarrierBytes) / (kWeightBytes + kXBytes));
+  static constexpr int kSharedBytes = kAlignment + kStages * (kWeightBytes + kXBytes) + kBarrierBytes;
+  static_assert(kStages >= 2 && 2 * kStages * 8 + kGroups * 4 <= kBarrierBytes);
+  // Of the weight, that are brought to the L2 while the predecessors run, beside the stages.
+  static constexpr int kPrefetchedSteps = std::max(0, 12 - kStages);
+};
+
 // T: Bf16 or Fp16.
 template <typename T, StreamedLinear kKernel>
 struct StreamedShape {
@@ -37,15 +51,11 @@ struct StreamedShape {
   static constexpr int kElements = kStreamedStepElements;
   static constexpr int kWeightBytes = kOutputs * kElements * static_cast<int>(sizeof(T));  // of a stage
   static constexpr int kXBytes = kRows * kElements * static_cast<int>(sizeof(T));
-  static constexpr int kAlignment = 1024;  // of swizzled matrices
-  static constexpr int kMaxSharedBytes = 227 << 10;
-  static constexpr int kBarrierBytes = 512;
-  static constexpr int kStages =
-      std::min(9, (kMaxSharedBytes - kAlignment - kBarrierBytes) / (kWeightBytes + kXBytes));
-  static constexpr int kSharedBytes = kAlignment + kStages * (kWeightBytes + kXBytes) + kBarrierBytes;
-  static_assert(2 * kStages * 8 + kStreamedGroups * 4 <= kBarrierBytes);
-  // Of the weight, that are brought to the L2 while the predecessors run, beside the stages.
-  static constexpr int kPrefetchedSteps = std::max(0, 12 - kStages);
+  using Ring = StreamedRing<kGroups, kWeightBytes, kXBytes>;
+  static constexpr int kAlignment = Ring::kAlignment;
+  static constexpr int kStages = Ring::kStages;
+  static constexpr int kSharedBytes = Ring::kSharedBytes;
+  static constexpr int kPrefetchedSteps = Ring::kPrefetchedSteps;
   // The tensor core's result in blocks of 8 rows of x: a thread has 2 of them for each of 2 outputs.
   static constexpr int kBlocks = kRows / 8;
   static constexpr int kSums = kBlocks * 4;
