@@ -21,7 +21,10 @@ check_format() { sources | xargs -0 -r -n 16 -P "$(nproc)" clang-format --dry-ru
 check_layers() { python3 scripts/check_layers.py && python3 scripts/check_layers_test.py 2>&1 | tail -n 3; }
 check_words() { python3 scripts/check_words.py; }
 check_headers() { python3 scripts/check_headers.py; }
-check_docs() { python3 scripts/check_docs.py && python3 scripts/check_docs_test.py 2>&1 | tail -n 3; }
+check_docs() {
+  python3 scripts/check_docs.py && python3 scripts/check_docs_test.py 2>&1 | tail -n 3 &&
+    python3 scripts/check_papers.py && python3 scripts/check_papers_test.py 2>&1 | tail -n 3
+}
 check_scripts() { python3 -B scripts/stage_budgets_test.py 2>&1 | tail -n 3; }
 check_tidy() {
   local build_dir="${TANDEM_BUILD_DIR:-build/host-release}"

@@ -1,7 +1,7 @@
 // gpu-only: every sequence lives in the gpu tier; one sub-batch mixes chunked prefill with all decodes.
 //
-// The baseline that every hybrid gain is measured against (NEO section 5 compares with a gpu-only mode that
-// cannot mix; this one must). Each iteration:
+// The baseline that every hybrid gain is measured against. It mixes, as NEO's gpu-only schedule (section 3.2,
+// step 6) and the vLLM that it is compared with (section 5.1) do. Each iteration:
 //
 //   decodes (oldest first; the youngest are preempted if blocks run out)
 //   | chunks of prompts already begun | chunks of waiting prompts, first come first served, while
