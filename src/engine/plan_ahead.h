@@ -40,14 +40,11 @@ class CapacityAhead : public CapacityView {
     return now_.free_blocks(tier) + freed_blocks_[static_cast<size_t>(tier)];
   }
   int64_t blocks_without_loss(Tier tier) const override { return now_.blocks_without_loss(tier); }
-  int64_t held_blocks(SequenceId sequence) const override {
-    return ended_.contains(sequence) ? 0 : now_.held_blocks(sequence);
+  std::optional<Holding> holding_of(SequenceId sequence) const override {
+    return ended_.contains(sequence) ? std::nullopt : now_.holding_of(sequence);
   }
   int64_t blocks_freed_by(SequenceId sequence) const override {
     return ended_.contains(sequence) ? 0 : now_.blocks_freed_by(sequence);
-  }
-  std::optional<Tier> tier_of(SequenceId sequence) const override {
-    return ended_.contains(sequence) ? std::nullopt : now_.tier_of(sequence);
   }
   CachedPrefix cached_prefix(SequenceId sequence, Tier tier, int64_t max_tokens) const override {
     CachedPrefix prefix = now_.cached_prefix(sequence, tier, max_tokens);
@@ -60,6 +57,9 @@ class CapacityAhead : public CapacityView {
   }
   bool begin_alike(SequenceId a, SequenceId b, int64_t num_blocks) const override {
     return now_.begin_alike(a, b, num_blocks);
+  }
+  int64_t shared_tokens(SequenceId a, SequenceId b) const override {
+    return ended_.contains(a) || ended_.contains(b) ? 0 : now_.shared_tokens(a, b);
   }
 
  private:

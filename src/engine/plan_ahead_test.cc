@@ -23,12 +23,11 @@ class FixedCapacity : public CapacityView {
   int64_t block_size() const override { return 32; }
   int64_t total_blocks(Tier tier) const override { return tier == Tier::kGpu ? 100 : 0; }
   int64_t free_blocks(Tier tier) const override { return tier == Tier::kGpu ? 10 : 0; }
-  int64_t held_blocks(SequenceId sequence) const override {
-    return held.contains(sequence) ? held.at(sequence) : 0;
+  std::optional<Holding> holding_of(SequenceId sequence) const override {
+    if (!held.contains(sequence)) return std::nullopt;
+    return Holding{Tier::kGpu, held.at(sequence)};
   }
-  std::optional<Tier> tier_of(SequenceId sequence) const override {
-    return held.contains(sequence) ? std::optional(Tier::kGpu) : std::nullopt;
-  }
+  int64_t shared_tokens(SequenceId a, SequenceId b) const override { return held.contains(a + b) ? 32 : 0; }
   std::map<SequenceId, int64_t> held;
 };
 
@@ -107,6 +106,18 @@ TEST(PlanAheadTest, BlocksOfWhatEndsAreFreeAhead) {
   EXPECT_EQ(later.held_blocks(2), 1);
   EXPECT_FALSE(later.tier_of(1).has_value());
   EXPECT_EQ(later.tier_of(2), Tier::kGpu);
+}
+
+// Else a plan made ahead would have the CPU read for each row what it could read for all at once.
+TEST(PlanAheadTest, WhoSharesBlocksSharesThemAhead) {
+  FixedCapacity capacity;
+  capacity.held = {{1, 2}, {2, 2}, {3, 2}, {4, 2}, {5, 2}};
+  const std::unordered_set<SequenceId> ended = {1};
+  const CapacityAhead later(capacity, ended);
+  EXPECT_EQ(later.shared_tokens(2, 3), 32);
+  EXPECT_EQ(later.shared_tokens(2, 4), 0);
+  EXPECT_EQ(later.shared_tokens(1, 2), 0);
+  EXPECT_EQ(later.shared_tokens(3, 1), 0);
 }
 
 TEST(PlanAheadTest, WhatEndedAgainstExpectationIsTakenOut) {

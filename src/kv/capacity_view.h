@@ -14,6 +14,13 @@ struct CachedPrefix {
   int64_t num_unused = 0;  // of those, ones that nobody holds: they come out of the free blocks
 };
 
+// What a sequence holds: blocks of one tier.
+struct Holding {
+  Tier tier = Tier::kGpu;
+  int64_t num_blocks = 0;
+  bool operator==(const Holding&) const = default;
+};
+
 class CapacityView {
  public:
   virtual ~CapacityView() = default;
@@ -23,12 +30,19 @@ class CapacityView {
   virtual int64_t free_blocks(Tier tier) const = 0;
   // Of the free blocks, those that hold nothing that could be found, or that the other tier has not got too.
   virtual int64_t blocks_without_loss(Tier tier) const { return free_blocks(tier); }
+  // Absent if it holds none.
+  virtual std::optional<Holding> holding_of(SequenceId sequence) const = 0;
   // Blocks that a sequence holds; 0 if none.
-  virtual int64_t held_blocks(SequenceId sequence) const = 0;
+  int64_t held_blocks(SequenceId sequence) const {
+    return holding_of(sequence).value_or(Holding()).num_blocks;
+  }
   // Blocks that would be free if the sequence gave up all it holds: fewer than it holds where it shares some.
   virtual int64_t blocks_freed_by(SequenceId sequence) const { return held_blocks(sequence); }
   // Where they are; absent if it holds none.
-  virtual std::optional<Tier> tier_of(SequenceId sequence) const = 0;
+  std::optional<Tier> tier_of(SequenceId sequence) const {
+    const std::optional<Holding> holding = holding_of(sequence);
+    return holding ? std::optional(holding->tier) : std::nullopt;
+  }
   // Of the first max_tokens tokens of a sequence that holds nothing.
   virtual CachedPrefix cached_prefix(SequenceId /*sequence*/, Tier /*tier*/, int64_t /*max_tokens*/) const {
     return {};

@@ -53,8 +53,10 @@ Result<std::unique_ptr<KvBooks>> KvBooks::Create(int64_t block_size,
   return books;
 }
 
-int64_t KvBooks::held_blocks(SequenceId sequence) const {
-  return static_cast<int64_t>(block_table(sequence).size());
+std::optional<Holding> KvBooks::holding_of(SequenceId sequence) const {
+  const auto found = tables_.find(sequence);
+  if (found == tables_.end()) return std::nullopt;
+  return Holding{found->second.tier, std::ssize(found->second.blocks)};
 }
 
 int64_t KvBooks::blocks_freed_by(SequenceId sequence) const {
@@ -65,12 +67,6 @@ int64_t KvBooks::blocks_freed_by(SequenceId sequence) const {
   const auto own = std::partition_point(
       blocks.begin(), blocks.end(), [&](int32_t block) { return references(found->second.tier, block) > 1; });
   return blocks.end() - own;
-}
-
-std::optional<Tier> KvBooks::tier_of(SequenceId sequence) const {
-  const auto found = tables_.find(sequence);
-  if (found == tables_.end()) return std::nullopt;
-  return found->second.tier;
 }
 
 bool KvBooks::Reserve(SequenceId sequence, Tier tier, int64_t num_tokens) {

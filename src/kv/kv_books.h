@@ -54,10 +54,9 @@ class KvBooks : public CapacityView {
   // the total; a shared block counts for everyone that it belongs to.
   int64_t in_flight_blocks(Tier tier) const { return books(tier).in_flight_blocks; }
   // During a move: of the tier that the sequence moves to.
-  int64_t held_blocks(SequenceId sequence) const override;
+  std::optional<Holding> holding_of(SequenceId sequence) const override;
   // Of the same tier.
   int64_t blocks_freed_by(SequenceId sequence) const override;
-  std::optional<Tier> tier_of(SequenceId sequence) const override;
   CachedPrefix cached_prefix(SequenceId sequence, Tier tier, int64_t max_tokens) const override;
   bool is_coming(SequenceId sequence, int64_t num_blocks) const override;
   bool begin_alike(SequenceId a, SequenceId b, int64_t num_blocks) const override;

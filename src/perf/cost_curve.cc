@@ -9,6 +9,8 @@ namespace {
 
 // The last slope is taken over at least this ratio of counts: two close points say more about their errors.
 constexpr double kLastSlopeRatio = 1.5;
+// Counts that are kept: more than an iteration usually has rows.
+constexpr int64_t kMostKept = 2048;
 
 double SlopeOf(const CostPoint& from, const CostPoint& to) {
   return (to.us - from.us) / static_cast<double>(to.count - from.count);
@@ -17,6 +19,13 @@ double SlopeOf(const CostPoint& from, const CostPoint& to) {
 }  // namespace
 
 CostCurve::CostCurve(std::vector<CostPoint> points) : points_(std::move(points)) {
+  FindSlopes();
+  const int64_t num_kept = points_.empty() ? 0 : std::min(kMostKept, points_.back().count) + 1;
+  us_.reserve(static_cast<size_t>(num_kept));
+  for (int64_t count = 0; count < num_kept; ++count) us_.push_back(Interpolated(count));
+}
+
+void CostCurve::FindSlopes() {
   if (points_.empty()) return;
   for (size_t i = points_.size() - 1; i-- > 0;) points_[i].us = std::min(points_[i].us, points_[i + 1].us);
   const CostPoint& last = points_.back();
@@ -33,7 +42,7 @@ CostCurve::CostCurve(std::vector<CostPoint> points) : points_(std::move(points))
   last_slope_ = SlopeOf(points_[from], last);
 }
 
-double CostCurve::Us(int64_t count) const {
+double CostCurve::Interpolated(int64_t count) const {
   if (points_.empty()) return 0;
   const CostPoint& first = points_.front();
   const CostPoint& last = points_.back();

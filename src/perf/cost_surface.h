@@ -37,12 +37,20 @@ class CostSurface {
   double Us(int64_t rows, int64_t tokens) const;
 
  private:
-  double LineUs(size_t line, int64_t tokens) const;
+  // Where a number of tokens lies: the first node above it, and its share of the way there. Beyond the last
+  // node there is none above.
+  struct Place {
+    size_t above = 0;
+    double share = 0;
+  };
+  Place PlaceOf(int64_t tokens) const;
+  double LineUs(size_t line, int64_t tokens, const Place& place) const;
   double& at(size_t line, size_t node) { return us_[line * tokens_.size() + node]; }
   double at(size_t line, size_t node) const { return us_[line * tokens_.size() + node]; }
 
   std::vector<int64_t> rows_;         // of the lines
   std::vector<int64_t> tokens_;       // 0 and the counts of all lines
+  std::vector<size_t> by_width_;      // the first node with as many bits, or more, by bits
   std::vector<double> us_;            // [rows_][tokens_]
   std::vector<double> token_slopes_;  // beyond tokens_, of the lines
   double row_slope_ = 0;              // beyond rows_

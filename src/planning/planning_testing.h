@@ -31,9 +31,9 @@ class CountedBlocks : public CapacityView {
     for (const auto& [id, holding] : held) free -= holding.first == tier ? holding.second : 0;
     return free;
   }
-  int64_t held_blocks(SequenceId id) const override { return held.contains(id) ? held.at(id).second : 0; }
-  std::optional<Tier> tier_of(SequenceId id) const override {
-    return held.contains(id) ? std::optional(held.at(id).first) : std::nullopt;
+  std::optional<Holding> holding_of(SequenceId id) const override {
+    if (!held.contains(id)) return std::nullopt;
+    return Holding{held.at(id).first, held.at(id).second};
   }
 
   CachedPrefix cached_prefix(SequenceId id, Tier tier, int64_t max_tokens) const override {

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/id_table.h"
 #include "base/kv_layout.h"
 
 namespace tandem {
@@ -13,27 +14,29 @@ TierBooks::TierBooks(const ScheduleState& state, const CapacityView& capacity, c
     total_[Index(tier)] = capacity.total_blocks(tier);
     free_[Index(tier)] = capacity.free_blocks(tier);
   }
-  std::unordered_map<SequenceId, CohortId> cohorts;
+  size_t num_in_flight = 0;
+  for (const InFlightCohort& cohort : state.cohorts) num_in_flight += cohort.rows.size();
+  IdTable<CohortId> cohorts(num_in_flight);
   for (const InFlightCohort& cohort : state.cohorts) {
-    for (const RowSpan& row : cohort.rows) cohorts.emplace(row.sequence, cohort.cohort);
+    for (const RowSpan& row : cohort.rows) cohorts.Insert(row.sequence, cohort.cohort);
   }
   sequences_.reserve(state.running.size());
   for (const ScheduledSequence& scheduled : state.running) {
+    const Holding holding = capacity.holding_of(scheduled.id).value_or(Holding());
     RunningSequence sequence{.id = scheduled.id,
                              .num_tokens = scheduled.num_tokens,
                              .num_computed = scheduled.num_computed,
                              .first_logits = scheduled.first_logits(),
-                             .held_blocks = capacity.held_blocks(scheduled.id),
-                             .freed_blocks = capacity.blocks_freed_by(scheduled.id),
+                             .held_blocks = holding.num_blocks,
                              .needed_blocks = BlocksFor(scheduled.num_tokens),
-                             .tier = capacity.tier_of(scheduled.id).value_or(Tier::kGpu),
+                             .tier = holding.tier,
                              .decoding = scheduled.decoding(),
                              .flexible = scheduled.flexible,
                              .beginning = scheduled.beginning,
                              .num_left = std::max<int64_t>(0, scheduled.final_tokens - scheduled.num_tokens)};
-    if (const auto found = cohorts.find(scheduled.id); found != cohorts.end()) {
+    if (const CohortId* cohort = cohorts.Find(scheduled.id)) {
       sequence.in_flight = true;
-      sequence.cohort = found->second;
+      sequence.cohort = *cohort;
     }
     const size_t tier = Index(sequence.tier);
     ++num_sequences_[tier];
@@ -76,7 +79,8 @@ int64_t TierBooks::GrowthAhead(Tier tier) const {
 
 void TierBooks::Leave(RunningSequence* sequence) {
   const size_t tier = Index(sequence->tier);
-  free_[tier] += sequence->freed_blocks;
+  // Fewer than it holds where it shares some.
+  free_[tier] += capacity_->blocks_freed_by(sequence->id);
   --num_sequences_[tier];
   growth_[tier] -= sequence->growth_blocks;
   sequence->growth_blocks = 0;

@@ -21,7 +21,6 @@ struct RunningSequence {
   int64_t num_computed = 0;
   int64_t first_logits = 0;  // ScheduledSequence::first_logits
   int64_t held_blocks = 0;
-  int64_t freed_blocks = 0;   // if it alone gives them up: fewer where it shares some
   int64_t needed_blocks = 0;  // for num_tokens
   int64_t growth_blocks = 0;  // its part of the growth of its tier
   Tier tier = Tier::kGpu;

@@ -119,7 +119,9 @@ class GpuTierAlone : public CapacityView {
     return tier == Tier::kGpu ? whole_.total_blocks(tier) : 0;
   }
   int64_t free_blocks(Tier tier) const override { return tier == Tier::kGpu ? whole_.free_blocks(tier) : 0; }
-  int64_t held_blocks(SequenceId sequence) const override { return whole_.held_blocks(sequence); }
+  std::optional<Holding> holding_of(SequenceId sequence) const override {
+    return whole_.holding_of(sequence);
+  }
   int64_t blocks_freed_by(SequenceId sequence) const override { return whole_.blocks_freed_by(sequence); }
   bool is_coming(SequenceId sequence, int64_t num_blocks) const override {
     return whole_.is_coming(sequence, num_blocks);
@@ -127,7 +129,6 @@ class GpuTierAlone : public CapacityView {
   bool begin_alike(SequenceId a, SequenceId b, int64_t num_blocks) const override {
     return whole_.begin_alike(a, b, num_blocks);
   }
-  std::optional<Tier> tier_of(SequenceId sequence) const override { return whole_.tier_of(sequence); }
   CachedPrefix cached_prefix(SequenceId sequence, Tier tier, int64_t max_tokens) const override {
     return tier == Tier::kGpu ? whole_.cached_prefix(sequence, tier, max_tokens) : CachedPrefix();
   }

@@ -25,9 +25,9 @@ class FakeBooks : public CapacityView {
     }
     return free;
   }
-  int64_t held_blocks(SequenceId id) const override { return held_.contains(id) ? held_.at(id) : 0; }
-  std::optional<Tier> tier_of(SequenceId id) const override {
-    return held_.contains(id) ? std::optional(Tier::kGpu) : std::nullopt;
+  std::optional<Holding> holding_of(SequenceId id) const override {
+    if (!held_.contains(id)) return std::nullopt;
+    return Holding{Tier::kGpu, held_.at(id)};
   }
   CachedPrefix cached_prefix(SequenceId id, Tier tier, int64_t max_tokens) const override {
     if (tier != Tier::kGpu || !cached_.contains(id)) return {};

@@ -11,21 +11,21 @@
 #include <unordered_map>
 
 #include "perf/analytic_costs.h"
-#include "perf/profile_file.h"
 #include "planning/planner_tuning.h"
 #include "policy/asymmetric.h"
 #include "policy/async.h"
 #include "policy/auto.h"
 #include "policy/full_offload.h"
+#include "simulate/measured_costs_testing.h"
 #include "simulate/schedule_simulation.h"
 
 namespace tandem {
 namespace {
 
 constexpr int64_t kBlock = 32;
-constexpr int64_t kGpuTokens = 16'000;
-constexpr int64_t kCpuTokens = 200'000;
-constexpr int64_t kContext = 131'072;
+constexpr int64_t kGpuTokens = testing::kMeasuredGpuTokens;
+constexpr int64_t kCpuTokens = testing::kMeasuredCpuTokens;
+constexpr int64_t kContext = testing::kMeasuredMaxContext;
 constexpr int64_t kLongOutput = 100;
 constexpr SequenceId kLong = 1;
 constexpr int kNumStreams = 8;
@@ -159,24 +159,7 @@ TEST(LongRequestTest, StreamsBesideItDoNotFreeze) {
 // Costs that a slice of 16 SMs of an H200 and 14 threads had with a gpu tier of as many tokens as here: what
 // contexts beyond it cost is not measured.
 TEST(LongRequestTest, IsServedByMeasuredCosts) {
-  const ProfileKey key{.num_layers = 32,
-                       .hidden_size = 4096,
-                       .intermediate_size = 14336,
-                       .num_heads = 32,
-                       .num_kv_heads = 8,
-                       .head_dim = 128,
-                       .vocab_size = 128256,
-                       .dtype = "bf16",
-                       .weights = "bf16",
-                       .gpu_kv = "bf16",
-                       .cpu_kv = "bf16",
-                       .device = "cuda: NVIDIA H200, a slice of 16 of 132 SMs",
-                       .gpu_sm_limit = 16,
-                       .cpu_threads = 14,
-                       .cpu_isa = "14 threads, AMX, fetches to L2, half a piece ahead"};
-  const auto costs = ReadProfile(
-      TANDEM_SOURCE_DIR "/tests/fixtures/profiles/llama-3.1-8b_h200_16sm.json", key,
-      {.max_rows = 2048, .max_context = kContext, .gpu_kv_tokens = kGpuTokens, .cpu_kv_tokens = kCpuTokens});
+  const auto costs = testing::MeasuredCosts();
   ASSERT_TRUE(costs.ok()) << costs.error().message;
   AutoStrategy strategy(&costs.value());
   const Played played = Play(&strategy, costs.value(), "auto, measured costs");

@@ -4,31 +4,26 @@
 
 namespace tandem {
 
-int64_t SimulatedBooks::held_blocks(SequenceId sequence) const {
+std::optional<Holding> SimulatedBooks::holding_of(SequenceId sequence) const {
   const auto found = held_.find(sequence);
-  return found == held_.end() ? 0 : found->second.blocks;
-}
-
-std::optional<Tier> SimulatedBooks::tier_of(SequenceId sequence) const {
-  const auto found = held_.find(sequence);
-  return found == held_.end() ? std::nullopt : std::optional(found->second.tier);
+  return found == held_.end() ? std::nullopt : std::optional(found->second);
 }
 
 bool SimulatedBooks::Reserve(SequenceId sequence, Tier tier, int64_t num_blocks) {
   Holding holding{.tier = tier};
   if (const auto found = held_.find(sequence); found != held_.end()) holding = found->second;
-  const int64_t missing = std::max<int64_t>(0, num_blocks - holding.blocks);
+  const int64_t missing = std::max<int64_t>(0, num_blocks - holding.num_blocks);
   int64_t& free = free_[static_cast<size_t>(tier)];
   if (holding.tier != tier || missing > free) return false;
   free -= missing;
-  held_[sequence] = {tier, holding.blocks + missing};
+  held_[sequence] = {tier, holding.num_blocks + missing};
   return true;
 }
 
 bool SimulatedBooks::MoveTo(SequenceId sequence, Tier to) {
   const auto found = held_.find(sequence);
   if (found == held_.end() || found->second.tier == to) return false;
-  const int64_t blocks = found->second.blocks;
+  const int64_t blocks = found->second.num_blocks;
   if (blocks > free_blocks(to)) return false;
   Release(sequence);
   return Reserve(sequence, to, blocks);
@@ -37,7 +32,7 @@ bool SimulatedBooks::MoveTo(SequenceId sequence, Tier to) {
 void SimulatedBooks::Release(SequenceId sequence) {
   const auto found = held_.find(sequence);
   if (found == held_.end()) return;
-  free_[static_cast<size_t>(found->second.tier)] += found->second.blocks;
+  free_[static_cast<size_t>(found->second.tier)] += found->second.num_blocks;
   held_.erase(found);
 }
 

@@ -38,17 +38,12 @@ class SimulatedBooks : public PlayedBooks {
   int64_t block_size() const override { return block_size_; }
   int64_t total_blocks(Tier tier) const override { return total_[static_cast<size_t>(tier)]; }
   int64_t free_blocks(Tier tier) const override { return free_[static_cast<size_t>(tier)]; }
-  int64_t held_blocks(SequenceId sequence) const override;
-  std::optional<Tier> tier_of(SequenceId sequence) const override;
+  std::optional<Holding> holding_of(SequenceId sequence) const override;
   bool Reserve(SequenceId sequence, Tier tier, int64_t num_blocks) override;
   bool MoveTo(SequenceId sequence, Tier to) override;
   void Release(SequenceId sequence) override;
 
  private:
-  struct Holding {
-    Tier tier = Tier::kGpu;
-    int64_t blocks = 0;
-  };
   int64_t block_size_;
   std::array<int64_t, kNumTiers> total_;
   std::array<int64_t, kNumTiers> free_;
@@ -64,9 +59,10 @@ class CachingBooks : public PlayedBooks {
   int64_t total_blocks(Tier tier) const override { return books_->total_blocks(tier); }
   int64_t free_blocks(Tier tier) const override { return books_->free_blocks(tier); }
   int64_t blocks_without_loss(Tier tier) const override { return books_->blocks_without_loss(tier); }
-  int64_t held_blocks(SequenceId sequence) const override { return books_->held_blocks(sequence); }
+  std::optional<Holding> holding_of(SequenceId sequence) const override {
+    return books_->holding_of(sequence);
+  }
   int64_t blocks_freed_by(SequenceId sequence) const override { return books_->blocks_freed_by(sequence); }
-  std::optional<Tier> tier_of(SequenceId sequence) const override { return books_->tier_of(sequence); }
   CachedPrefix cached_prefix(SequenceId sequence, Tier tier, int64_t max_tokens) const override {
     return books_->cached_prefix(sequence, tier, max_tokens);
   }

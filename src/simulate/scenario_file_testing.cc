@@ -79,7 +79,7 @@ void ReadSequences(const std::string& queue, std::istringstream* line, Scenario*
       continue;
     }
     scenario->capacity.held_[sequence.id] = {.tier = pairs["tier"] == 0 ? Tier::kGpu : Tier::kCpu,
-                                             .blocks = static_cast<int64_t>(pairs["blocks"])};
+                                             .num_blocks = static_cast<int64_t>(pairs["blocks"])};
     scenario->state.running.push_back(sequence);
   }
 }
@@ -171,19 +171,14 @@ Result<ScenarioFile> ReadScenarioFile(const std::string& path) {
 int64_t ScenarioCapacity::free_blocks(Tier tier) const {
   int64_t free = total_blocks(tier);
   for (const auto& [id, holding] : held_) {
-    if (holding.tier == tier) free -= holding.blocks;
+    if (holding.tier == tier) free -= holding.num_blocks;
   }
   return free;
 }
 
-int64_t ScenarioCapacity::held_blocks(SequenceId sequence) const {
+std::optional<Holding> ScenarioCapacity::holding_of(SequenceId sequence) const {
   const auto found = held_.find(sequence);
-  return found == held_.end() ? 0 : found->second.blocks;
-}
-
-std::optional<Tier> ScenarioCapacity::tier_of(SequenceId sequence) const {
-  const auto found = held_.find(sequence);
-  return found == held_.end() ? std::nullopt : std::optional(found->second.tier);
+  return found == held_.end() ? std::nullopt : std::optional(found->second);
 }
 
 Result<std::vector<ScenarioFile>> ReadScenarioFiles(const std::string& folder) {

@@ -17,15 +17,10 @@ namespace tandem::testing {
 
 class ScenarioCapacity : public CapacityView {
  public:
-  struct Holding {
-    Tier tier = Tier::kGpu;
-    int64_t blocks = 0;
-  };
   int64_t block_size() const override { return block_size_; }
   int64_t total_blocks(Tier tier) const override { return total_blocks_[static_cast<size_t>(tier)]; }
   int64_t free_blocks(Tier tier) const override;
-  int64_t held_blocks(SequenceId sequence) const override;
-  std::optional<Tier> tier_of(SequenceId sequence) const override;
+  std::optional<Holding> holding_of(SequenceId sequence) const override;
 
   int64_t block_size_ = 0;
   std::array<int64_t, kNumTiers> total_blocks_ = {};
