@@ -14,13 +14,6 @@ int64_t ShareOf(int64_t count, int64_t share, int64_t num_shares) {
   return (count * share + num_shares - 1) / num_shares;
 }
 
-RiderWork RiderWorkBehind(int64_t cursor, int64_t num_rows, int64_t kv_tokens, const LayerCosts& costs) {
-  if (cursor >= costs.num_layers() - 1) return {};
-  return {.kv_tokens = kv_tokens,
-          .attention_us = costs.CpuAttentionUs(num_rows, kv_tokens),
-          .exchange_us = costs.ExchangeUs(num_rows)};
-}
-
 }  // namespace
 
 double TimeModel::LinearUs(double num_rows) const {
@@ -97,7 +90,7 @@ void TimeModel::AddCohorts(const IterationPlan& plan, IterationLoad* load) const
     const int64_t kv_tokens = ReadTokensOf(step.rows, *costs_);
     if (step.rides) {
       riders_at[step.cursor] += num_rows;
-      riders.AddVisit(step.cursor, num_rows, kv_tokens);
+      riders.AddVisit(step.cursor, num_rows, RiderWorkOf(step.cursor, num_rows, kv_tokens));
       continue;
     }
     if (step.visits.back().layer == num_layers - 1) load->num_sampled += num_rows;
@@ -137,7 +130,14 @@ IterationLoad TimeModel::LoadOf(const IterationPlan& plan) const {
 }
 
 RiderWork TimeModel::RiderWorkOf(const CohortStep& step) const {
-  return RiderWorkBehind(step.cursor, NumRowsOf(step.rows), ReadTokensOf(step.rows, *costs_), *costs_);
+  return RiderWorkOf(step.cursor, NumRowsOf(step.rows), ReadTokensOf(step.rows, *costs_));
+}
+
+RiderWork TimeModel::RiderWorkOf(int64_t cursor, int64_t num_rows, int64_t kv_tokens) const {
+  if (cursor >= costs_->num_layers() - 1) return {};
+  return {.kv_tokens = kv_tokens,
+          .attention_us = costs_->CpuAttentionUs(num_rows, kv_tokens),
+          .exchange_us = costs_->ExchangeUs(num_rows)};
 }
 
 LayerTimes TimeModel::TimesOf(const IterationLoad& load) const {
@@ -206,10 +206,9 @@ void RiderSum::AddBoundary(int64_t num_rows) {
   if (num_rows > 0) load_->rider_linear_us += costs_.LinearUs(load_->main_rows() + num_rows) - main_us_;
 }
 
-void RiderSum::AddVisit(int64_t cursor, int64_t num_rows, int64_t kv_tokens) {
+void RiderSum::AddVisit(int64_t cursor, int64_t num_rows, const RiderWork& work) {
   load_->rider_rows += num_rows;
   if (cursor + 1 >= costs_.num_layers()) load_->num_sampled += num_rows;
-  const RiderWork work = RiderWorkBehind(cursor, num_rows, kv_tokens, costs_);
   load_->rider_kv_tokens += work.kv_tokens;
   load_->rider_cpu_us += work.cpu_us();
   load_->rider_exchange_us += work.exchange_us;

@@ -56,6 +56,8 @@ class TimeModel {
 
   IterationLoad LoadOf(const IterationPlan& plan) const;
   RiderWork RiderWorkOf(const CohortStep& step) const;
+  // Behind a visit from `cursor` on.
+  RiderWork RiderWorkOf(int64_t cursor, int64_t num_rows, int64_t kv_tokens) const;
   LayerTimes TimesOf(const IterationLoad& load) const;
   // T.
   double IterationUs(const IterationLoad& load) const;
@@ -95,8 +97,9 @@ class RiderSum {
   RiderSum(const LayerCosts& costs, IterationLoad* load);
   // Linear operations of all num_rows rows that ride at one boundary.
   void AddBoundary(int64_t num_rows);
-  // A cohort's visit from `cursor` on: CPU attention behind it, or its samples if that was its last.
-  void AddVisit(int64_t cursor, int64_t num_rows, int64_t kv_tokens);
+  // A cohort's visit from `cursor` on: CPU attention behind it (RiderWorkOf), or its samples if that was its
+  // last.
+  void AddVisit(int64_t cursor, int64_t num_rows, const RiderWork& work);
 
  private:
   const LayerCosts& costs_;

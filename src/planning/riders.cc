@@ -9,13 +9,17 @@
 namespace tandem {
 Riders::Riders(const ScheduleState& state, const LayerCosts& costs, const TierBooks& books)
     : all_(&state.cohorts) {
+  const TimeModel time(costs);
   const std::vector<CohortId>& dropped = books.dropped();
   for (const InFlightCohort& cohort : state.cohorts) {
     const bool is_dropped = std::find(dropped.begin(), dropped.end(), cohort.cohort) != dropped.end();
     if (is_dropped || cohort.in_transit()) continue;
+    const int64_t num_rows = NumRowsOf(cohort.rows);
+    const int64_t kv_tokens = ReadTokensOf(cohort.rows, costs);
     cohorts_.push_back({.in_flight = &cohort,
-                        .num_rows = NumRowsOf(cohort.rows),
-                        .kv_tokens = ReadTokensOf(cohort.rows, costs)});
+                        .num_rows = num_rows,
+                        .kv_tokens = kv_tokens,
+                        .work = time.RiderWorkOf(cohort.cursor, num_rows, kv_tokens)});
   }
   std::stable_sort(cohorts_.begin(), cohorts_.end(),
                    [](const Cohort& a, const Cohort& b) { return a.cursor() > b.cursor(); });
@@ -45,7 +49,8 @@ void Riders::Enter(const CpuRows& free, int64_t cpu_kv_tokens, const LayerCosts&
   int64_t num_rows = 0;
   while (num_rows < most && free.KvTokens(0, num_rows) * num_cohorts < cpu_kv_tokens) ++num_rows;
   entering_.assign(free.rows().begin(), free.rows().begin() + num_rows);
-  entering_kv_tokens_ = free.ReadTokens(SharedReads(costs), 0, num_rows);
+  entering_work_ = TimeModel(costs).RiderWorkOf(kEntry, num_rows,
+                                                free.ReadTokens(SharedReads(costs), 0, num_rows));
 }
 
 int64_t Riders::num_rows() const {
@@ -81,12 +86,12 @@ void Riders::AddTo(size_t own_begin, size_t own_end, const LayerCosts& costs, It
     }
     cursor = cohort.cursor();
     rows_there += cohort.num_rows;
-    sum.AddVisit(cursor, cohort.num_rows, cohort.kv_tokens);
+    sum.AddVisit(cursor, cohort.num_rows, cohort.work);
   }
   sum.AddBoundary(rows_there);
   const auto num_entering = static_cast<int64_t>(entering_.size());
   sum.AddBoundary(num_entering);
-  if (num_entering > 0) sum.AddVisit(kEntry, num_entering, entering_kv_tokens_);
+  if (num_entering > 0) sum.AddVisit(kEntry, num_entering, entering_work_);
 }
 
 void Riders::WriteOwn(size_t own_begin, size_t own_end, int64_t num_layers, IterationPlan* plan) const {

@@ -17,6 +17,7 @@
 
 #include "perf/iteration_load.h"
 #include "perf/layer_costs.h"
+#include "perf/iteration_load.h"
 #include "plan/iteration_plan.h"
 #include "planning/cpu_filling.h"
 #include "planning/schedule_state.h"
@@ -30,6 +31,7 @@ class Riders {
     const InFlightCohort* in_flight = nullptr;
     int64_t num_rows = 0;
     int64_t kv_tokens = 0;  // that they read
+    RiderWork work;         // behind their next visit
     bool parked = false;    // no room at its boundary
     int64_t cursor() const { return in_flight->cursor; }
   };
@@ -69,7 +71,7 @@ class Riders {
   std::vector<InFlightCohort> const* all_ = nullptr;
   std::vector<Cohort> cohorts_;
   std::vector<RowSpan> entering_;
-  int64_t entering_kv_tokens_ = 0;
+  RiderWork entering_work_;
 };
 
 }  // namespace tandem

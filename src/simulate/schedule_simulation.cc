@@ -70,9 +70,17 @@ void ScheduleSimulation::JoinAtRandom(double probability, uint32_t seed) {
 }
 
 ScheduledSequence* ScheduleSimulation::Running(SequenceId id) {
-  const auto found = std::find_if(state_.running.begin(), state_.running.end(),
-                                  [id](const ScheduledSequence& sequence) { return sequence.id == id; });
-  return found == state_.running.end() ? nullptr : &*found;
+  std::vector<ScheduledSequence>& running = state_.running;
+  // Rows of a plan are mostly in this order.
+  for (const size_t guess : {last_running_, last_running_ + 1}) {
+    if (guess >= running.size() || running[guess].id != id) continue;
+    last_running_ = guess;
+    return &running[guess];
+  }
+  const auto found = std::ranges::find(running, id, &ScheduledSequence::id);
+  if (found == running.end()) return nullptr;
+  last_running_ = static_cast<size_t>(found - running.begin());
+  return &*found;
 }
 
 // Plans admit from the front.

@@ -134,6 +134,7 @@ class ScheduleSimulation {
   PlayedBooks* other_books_ = nullptr;
   ScheduleState state_;
   const LayerCosts* costs_;
+  size_t last_running_ = 0;  // that was asked for, its place
   std::unordered_map<SequenceId, Lengths> lengths_;
   SimulatedCpu cpu_;
   WorkShape shape_;
