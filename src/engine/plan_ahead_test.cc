@@ -108,7 +108,7 @@ TEST(PlanAheadTest, BlocksOfWhatEndsAreFreeAhead) {
   EXPECT_EQ(later.tier_of(2), Tier::kGpu);
 }
 
-// Else a plan made ahead would have the CPU read for each row what it could read for all at once.
+// Else a plan made ahead would price what the CPU reads once for several rows as if it read it for each.
 TEST(PlanAheadTest, WhoSharesBlocksSharesThemAhead) {
   FixedCapacity capacity;
   capacity.held = {{1, 2}, {2, 2}, {3, 2}, {4, 2}, {5, 2}};

@@ -15,7 +15,6 @@ int WidthOf(int64_t count) {
 
 }  // namespace
 
-
 CostSurface::CostSurface(const std::vector<CostLine>& lines) {
   if (lines.empty()) return;
   std::vector<CostCurve> curves;

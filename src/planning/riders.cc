@@ -49,8 +49,8 @@ void Riders::Enter(const CpuRows& free, int64_t cpu_kv_tokens, const LayerCosts&
   int64_t num_rows = 0;
   while (num_rows < most && free.KvTokens(0, num_rows) * num_cohorts < cpu_kv_tokens) ++num_rows;
   entering_.assign(free.rows().begin(), free.rows().begin() + num_rows);
-  entering_work_ = TimeModel(costs).RiderWorkOf(kEntry, num_rows,
-                                                free.ReadTokens(SharedReads(costs), 0, num_rows));
+  entering_work_ =
+      TimeModel(costs).RiderWorkOf(kEntry, num_rows, free.ReadTokens(SharedReads(costs), 0, num_rows));
 }
 
 int64_t Riders::num_rows() const {

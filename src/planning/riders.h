@@ -17,7 +17,6 @@
 
 #include "perf/iteration_load.h"
 #include "perf/layer_costs.h"
-#include "perf/iteration_load.h"
 #include "plan/iteration_plan.h"
 #include "planning/cpu_filling.h"
 #include "planning/schedule_state.h"

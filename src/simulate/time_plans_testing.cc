@@ -1,6 +1,6 @@
 // Host time of planning an iteration, by measured costs as the engine has them: each strategy begins with 512
-// requests amid their output, which fill both tiers (gpu-only: one as large), and 700 that wait, of 150 to 450
-// prompt and 100 to 300 output tokens. Plans count while at least 400 requests run.
+// requests amid their output, which fill both tiers (gpu-only: one as large), and 700 that wait, of 150 to
+// 450 prompt and 100 to 300 output tokens. Plans count while at least 400 requests run.
 //
 //   time_plans [--json FILE] [--only STRATEGY]
 
