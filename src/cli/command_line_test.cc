@@ -225,7 +225,8 @@ TEST(CommandLine, SaysWhichCommandThereIsNot) {
     return testing::internal::GetCapturedStderr();
   };
   EXPECT_EQ(said({"frobnicate"}),
-            "tandem: there is no command 'frobnicate'; there are: serve, generate, bench, profile, doctor "
+            "tandem: there is no command 'frobnicate'; there are: serve, generate, bench, profile, plan, "
+            "doctor "
             "(see tandem --help)\n");
   EXPECT_EQ(said({"bench", "frobnicate"}),
             "tandem: there is no command 'bench frobnicate'; there are: offline, online, compare (see tandem "

@@ -163,7 +163,8 @@ TimeParts TimeModel::PartsOf(const IterationLoad& load) const {
   const LayerTimes times = TimesOf(load);
   const double linear_us = times.linear_main_us + times.linear_cohort_us;
   const double read_us = costs_->LinearUs(1);
-  const double weights_us = std::min(times.linear_main_us, read_us) + std::min(times.linear_cohort_us, read_us);
+  const double weights_us =
+      std::min(times.linear_main_us, read_us) + std::min(times.linear_cohort_us, read_us);
   return {.weights_us = num_layers() * weights_us,
           .products_us = num_layers() * (linear_us - weights_us) + load.rider_linear_us + load.transit_us,
           .gpu_attention_us = num_layers() * times.gpu_attention_us,

@@ -30,8 +30,9 @@ class Run {
       const int64_t num_tokens = request.prompt_tokens + request.made_tokens;
       if (!simulation_.AddRunning(IdOf(i), *request.tier, num_tokens, num_tokens - 1,
                                   request.prompt_tokens + request.output_tokens, request.prompt_tokens)) {
-        return MakeError(ErrorCode::kResourceExhausted, "the {} tier has no room for request {}, which has begun",
-                         TierName(*request.tier), i);
+        return MakeError(ErrorCode::kResourceExhausted,
+                         "the {} tier has no room for request {}, which has begun", TierName(*request.tier),
+                         i);
       }
       ++num_submitted_;
     }
@@ -122,7 +123,9 @@ class Run {
   }
 
   void Finish(const Totals& after) {
-    const auto tokens_of = [](const SimulationCounts& of) { return of.prefilled_to_gpu + of.prefilled_to_cpu; };
+    const auto tokens_of = [](const SimulationCounts& of) {
+      return of.prefilled_to_gpu + of.prefilled_to_cpu;
+    };
     played_.us = after.now_us - before_.now_us;
     played_.idle_us = after.idle_us - before_.idle_us;
     played_.iterations = after.counts.iterations - before_.counts.iterations;
@@ -151,8 +154,8 @@ class Run {
 
 }  // namespace
 
-Result<PlayedRun> PlayRun(const RunSetup& setup, const LayerCosts& costs, std::span<const RunRequest> requests,
-                          const RunWindow& window) {
+Result<PlayedRun> PlayRun(const RunSetup& setup, const LayerCosts& costs,
+                          std::span<const RunRequest> requests, const RunWindow& window) {
   TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<Strategy> strategy, CreateStrategy(setup.strategy, &costs));
   Run run(setup, costs, std::move(strategy), requests);
   TANDEM_RETURN_IF_ERROR(run.BeginAmidWork());

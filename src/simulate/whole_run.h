@@ -1,5 +1,5 @@
-// A run of requests, played by predicted times from the first arrival until all have ended or the time is over:
-// what a benchmark of an engine with these costs would report.
+// A run of requests, played by predicted times from the first arrival until all have ended or the time is
+// over: what a benchmark of an engine with these costs would report.
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@ struct RunSetup {
 struct RunRequest {
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 0;
-  double arrival_us = 0;    // ascending from request to request
+  double arrival_us = 0;     // ascending from request to request
   std::optional<Tier> tier;  // where it decodes when the run begins; nullopt: it has not begun
   int64_t made_tokens = 0;   // of its output, if it has
 };
@@ -66,9 +66,9 @@ struct RunWindow {
 };
 
 // costs: outlive the call. Errors: kUnsupported for a strategy that there is not; kInvalidArgument for a plan
-// that breaks a rule; kResourceExhausted where a strategy finds nothing to do for requests that wait, or a tier
-// has no room for those that have begun.
-Result<PlayedRun> PlayRun(const RunSetup& setup, const LayerCosts& costs, std::span<const RunRequest> requests,
-                          const RunWindow& window = {});
+// that breaks a rule; kResourceExhausted where a strategy finds nothing to do for requests that wait, or a
+// tier has no room for those that have begun.
+Result<PlayedRun> PlayRun(const RunSetup& setup, const LayerCosts& costs,
+                          std::span<const RunRequest> requests, const RunWindow& window = {});
 
 }  // namespace tandem
