@@ -5,8 +5,8 @@
 
 Each row is planned from the published figures of an H200 (a slice of it where the row is one) and the efficiencies of
 src/forecast/sheet_costs.h. Those were fitted on the gpu-only runs and a profile; the other strategies judge them. What
-was measured is the median of the newest file that has the row, in balance where the window says so, and its spread the
-largest difference of runs of one file. Prints a table for docs/plan.md and the errors.
+was measured is the median of the newest file that has the row, in balance (docs/bench.md), without windows that say too
+little about it; its spread is the largest difference of runs of one file. Prints a table for docs/plan.md and the errors.
 """
 
 import argparse
@@ -40,8 +40,10 @@ def measured_rows(names):
                 if strategy not in STRATEGIES:
                     continue
                 for result in repeats.reports_of(results):
-                    value = result.get("balanced_output_throughput") or result.get("output_throughput")
-                    runs.setdefault(strategy, []).append(value)
+                    # Without one the window says little about the steady state.
+                    value = result.get("balanced_output_throughput")
+                    if value:
+                        runs.setdefault(strategy, []).append(value)
                     if result.get("cpu_attention_gb_per_s"):
                         rates.append(result["cpu_attention_gb_per_s"])
             found.setdefault(row["name"], (runs, name, statistics.median(rates) if rates else None))
@@ -100,7 +102,7 @@ def main():
         if "--closed-loop" in row["args"] or "--cpu-threads" in row["args"]:
             continue
         runs, file, gb_per_s = measured[row["name"]]
-        medians = {name: statistics.median(values) for name, values in runs.items() if values}
+        medians = {name: statistics.median(values) for name, values in runs.items()}
         predicted, report = plan(
             arguments.tandem, row["args"], [s for s in STRATEGIES if s in medians], gb_per_s if arguments.call_rate else None
         )

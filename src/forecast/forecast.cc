@@ -95,15 +95,15 @@ RunSetup SetupOf(const std::string& strategy, const ForecastMachine& machine) {
           .cpu_tokens = machine.cpu_kv_tokens};
 }
 
-std::vector<RunRequest> RunRequestsOf(std::span<const WorkloadRequest> requests,
-                                      const SteadyRequests& steady) {
+// After PlayIntoSteadyState, which puts those that have begun first.
+std::vector<RunRequest> RunRequestsOf(const std::vector<WorkloadRequest>& requests, const TierRoom& room) {
+  const std::vector<std::optional<Tier>> places = PlacesOf(room, requests);
   std::vector<RunRequest> run;
-  for (const WorkloadRequest& request : requests) {
-    run.push_back({.prompt_tokens = request.prompt_tokens, .output_tokens = request.output_tokens});
-    if (!request.begun) continue;
-    const auto num_in_gpu_tier = static_cast<size_t>(steady.num_begun - steady.num_in_cpu_tier);
-    run.back().tier = run.size() <= num_in_gpu_tier ? Tier::kGpu : Tier::kCpu;
-    run.back().made_tokens = request.made_tokens;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    run.push_back({.prompt_tokens = requests[i].prompt_tokens,
+                   .output_tokens = requests[i].output_tokens,
+                   .tier = places[i],
+                   .made_tokens = places[i] ? requests[i].made_tokens : 0});
   }
   return run;
 }
@@ -298,13 +298,13 @@ Result<SaturatedForecast> PlaySaturated(const std::string& strategy, const Forec
         .gpu_rows = static_cast<double>(machine.gpu_kv_tokens) / lengths.own_context}});
   std::vector<WorkloadRequest> begun(requests.begin(), requests.end());
   BeginAmidWork(room, &begun);
-  TANDEM_ASSIGN_OR_RETURN(
-      const SteadyRequests steady,
-      PlayIntoSteadyState(room, {.strategy = strategy, .limits = setup.limits, .costs = &costs}, &begun));
+  const SteadyPlay play{.strategy = strategy, .limits = setup.limits, .costs = &costs};
+  TANDEM_RETURN_IF_ERROR(PlayIntoSteadyState(room, play, &begun));
+  room.max_cpu_requests = created->uses_cpu_tier() ? room.max_num_seqs : 0;
   // Long enough that tiers fill and empty several times.
   constexpr double kWarmUpUs = 10 * kUsPerSecond;
   constexpr double kEndUs = 100 * kUsPerSecond;
-  TANDEM_ASSIGN_OR_RETURN(const PlayedRun run, PlayRun(setup, costs, RunRequestsOf(begun, steady),
+  TANDEM_ASSIGN_OR_RETURN(const PlayedRun run, PlayRun(setup, costs, RunRequestsOf(begun, room),
                                                        {.begin_us = kWarmUpUs, .end_us = kEndUs}));
   const auto iterations = static_cast<double>(run.iterations);
   const double rows = static_cast<double>(run.output_tokens) / iterations;

@@ -24,14 +24,14 @@ struct Efficiencies {
   double weights_of_read = 0.90;    // 16-bit weights: bench_engine, batch 1, whole and slices
   double fp8_of_read = 0.60;        // the same with FP8 weights
   double int_of_read = 0.45;        // and with int4
-  double products_of_sheet = 0.75;  // of FLOP/s, whole GPU: its power bounds the clock
-  double products_of_slice = 0.94;  // a slice does not draw that power: the profile of 16 SMs
+  double products_of_sheet = 0.62;  // of FLOP/s, whole GPU: gpu-only runs, some hundred rows an iteration
+  double products_of_slice = 0.94;  // the profile of 16 SMs: power does not bound their clock
   double attention_of_read = 0.92;  // decodes, and no more an SM than
   double sm_attention_bytes_per_s = 104e9;
   double prompt_attention_of_products = 0.52;
-  double per_layer_us = 5;
+  double per_layer_us = 10;
   double attention_start_us = 3.5;
-  double outside_us = 105;  // of an iteration, beside the logits
+  double outside_us = 150;  // of an iteration, beside the logits
   // Link to the host.
   double link_of_sheet = 0.80;  // swaps of the profile 0.74, its exchanges 0.88
   double exchange_us = 15;

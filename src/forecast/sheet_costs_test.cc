@@ -34,7 +34,7 @@ TEST(SheetCostsTest, AreNearTheProfileOfASlice) {
                 "prefill attention", context);
   }
   for (const int64_t rows : {1, 64, 256, 1024})
-    expect_near(costs.OutsideLayersUs(rows), measured.OutsideLayersUs(rows), 0.15, "outside", rows);
+    expect_near(costs.OutsideLayersUs(rows), measured.OutsideLayersUs(rows), 0.2, "outside", rows);
   for (const int64_t tokens : {16'384, 65'536})
     expect_near(costs.CpuAttentionUs(64, tokens), measured.CpuAttentionUs(64, tokens), 0.1, "cpu attention",
                 tokens);
@@ -51,8 +51,10 @@ TEST(SheetCostsTest, GoByTheFigures) {
   const Efficiencies of;
   // One row reads the weights, many rows are arithmetic.
   const double weights = static_cast<double>(model.layer_weights());
-  EXPECT_NEAR(costs.LinearUs(1), 5 + 2 * weights / (0.97 * 0.90 * 300e9) * 1e6, 0.01 * costs.LinearUs(1));
-  EXPECT_NEAR(costs.LinearUs(2048), 2 * weights * 2048 / (0.75 * 121e12) * 1e6, 0.02 * costs.LinearUs(2048));
+  EXPECT_NEAR(costs.LinearUs(1), of.per_layer_us + 2 * weights / (0.97 * 0.90 * 300e9) * 1e6,
+              0.01 * costs.LinearUs(1));
+  EXPECT_NEAR(costs.LinearUs(2048), 2 * weights * 2048 / (of.products_of_sheet * 121e12) * 1e6,
+              0.02 * costs.LinearUs(2048));
   machine.host.num_cores = 2;
   EXPECT_DOUBLE_EQ(CpuAttentionRate(machine.host), of.core_bytes_per_s) << "few cores cannot draw it";
   const CostTable fp8 = SheetCosts(machine, OutlineModel("llama-3.1-8b:fp8").value());
