@@ -220,10 +220,28 @@ TEST(CommandLine, WrongUsageIsExitCodeTwo) {
 }
 
 TEST(CommandLine, PlanReadsItsFlags) {
-  const CommandLine parsed =
-      Parse({"plan", "--gpu", "T4", "--host", "g4dn.4xlarge", "--model", "llama-2-7b", "--workload", "osc",
-             "--gpu-kv-cache", "860tok", "--host-memory", "32GiB", "--host-gb-per-s", "40", "--strategies",
-             "gpu-only,auto", "--price", "0.5", "--sweep", "--json", "f"});
+  const CommandLine parsed = Parse({"plan",
+                                    "--gpu",
+                                    "T4",
+                                    "--host",
+                                    "g4dn.4xlarge",
+                                    "--model",
+                                    "llama-2-7b",
+                                    "--workload",
+                                    "osc",
+                                    "--gpu-kv-cache",
+                                    "860tok",
+                                    "--host-memory",
+                                    "32GiB",
+                                    "--host-gb-per-s",
+                                    "40",
+                                    "--strategies",
+                                    "gpu-only,auto",
+                                    "--price",
+                                    "0.5",
+                                    "--sweep",
+                                    "--json",
+                                    "f"});
   const auto* options = std::get_if<PlanOptions>(&parsed);
   ASSERT_NE(options, nullptr);
   EXPECT_EQ(options->forecast.gpu, "T4");

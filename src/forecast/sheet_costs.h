@@ -24,7 +24,7 @@ struct Efficiencies {
   double weights_of_read = 0.90;    // 16-bit weights: bench_engine, batch 1, whole and slices
   double fp8_of_read = 0.60;        // the same with FP8 weights
   double int_of_read = 0.45;        // and with int4
-  double products_of_sheet = 0.62;  // of FLOP/s, whole GPU: gpu-only runs, some hundred rows an iteration
+  double products_of_sheet = 0.58;  // of FLOP/s, whole GPU: gpu-only runs, some hundred rows an iteration
   double products_of_slice = 0.94;  // the profile of 16 SMs: power does not bound their clock
   double attention_of_read = 0.92;  // decodes, and no more an SM than
   double sm_attention_bytes_per_s = 104e9;
@@ -52,13 +52,11 @@ struct SheetMachine {
 };
 
 // What CPU attention reads, with the cores that the engine leaves to it, bytes a second.
-double CpuAttentionRate(const HostMachine& host, const Efficiencies& efficiencies = {});
+double CpuAttentionRate(const HostMachine& host, const Efficiencies& of = {});
 // What reads of weights of 16 bits get of the GPU's memory, and products of FLOP/s.
-double WeightReadRate(const SheetMachine& machine, const Efficiencies& efficiencies = {});
-double ProductRate(const SheetMachine& machine, const ModelOutline& model,
-                   const Efficiencies& efficiencies = {});
+double WeightReadRate(const SheetMachine& machine, const Efficiencies& of = {});
+double ProductRate(const SheetMachine& machine, const ModelOutline& model, const Efficiencies& of = {});
 
-CostTable SheetCosts(const SheetMachine& machine, const ModelOutline& model,
-                     const Efficiencies& efficiencies = {});
+CostTable SheetCosts(const SheetMachine& machine, const ModelOutline& model, const Efficiencies& of = {});
 
 }  // namespace tandem
