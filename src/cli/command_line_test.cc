@@ -264,6 +264,7 @@ TEST(CommandLine, PlanReadsItsFlags) {
   EXPECT_EQ(with("--host-memory", "many"), 2);
   EXPECT_EQ(with("--strategies", "gpu-only,none-such"), 2);
   EXPECT_EQ(with("--price", "-1"), 2);
+  EXPECT_EQ(with("--gpu-memory-utilization", "1.5"), 2);
 }
 
 // One sentence that lists what there is.

@@ -197,7 +197,8 @@ double CpuRateOf(const CostTable& costs, const ModelOutline& model) {
   constexpr int64_t kRows = 64;
   constexpr int64_t kTokens = 131'072;
   if (!costs.measurements().has_cpu_tier()) return 0;
-  const double bytes = static_cast<double>(model.kv_token_bytes() / model.config.num_layers * kTokens);
+  const double bytes = static_cast<double>(model.kv_token_bytes()) /
+                       static_cast<double>(model.config.num_layers) * static_cast<double>(kTokens);
   return bytes / costs.CpuAttentionUs(kRows, kTokens) * kUsPerSecond;
 }
 

@@ -84,7 +84,7 @@ TEST(ForecastTest, OfAProfileIsWhatTheSimulationSays) {
 }
 
 TEST(ForecastTest, RefusesInOneSentence) {
-  const auto refused = [](ForecastOptions options) {
+  const auto refused = [](const ForecastOptions& options) {
     const auto machine = DescribeMachine(options);
     if (!machine.ok()) return machine.error();
     const auto forecast = PlayForecast(options, *machine);
