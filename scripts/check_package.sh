@@ -114,7 +114,7 @@ sed 's/^/[package]     /' "$scratch/version"
   fail "the program and the .deb differ in their version"
 readelf -S "$root/usr/bin/tandem" | grep -q '\.debug_info' && fail "the program is not stripped"
 page="$(gzip -dc "$root/usr/share/man/man1/tandem.1.gz")" || fail "the .deb brought no man page"
-for command in serve generate "bench offline" "bench online" "bench compare" profile doctor; do
+for command in serve generate "bench offline" "bench online" "bench compare" profile plan doctor; do
   grep -qF ".SS \"tandem $command\"" <<<"$page" || fail "the man page says nothing of tandem $command"
 done
 serve_and_ask tandem "the .deb's program"

@@ -224,6 +224,15 @@ int64_t BeginAmidWork(const TierRoom& room, std::vector<WorkloadRequest>* reques
   return num_begun;
 }
 
+std::vector<std::optional<Tier>> PlacesOf(const TierRoom& room,
+                                          const std::vector<WorkloadRequest>& requests) {
+  Placement placement(room);
+  std::vector<std::optional<Tier>> places;
+  for (const WorkloadRequest& request : requests)
+    places.push_back(request.begun ? placement.Take(NumTokens(request)) : std::nullopt);
+  return places;
+}
+
 Result<SteadyRequests> PlayIntoSteadyState(const TierRoom& room, const SteadyPlay& play,
                                            std::vector<WorkloadRequest>* requests) {
   TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<Strategy> strategy, CreateStrategy(play.strategy, play.costs));

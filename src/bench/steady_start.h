@@ -5,12 +5,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "bench/workload.h"
 #include "perf/layer_costs.h"
+#include "plan/iteration_plan.h"
 #include "planning/schedule_state.h"
 
 namespace tandem {
@@ -29,6 +31,10 @@ struct TierRoom {
 // much, the requests found amid their output at a random moment are longer than the mean request; these are
 // not.
 int64_t BeginAmidWork(const TierRoom& room, std::vector<WorkloadRequest>* requests);
+
+// In which tier an engine puts each request that has begun, in their order; nullopt: it has not begun, or
+// there is no place for it.
+std::vector<std::optional<Tier>> PlacesOf(const TierRoom& room, const std::vector<WorkloadRequest>& requests);
 
 // A strategy that plays on from there by predicted times.
 struct SteadyPlay {

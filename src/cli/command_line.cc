@@ -23,6 +23,7 @@
 #include "cli/build_info.h"
 #include "cli/engine_flags.h"
 #include "cli/env_flag.h"
+#include "cli/plan_flags.h"
 #include "cli/secret_arguments.h"
 #include "cli/size_flag.h"
 #include "cli/tracing_flags.h"
@@ -264,6 +265,17 @@ Command AddProfile(CLI::App* app) {
   });
 }
 
+Command AddPlan(CLI::App* app) {
+  CLI::App* command = app->add_subcommand(
+      "plan", "What a machine that you need not own would make of a model and a workload");
+  auto flags = std::make_shared<PlanFlags>();
+  AddPlanFlags(command, flags.get());
+  return {command, [flags]() -> Result<CommandLine> {
+            TANDEM_ASSIGN_OR_RETURN(PlanOptions options, MakePlanOptions(*flags));
+            return CommandLine(std::move(options));
+          }};
+}
+
 Command AddDoctor(CLI::App* app) {
   struct DoctorFlags {
     DoctorOptions options;
@@ -327,6 +339,7 @@ CommandLine ParseCommandLine(int argc, const char* const* argv) {
   commands.push_back(AddBenchOnline(bench, command_text));
   commands.push_back(AddBenchCompare(bench, command_text));
   commands.push_back(AddProfile(&app));
+  commands.push_back(AddPlan(&app));
   commands.push_back(AddDoctor(&app));
 
   if (const Status known = CheckCommandName(app, argc, argv); !known.ok()) return UsageError(known.error());

@@ -10,6 +10,7 @@
 #include "bench/online_bench.h"
 #include "bench/strategy_choice.h"
 #include "engine/engine_options.h"
+#include "forecast/forecast.h"
 #include "server/server.h"
 
 namespace tandem {
@@ -79,6 +80,12 @@ struct BenchCompareOptions {
   double deadline_s = 0;
 };
 
+struct PlanOptions {
+  ForecastOptions forecast;
+  double price = 0;  // dollars an hour; 0: not said
+  std::string json;  // file for the result; empty: none
+};
+
 struct ProfileCommandOptions {
   EngineOptions engine;
   std::string json;  // file for the result; empty: none
@@ -87,7 +94,7 @@ struct ProfileCommandOptions {
 // What the program is asked to do, or the exit code if that is settled (help, version: 0; wrong usage: 2;
 // what there is to say has been printed).
 using CommandLine = std::variant<int, ServeOptions, GenerateOptions, BenchOptions, BenchOnlineOptions,
-                                 BenchCompareOptions, ProfileCommandOptions, DoctorOptions>;
+                                 BenchCompareOptions, ProfileCommandOptions, PlanOptions, DoctorOptions>;
 CommandLine ParseCommandLine(int argc, const char* const* argv);
 
 // Name under which a model is served if --served-model-name gives none: the folder's or file's, without

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cli/build_info.h"
+#include "cli/commands.h"
 #include "policy/strategy.h"
 #include "simd/cpu_isa.h"
 
@@ -218,6 +219,69 @@ TEST(CommandLine, WrongUsageIsExitCodeTwo) {
   EXPECT_EQ(ExitCode({"generate", "m"}), 2);
 }
 
+TEST(CommandLine, PlanReadsItsFlags) {
+  const CommandLine parsed = Parse({"plan",
+                                    "--gpu",
+                                    "T4",
+                                    "--host",
+                                    "g4dn.4xlarge",
+                                    "--model",
+                                    "llama-2-7b",
+                                    "--workload",
+                                    "osc",
+                                    "--gpu-kv-cache",
+                                    "860tok",
+                                    "--host-memory",
+                                    "32GiB",
+                                    "--host-gb-per-s",
+                                    "40",
+                                    "--strategies",
+                                    "gpu-only,auto",
+                                    "--price",
+                                    "0.5",
+                                    "--sweep",
+                                    "--json",
+                                    "f"});
+  const auto* options = std::get_if<PlanOptions>(&parsed);
+  ASSERT_NE(options, nullptr);
+  EXPECT_EQ(options->forecast.gpu, "T4");
+  EXPECT_EQ(options->forecast.gpu_kv_cache->amount, 860);
+  EXPECT_FALSE(options->forecast.cpu_kv_cache.has_value());
+  EXPECT_FALSE(options->forecast.rate.has_value());
+  EXPECT_EQ(options->forecast.host_memory_bytes, int64_t{32} << 30);
+  EXPECT_EQ(options->forecast.host_bytes_per_s, 40e9);
+  EXPECT_EQ(options->forecast.strategies, (std::vector<std::string>{"gpu-only", "auto"}));
+  EXPECT_TRUE(options->forecast.sweep);
+  EXPECT_EQ(options->price, 0.5);
+  EXPECT_EQ(options->json, "f");
+
+  EXPECT_EQ(ExitCode({"plan", "--gpu", "t4", "--workload", "osc"}), 2) << "of which model?";
+  const auto with = [](const char* flag, const char* value) {
+    return ExitCode({"plan", "--model", "m", "--workload", "osc", flag, value});
+  };
+  EXPECT_EQ(with("--host", "grace"), -1);
+  EXPECT_EQ(with("--gpu-kv-cache", "0"), 2);
+  EXPECT_EQ(with("--host-memory", "many"), 2);
+  EXPECT_EQ(with("--strategies", "gpu-only,none-such"), 2);
+  EXPECT_EQ(with("--price", "-1"), 2);
+  EXPECT_EQ(with("--gpu-memory-utilization", "1.5"), 2);
+}
+
+// One sentence that lists what there is.
+TEST(CommandLine, PlanNamesTheMachinesThatThereAre) {
+  PlanOptions options;
+  options.forecast.gpu = "gtx-970";
+  options.forecast.host = "grace";
+  options.forecast.model = "tiny";
+  options.forecast.workload = "osc";
+  const Status said = PlanMachine(options);
+  ASSERT_FALSE(said.ok());
+  EXPECT_THAT(said.error().message, HasSubstr("there is no gpu 'gtx-970' in the table; there are t4, v100,"));
+  options.forecast.gpu = "l4";
+  options.json = "/nowhere/file";
+  EXPECT_EQ(PlanMachine(options).error().param, "json");
+}
+
 TEST(CommandLine, SaysWhichCommandThereIsNot) {
   const auto said = [](std::vector<const char*> arguments) {
     testing::internal::CaptureStderr();
@@ -225,7 +289,8 @@ TEST(CommandLine, SaysWhichCommandThereIsNot) {
     return testing::internal::GetCapturedStderr();
   };
   EXPECT_EQ(said({"frobnicate"}),
-            "tandem: there is no command 'frobnicate'; there are: serve, generate, bench, profile, doctor "
+            "tandem: there is no command 'frobnicate'; there are: serve, generate, bench, profile, plan, "
+            "doctor "
             "(see tandem --help)\n");
   EXPECT_EQ(said({"bench", "frobnicate"}),
             "tandem: there is no command 'bench frobnicate'; there are: offline, online, compare (see tandem "

@@ -17,6 +17,8 @@ Status BenchCompare(const BenchCompareOptions& options);
 Status BenchOnline(const BenchOnlineOptions& options);
 // Measures the costs of a model's parts, keeps them for later starts, and prints them.
 Status MeasureProfile(const ProfileCommandOptions& options);
+// What a machine that need not be here would make of a workload.
+Status PlanMachine(const PlanOptions& options);
 Status Doctor(const DoctorOptions& options);
 
 }  // namespace tandem

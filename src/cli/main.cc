@@ -35,6 +35,8 @@ int Run(int argc, char** argv) {
           return Report(tandem::BenchOnline(options));
         } else if constexpr (std::is_same_v<Options, tandem::ProfileCommandOptions>) {
           return Report(tandem::MeasureProfile(options));
+        } else if constexpr (std::is_same_v<Options, tandem::PlanOptions>) {
+          return Report(tandem::PlanMachine(options));
         } else {
           return Report(tandem::Doctor(options));
         }

@@ -84,11 +84,11 @@ Result<Backend> CreateCudaBackend(const EngineOptions& options) {
   constexpr int kFirstWithBF16 = 80;
   if (CudaTargetOf(*backend.device).compute_capability < kFirstWithBF16)
     backend.dtypes = {DType::kF16, DType::kF32};
-  backend.default_max_num_batched_tokens = 2048;
+  backend.default_max_num_batched_tokens = CudaDefaults().max_num_batched_tokens;
   if (has("graphs")) backend.graph_batch_sizes = GraphBatchSizes(options.max_num_seqs);
-  backend.max_rider_rows = 256;
+  backend.max_rider_rows = CudaDefaults().max_rider_rows;
   if (has("rider-graphs")) backend.graph_rider_rows = {16, 48};
-  backend.workspace_bytes = size_t{768} << 20;
+  backend.workspace_bytes = static_cast<size_t>(CudaDefaults().workspace_bytes);
   backend.leave_cores = true;
   backend.measures_costs = true;
   backend.cpu_attention_spin_us = 20'000;

@@ -20,6 +20,13 @@ class HostOps;
 // Where what was measured about the machine is kept, unless parts are left out; empty: nowhere.
 std::string CacheFolder(const EngineOptions& options);
 
+// Of the cuda backend; who plans for a machine that is not there goes by the same.
+struct CudaDefaults {
+  int64_t max_num_batched_tokens = 2048;
+  int64_t max_rider_rows = 256;
+  int64_t workspace_bytes = int64_t{768} << 20;
+};
+
 struct Backend {
   // Order of members: the ops use the device.
   std::unique_ptr<Device> device;

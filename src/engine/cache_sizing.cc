@@ -123,10 +123,14 @@ Result<KvCacheOptions> SizeCache(const EngineOptions& options, const ModelConfig
   return cache;
 }
 
+int64_t DefaultBytesInHostMemory(int64_t free_bytes) {
+  return ShareOf(free_bytes, kHostMemoryShare);
+}
+
 int64_t DefaultCpuCacheBytes(const Device& device, int64_t gpu_cache_bytes) {
   const auto free_bytes = static_cast<int64_t>(device.FreeBytes(MemoryKind::kPinned));
   return device.KindsShareMemory() ? DefaultBytesInSharedMemory(free_bytes - gpu_cache_bytes)
-                                   : ShareOf(free_bytes, kHostMemoryShare);
+                                   : DefaultBytesInHostMemory(free_bytes);
 }
 
 }  // namespace tandem

@@ -27,6 +27,9 @@ int64_t KvTokensWithin(const ModelConfig& config, const KvFormat& format, int64_
 // The gpu tier where both tiers share one memory of which free_bytes are left: a quarter, 4 GiB at most.
 int64_t DefaultBytesInSharedMemory(int64_t free_bytes);
 
+// The cpu tier beside a GPU with memory of its own, of a host with free_bytes left: half of them.
+int64_t DefaultBytesInHostMemory(int64_t free_bytes);
+
 // The cpu tier for a strategy that uses it, beside a gpu tier of gpu_cache_bytes that is not allocated yet:
 // half of the free host memory; where both tiers share one memory, what the gpu tier leaves of it by the rule
 // of the gpu tier (a quarter, 4 GiB at most).

@@ -63,4 +63,35 @@ struct LayerTimes {
   }
 };
 
+// Where the time of iterations goes, microseconds; the sum is what they take.
+struct TimeParts {
+  double weights_us = 0;        // linear operations: reading the weights once for each sub-batch
+  double products_us = 0;       // what they take beyond that
+  double gpu_attention_us = 0;  // prompts and decodes
+  double cpu_wait_us = 0;       // the GPU waits for CPU attention
+  double copies_us = 0;         // it waits for copies between the tiers
+  double outside_us = 0;        // outside the layers
+
+  double SumUs() const {
+    return weights_us + products_us + gpu_attention_us + cpu_wait_us + copies_us + outside_us;
+  }
+  TimeParts& operator+=(const TimeParts& other) {
+    weights_us += other.weights_us;
+    products_us += other.products_us;
+    gpu_attention_us += other.gpu_attention_us;
+    cpu_wait_us += other.cpu_wait_us;
+    copies_us += other.copies_us;
+    outside_us += other.outside_us;
+    return *this;
+  }
+  TimeParts operator-(const TimeParts& other) const {
+    return {.weights_us = weights_us - other.weights_us,
+            .products_us = products_us - other.products_us,
+            .gpu_attention_us = gpu_attention_us - other.gpu_attention_us,
+            .cpu_wait_us = cpu_wait_us - other.cpu_wait_us,
+            .copies_us = copies_us - other.copies_us,
+            .outside_us = outside_us - other.outside_us};
+  }
+};
+
 }  // namespace tandem

@@ -101,14 +101,43 @@ ProfileCoverage CoverageOf(const Json& coverage) {
           .cpu_kv_tokens = CountOf(coverage.at("cpu_kv_tokens"))};
 }
 
+Status CheckVersion(const Json& root, const std::string& path) {
+  const int64_t version = CountOf(root.at("version"));
+  if (version == kVersion) return {};
+  return MakeError(ErrorCode::kMalformedFile, "{}: version {} of the format, this program reads {}", path,
+                   version, kVersion);
+}
+
+Result<CostTable> TableOf(const Json& root, const std::string& path) {
+  auto table = CostTable::Create(MeasurementsOf(root.at("tables")));
+  if (table.ok()) return table;
+  return MakeError(ErrorCode::kMalformedFile, "{}: {}", path, table.error().message);
+}
+
+ProfileKey KeyOf(const Json& key) {
+  return {.num_layers = CountOf(key.at("num_layers")),
+          .hidden_size = CountOf(key.at("hidden_size")),
+          .intermediate_size = CountOf(key.at("intermediate_size")),
+          .num_heads = CountOf(key.at("num_heads")),
+          .num_kv_heads = CountOf(key.at("num_kv_heads")),
+          .head_dim = CountOf(key.at("head_dim")),
+          .vocab_size = CountOf(key.at("vocab_size")),
+          .sliding_window = CountOf(key.at("sliding_window")),
+          .dtype = key.at("dtype").get<std::string>(),
+          .weights = key.at("weights").get<std::string>(),
+          .gpu_kv = key.at("gpu_kv").get<std::string>(),
+          .cpu_kv = key.at("cpu_kv").get<std::string>(),
+          .device = key.at("device").get<std::string>(),
+          .gpu_sm_limit = CountOf(key.at("gpu_sm_limit")),
+          .cpu_threads = CountOf(key.at("cpu_threads")),
+          .cpu_isa = key.at("cpu_isa").get<std::string>()};
+}
+
 Result<CostTable> Parse(const std::string& text, const std::string& path, const ProfileKey& key,
                         const ProfileCoverage& wanted) {
   try {
     const Json root = Json::parse(text);
-    if (const int64_t version = CountOf(root.at("version")); version != kVersion) {
-      return MakeError(ErrorCode::kMalformedFile, "{}: version {} of the format, this program reads {}", path,
-                       version, kVersion);
-    }
+    TANDEM_RETURN_IF_ERROR(CheckVersion(root, path));
     const Json expected = ToJson(key);
     const Json& found = root.at("key");
     for (const auto& item : expected.items()) {
@@ -119,9 +148,7 @@ Result<CostTable> Parse(const std::string& text, const std::string& path, const 
     if (!CoverageOf(root.at("coverage")).Serves(wanted)) {
       return MakeError(ErrorCode::kUnsupported, "{}: measured for smaller batches or caches", path);
     }
-    auto table = CostTable::Create(MeasurementsOf(root.at("tables")));
-    if (table.ok()) return table;
-    return MakeError(ErrorCode::kMalformedFile, "{}: {}", path, table.error().message);
+    return TableOf(root, path);
   } catch (const Json::exception& error) {
     return MakeError(ErrorCode::kMalformedFile, "{}: {}", path, error.what());
   }
@@ -197,6 +224,19 @@ Status WriteProfile(const std::string& path, const ProfileKey& key, const Profil
 Result<CostTable> ReadProfile(const std::string& path, const ProfileKey& key, const ProfileCoverage& wanted) {
   TANDEM_ASSIGN_OR_RETURN(const std::string text, ReadReplacedFile(path, kMaxFileBytes, "a profile"));
   return Parse(text, path, key, wanted);
+}
+
+Result<StoredProfile> ReadStoredProfile(const std::string& path) {
+  TANDEM_ASSIGN_OR_RETURN(const std::string text, ReadReplacedFile(path, kMaxFileBytes, "a profile"));
+  try {
+    const Json root = Json::parse(text);
+    TANDEM_RETURN_IF_ERROR(CheckVersion(root, path));
+    TANDEM_ASSIGN_OR_RETURN(CostTable table, TableOf(root, path));
+    return StoredProfile{
+        .key = KeyOf(root.at("key")), .coverage = CoverageOf(root.at("coverage")), .costs = std::move(table)};
+  } catch (const Json::exception& error) {
+    return MakeError(ErrorCode::kMalformedFile, "{}: {}", path, error.what());
+  }
 }
 
 }  // namespace tandem

@@ -54,6 +54,15 @@ Status WriteProfile(const std::string& path, const ProfileKey& key, const Profil
 // impossible numbers); kUnsupported (of another key, or it does not reach as far as wanted).
 Result<CostTable> ReadProfile(const std::string& path, const ProfileKey& key, const ProfileCoverage& wanted);
 
+// A profile of whatever it was measured with.
+struct StoredProfile {
+  ProfileKey key;
+  ProfileCoverage coverage;
+  CostTable costs;
+};
+// Errors: kNotFound; kIo; kMalformedFile, as for ReadProfile.
+Result<StoredProfile> ReadStoredProfile(const std::string& path);
+
 // As in the file.
 nlohmann::ordered_json ToJson(const ProfileKey& key);
 nlohmann::ordered_json ToJson(const CostMeasurements& measurements);

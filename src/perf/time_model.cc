@@ -159,6 +159,20 @@ double TimeModel::IterationWithCopiesUs(const IterationLoad& load) const {
                   num_layers() * costs_->SwapUs(load.swapped_tokens) + load.transit_copies_us);
 }
 
+TimeParts TimeModel::PartsOf(const IterationLoad& load) const {
+  const LayerTimes times = TimesOf(load);
+  const double linear_us = times.linear_main_us + times.linear_cohort_us;
+  const double read_us = costs_->LinearUs(1);
+  const double weights_us =
+      std::min(times.linear_main_us, read_us) + std::min(times.linear_cohort_us, read_us);
+  return {.weights_us = num_layers() * weights_us,
+          .products_us = num_layers() * (linear_us - weights_us) + load.rider_linear_us + load.transit_us,
+          .gpu_attention_us = num_layers() * times.gpu_attention_us,
+          .cpu_wait_us = num_layers() * (times.LayerUs() - linear_us - times.gpu_attention_us),
+          .copies_us = IterationWithCopiesUs(load) - IterationUs(load),
+          .outside_us = costs_->OutsideLayersUs(load.num_sampled)};
+}
+
 double TimeModel::CohortWindowUs(const IterationLoad& load) const {
   return costs_->LinearUs(load.main_rows());
 }

@@ -63,6 +63,8 @@ class TimeModel {
   double IterationUs(const IterationLoad& load) const;
   // T, no shorter than the copies of load.swapped_tokens and of layers in transit.
   double IterationWithCopiesUs(const IterationLoad& load) const;
+  // The same in parts.
+  TimeParts PartsOf(const IterationLoad& load) const;
   // Time of the GPU in a layer behind which CPU attention hides: that of cohorts behind T_l0, that of the
   // main sub-batch behind T_l1 + T_ga0.
   double CohortWindowUs(const IterationLoad& load) const;

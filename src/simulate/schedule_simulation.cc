@@ -379,6 +379,7 @@ void ScheduleSimulation::Count(const IterationPlan& plan) {
   shape += load.transit_us > 0 ? "|t" : "";
   ++counts_.shapes[shape];
   counts_.us += time.IterationWithCopiesUs(load);
+  counts_.parts += time.PartsOf(load);
   counts_.cpu_us += time.WaitedCpuUs(load);
 }
 

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "perf/iteration_load.h"
 #include "perf/layer_costs.h"
 #include "plan/iteration_plan.h"
 #include "plan/plan_validator.h"
@@ -50,6 +51,7 @@ struct SimulationCounts {
   std::map<std::string, int64_t> shapes;  // of iterations: which sub-batches had which rows
   double us = 0;                          // predicted
   double cpu_us = 0;                      // of CPU attention
+  TimeParts parts;                        // of us
 };
 
 // A request that has ended.

@@ -4,8 +4,7 @@
 
 #include <algorithm>
 
-#include "policy/strategy.h"
-#include "simulate/schedule_simulation.h"
+#include "simulate/whole_run.h"
 
 namespace tandem::testing {
 
@@ -29,25 +28,21 @@ double WholeRunThroughput(std::string_view strategy, const PlayedMachine& machin
                                  .max_transit_tokens = 16'384,
                                  .max_cohort_rows = 512,
                                  .max_rider_rows = 256};
-  ScheduleSimulation simulation(
-      SimulatedBooks(kBlock, machine.gpu_tokens / kBlock, machine.cpu_tokens / kBlock), limits,
-      &machine.costs);
-  int64_t output_tokens = 0;
-  SequenceId id = 0;
-  for (const TraceRequest& request : requests) {
-    simulation.Submit(++id, request.prompt_tokens, request.output_tokens);
-    output_tokens += request.output_tokens;
+  const RunSetup setup = {.strategy = std::string(strategy),
+                          .limits = limits,
+                          .block_size = kBlock,
+                          .gpu_tokens = machine.gpu_tokens,
+                          .cpu_tokens = machine.cpu_tokens};
+  std::vector<RunRequest> played;
+  for (const TraceRequest& request : requests)
+    played.push_back({.prompt_tokens = request.prompt_tokens, .output_tokens = request.output_tokens});
+  const auto run = PlayRun(setup, machine.costs, played);
+  if (!run.ok()) {
+    ADD_FAILURE() << strategy << ", " << what << ": " << run.error().message;
+    return 0;
   }
-  const auto planner = CreateStrategy(strategy, &machine.costs).value();
-  while (!simulation.done()) {
-    const Status status = simulation.Step(planner.get());
-    if (!status.ok()) {
-      ADD_FAILURE() << strategy << ", " << what << ": " << status.error().message;
-      return 0;
-    }
-  }
-  EXPECT_EQ(simulation.num_finished(), std::ssize(requests)) << strategy << ", " << what;
-  return static_cast<double>(output_tokens) / simulation.counts().us * 1e6;
+  EXPECT_EQ(run->num_finished, std::ssize(requests)) << strategy << ", " << what;
+  return static_cast<double>(run->output_tokens) / run->us * 1e6;
 }
 
 }  // namespace tandem::testing

@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Holds `tandem plan` against what was measured: the rows of evaluation/comparisons/h200.json in evaluation/results.
+
+    python3 evaluation/compare_plan.py --tandem build/host-release/tandem [--only TEXT] [--json FILE]
+
+Each row is planned from the published figures of an H200 (a slice of it where the row is one) and the efficiencies of
+src/forecast/sheet_costs.h. Those were fitted on the gpu-only runs and a profile; the other strategies judge them. What
+was measured is the median of the newest file that has the row, in balance (docs/bench.md), without windows that say too
+little about it; its spread is the largest difference of runs of one file. Prints a table for docs/plan.md and the errors.
+"""
+
+import argparse
+import json
+import pathlib
+import shlex
+import statistics
+import subprocess
+import sys
+import tempfile
+
+import repeats
+import result_files
+
+REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
+ROWS = REPOSITORY / "evaluation" / "comparisons" / "h200.json"
+RESULTS = ["run14", "run13", "run11", "run10", "run9", "threads"]
+STRATEGIES = ["gpu-only", "full-offload", "asymmetric", "async", "apex", "auto"]
+# Where two strategies differ by less than this, either may be the best.
+CLEARLY = 1.08
+
+
+def measured_rows(names):
+    """{row name: ({strategy: [tok/s]}, file, CPU attention's GB/s or None)}"""
+    found = {}
+    for name in names:
+        report = result_files.read_content(REPOSITORY / "evaluation" / "results" / f"hybrid_h200_{name}.json")
+        for row in report["rows"]:
+            runs, rates = {}, []
+            for strategy, results in row["runs"].items():
+                if strategy not in STRATEGIES:
+                    continue
+                for result in repeats.reports_of(results):
+                    # Without one the window says little about the steady state.
+                    value = result.get("balanced_output_throughput")
+                    if value:
+                        runs.setdefault(strategy, []).append(value)
+                    if result.get("cpu_attention_gb_per_s"):
+                        rates.append(result["cpu_attention_gb_per_s"])
+            found.setdefault(row["name"], (runs, name, statistics.median(rates) if rates else None))
+    return found
+
+
+def flags_of(args):
+    words = shlex.split(args)
+    return {words[i]: words[i + 1] for i in range(len(words) - 1) if words[i].startswith("--")}
+
+
+def plan(tandem, args, strategies, gb_per_s=None):
+    flags = flags_of(args)
+    command = [tandem, "plan", "--gpu", "h200", "--host", "xeon-16", "--model", flags["--dummy"]]
+    for flag in ("--gpu-sm-limit", "--gpu-kv-cache", "--cpu-kv-cache", "--max-num-seqs", "--workload"):
+        if flag in flags:
+            command += [flag, flags[flag]]
+    if gb_per_s:
+        command += ["--host-gb-per-s", str(gb_per_s)]
+    with tempfile.NamedTemporaryFile(suffix=".json") as out:
+        subprocess.run(
+            [*command, "--strategies", ",".join(strategies), "--json", out.name], check=True, stdout=subprocess.DEVNULL
+        )
+        report = json.loads(pathlib.Path(out.name).read_text())
+    return {each["strategy"]: each["output_throughput"] for each in report["strategies"]}, report
+
+
+def spread_of(values):
+    return (max(values) - min(values)) / statistics.median(values) if len(values) > 1 else 0.0
+
+
+def right_choice(measured, predicted):
+    """None: no two strategies differ clearly. Else whether the one that is predicted best is within CLEARLY of the best."""
+    common = [name for name in measured if name in predicted]
+    if len(common) < 2 or max(measured[n] for n in common) < CLEARLY * min(measured[n] for n in common):
+        return None
+    chosen = max(common, key=lambda name: predicted[name])
+    return measured[chosen] * CLEARLY >= max(measured[n] for n in common)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tandem", default=str(REPOSITORY / "build" / "host-release" / "tandem"))
+    parser.add_argument("--only", default="")
+    parser.add_argument("--json", type=pathlib.Path)
+    parser.add_argument("--call-rate", action="store_true", help="the CPU's rate as it was measured beside the row")
+    arguments = parser.parse_args()
+    measured = measured_rows(RESULTS)
+    errors = {"fitted": [], "judged": []}
+    choices, lines = [], []
+    print("| work | " + " | ".join(STRATEGIES) + " | best |\n|---|" + "---|" * (len(STRATEGIES) + 1))
+    for row in json.loads(ROWS.read_text()):
+        # A closed loop has no queue, fewer threads another rate of the CPU: both are left to a profile.
+        if arguments.only not in row["name"] or row["name"] not in measured:
+            continue
+        if "--closed-loop" in row["args"] or "--cpu-threads" in row["args"]:
+            continue
+        runs, file, gb_per_s = measured[row["name"]]
+        medians = {name: statistics.median(values) for name, values in runs.items()}
+        predicted, report = plan(
+            arguments.tandem, row["args"], [s for s in STRATEGIES if s in medians], gb_per_s if arguments.call_rate else None
+        )
+        cells = []
+        for name in STRATEGIES:
+            if name not in medians:
+                cells.append("")
+                continue
+            error = predicted[name] / medians[name] - 1
+            allowed = spread_of(runs[name])
+            errors["fitted" if name == "gpu-only" else "judged"].append((abs(error), allowed, row["name"], name, error))
+            cells.append(f"{predicted[name]:,.0f} / {medians[name]:,.0f} ({100 * error:+.0f} %)")
+        right = right_choice(medians, predicted)
+        if right is not None:
+            choices.append(right)
+        verdict = "" if right is None else ("right" if right else "wrong")
+        print(f"| {row['name']} | " + " | ".join(cells) + f" | {verdict} |", flush=True)
+        lines.append({"row": row["name"], "file": file, "predicted": predicted, "measured": medians, "bound": report["upper_bound_throughput"]})
+    print()
+    for kind, of in errors.items():
+        if not of:
+            continue
+        worst = max(of)
+        print(
+            f"{kind}: {len(of)} runs, median error {100 * statistics.median(e[0] for e in of):.1f} %, worst "
+            f"{100 * worst[0]:.1f} % ({worst[2]}, {worst[3]}); above spread + 10 %: {sum(e[0] > e[1] + 0.1 for e in of)}"
+        )
+    print(f"best strategy: right in {sum(choices)} of {len(choices)} rows where strategies differ by more than 8 %")
+    if arguments.json:
+        arguments.json.write_text(json.dumps(lines, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""The tables of docs/plan.md that `tandem plan` makes: nothing of them is measured.
+
+    python3 evaluation/plan_tables.py [--tandem build/host-release/tandem] [--only cards|papers|t4]
+"""
+
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
+
+# Card, host, its memory, model.
+CARDS = [
+    ("t4", "g4dn.4xlarge", "64GiB", "llama-2-7b"),
+    ("rtx-4060-ti", "ddr5-desktop", "32GiB", "llama-3.1-8b:fp8"),
+    ("rtx-3090", "ddr4-desktop", "64GiB", "llama-3.1-8b"),
+    ("rtx-4090", "ddr5-desktop", "64GiB", "llama-3.1-8b"),
+    ("rtx-5090", "ddr5-desktop", "128GiB", "qwen2.5-14b"),
+    ("l4", "ddr5-desktop", "64GiB", "llama-3.1-8b"),
+    ("a10g", "g5.8xlarge", "128GiB", "llama-3.1-8b"),
+    ("l40s", "ddr5-desktop", "128GiB", "mistral-24b:fp8"),
+    ("a100", "hgx-h100", "128GiB", "qwen3-32b"),
+    ("h100", "hgx-h100", "128GiB", "qwen3-32b"),
+]
+CARD_WORKLOADS = ["azure-conv", "reasoning"]
+
+# What the paper reports over its own gpu-only; figure, card, host, model, workload, flags.
+PAPERS = [
+    ("NEO 6c, 9b: 7.5x", "t4", "g4dn.4xlarge", "llama-2-7b", "osc", []),
+    ("the same, room for 860 tokens", "t4", "g4dn.4xlarge", "llama-2-7b", "osc", ["--gpu-kv-cache", "860tok"]),
+    *(
+        (f"NEO 10a, {size}: up to {gain}", "a10g", size, "llama-3.1-8b", f"synthetic:in=1000,out={out}", [])
+        for size, gain in [("g5.2xlarge", "1.12x"), ("g5.4xlarge", "1.13x"), ("g5.8xlarge", "1.30x"), ("g5.16xlarge", "1.79x")]
+        for out in (100, 300)
+    ),
+    *(
+        ("APEX 6, T4: 1.84 to 1.96x", "t4", "2x-gold-6130", "llama-2-7b", f"osc:out={out}", ["--max-num-seqs", "512"])
+        for out in (100, 200)
+    ),
+    ("APEX 6, A10, azure-conv: 1.11x", "a10", "2x-gold-6342", "llama-3.1-8b", "azure-conv", ["--max-num-seqs", "512"]),
+]
+PAPER_STRATEGIES = ["gpu-only", "full-offload", "asymmetric", "async", "apex", "auto"]
+
+# The same work and room on a T4 and on the slice that stood for it, then one figure after the other replaced.
+OSC_860 = ["--model", "llama-2-7b", "--workload", "osc", "--gpu-kv-cache", "860tok", "--cpu-kv-cache", "150000tok", "--max-num-seqs", "512"]
+T4_CASES = [
+    ("slice of 8 SMs: 1.24 TB/s, 60 TFLOP/s", ["--gpu", "h200", "--gpu-sm-limit", "8", "--host", "xeon-16", *OSC_860]),
+    ("T4: 0.32 TB/s, 65 TFLOP/s, with that host", ["--gpu", "t4", "--host", "xeon-16", *OSC_860]),
+    ("T4 with half of that host's bandwidth", ["--gpu", "t4", "--host", "xeon-16", "--host-gb-per-s", "55", *OSC_860]),
+    ("T4 with g4dn.4xlarge", ["--gpu", "t4", "--host", "g4dn.4xlarge", *OSC_860]),
+    ("T4 with 1.24 TB/s and that host", ["--gpu", "t4", "--gpu-gb-per-s", "1278", "--host", "xeon-16", *OSC_860]),
+]
+
+
+def plan(tandem, flags):
+    with tempfile.NamedTemporaryFile(suffix=".json") as out:
+        subprocess.run([tandem, "plan", *flags, "--json", out.name], check=True, stdout=subprocess.DEVNULL)
+        report = json.loads(pathlib.Path(out.name).read_text())
+    return report, {each["strategy"]: each for each in report["strategies"]}
+
+
+def cards(tandem):
+    titles = " | | ".join(f"{name}: gpu-only, tok/s | auto" for name in CARD_WORKLOADS)
+    print(f"| card | host | model | room on the GPU, tokens | {titles} | |\n|" + "---|" * (4 + 3 * len(CARD_WORKLOADS)))
+    for card, host, memory, model in CARDS:
+        cells = []
+        for workload in CARD_WORKLOADS:
+            flags = ["--gpu", card, "--host", host, "--host-memory", memory, "--model", model, "--workload", workload]
+            report, made = plan(tandem, [*flags, "--strategies", "gpu-only,auto"])
+            values = [made[name]["output_throughput"] for name in ("gpu-only", "auto")]
+            cells += [f"{values[0]:,.0f}", f"{values[1]:,.0f}", f"**{values[1] / values[0]:.2f}x**"]
+        name = report["gpu"].replace("NVIDIA ", "").replace("GeForce ", "")
+        print(f"| {name} | {host}, {memory[:-3]} GB | {model} | {report['gpu_kv_tokens']:,} | " + " | ".join(cells) + " |", flush=True)
+
+
+def papers(tandem):
+    print("| paper | work | gpu-only, tok/s | " + " | ".join(PAPER_STRATEGIES[1:]) + " | bound |\n|" + "---|" * (len(PAPER_STRATEGIES) + 3))
+    for title, card, host, model, workload, flags in PAPERS:
+        report, made = plan(
+            tandem,
+            ["--gpu", card, "--host", host, "--model", model, "--workload", workload, *flags, "--strategies", ",".join(PAPER_STRATEGIES)],
+        )
+        gpu_only = made["gpu-only"]["output_throughput"]
+        gains = " | ".join(f"{made[name]['output_throughput'] / gpu_only:.2f}x" for name in PAPER_STRATEGIES[1:])
+        bound = report["upper_bound_throughput"] / gpu_only
+        print(f"| {title} | {workload.removeprefix('synthetic:')} | {gpu_only:,.0f} | {gains} | {bound:.2f}x |", flush=True)
+
+
+def t4(tandem):
+    print("| machine | gpu-only, tok/s | weights' share of its time | asymmetric | bound | what limits asymmetric |\n|" + "---|" * 6)
+    for title, flags in T4_CASES:
+        report, made = plan(tandem, [*flags, "--strategies", "gpu-only,asymmetric"])
+        gpu_only = made["gpu-only"]["output_throughput"]
+        share = made["gpu-only"]["time_share"]["weights"]
+        gain = made["asymmetric"]["output_throughput"] / gpu_only
+        bound = report["upper_bound_throughput"] / gpu_only
+        print(f"| {title} | {gpu_only:,.0f} | {share:.2f} | {gain:.1f}x | {bound:.1f}x | {made['asymmetric']['limit']} |", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tandem", default=str(REPOSITORY / "build" / "host-release" / "tandem"))
+    tables = {"cards": cards, "papers": papers, "t4": t4}
+    parser.add_argument("--only", choices=tables)
+    arguments = parser.parse_args()
+    for name, table in tables.items():
+        if arguments.only in (None, name):
+            table(arguments.tandem)
+            print()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

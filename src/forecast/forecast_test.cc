@@ -1,0 +1,142 @@
+#include "forecast/forecast.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "forecast/forecast_report.h"
+#include "perf/profile_file.h"
+
+namespace tandem {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kProfile = TANDEM_SOURCE_DIR "/tests/fixtures/profiles/llama-3.1-8b_h200_16sm.json";
+
+ForecastOptions Small() {
+  ForecastOptions options;
+  options.gpu = "l4";
+  options.host = "g5.4xlarge";
+  options.model = "llama-3.1-8b";
+  options.workload = "synthetic:in=300,out=100";
+  options.num_requests = 600;
+  options.strategies = {"gpu-only", "auto"};
+  return options;
+}
+
+TEST(ForecastTest, SaysWhatEveryStrategyMakes) {
+  ForecastOptions options = Small();
+  options.gpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 4000};
+  options.strategies = {"gpu-only", "full-offload", "asymmetric", "async", "apex", "auto"};
+  const auto machine = DescribeMachine(options);
+  ASSERT_TRUE(machine.ok()) << machine.error().message;
+  EXPECT_EQ(machine->gpu_kv_tokens, 4000);
+  EXPECT_EQ(machine->cpu_kv_tokens, (int64_t{32} << 30) / 131'072);
+  const auto forecast = PlayForecast(options, *machine);
+  ASSERT_TRUE(forecast.ok()) << forecast.error().message;
+  ASSERT_EQ(forecast->strategies.size(), 6U);
+  EXPECT_GE(forecast->upper_bound, forecast->ideal_gpu_only);
+  for (const StrategyForecast& of : forecast->strategies) {
+    SCOPED_TRACE(of.strategy);
+    EXPECT_GT(of.saturated.output_throughput, 0);
+    EXPECT_LE(of.saturated.output_throughput, 1.05 * forecast->upper_bound);
+    EXPECT_LE(of.saturated.kv_tokens[0], 4000);
+    EXPECT_EQ(of.saturated.kv_tokens[1] > 0, of.strategy != "gpu-only");
+    EXPECT_NEAR(of.saturated.share.SumUs(), 1, 1e-9);
+    EXPECT_FALSE(of.saturated.limit.empty());
+    EXPECT_GT(of.loaded.median_ttft_ms, 0);
+    EXPECT_GE(of.loaded.p99_ttft_ms, of.loaded.median_ttft_ms);
+    EXPECT_GT(of.loaded.median_tpot_ms, 0);
+  }
+  // Short of room: the cpu tier pays.
+  EXPECT_GT(forecast->strategies.back().saturated.output_throughput,
+            1.2 * forecast->strategies.front().saturated.output_throughput);
+}
+
+// A plan from a profile is the simulation with the profile's costs, and nothing of the tables.
+TEST(ForecastTest, OfAProfileIsWhatTheSimulationSays) {
+  ForecastOptions options = Small();
+  options.gpu = options.host = "";
+  options.profile = kProfile;
+  options.gpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 26'400};
+  options.cpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 100'000};
+  options.workload = "synthetic:in=1000,out=200";
+  const auto machine = DescribeMachine(options);
+  ASSERT_TRUE(machine.ok()) << machine.error().message;
+  const auto profile = ReadStoredProfile(kProfile);
+  ASSERT_TRUE(profile.ok());
+  EXPECT_EQ(machine->costs.measurements(), profile->costs.measurements());
+  EXPECT_EQ(profile->key.device, "cuda: NVIDIA H200, a slice of 16 of 132 SMs");
+  const auto forecast = PlayForecast(options, *machine);
+  ASSERT_TRUE(forecast.ok()) << forecast.error().message;
+  const Workload workload = LoadWorkload(options.workload, options.num_requests, options.seed).value();
+  for (const StrategyForecast& of : forecast->strategies) {
+    const auto played = PlaySaturated(of.strategy, *machine, profile->costs, workload.requests);
+    ASSERT_TRUE(played.ok());
+    EXPECT_DOUBLE_EQ(of.saturated.output_throughput, played->output_throughput) << of.strategy;
+  }
+  // 989 was measured on the machine of the profile (docs/lab_notes/hybrid.md, call 12).
+  EXPECT_NEAR(forecast->strategies[0].saturated.output_throughput, 989, 0.1 * 989);
+}
+
+TEST(ForecastTest, RefusesInOneSentence) {
+  const auto refused = [](const ForecastOptions& options) {
+    const auto machine = DescribeMachine(options);
+    if (!machine.ok()) return machine.error();
+    const auto forecast = PlayForecast(options, *machine);
+    return forecast.ok() ? Error{} : forecast.error();
+  };
+  ForecastOptions options = Small();
+  options.gpu = "gtx-970";
+  EXPECT_EQ(refused(options).param, "gpu");
+  options = Small();
+  options.host = "toaster";
+  EXPECT_EQ(refused(options).param, "host");
+  options = Small();
+  options.model = "llama-3.1-70b";
+  EXPECT_EQ(refused(options).code, ErrorCode::kResourceExhausted);
+  EXPECT_THAT(refused(options).message, HasSubstr("try llama-3.1-70b:int4 or a larger card"));
+  options = Small();
+  options.workload = "nonsense";
+  EXPECT_EQ(refused(options).param, "workload");
+  options = Small();
+  options.profile = kProfile;
+  options.model = "llama-2-7b";
+  EXPECT_EQ(refused(options).param, "profile");
+  options.profile = "/nowhere.json";
+  EXPECT_EQ(refused(options).code, ErrorCode::kNotFound);
+}
+
+TEST(ForecastTest, ReportHasSweepsAndTokensADollar) {
+  ForecastOptions options = Small();
+  options.strategies = {"gpu-only", "asymmetric"};
+  options.num_requests = 300;
+  options.sweep = true;
+  const auto machine = DescribeMachine(options);
+  ASSERT_TRUE(machine.ok()) << machine.error().message;
+  const auto forecast = PlayForecast(options, *machine);
+  ASSERT_TRUE(forecast.ok()) << forecast.error().message;
+  const nlohmann::ordered_json report = ForecastJson(options, *machine, *forecast, 0.5);
+  EXPECT_TRUE(report.at("simulated").get<bool>());
+  const auto& first = report.at("strategies").at(0);
+  EXPECT_DOUBLE_EQ(first.at("output_tokens_per_dollar").get<double>(),
+                   first.at("output_throughput").get<double>() * 3600 / 0.5);
+  // More load, no shorter waiting; more bandwidth, no lower bound.
+  const auto& load = report.at("load_sweep");
+  ASSERT_EQ(load.size(), 18U);
+  EXPECT_GT(load.at(8).at("median_ttft_ms").get<double>(), load.at(0).at("median_ttft_ms").get<double>());
+  const auto& bandwidth = report.at("host_bandwidth_sweep");
+  ASSERT_EQ(bandwidth.size(), 8U);
+  EXPECT_GE(bandwidth.at(7).at("upper_bound_throughput"), bandwidth.at(0).at("upper_bound_throughput"));
+  const std::string text = ForecastText(report);
+  EXPECT_THAT(text, HasSubstr("GPU        NVIDIA L4\n"));
+  EXPECT_THAT(text, HasSubstr("latency against load"));
+  EXPECT_THAT(text, HasSubstr("tok/$"));
+}
+
+}  // namespace
+}  // namespace tandem

@@ -1,0 +1,145 @@
+#include "forecast/sheet_costs.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "forecast/units.h"
+
+namespace tandem {
+namespace {
+
+constexpr int64_t kKvElementBytes = 2;
+
+double ShareOfSms(const SheetMachine& machine) {
+  return machine.gpu_sm_limit == 0 ? 1
+                                   : std::min(1.0, static_cast<double>(machine.gpu_sm_limit) /
+                                                       static_cast<double>(machine.gpu.num_sms));
+}
+
+double NumSms(const SheetMachine& machine) {
+  return ShareOfSms(machine) * static_cast<double>(machine.gpu.num_sms);
+}
+
+double GpuReadRate(const SheetMachine& machine, const Efficiencies& of) {
+  return std::min(of.read_of_sheet * machine.gpu.bytes_per_s, of.sm_read_bytes_per_s * NumSms(machine));
+}
+
+class Sheet {
+ public:
+  Sheet(const SheetMachine& machine, const ModelOutline& model, const Efficiencies& of)
+      : model_(model), of_(of), config_(model.config) {
+    const double read = GpuReadRate(machine, of);
+    weight_rate_ = read * WeightsShare();
+    flop_rate_ = ProductRate(machine, model, of);
+    attention_rate_ = std::min(of.attention_of_read * read, of.sm_attention_bytes_per_s * NumSms(machine));
+    cpu_rate_ = CpuAttentionRate(machine.host, of);
+    link_rate_ = of.link_of_sheet * machine.gpu.link_bytes_per_s;
+  }
+
+  CostMeasurements Measurements() const {
+    CostMeasurements costs;
+    costs.num_layers = config_.num_layers;
+    costs.row_tiles = {.steps = {{64, 1}, {256, 16}, {384, 64}}, .last_tile_rows = 128};
+    for (const int64_t rows : {1, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096})
+      costs.linear.push_back({rows, of_.per_layer_us + ProductsUs(model_.layer_weights(), rows)});
+    costs.gpu_decode_attention = {Decodes(1, of_.attention_start_us, attention_rate_)};
+    for (const int64_t rows : {16, 128, 512, 2048}) costs.prefill_attention.push_back(Prompts(rows));
+    costs.outside_layers.push_back({0, of_.outside_us});
+    for (const int64_t rows : {1, 16, 32, 64, 128, 256, 512, 1024})
+      costs.outside_layers.push_back({rows, of_.outside_us + ProductsUs(model_.lm_head_weights(), rows)});
+    costs.cpu_attention = {Decodes(1, of_.cpu_start_us, cpu_rate_)};
+    for (const int64_t rows : {1, 16, 32, 64, 128, 256, 512, 1024}) {
+      const double us = of_.exchange_us + ExchangedUs(rows);
+      costs.exchange.push_back({rows, std::max(of_.least_exchange_us, us)});
+    }
+    for (const int64_t tokens : {32, 512, 8192})
+      costs.swap.push_back({tokens, of_.swap_start_us + KvBytes(tokens) / link_rate_ * kUsPerSecond});
+    return costs;
+  }
+
+ private:
+  double WeightsShare() const {
+    if (model_.quantization == Quantization::kFp8 || model_.quantization == Quantization::kInt8)
+      return of_.fp8_of_read;
+    // A file's own form goes by the size of its weights.
+    constexpr double kFewBytes = 0.8;
+    if (model_.quantization == Quantization::kInt4 || model_.bytes_per_weight < kFewBytes)
+      return of_.int_of_read;
+    constexpr double kManyBytes = 1.9;
+    return model_.bytes_per_weight < kManyBytes ? of_.fp8_of_read : of_.weights_of_read;
+  }
+  double ProductsUs(int64_t num_weights, int64_t rows) const {
+    const auto weights = static_cast<double>(num_weights);
+    const double read_us = weights * model_.bytes_per_weight / weight_rate_ * kUsPerSecond;
+    const double compute_us = 2 * weights * static_cast<double>(rows) / flop_rate_ * kUsPerSecond;
+    return std::hypot(read_us, compute_us);
+  }
+  double KvBytes(int64_t tokens) const {
+    return static_cast<double>(2 * kKvElementBytes * config_.kv_width() * tokens);
+  }
+  CostLine Decodes(int64_t rows, double start_us, double rate) const {
+    CostLine line{.rows = rows, .points = {}};
+    for (const int64_t tokens : {64, 65'536})
+      line.points.push_back({tokens, start_us + KvBytes(tokens) / rate * kUsPerSecond});
+    return line;
+  }
+  // Attention of the products' tiles of 128 keys: those of the diagonal are computed whole.
+  CostLine Prompts(int64_t rows) const {
+    constexpr double kTile = 128;
+    CostLine line{.rows = rows, .points = {}};
+    for (const int64_t context : {2048, 8192, 32'768}) {
+      const auto n = static_cast<double>(rows);
+      const double pairs = n * (static_cast<double>(context) - n / 2 + kTile);
+      const double flop = 4 * pairs * static_cast<double>(config_.q_width());
+      line.points.push_back(
+          {context,
+           of_.attention_start_us + flop / (of_.prompt_attention_of_products * flop_rate_) * kUsPerSecond});
+    }
+    return line;
+  }
+  // Q, K and V of rows out, their O back.
+  double ExchangedUs(int64_t rows) const {
+    const double bytes = static_cast<double>(2 * (config_.qkv_width() + config_.q_width()) * rows);
+    return bytes / link_rate_ * kUsPerSecond;
+  }
+
+  const ModelOutline& model_;
+  const Efficiencies& of_;
+  const ModelConfig& config_;
+  double weight_rate_ = 0;
+  double flop_rate_ = 0;
+  double attention_rate_ = 0;
+  double cpu_rate_ = 0;
+  double link_rate_ = 0;
+};
+
+}  // namespace
+
+double CpuAttentionRate(const HostMachine& host, const Efficiencies& of) {
+  const double read =
+      host.read_bytes_per_s > 0 ? host.read_bytes_per_s : of.host_read_of_peak * host.bytes_per_s;
+  // As DefaultCpuAttentionThreads leaves them.
+  const int64_t cores = host.num_cores == 1 ? 1 : host.num_cores - std::max<int64_t>(1, host.num_cores / 8);
+  return std::min(of.cpu_attention_of_read * read, of.core_bytes_per_s * static_cast<double>(cores));
+}
+
+double WeightReadRate(const SheetMachine& machine, const Efficiencies& of) {
+  return of.weights_of_read * GpuReadRate(machine, of);
+}
+
+double ProductRate(const SheetMachine& machine, const ModelOutline& model, const Efficiencies& of) {
+  const double sheet =
+      model.quantization == Quantization::kFp8 ? machine.gpu.flops_fp8 : machine.gpu.flops_16bit;
+  const double share = ShareOfSms(machine);
+  return sheet * std::min(share * of.products_of_slice, of.products_of_sheet);
+}
+
+CostTable SheetCosts(const SheetMachine& machine, const ModelOutline& model, const Efficiencies& of) {
+  auto table = CostTable::Create(Sheet(machine, model, of).Measurements());
+  TANDEM_CHECK(table.ok(), "{}", table.error().message);
+  return std::move(table).value();
+}
+
+}  // namespace tandem
