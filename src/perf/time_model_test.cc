@@ -42,6 +42,36 @@ class PlainCosts : public LayerCosts {
   const RowTiles tiles_ = RowTiles();
 };
 
+TEST(TimeModel, PartsOfAnIterationSumToIt) {
+  const PlainCosts costs;
+  const TimeModel time(costs);
+  // What limits it: reading weights, waiting for the CPU, arithmetic, copies.
+  const IterationLoad few{.gpu_decode_rows = 1, .gpu_kv_tokens = 10, .num_sampled = 1};
+  IterationLoad late = few;
+  late.main_cpu_rows = 3;
+  late.main_cpu_kv_tokens = 500;
+  IterationLoad whole = late;
+  whole.cohort_rows = 2;
+  whole.cohort_kv_tokens = 40;
+  whole.prefill_tokens = 400;
+  whole.prefill_attention_us = 30;
+  whole.rider_linear_us = 5;
+  IterationLoad copying = few;
+  copying.swapped_tokens = 10'000;
+  for (const IterationLoad& load : {few, late, whole, copying}) {
+    const TimeParts parts = time.PartsOf(load);
+    EXPECT_NEAR(parts.SumUs(), time.IterationWithCopiesUs(load), 1e-6);
+    for (const double us : {parts.weights_us, parts.products_us, parts.gpu_attention_us, parts.cpu_wait_us,
+                            parts.copies_us, parts.outside_us})
+      EXPECT_GE(us, -1e-9);
+  }
+  EXPECT_DOUBLE_EQ(time.PartsOf(few).weights_us, 4);
+  EXPECT_NEAR(time.PartsOf(few).cpu_wait_us, 0, 1e-9);
+  EXPECT_GT(time.PartsOf(late).cpu_wait_us, time.PartsOf(late).products_us);
+  EXPECT_DOUBLE_EQ(time.PartsOf(whole).weights_us, 8);
+  EXPECT_GT(time.PartsOf(copying).copies_us, 39'000 - 1100);
+}
+
 TEST(TimeModel, CountsAPlan) {
   IterationPlan plan;
   plan.main.spans = {Chunk(1, 10, 5, true), Chunk(2, 0, 7, false, Tier::kCpu), GpuDecode(3, 99),
