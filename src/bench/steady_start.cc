@@ -228,6 +228,7 @@ std::vector<std::optional<Tier>> PlacesOf(const TierRoom& room,
                                           const std::vector<WorkloadRequest>& requests) {
   Placement placement(room);
   std::vector<std::optional<Tier>> places;
+  places.reserve(requests.size());
   for (const WorkloadRequest& request : requests)
     places.push_back(request.begun ? placement.Take(NumTokens(request)) : std::nullopt);
   return places;

@@ -45,9 +45,8 @@ TEST(WholeRunTest, CountsAllOutputsAndTheirTimes) {
 TEST(WholeRunTest, WaitsForArrivals) {
   const AnalyticCosts costs = SmallSliceCosts(30, 110);
   constexpr double kGapUs = 2e6;  // far more than a request takes
-  std::vector<RunRequest> requests;
-  for (int i = 0; i < 5; ++i)
-    requests.push_back({.prompt_tokens = 100, .output_tokens = 4, .arrival_us = kGapUs * i});
+  std::vector<RunRequest> requests(5, {.prompt_tokens = 100, .output_tokens = 4});
+  for (size_t i = 0; i < requests.size(); ++i) requests[i].arrival_us = kGapUs * static_cast<double>(i);
   const auto run = PlayRun(SetupOf("gpu-only", costs), costs, requests);
   ASSERT_TRUE(run.ok()) << run.error().message;
   EXPECT_GT(run->idle_us, 3.5 * kGapUs);
@@ -57,13 +56,8 @@ TEST(WholeRunTest, WaitsForArrivals) {
 
 TEST(WholeRunTest, BeginsAmidTheWorkAndCountsAWindow) {
   const AnalyticCosts costs = SmallSliceCosts(30, 110);
-  std::vector<RunRequest> requests;
-  for (int i = 0; i < 8; ++i) {
-    requests.push_back({.prompt_tokens = 200,
-                        .output_tokens = 400,
-                        .tier = i < 4 ? Tier::kGpu : Tier::kCpu,
-                        .made_tokens = 10});
-  }
+  std::vector<RunRequest> requests(8, {.prompt_tokens = 200, .output_tokens = 400, .made_tokens = 10});
+  for (size_t i = 0; i < requests.size(); ++i) requests[i].tier = i < 4 ? Tier::kGpu : Tier::kCpu;
   const auto run =
       PlayRun(SetupOf("asymmetric", costs), costs, requests, {.begin_us = 200e3, .end_us = 1200e3});
   ASSERT_TRUE(run.ok()) << run.error().message;

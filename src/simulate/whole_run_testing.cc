@@ -34,6 +34,7 @@ double WholeRunThroughput(std::string_view strategy, const PlayedMachine& machin
                           .gpu_tokens = machine.gpu_tokens,
                           .cpu_tokens = machine.cpu_tokens};
   std::vector<RunRequest> played;
+  played.reserve(requests.size());
   for (const TraceRequest& request : requests)
     played.push_back({.prompt_tokens = request.prompt_tokens, .output_tokens = request.output_tokens});
   const auto run = PlayRun(setup, machine.costs, played);
