@@ -11,10 +11,10 @@ Prints one line for each violation and exits with 1 if there is any. Standard li
     scripts/check_docs.py [ROOT]
 """
 
-import argparse
-import pathlib
 import re
 import sys
+
+import checking
 
 MAX_LINES = 220
 # Pages with a limit of their own.
@@ -133,14 +133,5 @@ def check(root):
     return [*errors, *check_results(root)]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("root", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
-    errors = check(parser.parse_args().root)
-    for error in errors:
-        print(error, file=sys.stderr)
-    return 1 if errors else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(checking.run(__doc__, check))

@@ -1,13 +1,10 @@
 #!/usr/bin/env python3
 """Tests of check_docs.py: good pages pass, and every kind of bad page fails with a message that says where."""
 
-import pathlib
-import subprocess
-import sys
-import tempfile
 import unittest
 
 import check_docs
+import checking
 
 GOOD = {
     "README.md": "# Title\n\n[a page](docs/page.md#what-it-is), [here](#title), [there](https://example.org/x.md)\n",
@@ -23,26 +20,15 @@ GOOD = {
 }
 
 
-class CheckDocsTest(unittest.TestCase):
-    def write_tree(self, changes):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        root = pathlib.Path(folder.name)
-        for name, text in {**GOOD, **changes}.items():
-            if text is not None:
-                (root / name).parent.mkdir(parents=True, exist_ok=True)
-                (root / name).write_text(text)
-        return root
-
-    def errors(self, changes):
-        return check_docs.check(self.write_tree(changes))
+class CheckDocsTest(checking.TreeTest):
+    checker = check_docs
+    good = GOOD
 
     def test_good_pages_pass(self):
         self.assertEqual(self.errors({}), [])
 
     def test_program_says_what_is_wrong_and_fails(self):
-        root = self.write_tree({"docs/page.md": None})
-        run = subprocess.run([sys.executable, check_docs.__file__, root], capture_output=True, text=True, check=False)
+        run = self.run_program({"docs/page.md": None})
         self.assertEqual(run.returncode, 1)
         self.assertIn("README.md:3: link 'docs/page.md#what-it-is': there is no docs/page.md", run.stderr)
 

@@ -9,12 +9,13 @@ Prints one line for each violation and exits with 1 if there is any. Standard li
     scripts/check_layers.py [ROOT]
 """
 
-import argparse
 import collections
 import itertools
 import pathlib
 import re
 import sys
+
+import checking
 
 SOURCE_SUFFIXES = {".h", ".cc", ".cu", ".cuh"}
 FORBIDDEN_NAMES = {"utils", "util", "helper", "helpers", "manager", "misc", "common", "impl"}
@@ -201,15 +202,5 @@ def check(root):
     return errors
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("root", nargs="?", default=pathlib.Path(__file__).resolve().parent.parent, type=pathlib.Path)
-    root = parser.parse_args().root
-    errors = check(root)
-    for error in errors:
-        print(error, file=sys.stderr)
-    return 1 if errors else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(checking.run(__doc__, check))

@@ -1,13 +1,10 @@
 #!/usr/bin/env python3
 """Tests of check_layers.py: a good tree passes, and every kind of bad tree fails with a message that says where."""
 
-import pathlib
-import subprocess
-import sys
-import tempfile
 import unittest
 
 import check_layers
+import checking
 
 HEAD = "# What all may use. What one folder needs\n# is there.\n"
 GOOD = {
@@ -32,15 +29,9 @@ GOOD = {
 }
 
 
-class CheckLayersTest(unittest.TestCase):
-    def write_tree(self, changes):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        root = pathlib.Path(folder.name)
-        for name, text in {**GOOD, **changes}.items():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            (root / name).write_text(text)
-        return root
+class CheckLayersTest(checking.TreeTest):
+    checker = check_layers
+    good = GOOD
 
     def expect_failure(self, changes, message):
         self.assertIn(message, "\n".join(check_layers.check(self.write_tree(changes))))
@@ -49,8 +40,7 @@ class CheckLayersTest(unittest.TestCase):
         self.assertEqual(check_layers.check(self.write_tree({})), [])
 
     def test_program_says_what_is_wrong_and_fails(self):
-        root = self.write_tree({"src/plan/p.h": '#include "device/d.h"\n'})
-        run = subprocess.run([sys.executable, check_layers.__file__, root], capture_output=True, text=True, check=False)
+        run = self.run_program({"src/plan/p.h": '#include "device/d.h"\n'})
         self.assertEqual(run.returncode, 1)
         self.assertIn("does not name device", run.stderr)
 

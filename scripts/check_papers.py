@@ -17,12 +17,12 @@ any. Standard library only.
     scripts/check_papers.py [ROOT]
 """
 
-import argparse
 import collections
 import fnmatch
-import pathlib
 import re
 import sys
+
+import checking
 
 PAGE = "docs/papers.md"
 SECTIONS = ("NEO", "APEX")
@@ -159,14 +159,5 @@ def check(root):
     return errors
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("root", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent)
-    errors = check(parser.parse_args().root)
-    for error in errors:
-        print(error, file=sys.stderr)
-    return 1 if errors else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(checking.run(__doc__, check))

@@ -1,13 +1,10 @@
 #!/usr/bin/env python3
 """Tests of check_papers.py: a good table passes, and every kind of bad row fails with a message that says where."""
 
-import pathlib
-import subprocess
-import sys
-import tempfile
 import unittest
 
 import check_papers
+import checking
 
 HEAD = "| claim | where | what we have | verdict | shown by |\n|---|---|---|---|---|\n"
 ROW = "| gains 26 % | 5.4 | 1.02x, `planning/a.cc` | contradicted | `load.json`, [figure](evaluation.md) |\n"
@@ -30,19 +27,9 @@ GOOD = {
 }
 
 
-class CheckPapersTest(unittest.TestCase):
-    def write_tree(self, changes):
-        folder = tempfile.TemporaryDirectory()
-        self.addCleanup(folder.cleanup)
-        root = pathlib.Path(folder.name)
-        for name, text in {**GOOD, **changes}.items():
-            if text is not None:
-                (root / name).parent.mkdir(parents=True, exist_ok=True)
-                (root / name).write_text(text)
-        return root
-
-    def errors(self, changes):
-        return check_papers.check(self.write_tree(changes))
+class CheckPapersTest(checking.TreeTest):
+    checker = check_papers
+    good = GOOD
 
     def errors_of_row(self, row):
         """Of a page whose only row of NEO is this one, whatever it counts."""
@@ -53,8 +40,7 @@ class CheckPapersTest(unittest.TestCase):
         self.assertEqual(self.errors({}), [])
 
     def test_program_says_what_is_wrong_and_fails(self):
-        root = self.write_tree({"evaluation/results/load.json": None})
-        run = subprocess.run([sys.executable, check_papers.__file__, root], capture_output=True, text=True, check=False)
+        run = self.run_program({"evaluation/results/load.json": None})
         self.assertEqual(run.returncode, 1)
         self.assertEqual(run.stderr, "docs/papers.md:13: no file `load.json`\n")
 
