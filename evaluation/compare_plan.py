@@ -14,10 +14,9 @@ import json
 import pathlib
 import shlex
 import statistics
-import subprocess
 import sys
-import tempfile
 
+import plan_runs
 import repeats
 import result_files
 
@@ -55,20 +54,17 @@ def flags_of(args):
     return {words[i]: words[i + 1] for i in range(len(words) - 1) if words[i].startswith("--")}
 
 
-def plan(tandem, args, strategies, gb_per_s=None):
+def plan_row(tandem, args, strategies, gb_per_s=None):
+    """{strategy: tok/s} and the report of a row's flags."""
     flags = flags_of(args)
-    command = [tandem, "plan", "--gpu", "h200", "--host", "xeon-16", "--model", flags["--dummy"]]
+    words = ["--gpu", "h200", "--host", "xeon-16", "--model", flags["--dummy"], "--strategies", ",".join(strategies)]
     for flag in ("--gpu-sm-limit", "--gpu-kv-cache", "--cpu-kv-cache", "--max-num-seqs", "--workload"):
         if flag in flags:
-            command += [flag, flags[flag]]
+            words += [flag, flags[flag]]
     if gb_per_s:
-        command += ["--host-gb-per-s", str(gb_per_s)]
-    with tempfile.NamedTemporaryFile(suffix=".json") as out:
-        subprocess.run(
-            [*command, "--strategies", ",".join(strategies), "--json", out.name], check=True, stdout=subprocess.DEVNULL
-        )
-        report = json.loads(pathlib.Path(out.name).read_text())
-    return {each["strategy"]: each["output_throughput"] for each in report["strategies"]}, report
+        words += ["--host-gb-per-s", str(gb_per_s)]
+    report, made = plan_runs.plan(tandem, words)
+    return {name: each["output_throughput"] for name, each in made.items()}, report
 
 
 def spread_of(values):
@@ -86,7 +82,7 @@ def right_choice(measured, predicted):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tandem", default=str(REPOSITORY / "build" / "host-release" / "tandem"))
+    parser.add_argument("--tandem", default=plan_runs.DEFAULT_TANDEM)
     parser.add_argument("--only", default="")
     parser.add_argument("--json", type=pathlib.Path)
     parser.add_argument("--call-rate", action="store_true", help="the CPU's rate as it was measured beside the row")
@@ -103,7 +99,7 @@ def main():
             continue
         runs, file, gb_per_s = measured[row["name"]]
         medians = {name: statistics.median(values) for name, values in runs.items()}
-        predicted, report = plan(
+        predicted, report = plan_row(
             arguments.tandem, row["args"], [s for s in STRATEGIES if s in medians], gb_per_s if arguments.call_rate else None
         )
         cells = []

@@ -5,13 +5,9 @@
 """
 
 import argparse
-import json
-import pathlib
-import subprocess
 import sys
-import tempfile
 
-REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
+from plan_runs import DEFAULT_TANDEM, plan
 
 # Card, host, its memory, model.
 CARDS = [
@@ -56,13 +52,6 @@ T4_CASES = [
 ]
 
 
-def plan(tandem, flags):
-    with tempfile.NamedTemporaryFile(suffix=".json") as out:
-        subprocess.run([tandem, "plan", *flags, "--json", out.name], check=True, stdout=subprocess.DEVNULL)
-        report = json.loads(pathlib.Path(out.name).read_text())
-    return report, {each["strategy"]: each for each in report["strategies"]}
-
-
 def cards(tandem):
     titles = " | | ".join(f"{name}: gpu-only, tok/s | auto" for name in CARD_WORKLOADS)
     print(f"| card | host | model | room on the GPU, tokens | {titles} | |\n|" + "---|" * (4 + 3 * len(CARD_WORKLOADS)))
@@ -103,7 +92,7 @@ def t4(tandem):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tandem", default=str(REPOSITORY / "build" / "host-release" / "tandem"))
+    parser.add_argument("--tandem", default=DEFAULT_TANDEM)
     tables = {"cards": cards, "papers": papers, "t4": t4}
     parser.add_argument("--only", choices=tables)
     arguments = parser.parse_args()

@@ -19,6 +19,7 @@
 #include "engine/kv_formats.h"
 #include "engine/longest_context.h"
 #include "engine/model_fit.h"
+#include "forecast/units.h"
 #include "load/checkpoint.h"
 #include "model/weight_formats.h"
 #include "trial/choice_file.h"
@@ -28,12 +29,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
 constexpr int64_t kMaxBandwidthBuffer = int64_t{1} << 30;
-
-double ToGiB(int64_t bytes) {
-  return static_cast<double>(bytes) / kGiB;
-}
 
 std::string FirstLine(const std::string& path) {
   std::ifstream file(path);
@@ -297,7 +293,6 @@ void PrintText(const ordered_json& report) {
   const ordered_json& cpu = report["cpu"];
   const ordered_json& memory = report["memory"];
   const auto gib = [](const ordered_json& value) { return ToGiB(value.get<int64_t>()); };
-  constexpr double kGB = 1e9;
   fmt::print("CPU        {}, {} cores ({} logical), {} NUMA node(s)\n", cpu["model"].get<std::string>(),
              cpu["physical_cores"].get<int>(), cpu["logical_cpus"].get<int>(), cpu["numa_nodes"].get<int>());
   fmt::print("           instruction sets: {}\n", CpuFeaturesText());

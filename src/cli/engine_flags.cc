@@ -28,14 +28,6 @@ Error FlagError(ErrorCode code, const char* flag, std::string message) {
   return Error{.code = code, .message = std::move(message), .param = flag};
 }
 
-Result<std::optional<CacheSize>> ParseCacheFlag(const char* flag, const std::string& text) {
-  if (text.empty()) return std::optional<CacheSize>();
-  auto size = ParseSize(text);
-  if (!size.ok()) return FlagError(size.error().code, flag, size.error().message);
-  if (size->amount == 0) return FlagError(ErrorCode::kInvalidArgument, flag, "the size must be above 0");
-  return std::optional<CacheSize>(*size);
-}
-
 // "--served-model-name A B MODEL": the flag takes all three words.
 Status TakeModelFromNames(EngineFlags* flags) {
   std::vector<std::string>& names = flags->served_model_names;
@@ -232,11 +224,11 @@ Result<EngineOptions> ToEngineOptions(const EngineFlags& typed) {
     TANDEM_ASSIGN_OR_RETURN(options.rope_scaling, ParseRopeScaling(flags.rope_scaling));
   }
   TANDEM_ASSIGN_OR_RETURN(options.kv_events, ParseKvEventsConfig(flags.kv_events_config));
-  TANDEM_ASSIGN_OR_RETURN(options.gpu_kv_cache, ParseCacheFlag("gpu-kv-cache", flags.gpu_kv_cache));
-  TANDEM_ASSIGN_OR_RETURN(options.cpu_kv_cache, ParseCacheFlag("cpu-kv-cache", flags.cpu_kv_cache));
-  TANDEM_ASSIGN_OR_RETURN(options.kv_transit, ParseCacheFlag("kv-transit", flags.kv_transit));
+  TANDEM_ASSIGN_OR_RETURN(options.gpu_kv_cache, ParseTierSize("gpu-kv-cache", flags.gpu_kv_cache));
+  TANDEM_ASSIGN_OR_RETURN(options.cpu_kv_cache, ParseTierSize("cpu-kv-cache", flags.cpu_kv_cache));
+  TANDEM_ASSIGN_OR_RETURN(options.kv_transit, ParseTierSize("kv-transit", flags.kv_transit));
   TANDEM_ASSIGN_OR_RETURN(const std::optional<CacheSize> memory_limit,
-                          ParseCacheFlag("gpu-memory-limit", flags.gpu_memory_limit));
+                          ParseTierSize("gpu-memory-limit", flags.gpu_memory_limit));
   if (memory_limit) {
     if (memory_limit->unit != CacheSize::Unit::kBytes) {
       return FlagError(ErrorCode::kInvalidArgument, "gpu-memory-limit", "the limit is a number of bytes");

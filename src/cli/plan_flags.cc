@@ -7,21 +7,11 @@
 #include "base/param_error.h"
 #include "cli/env_flag.h"
 #include "cli/size_flag.h"
+#include "forecast/units.h"
 #include "policy/strategy.h"
 
 namespace tandem {
 namespace {
-
-constexpr double kGiga = 1e9;
-constexpr double kTera = 1e12;
-
-Result<std::optional<CacheSize>> TierSize(const char* flag, const std::string& text) {
-  if (text.empty()) return std::optional<CacheSize>();
-  const auto size = ParseSize(text);
-  if (!size.ok()) return MakeParamError(size.error().code, flag, "{}", size.error().message);
-  if (size->amount == 0) return MakeParamError(ErrorCode::kInvalidArgument, flag, "the size must be above 0");
-  return std::optional<CacheSize>(*size);
-}
 
 Result<std::vector<std::string>> StrategiesOf(const std::string& text) {
   std::vector<std::string> names;
@@ -93,8 +83,8 @@ void AddPlanFlags(CLI::App* app, PlanFlags* flags) {
 Result<PlanOptions> MakePlanOptions(const PlanFlags& flags) {
   PlanOptions options = flags.options;
   ForecastOptions& forecast = options.forecast;
-  TANDEM_ASSIGN_OR_RETURN(forecast.gpu_kv_cache, TierSize("gpu-kv-cache", flags.gpu_kv_cache));
-  TANDEM_ASSIGN_OR_RETURN(forecast.cpu_kv_cache, TierSize("cpu-kv-cache", flags.cpu_kv_cache));
+  TANDEM_ASSIGN_OR_RETURN(forecast.gpu_kv_cache, ParseTierSize("gpu-kv-cache", flags.gpu_kv_cache));
+  TANDEM_ASSIGN_OR_RETURN(forecast.cpu_kv_cache, ParseTierSize("cpu-kv-cache", flags.cpu_kv_cache));
   if (!flags.host_memory.empty()) {
     const auto bytes = ParseByteSize(flags.host_memory);
     if (!bytes.ok()) return MakeParamError(bytes.error().code, "host-memory", "{}", bytes.error().message);
@@ -110,8 +100,8 @@ Result<PlanOptions> MakePlanOptions(const PlanFlags& flags) {
   }
   forecast.gpu_memory_utilization = flags.gpu_memory_utilization;
   forecast.rate = flags.rate;
-  forecast.host_bytes_per_s = kGiga * flags.host_gb_per_s;
-  forecast.gpu_bytes_per_s = kGiga * flags.gpu_gb_per_s;
+  forecast.host_bytes_per_s = kGB * flags.host_gb_per_s;
+  forecast.gpu_bytes_per_s = kGB * flags.gpu_gb_per_s;
   forecast.gpu_flops = kTera * flags.gpu_tflops;
   return options;
 }

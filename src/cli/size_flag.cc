@@ -5,6 +5,8 @@
 #include <cmath>
 #include <string>
 
+#include "base/param_error.h"
+
 namespace tandem {
 namespace {
 
@@ -66,6 +68,14 @@ Result<CacheSize> ParseSize(std::string_view text) {
   if (factor == 0 || amount > kLimit) return BadSize(text);
   size.amount = static_cast<int64_t>(amount);
   return size;
+}
+
+Result<std::optional<CacheSize>> ParseTierSize(std::string_view flag, std::string_view text) {
+  if (text.empty()) return std::optional<CacheSize>();
+  const auto size = ParseSize(text);
+  if (!size.ok()) return MakeParamError(size.error().code, flag, "{}", size.error().message);
+  if (size->amount == 0) return MakeParamError(ErrorCode::kInvalidArgument, flag, "the size must be above 0");
+  return std::optional<CacheSize>(*size);
 }
 
 Result<int64_t> ParseByteSize(std::string_view text) {

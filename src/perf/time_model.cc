@@ -155,8 +155,11 @@ double TimeModel::IterationUs(const IterationLoad& load) const {
 }
 
 double TimeModel::IterationWithCopiesUs(const IterationLoad& load) const {
-  return std::max(IterationUs(load),
-                  num_layers() * costs_->SwapUs(load.swapped_tokens) + load.transit_copies_us);
+  return std::max(IterationUs(load), CopiesUs(load));
+}
+
+double TimeModel::CopiesUs(const IterationLoad& load) const {
+  return num_layers() * costs_->SwapUs(load.swapped_tokens) + load.transit_copies_us;
 }
 
 TimeParts TimeModel::PartsOf(const IterationLoad& load) const {
@@ -169,7 +172,7 @@ TimeParts TimeModel::PartsOf(const IterationLoad& load) const {
           .products_us = num_layers() * (linear_us - weights_us) + load.rider_linear_us + load.transit_us,
           .gpu_attention_us = num_layers() * times.gpu_attention_us,
           .cpu_wait_us = num_layers() * (times.LayerUs() - linear_us - times.gpu_attention_us),
-          .copies_us = IterationWithCopiesUs(load) - IterationUs(load),
+          .copies_us = std::max(0.0, CopiesUs(load) - IterationUs(load)),
           .outside_us = costs_->OutsideLayersUs(load.num_sampled)};
 }
 

@@ -84,6 +84,7 @@ class TimeModel {
 
  private:
   double num_layers() const { return static_cast<double>(costs_->num_layers()); }
+  double CopiesUs(const IterationLoad& load) const;
   // main_reads: of its cpu rows so far.
   void AddSpan(const RowSpan& span, SharedReads* main_reads, IterationLoad* load) const;
   void AddCohorts(const IterationPlan& plan, IterationLoad* load) const;
