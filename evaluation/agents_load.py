@@ -26,6 +26,12 @@ class AgentShape:
         """What a session holds besides the system prompt, which all share: the mean over its turns."""
         return self.user + self.out + (self.turns - 1) / 2 * (self.tool + self.out)
 
+    @property
+    def longest_turn(self):
+        """No turn has more tokens, its answer included; a multiple of 1,024. Lengths are drawn within 10 %."""
+        drawn = self.user + (self.turns - 1) * self.tool + self.turns * self.out
+        return -(-int(self.system + 1.1 * drawn) // 1024) * 1024
+
     def sessions_that_fill(self, tokens):
         return (tokens - self.system) / self.kv_tokens
 

@@ -6,7 +6,8 @@
 
 turns   `agents` (docs/bench_sessions.md) at --load of the sessions a minute that gpu-only sustains with as many at
         once as fill its tier; longer pauses make KV together 1, 2, 3 and 5 times the gpu tier. Three sides: gpu-only
-        with the cache, auto with both tiers, gpu-only without a cache
+        with the cache, auto with both tiers, gpu-only without a cache; with --vllm two more, vLLM with its prefix cache,
+        without and with KV offload to the CPU's memory
 resume  agents that send something new behind a long history, at once and alone, against the same prompts with nothing
         cached
 long    one request as long as --long-tokens says (several: 32768,131072) beside short streams
@@ -19,6 +20,7 @@ What fails is told and passed over. Exit code: 0 all done, 1 something failed, 3
 
 import argparse
 import os
+import re
 import shlex
 import signal
 import sys
@@ -29,23 +31,21 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(REPOSITORY / "evaluation"), str(REPOSITORY / "evaluation/peers")]
+import agents_sides  # noqa: E402
 import agents_streams  # noqa: E402
 import agents_table  # noqa: E402
 import bench_runner  # noqa: E402
-import engine_groups  # noqa: E402
 from agents_load import AgentLoad, AgentShape, prefill_s  # noqa: E402
+from agents_table import BOTH_TIERS, CACHED_GPU_ONLY, UNCACHED  # noqa: E402
 from completion_client import model_name  # noqa: E402
 from model_shapes import SHAPES  # noqa: E402
 from server_process import Server, ServerCommand  # noqa: E402
 
 LEFT_OVER = 3
-SIDES = agents_table.SIDES
-CACHED_GPU_ONLY, BOTH_TIERS, UNCACHED = SIDES
 # In the order of their worth. Without a cache pauses change nothing.
 FIRST_TURNS = ((CACHED_GPU_ONLY, (1, 3)), (BOTH_TIERS, (1, 3)))
 LATER_TURNS = ((UNCACHED, (1, 3)), (BOTH_TIERS, (5, 2)), (CACHED_GPU_ONLY, (5, 2)))
-# Seconds of a server's start and end, guessed.
-START_S = 25
+VLLM_TURNS = tuple((side, (3, 1)) for side in agents_table.VLLM_SIDES)
 # What a client's run takes besides, and how much longer than expected a step may take.
 CLIENT_S = 3
 PATIENCE = 1.5
@@ -121,6 +121,10 @@ def parse_args(words=None):
     parser.add_argument("--short-streams", type=int, default=8, help="beside it")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--tandem", type=Path, default=REPOSITORY / "build/cuda-release/tandem")
+    parser.add_argument("--vllm", action="store_true", help="turns beside vLLM; the engine has --dummy")
+    parser.add_argument("--vllm-python", default="python3")
+    environment = Path(tempfile.gettempdir()) / "vllm_env.sh"
+    parser.add_argument("--vllm-env", type=Path, default=environment, help="a shell file that its processes source")
     parser.add_argument("--json", type=Path, required=True)
     parser.add_argument("--table", type=Path)
     parser.add_argument("--resume", action="store_true", help="keep what the JSON file has")
@@ -133,6 +137,8 @@ def parse_args(words=None):
     args.shape = AgentShape(args.system, args.user, args.tool, args.out, args.turns)
     if unknown := set(args.parts) - {"turns", "resume", "long"}:
         parser.error(f"--parts are turns, resume and long, not {', '.join(sorted(unknown))}")
+    if args.vllm and agents_sides.Sides(args).model not in SHAPES:
+        parser.error("--vllm: behind -- stands no --dummy with a shape that vLLM can have as well")
     if args.turns < 2:
         parser.error("--turns is at least 2: agents pause between two")
     if args.history < args.system:
@@ -150,36 +156,20 @@ class Plan:
         self.args = args
         self.rows = []
         self.steps = []
-        name = engine_groups.value_of(args.engine, "--dummy") or ""
+        self.sides = agents_sides.Sides(args)
         # Others are files, which are small.
-        self._model_shape = SHAPES.get(name.partition(":")[0], SHAPES["tiny"])
+        self._model_shape = SHAPES.get(self.sides.model, SHAPES["tiny"])
 
-    def engine_words(self):
-        tiers = ["--gpu-kv-cache", f"{self.args.gpu_tokens}tok", "--cpu-kv-cache", f"{self.args.cpu_tokens}tok"]
-        # The longest context of the cpu tier.
-        longest = max(self.args.long_lengths) if "long" in self.args.parts else 0
-        return [*self.args.engine, *tiers, *(["--kv-transit", f"{longest}tok"] if longest > 16384 else [])]
+    def command(self, row, side):
+        return self.sides.recorded(row["args"], side)
 
-    def command(self, row, strategy):
-        """That of `tandem bench online` which does the same in one process; else the server's, and what is asked."""
-        if "--workload" not in row["args"]:
-            return ["tandem", *self.server_words(strategy), "--", *row["args"]]
-        return self._bench_command(row["args"], strategy)
-
-    def server_words(self, strategy):
-        """Behind the program."""
-        return ["serve", *self._bench_command([], strategy)[3:]]
-
-    def _bench_command(self, row_words, strategy):
-        words = [*self.engine_words(), *row_words]
-        if strategy != BOTH_TIERS:
-            words = bench_runner.without_flag(words, "--kv-transit")
-        return bench_runner.bench_command("tandem", "online", words, strategy)
+    def later_turns(self):
+        return [*(VLLM_TURNS if self.args.vllm else ()), *LATER_TURNS]
 
     def _step(self, name, words, strategy, expected_s, measure):
         row = next((row for row in self.rows if row["name"] == name), None)
         if row is None:
-            row = {"name": name, "args": words, "runs": {}, "strategies": list(SIDES)}
+            row = {"name": name, "args": words, "runs": {}, "strategies": list(agents_table.SIDES)}
             self.rows.append(row)
         return Step(row, strategy, expected_s, measure)
 
@@ -212,9 +202,9 @@ class Plan:
         late_s = CLIENT_S if strategy == BOTH_TIERS else args.deadline
 
         def measure(server, seconds):
-            # All rows have the same sessions: what the row before computed is not to be found.
-            agents_streams.reset_prefix_cache(server.url)
-            result = measure_online(args, server, words, seconds)
+            self.sides.forget(strategy, server.url)
+            own_words = self.sides.load_words(strategy, agents_table.turns_name(times))
+            result = measure_online(args, server, [*words, *own_words], seconds)
             mean_turn_s = result["sessions"]["turn_ms"]["mean"]
             measured = None if mean_turn_s is None else load.measured_times(mean_turn_s / 1e3)
             return {**result, "kv_over_gpu_tier": {"wanted": times, "measured": measured}}
@@ -334,14 +324,14 @@ class Call:
         steps = list(steps)
         while steps:
             strategy = steps[0].strategy
-            if START_S + steps[0].expected_s > self.left_s():
+            if agents_sides.start_s(strategy) + steps[0].expected_s > self.left_s():
                 self._leave_over(steps.pop(0))
                 continue
             with tempfile.TemporaryDirectory() as temporary:
                 folder = self._args.logs or Path(temporary)
                 folder.mkdir(parents=True, exist_ok=True)
-                log = folder / f"server_{strategy.replace(':', '_')}_{self.left_s():.0f}.log"
-                words = [str(self._args.tandem), *self._plan.server_words(strategy), "--port", "{port}"]
+                log = folder / f"server_{re.sub('[^a-z0-9-]', '_', strategy)}_{self.left_s():.0f}.log"
+                words = self._plan.sides.server_command(strategy)
                 begin = time.monotonic()
                 try:
                     with Server(ServerCommand(words), os.cpu_count(), log, max(1, self.left_s())) as server:
@@ -417,7 +407,7 @@ def main(words=None):
             steps += [plan.long_step(length) for length in args.long_lengths]
         return call.lacking(plan.wanted(steps))
 
-    known = [*measured_first, *turns(FIRST_TURNS), *rest(), *turns(LATER_TURNS)]
+    known = [*measured_first, *turns(FIRST_TURNS), *rest(), *turns(plan.later_turns())]
     if args.dry_run:
         for step in known:
             command = shlex.join(plan.command(step.row, step.strategy))
@@ -428,7 +418,7 @@ def main(words=None):
     def and_then(step):
         if step is not sustained_step:
             return []
-        later.extend(turns(LATER_TURNS))
+        later.extend(turns(plan.later_turns()))
         return turns(FIRST_TURNS)
 
     call.run(known, and_then)

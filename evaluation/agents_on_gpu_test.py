@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pathlib
+import sys
 import tempfile
 import unittest
 from contextlib import redirect_stderr, redirect_stdout
@@ -20,8 +21,9 @@ import result_files
 from agents_load import AgentLoad, AgentShape
 from agents_testing import DEADLINE_S, turns_report, turns_row
 
+HERE = pathlib.Path(__file__).resolve().parent
 TANDEM = pathlib.Path(os.environ.get("TANDEM_BINARY", ""))
-GPU_ONLY, AUTO, UNCACHED = agents_table.SIDES
+GPU_ONLY, AUTO, UNCACHED = agents_table.TANDEM_SIDES
 SHAPE = AgentShape(system=1000, user=400, tool=80, out=20, turns=5)
 
 
@@ -128,7 +130,7 @@ class Words(unittest.TestCase):
 
     def test_what_each_side_gets(self):
         plan = agents_on_gpu.Plan(self.parse("--gpu-tokens", "20000", "--cpu-tokens", "90000"))
-        gpu_only, auto, uncached = (plan.server_words(side) for side in agents_table.SIDES)
+        gpu_only, auto, uncached = (plan.sides.tandem_words(side) for side in agents_table.TANDEM_SIDES)
         self.assertEqual(
             gpu_only, ["serve", "--dummy", "llama-3.1-8b", "--gpu-kv-cache", "20000tok", "--strategy", "gpu-only"]
         )
@@ -141,6 +143,16 @@ class Words(unittest.TestCase):
         steps = plan.turn_steps(agents_on_gpu.FIRST_TURNS, {"sessions_per_minute": 120, "turn_s": 0.3})
         self.assertEqual([step.row["name"] for step in steps], ["turns 3x", "turns 3x"])
         self.assertIn("1.0000", steps[0].row["args"])
+
+    def test_vllm_has_the_same_room(self):
+        plan = agents_on_gpu.Plan(self.parse("--vllm", "--gpu-tokens", "26400", "--vllm-env", "/nowhere"))
+        plain, offload = (plan.sides.server_command(side) for side in agents_table.VLLM_SIDES)
+        for words in (plain, offload):
+            self.assertIn("--enable-prefix-caching", words)
+            # 1,650 blocks, and the one that it keeps for itself.
+            self.assertEqual(words[words.index("--num-gpu-blocks-override") + 1], "1651")
+        self.assertNotIn("--kv-offloading-size", plain)
+        self.assertEqual(float(offload[offload.index("--kv-offloading-size") + 1]), 32)
 
     def test_mistakes_are_named(self):
         for words, message in (
@@ -157,7 +169,9 @@ class Words(unittest.TestCase):
 @unittest.skipUnless(TANDEM.is_file(), "TANDEM_BINARY names no program")
 class EndToEnd(unittest.TestCase):
     def run_script(self, folder, *words):
-        own = ["--tandem", str(TANDEM), "--json", str(folder / "out.json"), "--table", str(folder / "out.md"), *words]
+        (folder / "env.sh").write_text(f"export PYTHONPATH={HERE / 'peers/stand_in'}\n")
+        own = ["--vllm-python", sys.executable, "--vllm-env", str(folder / "env.sh")]
+        own += ["--tandem", str(TANDEM), "--json", str(folder / "out.json"), "--table", str(folder / "out.md"), *words]
         own += ["--gpu-tokens", "1600", "--cpu-tokens", "12000", "--system", "64", "--user", "128", "--tool", "32"]
         own += ["--out", "4", "--turns", "2", "--window", "1", "--sustained", "600,0.1", "--agents", "2"]
         own += ["--history", "600", "--new", "40", "--rounds", "1", "--long-tokens", "1200", "--short-streams", "2"]
@@ -195,10 +209,24 @@ class EndToEnd(unittest.TestCase):
             code, said = self.run_script(folder, "--parts", "turns", "--only", "1x")
             self.assertEqual(code, 0, said)
             (row,) = json.loads((folder / "out.json").read_text())["rows"]
-            self.assertEqual(set(row["runs"]), set(agents_table.SIDES))
+            self.assertEqual(set(row["runs"]), set(agents_table.TANDEM_SIDES))
             uncached = row["runs"][UNCACHED]["result"]
             self.assertEqual(uncached["prefix_hits"]["tokens"], 0)
             self.assertGreater(agents_load.computed_twice(uncached), 0)
+
+    def test_turns_beside_vllm_find_what_earlier_ones_left(self):
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = pathlib.Path(temporary)
+            code, said = self.run_script(folder, "--parts", "turns", "--only", "3x", "--vllm")
+            self.assertEqual(code, 0, said)
+            (row,) = json.loads((folder / "out.json").read_text())["rows"]
+            self.assertEqual(set(row["runs"]), set(agents_table.SIDES))
+            for side in agents_table.VLLM_SIDES:
+                result = row["runs"][side]["result"]
+                self.assertEqual(result["failed"], 0)
+                self.assertGreater(result["prefix_hits"]["tokens"], 0)
+                self.assertGreaterEqual(result["over_the_run"]["hit_tokens"], result["prefix_hits"]["tokens"])
+            self.assertIn("| 3x | vLLM, and 32 GiB of KV offload |", (folder / "out.md").read_text())
 
 
 if __name__ == "__main__":

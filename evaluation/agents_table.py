@@ -3,8 +3,16 @@
 from agents_load import computed_twice, late_turns, turn_percentiles_s
 
 # The sides, as strategies with flags of their own.
-SIDES = ("gpu-only", "auto", "gpu-only:no-enable-prefix-caching")
-SIDE_NAMES = dict(zip(SIDES, ("gpu-only with the cache", "auto, both tiers", "gpu-only without a cache"), strict=True))
+TANDEM_SIDES = CACHED_GPU_ONLY, BOTH_TIERS, UNCACHED = ("gpu-only", "auto", "gpu-only:no-enable-prefix-caching")
+VLLM_SIDES = ("vllm", "vllm:kv-offload-gib=32")
+SIDES = (*TANDEM_SIDES, *VLLM_SIDES)
+SIDE_NAMES = {
+    CACHED_GPU_ONLY: "gpu-only with the cache",
+    BOTH_TIERS: "auto, both tiers",
+    UNCACHED: "gpu-only without a cache",
+    VLLM_SIDES[0]: "vLLM with its cache",
+    VLLM_SIDES[1]: "vLLM, and 32 GiB of KV offload",
+}
 SUSTAINED = "sustained"
 RESUME = "resume"
 LONG = "long"

@@ -13,7 +13,7 @@ import agents_turns
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from agents_testing import turns_row  # noqa: E402
 
-GPU_ONLY, AUTO, UNCACHED = agents_turns.agents_table.SIDES
+GPU_ONLY, AUTO, UNCACHED = agents_turns.agents_table.TANDEM_SIDES
 
 
 class AgentsTurnsTest(unittest.TestCase):
@@ -29,7 +29,7 @@ class AgentsTurnsTest(unittest.TestCase):
         self.path.write_text(json.dumps({"rows": rows}))
 
     def test_points_are_in_order_and_say_what_is_a_bound(self):
-        points = agents_turns.read_points(self.path)
+        points = agents_turns.read_machine(self.path).points
         self.assertEqual(list(points), [GPU_ONLY, AUTO])
         self.assertEqual([point.times for point in points[AUTO]], [1, 3])
         self.assertEqual([point.p99_s for point in points[AUTO]], [1.5, 2])
@@ -40,12 +40,17 @@ class AgentsTurnsTest(unittest.TestCase):
     def test_nothing_to_draw_is_told(self):
         self.path.write_text(json.dumps({"rows": []}))
         with self.assertRaisesRegex(ValueError, "no turns of agents"):
-            agents_turns.read_points(self.path)
+            agents_turns.read_machine(self.path)
+
+    def test_a_title_names_slice_and_tier(self):
+        self.assertEqual(agents_turns.title_of(["serve", "--gpu-kv-cache", "26400tok"]), "whole GPU, gpu tier of 26,400 tokens")
+        self.assertEqual(agents_turns.title_of(["--gpu-sm-limit", "16", "--gpu-kv-cache", "2GiB"]), "16 SMs")
 
     @unittest.skipUnless(importlib.util.find_spec("matplotlib"), "drawing needs matplotlib")
     def test_drawing(self):
         picture = self.path.with_suffix(".svg")
-        agents_turns.draw(agents_turns.read_points(self.path), picture)
+        machine = agents_turns.read_machine(self.path)
+        agents_turns.draw([machine, machine], ["p99", "rate"], picture)
         text = picture.read_text()
         for said in ("auto, both tiers", "gpu-only with the cache", "finished turns a minute", "Hollow"):
             self.assertIn(said, text)

@@ -15,8 +15,9 @@ COLORS = {
     "async": "#2ca02c",
     "apex": "#8c564b",
     "auto": "#c0392b",
+    "vllm": "#7b3294",
 }
-MARKERS = {"gpu-only": "s", "asymmetric": "o", "full-offload": "D", "async": "^", "apex": "v", "auto": "P"}
+MARKERS = {"gpu-only": "s", "asymmetric": "o", "full-offload": "D", "async": "^", "apex": "v", "auto": "P", "vllm": "X"}
 # Shades of a strategy with flags of its own.
 DASHES = ("--", ":", "-.")
 PAPER = "#7b3294"
