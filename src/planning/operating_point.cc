@@ -13,9 +13,11 @@ SteadyTimes::Point PointAt(const SteadyTimes& steady, double cpu_rows, Overlap o
 }
 
 // Of the time of the requests that are here, the share that is left once the tier holds so many rows.
-double ShareWithFullTier(const SteadyWork& work, double cpu_rows) {
+double ShareWithFullTier(const SteadyWork& work, double cpu_rows, const PlannerTuning& tuning) {
   if (work.num_requests <= 0) return 1;
-  const double num_missing = std::max(0.0, cpu_rows - work.present_cpu_rows);
+  // Who has yet to arrive brings work of its own.
+  const double most = tuning.most_filled_in * work.num_waiting;
+  const double num_missing = std::clamp(cpu_rows - work.present_cpu_rows, 0.0, most);
   return std::max(0.0, 1 - num_missing / work.num_requests);
 }
 
@@ -52,7 +54,7 @@ OperatingPoint FindOperatingPoint(const SteadyWork& work, Overlap overlap, const
   const bool has_price = overlap == Overlap::kAsymmetric && gpu_tier_decodes;
   const auto value_of = [&](const SteadyTimes::Point& point) {
     if (!has_price) return point.rate;
-    return points[0].rate + ShareWithFullTier(work, point.cpu_rows) * (point.rate - points[0].rate);
+    return points[0].rate + ShareWithFullTier(work, point.cpu_rows, tuning) * (point.rate - points[0].rate);
   };
   double best = 0;
   for (size_t i = 0; i < num_points; ++i) best = std::max(best, value_of(points[i]));

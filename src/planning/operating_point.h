@@ -27,6 +27,7 @@ struct SteadyWork : SteadyMix {
   double max_iteration_us = 0;  // 0: no limit
   double present_cpu_rows = 0;  // decodes that the cpu tier has already
   double num_requests = 0;      // that are here, waiting ones too; 0: there is no end of them
+  double num_waiting = 0;       // of those, the ones that wait
 };
 
 struct OperatingPoint {

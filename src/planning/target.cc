@@ -57,7 +57,8 @@ SteadyWork WorkOfTheState(const PlanningInput& input, const TierBooks& books, do
   work.max_cpu_rows = state.cpu_tier_usable ? std::min(rows_of(Tier::kCpu), max_num_seqs - work.gpu_rows) : 0;
   work.num_cohorts = static_cast<double>(state.limits.num_riding_cohorts());
   work.present_cpu_rows = static_cast<double>(books.num_decodes(Tier::kCpu));
-  work.num_requests = static_cast<double>(books.num_sequences()) + static_cast<double>(state.waiting.size());
+  work.num_waiting = static_cast<double>(state.waiting.size());
+  work.num_requests = static_cast<double>(books.num_sequences()) + work.num_waiting;
   return work;
 }
 

@@ -61,6 +61,7 @@ std::vector<Constant> Constants() {
           Times("mostly_there", &T::mostly_there),
           DistanceFromOne("worth_riding", &T::worth_riding),
           Times("price_of_filling", &T::price_of_filling),
+          DistanceFromOne("most_filled_in", &T::most_filled_in),
           DistanceFromOne("worth_staying", &T::worth_staying),
           DistanceFromOne("overfill", &T::overfill),
           DistanceFromOne("riding_spare", &T::riding_spare),
