@@ -138,8 +138,8 @@ TEST_F(SwapInTest, TheMostTokensLeftForEachMovedThenTheOldestWhileCopiesHide) {
   EXPECT_THAT(Moves(), ElementsAre(Move{3, Tier::kGpu}, Move{2, Tier::kGpu}, Move{4, Tier::kGpu}));
 }
 
-// Amid a token those with the most left come too: in the gpu tier they make one in every iteration. The others
-// of the cohort begin theirs again. Not for who makes room in the cpu tier for others.
+// Amid a token those with the most left come too: in the gpu tier they make one in every iteration. The
+// others of the cohort begin theirs again. Not for who makes room in the cpu tier for others.
 TEST_F(SwapInTest, AmidATokenTheyComeAndTheirCohortIsDropped) {
   machine.costs.swap_ns = 50e3;
   machine.PutInFlight(8, 0, {3, 4});

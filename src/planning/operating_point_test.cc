@@ -46,8 +46,8 @@ TEST_F(OperatingPointTest, IsTheFewestRowsThatReachNearlyTheBestRate) {
   EXPECT_EQ(Find().cpu_rows, 20);
 }
 
-// X(21) is 1.62 times X(0), X(1) 1.1 times. Of n requests 21 are to be brought in: the tier is full for the time of
-// n - 21.
+// X(21) is 1.62 times X(0), X(1) 1.1 times. Of n requests 21 are to be brought in: the tier is full for the
+// time of n - 21.
 TEST_F(OperatingPointTest, RowsThatAreToBeBroughtInCountForTheRestOfTheWork) {
   work.num_requests = 1000;
   work.num_waiting = 990;

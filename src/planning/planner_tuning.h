@@ -29,9 +29,9 @@ struct PlannerTuning {
   // Of the operating point's cpu rows: with so many there already worth_splitting is not asked for. To empty
   // a tier and fill it again costs more.
   double mostly_there = 0.5;
-  // Times the waiting requests: rows that two sub-batches are thought to be short of at most, when the price of
-  // bringing them in is looked at. A few come from the gpu tier. Where requests come one by one, few wait and
-  // the tier is to be filled all the same. Played: from 2 on it is not (OpenLoop*).
+  // Times the waiting requests: rows that two sub-batches are thought to be short of at most, when the price
+  // of bringing them in is looked at. A few come from the gpu tier. Where requests come one by one, few wait
+  // and the tier is to be filled all the same. Played: from 2 on it is not (OpenLoop*).
   double most_filled_in = 1.25;
   // Times what changing back may cost before cohorts in flight are brought to their end. Played.
   double worth_staying = 1.02;
