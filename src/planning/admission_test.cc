@@ -150,7 +150,7 @@ TEST(AdmissionTest, WithoutDecodesAllIsWantedAtOnce) {
 // A row that rides makes one visit of three.
 TEST(AdmissionTest, RidersUseUpTheirShareOfTheirTokensPrompts) {
   SmallMachine machine;
-  machine.capacity.total = {1, 100};
+  machine.capacity.total = {0, 100};
   machine.Decode(Tier::kCpu, 10, 6);
   machine.PutInFlight(0, 0, {1, 2, 3, 4, 5, 6});
   Target target = kOfFour;

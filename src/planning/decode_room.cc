@@ -29,12 +29,13 @@ bool HasAmpleRoom(const ScheduleState& state, const TierBooks& books, int64_t nu
 }
 
 // Who may come back from the cpu tier, first first: those in a hurry, then by the tokens that are left to
-// generate for each that is moved, then the oldest.
-std::vector<size_t> OrderOfReturn(const ScheduleState& state, const TierBooks& books) {
+// generate for each that is moved, then the oldest. amid_tokens: with those that are in flight.
+std::vector<size_t> OrderOfReturn(const ScheduleState& state, const TierBooks& books, bool amid_tokens) {
   std::vector<size_t> order;
   for (size_t i = 0; i < books.sequences().size(); ++i) {
     const RunningSequence& each = books.sequences()[i];
-    if (each.decodes_in(Tier::kCpu) && each.may_leave()) order.push_back(i);
+    if (!each.decodes_in(Tier::kCpu) || each.moved) continue;
+    if (amid_tokens || !each.in_flight) order.push_back(i);
   }
   const auto left_per_moved = [&](size_t i) {
     const RunningSequence& each = books.sequences()[i];
@@ -48,6 +49,51 @@ std::vector<size_t> OrderOfReturn(const ScheduleState& state, const TierBooks& b
   }
   return order;
 }
+
+// What comes back from the cpu tier in an iteration.
+class Returns {
+ public:
+  // All outlive it.
+  Returns(const ScheduleState& state, const LayerCosts& costs, TierBooks* books)
+      : state_(state), costs_(costs), books_(books), left_to_copies_(BlocksLeftToCopies(state, *books)) {
+    int64_t gpu_rows = 0;
+    int64_t gpu_kv_tokens = 0;
+    for (const RunningSequence& each : books->sequences()) {
+      if (!each.decodes_in(Tier::kGpu)) continue;
+      ++gpu_rows;
+      gpu_kv_tokens += each.num_tokens;
+    }
+    layer_us_ =
+        TimeModel(costs).TimesOf({.gpu_decode_rows = gpu_rows, .gpu_kv_tokens = gpu_kv_tokens}).LayerUs();
+    for (const Move& move : books->moves()) {
+      for (const RunningSequence& each : books->sequences()) {
+        if (each.id == move.sequence) moved_tokens_ += each.num_tokens;
+      }
+    }
+  }
+
+  // Moves a decode if there is room for it; its cohort is dropped if it is amid a token. False: there is no
+  // row or no time for it, nor for others.
+  bool Take(size_t index) {
+    const RunningSequence& sequence = books_->sequences()[index];
+    if (books_->num_decodes(Tier::kGpu) >= state_.limits.max_num_batched_tokens) return false;
+    if (!HasAmpleRoom(state_, *books_, sequence.needed_blocks + left_to_copies_)) return true;
+    // One is always allowed: it may be longer than any iteration hides.
+    if (moved_tokens_ > 0 && costs_.SwapUs(moved_tokens_ + sequence.num_tokens) > layer_us_) return false;
+    moved_tokens_ += sequence.num_tokens;
+    if (sequence.in_flight) books_->DropCohort(sequence.cohort);
+    books_->MoveTo(index, Tier::kGpu);
+    return true;
+  }
+
+ private:
+  const ScheduleState& state_;
+  const LayerCosts& costs_;
+  TierBooks* books_;
+  int64_t left_to_copies_;
+  double layer_us_ = 0;
+  int64_t moved_tokens_ = 0;
+};
 
 // Of a sequence of the gpu tier. any_may_move: there is a decode that could go to the cpu tier, had that
 // room.
@@ -118,31 +164,10 @@ void SwapIn(const ScheduleState& state, const LayerCosts& costs, int64_t min_cpu
             TierBooks* books) {
   if (!books->preempted().empty() || books->any_swapped_out()) return;
   if (books->num_sequences(Tier::kCpu) <= min_cpu_sequences) return;
-  int64_t gpu_rows = 0;
-  int64_t gpu_kv_tokens = 0;
-  for (const RunningSequence& each : books->sequences()) {
-    if (!each.decodes_in(Tier::kGpu)) continue;
-    ++gpu_rows;
-    gpu_kv_tokens += each.num_tokens;
-  }
-  const double layer_us =
-      TimeModel(costs).TimesOf({.gpu_decode_rows = gpu_rows, .gpu_kv_tokens = gpu_kv_tokens}).LayerUs();
-  const int64_t left_to_copies = BlocksLeftToCopies(state, *books);
-  int64_t moved_tokens = 0;
-  for (const Move& move : books->moves()) {
-    for (const RunningSequence& each : books->sequences()) {
-      if (each.id == move.sequence) moved_tokens += each.num_tokens;
-    }
-  }
-  for (const size_t i : OrderOfReturn(state, *books)) {
-    const RunningSequence& sequence = books->sequences()[i];
+  Returns returns(state, costs, books);
+  for (const size_t i : OrderOfReturn(state, *books, min_cpu_sequences == 0)) {
     if (books->num_sequences(Tier::kCpu) <= min_cpu_sequences) return;
-    if (books->num_decodes(Tier::kGpu) >= state.limits.max_num_batched_tokens) return;
-    if (!HasAmpleRoom(state, *books, sequence.needed_blocks + left_to_copies)) continue;
-    // One is always allowed: it may be longer than any iteration hides.
-    if (moved_tokens > 0 && costs.SwapUs(moved_tokens + sequence.num_tokens) > layer_us) return;
-    moved_tokens += sequence.num_tokens;
-    books->MoveTo(i, Tier::kGpu);
+    if (!returns.Take(i)) return;
   }
 }
 

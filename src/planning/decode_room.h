@@ -24,6 +24,10 @@ void MakeRoomInCpuTier(const ScheduleState& state, TierBooks* books);
 // iterations do not swap the same request out again. The copies hide behind the iteration: in one layer they
 // take no longer than the linear operations and attention of the gpu decodes. Nothing is swapped in beside a
 // preemption or a swap out.
+//
+// If all may come back (min_cpu_sequences 0: nobody waits for that room), those amid a token are among them:
+// a token takes layers + 1 iterations of a row that rides, one in the gpu tier. Its cohort is dropped, so the
+// others in it begin their token again.
 void SwapIn(const ScheduleState& state, const LayerCosts& costs, int64_t min_cpu_sequences, TierBooks* books);
 
 }  // namespace tandem

@@ -138,6 +138,32 @@ TEST_F(SwapInTest, TheMostTokensLeftForEachMovedThenTheOldestWhileCopiesHide) {
   EXPECT_THAT(Moves(), ElementsAre(Move{3, Tier::kGpu}, Move{2, Tier::kGpu}, Move{4, Tier::kGpu}));
 }
 
+// Amid a token those with the most left come too: in the gpu tier they make one in every iteration. The
+// others of the cohort begin theirs again. Not for who makes room in the cpu tier for others.
+TEST_F(SwapInTest, AmidATokenTheyComeAndTheirCohortIsDropped) {
+  machine.costs.swap_ns = 50e3;
+  machine.PutInFlight(8, 0, {3, 4});
+  TierBooks books = machine.books();
+  SwapIn(machine.state, machine.costs, 0, &books);
+  EXPECT_THAT(books.moves(), ElementsAre(Move{3, Tier::kGpu}));
+  EXPECT_THAT(books.dropped(), ElementsAre(8));
+  EXPECT_TRUE(books.sequences()[3].may_leave()) << "nothing keeps 4 any more";
+  books = machine.books();
+  SwapIn(machine.state, machine.costs, 1, &books);
+  EXPECT_THAT(books.moves(), ElementsAre(Move{2, Tier::kGpu}));
+  EXPECT_THAT(books.dropped(), IsEmpty());
+}
+
+// Without room nobody loses what is done of a token.
+TEST_F(SwapInTest, ACohortIsNotDroppedForNothing) {
+  machine.PutInFlight(8, 0, {2, 3, 4});
+  machine.capacity.total = {1 + 1 + 4, 100};
+  TierBooks books = machine.books();
+  SwapIn(machine.state, machine.costs, 0, &books);
+  EXPECT_THAT(books.moves(), IsEmpty());
+  EXPECT_THAT(books.dropped(), IsEmpty());
+}
+
 TEST_F(SwapInTest, ThoseInAHurryFirst) {
   machine.state.limits.max_tpot_us = 1000;
   machine.running(3).flexible = true;

@@ -12,6 +12,15 @@ SteadyTimes::Point PointAt(const SteadyTimes& steady, double cpu_rows, Overlap o
   return overlap == Overlap::kAsymmetric ? steady.Asymmetric(cpu_rows) : steady.Asynchronous(cpu_rows);
 }
 
+// Of the time of the requests that are here, the share that is left once the tier holds so many rows.
+double ShareWithFullTier(const SteadyWork& work, double cpu_rows, const PlannerTuning& tuning) {
+  if (work.num_requests <= 0) return 1;
+  // Who has yet to arrive brings work of its own.
+  const double most = tuning.most_filled_in * work.num_waiting;
+  const double num_missing = std::clamp(cpu_rows - work.present_cpu_rows, 0.0, most);
+  return std::max(0.0, 1 - num_missing / work.num_requests);
+}
+
 }  // namespace
 
 double DecodedTokenUs(const SteadyWork& work, double prefilled_token_us, double rate) {
@@ -39,15 +48,22 @@ OperatingPoint FindOperatingPoint(const SteadyWork& work, Overlap overlap, const
     if (rows >= max_cpu_rows) break;
     rows = std::min(max_cpu_rows, std::floor(std::max(rows + 1, rows * tuning.next_rows)));
   }
-  double best = 0;
-  for (size_t i = 0; i < num_points; ++i) best = std::max(best, points[i].rate);
-  const SteadyTimes::Point* chosen =
-      std::find_if(points.begin(), points.begin() + static_cast<std::ptrdiff_t>(num_points),
-                   [&](const SteadyTimes::Point& point) { return point.rate >= tuning.nearly_best * best; });
   const bool gpu_tier_decodes = num_points > 0 && points[0].cpu_rows == 0;
-  const bool must_be_worth_it = overlap == Overlap::kAsymmetric && gpu_tier_decodes &&
-                                work.present_cpu_rows < tuning.mostly_there * chosen->cpu_rows;
-  if (must_be_worth_it && chosen->rate < tuning.worth_splitting * points[0].rate) chosen = points.begin();
+  // Riding is weighed against filling where it is chosen (target.cc): its rows are many and worth little
+  // each.
+  const bool has_price = overlap == Overlap::kAsymmetric && gpu_tier_decodes;
+  const auto value_of = [&](const SteadyTimes::Point& point) {
+    if (!has_price) return point.rate;
+    return points[0].rate + ShareWithFullTier(work, point.cpu_rows, tuning) * (point.rate - points[0].rate);
+  };
+  double best = 0;
+  for (size_t i = 0; i < num_points; ++i) best = std::max(best, value_of(points[i]));
+  const SteadyTimes::Point* chosen = std::find_if(
+      points.begin(), points.begin() + static_cast<std::ptrdiff_t>(num_points),
+      [&](const SteadyTimes::Point& point) { return value_of(point) >= tuning.nearly_best * best; });
+  const bool must_be_worth_it = has_price && work.present_cpu_rows < tuning.mostly_there * chosen->cpu_rows;
+  if (must_be_worth_it && value_of(*chosen) < tuning.worth_splitting * points[0].rate)
+    chosen = points.begin();
 
   OperatingPoint result;
   result.prefilled_token_us = steady.PrefilledTokenUs();

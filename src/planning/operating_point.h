@@ -26,6 +26,8 @@ struct SteadyWork : SteadyMix {
   double max_rows = 0;          // of an iteration
   double max_iteration_us = 0;  // 0: no limit
   double present_cpu_rows = 0;  // decodes that the cpu tier has already
+  double num_requests = 0;      // that are here, waiting ones too; 0: there is no end of them
+  double num_waiting = 0;       // of those, the ones that wait
 };
 
 struct OperatingPoint {
@@ -39,9 +41,12 @@ struct OperatingPoint {
 
 // What a decoded token is worth at this rate X.
 double DecodedTokenUs(const SteadyWork& work, double prefilled_token_us, double rate);
-// With two sub-batches the fewest cpu rows with nearly the best X must be worth it over none. Where half of
-// these rows are there already they need not: with requests of many lengths X comes and goes, and a cpu tier
-// that is emptied and filled again costs more.
+// With two sub-batches filling and draining have a price: of n requests that are here, k of which are yet to
+// be brought in, the tier is full for all but k / n of their time. What c rows make more than none counts for
+// the rest of it alone, so that more rows that promise little more are not filled in for a run that they are
+// most of. And the fewest cpu rows with nearly the best X must be worth it over none. Where half of these
+// rows are there already they need not: with requests of many lengths X comes and goes, and a cpu tier that
+// is emptied and filled again costs more.
 OperatingPoint FindOperatingPoint(const SteadyWork& work, Overlap overlap, const LayerCosts& costs,
                                   const PlannerTuning& tuning = {});
 // X with so many rows in the cpu tier.

@@ -46,6 +46,26 @@ TEST_F(OperatingPointTest, IsTheFewestRowsThatReachNearlyTheBestRate) {
   EXPECT_EQ(Find().cpu_rows, 20);
 }
 
+// X(21) is 1.62 times X(0), X(1) 1.1 times. Of n requests 21 are to be brought in: the tier is full for the
+// time of n - 21.
+TEST_F(OperatingPointTest, RowsThatAreToBeBroughtInCountForTheRestOfTheWork) {
+  work.num_requests = 1000;
+  work.num_waiting = 990;
+  EXPECT_EQ(Find().cpu_rows, 21);
+  work.num_requests = 25;
+  work.num_waiting = 24;
+  EXPECT_LT(Find().cpu_rows, 21);
+  work.num_waiting = 0;
+  EXPECT_EQ(Find().cpu_rows, 21) << "who comes later brings work of its own";
+  work.num_waiting = 24;
+  work.present_cpu_rows = 20;
+  EXPECT_EQ(Find().cpu_rows, 21) << "they are there";
+  work.present_cpu_rows = 0;
+  EXPECT_EQ(Find(Overlap::kAsynchronous).cpu_rows, 33) << "riding has its price where it is chosen";
+  work.gpu_rows = 0;
+  EXPECT_GT(Find().cpu_rows, 10) << "nobody decodes elsewhere";
+}
+
 // 33 rows in three cohorts of 11: two layers' attention of 110 us each takes the CPU as long as the
 // iteration, 220 us. Each row makes a third of a token.
 TEST_F(OperatingPointTest, RidingRowsHaveAWholeIterationForALayer) {

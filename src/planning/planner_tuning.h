@@ -19,12 +19,20 @@ struct PlannerTuning {
   // Times the throughput without cpu rows: what two sub-batches must promise. Rows that wait for one another
   // cost what the model does not see: at 1000 in, 50 out 2 % were promised and 5 % lost (measured).
   double worth_splitting = 1.03;
-  // Times the throughput of two sub-batches: what riding must promise. Filling the cpu tier for it takes
-  // long, and predictions are no better than this (measured: mean error 3 to 5 %).
-  double worth_filling = 1.045;
+  // Times the throughput of two sub-batches: what riding must promise. Less than one: the model leaves out
+  // that prompts of riders are dealt out evenly, holding none of the gpu tier's blocks, where those for the
+  // gpu tier come in lumps. Played: mixtures 1 to 200 (docs/held_out.md).
+  double worth_riding = 0.97;
+  // The same in addition, if the filled cpu tier would hold all that wait; of more of them the share that it
+  // would hold. Filling for them takes long then, and draining follows. Played: the same mixtures.
+  double price_of_filling = 0.04;
   // Of the operating point's cpu rows: with so many there already worth_splitting is not asked for. To empty
   // a tier and fill it again costs more.
   double mostly_there = 0.5;
+  // Times the waiting requests: rows that two sub-batches are thought to be short of at most, when the price
+  // of bringing them in is looked at. A few come from the gpu tier. Where requests come one by one, few wait
+  // and the tier is to be filled all the same. Played: from 2 on it is not (OpenLoop*).
+  double most_filled_in = 1.25;
   // Times what changing back may cost before cohorts in flight are brought to their end. Played.
   double worth_staying = 1.02;
   // Times the operating point's rows that the cpu tier takes in: the target may be passed while prompts are

@@ -57,14 +57,21 @@ SteadyWork WorkOfTheState(const PlanningInput& input, const TierBooks& books, do
   work.max_cpu_rows = state.cpu_tier_usable ? std::min(rows_of(Tier::kCpu), max_num_seqs - work.gpu_rows) : 0;
   work.num_cohorts = static_cast<double>(state.limits.num_riding_cohorts());
   work.present_cpu_rows = static_cast<double>(books.num_decodes(Tier::kCpu));
+  work.num_waiting = static_cast<double>(state.waiting.size());
+  work.num_requests = static_cast<double>(books.num_sequences()) + work.num_waiting;
   return work;
 }
 
 // Rows of the cpu tier that there can be, of requests that are here: the gpu tier is full first.
-double RowsBeyondGpuTier(const PlanningInput& input, const TierBooks& books, const SteadyWork& work) {
-  const auto num_present =
-      static_cast<double>(books.num_sequences()) + static_cast<double>(input.state.waiting.size());
-  return std::max(0.0, num_present - work.gpu_rows);
+double RowsBeyondGpuTier(const SteadyWork& work) {
+  return std::max(0.0, work.num_requests - work.gpu_rows);
+}
+
+// Times asymmetric's rate, what riding must promise to begin.
+double WorthRiding(const PlanningInput& input, const Target& target) {
+  const auto num_waiting = static_cast<double>(input.state.waiting.size());
+  const double share = std::min(1.0, static_cast<double>(target.riding.cpu_rows) / (1 + num_waiting));
+  return input.tuning.worth_riding + input.tuning.price_of_filling * share;
 }
 
 // Riding wants many requests in the cpu tier; as long as there are few, or if there never will be more, the
@@ -80,16 +87,19 @@ void ChooseOverlap(const PlanningInput& input, const TierBooks& books, const Ste
     ++num_that_may;
     if (each.decodes_in(Tier::kCpu)) ++num_riding;
   }
-  if (num_that_may == 0) return;
-  const double beyond_gpu_tier = RowsBeyondGpuTier(input, books, work);
+  if (num_that_may == 0 || target->riding.cpu_rows == 0) return;
+  const double beyond_gpu_tier = RowsBeyondGpuTier(work);
   const auto rate = [&](Overlap overlap, double num_rows, int64_t most) {
-    return SteadyRate(work, std::min(num_rows, static_cast<double>(most)), overlap, input.costs);
+    const double some = SteadyRate(work, std::min(num_rows, static_cast<double>(most)), overlap, input.costs);
+    // Two sub-batches of few rows are worse than one: asymmetric then leaves the cpu tier alone.
+    return overlap == Overlap::kAsynchronous ? some
+                                             : std::max(some, SteadyRate(work, 0, overlap, input.costs));
   };
   // Changing back and forth costs more than a little throughput is worth.
   const bool any_decodes_amid_a_token =
       std::ranges::any_of(state.cohorts, [](const InFlightCohort& cohort) { return !cohort.in_transit(); });
   const double weight =
-      any_decodes_amid_a_token ? input.tuning.worth_staying : 1 / input.tuning.worth_filling;
+      any_decodes_amid_a_token ? input.tuning.worth_staying : 1 / WorthRiding(input, *target);
   const double attainable = std::min(beyond_gpu_tier, static_cast<double>(num_that_may));
   if (weight * rate(Overlap::kAsynchronous, attainable, target->riding.cpu_rows) <
       rate(Overlap::kAsymmetric, beyond_gpu_tier, target->point.cpu_rows))
@@ -105,10 +115,9 @@ void ChooseOverlap(const PlanningInput& input, const TierBooks& books, const Ste
 // The target's token is cheap because many share the reading of the weights. Where requests come more slowly
 // than the machine could serve them there are never so many: by that worth, those that are there would wait
 // until there are. By what a token costs with as many as there can be they decode at once.
-void ValueWhatIsThere(const PlanningInput& input, const TierBooks& books, const SteadyWork& work,
-                      Target* target) {
+void ValueWhatIsThere(const PlanningInput& input, const SteadyWork& work, Target* target) {
   if (input.offloads_all()) return;
-  const double attainable = RowsBeyondGpuTier(input, books, work);
+  const double attainable = RowsBeyondGpuTier(work);
   if (attainable >= static_cast<double>(target->point.cpu_rows)) return;
   const Overlap overlap = target->is_riding ? Overlap::kAsynchronous : Overlap::kAsymmetric;
   const double rate =
@@ -146,7 +155,7 @@ Target FindTarget(const PlanningInput& input, const TierBooks& books) {
       target.point = target.riding;
     }
   }
-  ValueWhatIsThere(input, books, work, &target);
+  ValueWhatIsThere(input, work, &target);
   target.max_cpu_sequences = MaxCpuSequences(input, target);
   return target;
 }

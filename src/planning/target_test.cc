@@ -132,19 +132,37 @@ TEST_F(TargetTest, AsynchronousOverlapRidesWhereTheCpuIsOfUse) {
   EXPECT_FALSE(Find().rides);
 }
 
-// With n beyond the gpu tier: riding rows do (10 + n / 3) / 220, two sub-batches 11 / 220 while n <= 11. 4.5
-// % more are needed: at n = 5, not at 4.
+// With n beyond the gpu tier: riding rows do (10 + n / 3) / 220, two sub-batches 11 / 220 while n <= 11. 1 %
+// more is needed where the cpu tier would hold all that wait: at n = 4, not at 3.
 TEST_F(TargetTest, RidingMustPromiseMore) {
   MayRide(OverlapChoice::kBetter);
-  machine.Wait(10, 4);
+  machine.Wait(10, 3);
   EXPECT_FALSE(Find().is_riding);
-  EXPECT_EQ(Find().point.cpu_rows, 21);
   machine.Wait(10);
   EXPECT_TRUE(Find().is_riding);
   EXPECT_EQ(Find().point.cpu_rows, 33);
   EXPECT_FALSE(Find().rides) << "before there are as many in the cpu tier";
   machine.Decode(Tier::kCpu, 10, 5);
   EXPECT_TRUE(Find().rides);
+}
+
+// Where many wait a promise of 3 % less is enough: riders' prompts hold none of the gpu tier's blocks.
+TEST_F(TargetTest, FillingCostsWhereTheTierWouldHoldAllThatWait) {
+  MayRide(OverlapChoice::kBetter);
+  machine.Wait(10, 3);
+  EXPECT_FALSE(Find().is_riding);
+  machine.tuning.price_of_filling = 0;
+  EXPECT_TRUE(Find().is_riding);
+  machine.tuning.worth_riding = 1.01;
+  EXPECT_FALSE(Find().is_riding);
+}
+
+TEST_F(TargetTest, NobodyRidesWhereTheCpuIsOfNoUse) {
+  MayRide(OverlapChoice::kBetter);
+  machine.Wait(10, 40);
+  machine.tuning.nearly_best = 0.98;
+  machine.costs.cpu_us = 1e6;
+  EXPECT_FALSE(Find().is_riding);
 }
 
 // 2 % less are enough to stay: at n = 3 both overlaps do 11 / 220.

@@ -21,7 +21,7 @@ int64_t StagedStrategy::SteadyCpuRows(SteadyWork work) const {
   const OperatingPoint hidden = FindOperatingPoint(work, Overlap::kAsymmetric, costs(), tuning_);
   if (aims_.overlap == OverlapChoice::kAsymmetric) return hidden.cpu_rows;
   const OperatingPoint riding = FindOperatingPoint(work, Overlap::kAsynchronous, costs(), tuning_);
-  if (aims_.overlap == OverlapChoice::kBetter && riding.rate < tuning_.worth_filling * hidden.rate)
+  if (aims_.overlap == OverlapChoice::kBetter && riding.rate < tuning_.worth_riding * hidden.rate)
     return hidden.cpu_rows;
   const double admitted = std::ceil(tuning_.riding_spare * static_cast<double>(riding.cpu_rows));
   return static_cast<int64_t>(std::min(admitted, work.max_cpu_rows));

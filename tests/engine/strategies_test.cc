@@ -402,6 +402,13 @@ TEST_P(StrategiesTest, RealModelGivesTheSameTokens) {
     ASSERT_NE(engine, nullptr);
     ExpectSameTokens(RunAll(*engine, prompts), expected, strategy);
     PrintTiers(strategy, engine->Stats());
+    if (strategy == "async") {
+      // As nobody waits its few rows come back amid their tokens, which take 31 iterations: most do not end
+      // there.
+      EXPECT_GT(engine->Stats().rider_visits, 30U);
+      EXPECT_GT(engine->Stats().cpu_tier_tokens, 0U);
+      continue;
+    }
     ExpectDecodesInTheCpuTier(strategy, *engine, prompts.size());
   }
 }
