@@ -1,12 +1,12 @@
 # Which GPUs the cuda backend has code for: TANDEM_CUDA_ARCHITECTURES, as CMAKE_CUDA_ARCHITECTURES takes them, or
-#   native   the GPUs of this machine, which is the default; without one (or with one before 7.5), as all
+#   native   the GPUs of this machine, which is the default; without one (of 7.5 or later) as all
 #   all      compute capability 7.5 to 12.0, and PTX of the last, which drivers compile for cards that come later
 # 9.0 is always 9.0a: some of the files use what only that has (tandem_hopper_sources).
 
 set(tandem_all_cuda_architectures 75-real 80-real 86-real 89-real 90a-real 100-real 120)
 
 # tandem_native_cuda_architectures(VARIABLE): those of the GPUs that nvidia-smi sees, or else nvcc's own query of the driver, in the
-# form of CMAKE_CUDA_ARCHITECTURES. Empty if there is no GPU, or one before 7.5.
+# form of CMAKE_CUDA_ARCHITECTURES. None for GPUs before 7.5, which nothing here has code for.
 function(tandem_native_cuda_architectures variable)
   set(${variable} "" PARENT_SCOPE)
   set(capabilities "")
@@ -44,8 +44,7 @@ function(tandem_native_cuda_architectures variable)
   set(found "")
   foreach(capability IN LISTS capabilities)
     if(capability LESS 75)
-      message(STATUS "A GPU of compute capability ${capability} (times ten) is here; the cuda backend begins at 75")
-      return()
+      continue()
     endif()
     if(capability EQUAL 90)
       set(capability 90a)

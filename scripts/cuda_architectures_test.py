@@ -67,6 +67,8 @@ class CudaArchitecturesTest(unittest.TestCase):
     def test_a_gpu_before_7_5_is_no_gpu(self):
         self.write_program("nvidia-smi", "printf '7.0\\n'\n")
         self.assertEqual(self.choose("native"), ALL)
+        self.write_program("nvidia-smi", "printf '7.0\\n8.9\\n'\n")
+        self.assertEqual(self.choose("native"), "89-real")
 
     def test_without_nvidia_smi_nvcc_asks_the_driver(self):
         self.write_program("nvcc", "")

@@ -27,7 +27,7 @@ check_docs() {
 }
 check_scripts() {
   local script
-  for script in stage_budgets cuda_architectures; do
+  for script in stage_budgets cuda_architectures choose_cuda unpack_wheel; do
     python3 -B "scripts/${script}_test.py" 2>&1 | tail -n 3 || return 1
   done
 }

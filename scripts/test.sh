@@ -83,7 +83,7 @@ run_ctest() {  # preset, jobs, further arguments of ctest...
 
 test_lint() { scripts/lint.sh format layers words headers docs scripts; }
 
-compile_quickstart() { scripts/quickstart.sh --build --check; }
+compile_quickstart() { scripts/quickstart.sh --cpu --build --check; }
 
 compile_release() { build host-release; }
 test_release() { run_ctest host-release 1; }
