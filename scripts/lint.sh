@@ -25,7 +25,12 @@ check_docs() {
   python3 scripts/check_docs.py && python3 scripts/check_docs_test.py 2>&1 | tail -n 3 &&
     python3 scripts/check_papers.py && python3 scripts/check_papers_test.py 2>&1 | tail -n 3
 }
-check_scripts() { python3 -B scripts/stage_budgets_test.py 2>&1 | tail -n 3; }
+check_scripts() {
+  local script
+  for script in stage_budgets cuda_architectures choose_cuda unpack_wheel; do
+    python3 -B "scripts/${script}_test.py" 2>&1 | tail -n 3 || return 1
+  done
+}
 check_tidy() {
   local build_dir="${TANDEM_BUILD_DIR:-build/host-release}"
   if [[ ! -f $build_dir/compile_commands.json ]]; then

@@ -83,7 +83,7 @@ run_ctest() {  # preset, jobs, further arguments of ctest...
 
 test_lint() { scripts/lint.sh format layers words headers docs scripts; }
 
-compile_quickstart() { scripts/quickstart.sh --build --check; }
+compile_quickstart() { scripts/quickstart.sh --cpu --build --check; }
 
 compile_release() { build host-release; }
 test_release() { run_ctest host-release 1; }
@@ -192,7 +192,7 @@ test_package() { scripts/check_package.sh --no-build; }
 compile_cuda-all() {
   has_nvcc || return 0
   scripts/fetch_flashinfer.sh >/dev/null || return 1
-  cmake --preset cuda-release -B build/cuda-all >/dev/null || return 1
+  cmake --preset cuda-release -B build/cuda-all -DTANDEM_CUDA_ARCHITECTURES=all >/dev/null || return 1
   cmake --build build/cuda-all --target "${cuda_targets[@]}" -- --quiet
 }
 

@@ -19,6 +19,7 @@
 #include "base/param_error.h"
 #include "bench/balanced_throughput.h"
 #include "bench/distribution.h"
+#include "bench/energy_report.h"
 #include "bench/online_report.h"
 #include "bench/run_totals.h"
 #include "bench/session_report.h"
@@ -345,6 +346,7 @@ ordered_json MakeBenchReport(const BenchConditions& conditions, const BenchRun& 
   report["mean_per_token_latency_s"] = per_token ? ordered_json(per_token->mean) : ordered_json(nullptr);
   if (conditions.online) AddSessionFields(run, &report);
   AddEngineFields(conditions, run, &report);
+  AddEnergyFields(run, conditions.engine.device == "cuda", totals.output_tokens, &report);
   AddBoundFields(conditions, run, requests, &report);
   AddBalancedField(conditions, run, requests, &report);
   report["machine"] = machine;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -237,6 +238,60 @@ TEST(BenchReport, WhatNothingMeasuredIsNull) {
     EXPECT_TRUE(report[field].is_null()) << field;
   }
   EXPECT_TRUE(report["iteration_ms"]["p99"].is_null());
+}
+
+// Four tokens, in a run that used so much.
+ordered_json EnergyReport(const std::string& device, EnergyReading used, HostEnergySource source,
+                          double watts_per_core = 0) {
+  BenchConditions conditions = MakeConditions();
+  conditions.engine.device = device;
+  BenchRun run = MakeRun();
+  EnergyReading before{.gpu_j = {}, .host_j = {}};
+  if (used.gpu_j) before.gpu_j = 100;
+  if (used.host_j) before.host_j = 1000;
+  const auto plus = [](std::optional<double> begin, std::optional<double> more) {
+    return begin && more ? std::optional(*begin + *more) : std::nullopt;
+  };
+  run.energy = EnergyOfRun{
+      .before = before,
+      .after = {.gpu_j = plus(before.gpu_j, used.gpu_j), .host_j = plus(before.host_j, used.host_j)},
+      .host_source = source,
+      .watts_per_core = watts_per_core};
+  return MakeBenchReport(conditions, run, {});
+}
+
+TEST(BenchReport, JoulesATokenAreThoseOfGpuAndHost) {
+  const ordered_json report = EnergyReport("cuda", {.gpu_j = 6.0, .host_j = 2.0}, HostEnergySource::kRapl);
+  const ordered_json& energy = report["energy"];
+  EXPECT_EQ(energy["gpu_j"], 6.0);
+  EXPECT_EQ(energy["gpu_source"], "nvml");
+  EXPECT_EQ(energy["host_j"], 2.0);
+  EXPECT_EQ(energy["host_source"], "rapl");
+  EXPECT_TRUE(energy["watts_per_core"].is_null());
+  EXPECT_DOUBLE_EQ(energy["j_per_token"], 2.0);
+  EXPECT_THAT(FormatBenchTable(report), HasSubstr("2.000 J a token"));
+}
+
+TEST(BenchReport, AStatedWattageIsNamed) {
+  const ordered_json report =
+      EnergyReport("host", {.gpu_j = {}, .host_j = 2.0}, HostEnergySource::kWattsPerCore, 5);
+  EXPECT_EQ(report["energy"]["host_source"], "watts-per-core");
+  EXPECT_EQ(report["energy"]["watts_per_core"], 5);
+  EXPECT_TRUE(report["energy"]["gpu_j"].is_null());
+  EXPECT_DOUBLE_EQ(report["energy"]["j_per_token"], 0.5);
+  EXPECT_THAT(FormatBenchTable(report), HasSubstr("J (at 5 W a busy core)"));
+}
+
+TEST(BenchReport, WithoutAllOfTheMachineThereIsNoRatio) {
+  const ordered_json no_host = EnergyReport("cuda", {.gpu_j = 6.0, .host_j = {}}, HostEnergySource::kNone);
+  EXPECT_EQ(no_host["energy"]["gpu_j"], 6.0);
+  EXPECT_TRUE(no_host["energy"]["host_source"].is_null());
+  EXPECT_TRUE(no_host["energy"]["j_per_token"].is_null());
+  EXPECT_THAT(FormatBenchTable(no_host), testing::Not(HasSubstr("energy")));
+  const ordered_json no_gpu = EnergyReport("cuda", {.gpu_j = {}, .host_j = 2.0}, HostEnergySource::kRapl);
+  EXPECT_TRUE(no_gpu["energy"]["gpu_source"].is_null());
+  EXPECT_TRUE(no_gpu["energy"]["j_per_token"].is_null());
+  EXPECT_TRUE(MakeBenchReport(MakeConditions(), MakeRun(), {})["energy"].is_null());
 }
 
 TEST(BenchReport, TheTableSaysWhatWasLeftOutAndWhatFailed) {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "bench/energy_meter.h"
 #include "bench/request_recorder.h"
 #include "engine/engine.h"
 #include "perf/layer_costs.h"
@@ -17,6 +18,22 @@ struct EngineStatsOfRun {
   EngineStats before;
   EngineStats after;
 };
+
+// What the machine had used at both ends of it.
+struct EnergyOfRun {
+  EnergyReading before;
+  EnergyReading after;
+  HostEnergySource host_source = HostEnergySource::kNone;
+  double watts_per_core = 0;
+};
+
+// The first reading of it.
+inline EnergyOfRun BeginEnergy(EnergyMeter* meter) {
+  return {.before = meter->Read(),
+          .after = {},
+          .host_source = meter->host_source(),
+          .watts_per_core = meter->watts_per_core()};
+}
 
 // The part of a run that counts. Throughput is of what arrives after begin and not after end. Latencies are
 // too, or (by_due) they are those of the requests that start in [begin, end), with all their tokens, whenever
@@ -47,6 +64,7 @@ struct BenchRun {
   std::optional<BenchWindow> window;   // absent: all that belongs to completed requests counts
   // Of the window, if there is one. Absent if the engine ran in another process.
   std::optional<EngineStatsOfRun> engine;
+  std::optional<EnergyOfRun> energy;  // likewise; absent without a meter
   std::optional<OnlineFigures> online;
   int64_t kv_bytes_per_token = 0;
   const LayerCosts* costs = nullptr;  // the engine's, which owns them; null if it has measured none

@@ -117,6 +117,19 @@ void AddEngineRows(const ordered_json& report, Rows* rows) {
   rows->AddValue("of it scheduling", report["schedule_us"]["mean"], 1, "us (mean)");
 }
 
+// Where nothing counts the whole of it there is no ratio, and a table says nothing.
+void AddEnergyRows(const ordered_json& report, Rows* rows) {
+  const ordered_json& energy = report["energy"];
+  if (energy.is_null() || energy["j_per_token"].is_null()) return;
+  rows->AddValue("energy", energy["j_per_token"], 3, "J a token");
+  if (!energy["gpu_j"].is_null()) rows->AddValue("of it the GPU", energy["gpu_j"], 1, "J (NVML)");
+  rows->AddValue(
+      "of it the host", energy["host_j"], 1,
+      energy["watts_per_core"].is_null()
+          ? "J (RAPL)"
+          : fmt::format("J (at {} W a busy core)", energy["watts_per_core"].get<double>()).c_str());
+}
+
 // Mean and percentiles in one row; value_of: of a statistic's name.
 template <typename ValueOf>
 void AddStatistics(std::string_view label, std::string* table, const ValueOf& value_of) {
@@ -196,6 +209,7 @@ std::string FormatBenchTable(const ordered_json& report) {
     AddSessionRows(report, &rows);
   }
   if (has_engine) AddEngineRows(report, &rows);
+  AddEnergyRows(report, &rows);
   AddLatencies(report, &table);
   return table;
 }

@@ -57,7 +57,7 @@ class OfflineRun {
     BenchRun run;
     // What an earlier run has computed is no work of this one's that was saved.
     engine_->ForgetPrefixes();
-    run.engine = {.before = engine_->Stats(), .after = {}};
+    BeginCounting(options, &run);
     const Clock::time_point start = Clock::now();
     SubmitSome(0);
     Clock::time_point end = Clock::time_point::max();
@@ -68,6 +68,7 @@ class OfflineRun {
     }
     Wait(title, options, end, &run);
     run.engine->after = engine_->Stats();
+    if (run.energy) run.energy->after = options.energy->Read();
     if (Clock::now() >= end) {
       over_->store(true);
       engine_->CancelAll();
@@ -82,6 +83,12 @@ class OfflineRun {
   }
 
  private:
+  // Notes the counters.
+  void BeginCounting(const BenchRunOptions& options, BenchRun* run) const {
+    run->engine = {.before = engine_->Stats(), .after = {}};
+    if (options.energy != nullptr) run->energy = BeginEnergy(options.energy);
+  }
+
   static Clock::time_point LastToken(const std::vector<RequestRecord>& records, Clock::time_point start) {
     Clock::time_point last = start;
     for (const RequestRecord& record : records) {
@@ -126,7 +133,7 @@ class OfflineRun {
         in_window = true;
         // The counters and the tokens that count are of the same time.
         run->window->begin = now;
-        run->engine->before = engine_->Stats();
+        BeginCounting(options, run);
       }
       const auto next = std::min<Clock::time_point>(
           {now + kLookInterval, end, in_window ? Clock::time_point::max() : run->window->begin});

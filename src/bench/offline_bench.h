@@ -5,6 +5,7 @@
 
 #include "base/result.h"
 #include "bench/bench_run.h"
+#include "bench/energy_meter.h"
 #include "bench/workload.h"
 #include "engine/engine.h"
 
@@ -21,7 +22,8 @@ struct BenchRunOptions {
   // The run ends so many seconds after the last request was sent, warm_up_s of which do not count; what is
   // not done by then is cancelled. 0: it ends when all requests are done.
   double duration_s = 0;
-  double warm_up_s = 0;  // less than duration_s
+  double warm_up_s = 0;           // less than duration_s
+  EnergyMeter* energy = nullptr;  // outlives the run; null: nothing is said of energy
 };
 
 // The engine's queue must hold all requests (max_num_queued_reqs), and each must fit its context: others

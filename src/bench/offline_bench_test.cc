@@ -116,6 +116,23 @@ TEST(OfflineBench, ARunWithADurationCountsItsWindow) {
               static_cast<double>(totals.output_tokens), 64);
 }
 
+TEST(OfflineBench, EnergyIsThatOfWhatCounts) {
+  const auto engine = MakeOfflineEngine(30000);
+  EnergyMeter meter({.watts_per_core = 2, .rapl_folder = testing::TempDir() + "/no_powercap"});
+  const auto run = RunOfflineBench(
+      engine.get(), MakeWorkload(kMoreThanIsDone),
+      {.num_warmup = 4, .show_progress = false, .duration_s = 0.5, .warm_up_s = 0.2, .energy = &meter});
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  ASSERT_TRUE(run->energy.has_value());
+  EXPECT_EQ(run->energy->host_source, HostEnergySource::kWattsPerCore);
+  const double before_j = run->energy->before.host_j.value_or(0);
+  EXPECT_GT(before_j, 0) << "the warm-up is before the window";
+  EXPECT_GT(run->energy->after.host_j.value_or(0), before_j);
+  const auto unmetered = RunOfflineBench(engine.get(), MakeWorkload(3), {.show_progress = false});
+  ASSERT_TRUE(unmetered.ok());
+  EXPECT_FALSE(unmetered->energy.has_value());
+}
+
 TEST(OfflineBench, WhatIsNotDoneInTimeIsCancelledAndNoFailure) {
   const auto engine = MakeOfflineEngine(30000);
   const Workload workload = MakeWorkload(kMoreThanIsDone);

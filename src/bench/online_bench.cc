@@ -274,18 +274,29 @@ Result<BenchRun> RunOnlineBench(Engine* engine, const OnlinePlan& plan, const On
     online.SetPrompts(&target);
     // What the warm-up has computed is no work of this run's that was saved.
     engine->ForgetPrefixes();
-    EngineStatsOfRun stats{.before = engine->Stats(), .after = {}};
+    EngineStatsOfRun stats;
+    std::optional<EnergyOfRun> energy;
+    const auto begin = [&] {
+      stats.before = engine->Stats();
+      if (run_options.energy != nullptr) energy = BeginEnergy(run_options.energy);
+    };
+    const auto end = [&] {
+      stats.after = engine->Stats();
+      if (energy) energy->after = run_options.energy->Read();
+    };
+    begin();
     bool has_end = false;
     if (HasWindow(run_options)) {
-      online.loop().CallAt(run_options.warm_up_s, [&] { stats.before = engine->Stats(); });
+      online.loop().CallAt(run_options.warm_up_s, begin);
       online.loop().CallAt(plan.span_s - run_options.cool_down_s, [&] {
-        stats.after = engine->Stats();
+        end();
         has_end = true;
       });
     }
     BenchRun run = online.Run(&target, stats.before.block_size, title);
-    if (!has_end) stats.after = engine->Stats();
+    if (!has_end) end();
     run.engine = stats;
+    run.energy = energy;
     // Tokens are taken on the engine's thread.
     run.online->client_cpu_s.reset();
     return run;

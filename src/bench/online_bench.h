@@ -7,6 +7,7 @@
 
 #include "base/result.h"
 #include "bench/bench_run.h"
+#include "bench/energy_meter.h"
 #include "bench/online_plan.h"
 #include "engine/engine.h"
 
@@ -26,6 +27,8 @@ struct OnlineBenchOptions {
   double cool_down_s = 0;  // what is due so shortly before the end of the arrivals does not count
   double deadline_s = 0;   // a request that takes longer is cancelled and has failed; 0: none. From the
                            // duration's end on if sessions end with it: until then nothing is cancelled
+  EnergyMeter* energy = nullptr;  // outlives the run; null: nothing is said of energy. Of an engine in this
+                                  // process alone
 };
 
 // Whether the options fit each other and the plan. Errors: kInvalidArgument; param is the flag.

@@ -163,6 +163,20 @@ TEST(OnlineBench, RequestsDueInTheWindowCount) {
       output_tokens, 0.6 * output_tokens);
 }
 
+TEST(OnlineBench, EnergyIsThatOfTheWindow) {
+  const auto engine = MakeOnlineEngine();
+  EnergyMeter meter({.watts_per_core = 2, .rapl_folder = testing::TempDir() + "/no_powercap"});
+  const auto run =
+      RunOnlineBench(engine.get(), MakePlan(100, 100),
+                     {.show_progress = false, .warm_up_s = 0.3, .cool_down_s = 0.2, .energy = &meter});
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  ASSERT_TRUE(run->energy.has_value());
+  const double after_j = run->energy->after.host_j.value_or(0);
+  EXPECT_GT(after_j, run->energy->before.host_j.value_or(0));
+  // It goes on behind the window.
+  EXPECT_GT(meter.Read().host_j.value_or(0), after_j);
+}
+
 TEST(OnlineBench, ADeadlineEndsWhatTakesTooLong) {
   const auto engine = MakeOnlineEngine(4000, 1);
   const OnlinePlan plan = MakePlan(4000, std::numeric_limits<double>::infinity(), "synthetic:in=20,out=30");

@@ -10,6 +10,7 @@
 #include "bench/workload.h"
 #include "cli/bench_output.h"
 #include "cli/commands.h"
+#include "cli/energy_of_flags.h"
 #include "cli/machine_report.h"
 #include "cli/model_of_flags.h"
 #include "cli/offline_options.h"
@@ -36,7 +37,7 @@ EngineOptions OfflineEngineOptions(const BenchOptions& options) {
   return engine_options;
 }
 
-BenchRunOptions OfflineRunOptions(const BenchOptions& options) {
+BenchRunOptions OfflineRunOptions(const BenchOptions& options, EnergyMeter* energy) {
   constexpr double kWarmUpShare = 0.1;
   return {.num_warmup = options.num_warmup,
           .seed = options.engine.seed,
@@ -44,7 +45,8 @@ BenchRunOptions OfflineRunOptions(const BenchOptions& options) {
           .steady_start = options.steady_start,
           .closed_loop = options.closed_loop,
           .duration_s = options.duration_s,
-          .warm_up_s = options.warm_up_s >= 0 ? options.warm_up_s : kWarmUpShare * options.duration_s};
+          .warm_up_s = options.warm_up_s >= 0 ? options.warm_up_s : kWarmUpShare * options.duration_s,
+          .energy = energy};
 }
 
 BenchConditions OfflineConditions(const BenchOptions& options, const Workload& workload,
@@ -71,8 +73,9 @@ Status BenchOffline(const BenchOptions& options) {
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine,
                           Engine::Create(OfflineEngineOptions(options)));
   TANDEM_RETURN_IF_ERROR(KeepFitting(engine->max_model_len(), &workload));
+  EnergyMeter energy(EnergyOptionsFor(engine->options(), options.watts_per_core));
   TANDEM_ASSIGN_OR_RETURN(const BenchRun run,
-                          RunOfflineBench(engine.get(), workload, OfflineRunOptions(options)));
+                          RunOfflineBench(engine.get(), workload, OfflineRunOptions(options, &energy)));
   nlohmann::ordered_json machine = MachineReport();
   machine["device"] = engine->device_description();
   return ShowAndWriteReport(

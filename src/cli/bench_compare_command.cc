@@ -17,6 +17,7 @@
 #include "bench/workload.h"
 #include "cli/bench_output.h"
 #include "cli/commands.h"
+#include "cli/energy_of_flags.h"
 #include "cli/machine_report.h"
 #include "cli/model_of_flags.h"
 #include "cli/offline_options.h"
@@ -50,7 +51,10 @@ BenchOnlineOptions OnlineOptions(const BenchCompareOptions& options, const std::
 // One engine for all runs.
 class Comparison {
  public:
-  Comparison(const BenchCompareOptions& options, Engine* engine) : options_(options), engine_(engine) {
+  Comparison(const BenchCompareOptions& options, Engine* engine)
+      : options_(options),
+        engine_(engine),
+        energy_(EnergyOptionsFor(engine->options(), options.run.watts_per_core)) {
     machine_ = MachineReport();
     machine_["device"] = engine->device_description();
     report_ = {{"date", DateOfReport()}, {"command", options.run.command}, {"runs", ordered_json::array()}};
@@ -90,17 +94,22 @@ class Comparison {
   Result<ordered_json> Measure(const std::string& workload, std::optional<double> rate,
                                const StrategyChoice& strategy) {
     TANDEM_RETURN_IF_ERROR(engine_->UseStrategy(strategy.name, strategy.async_cohorts));
-    if (rate) return MeasureOnline(engine_, OnlineOptions(options_, workload, *rate), machine_);
+    if (rate) {
+      BenchOnlineOptions online = OnlineOptions(options_, workload, *rate);
+      online.run.energy = &energy_;
+      return MeasureOnline(engine_, online, machine_);
+    }
     TANDEM_ASSIGN_OR_RETURN(Workload requests,
                             LoadWorkload(workload, options_.run.num_requests, options_.run.engine.seed));
     TANDEM_RETURN_IF_ERROR(KeepFitting(engine_->max_model_len(), &requests));
     TANDEM_ASSIGN_OR_RETURN(const BenchRun run,
-                            RunOfflineBench(engine_, requests, OfflineRunOptions(options_.run)));
+                            RunOfflineBench(engine_, requests, OfflineRunOptions(options_.run, &energy_)));
     return MakeBenchReport(OfflineConditions(options_.run, requests, engine_->options()), run, machine_);
   }
 
   const BenchCompareOptions& options_;
   Engine* const engine_;
+  EnergyMeter energy_;
   ordered_json machine_;
   ordered_json report_;
   int64_t num_incomplete_ = 0;

@@ -100,9 +100,15 @@ void AddWorkloadFlag(CLI::App* app, std::string* workload) {
 }
 
 // What all benchmarks share.
-void AddResultFlags(CLI::App* app, int64_t* num_warmup, std::string* json) {
+void AddResultFlags(CLI::App* app, int64_t* num_warmup, double* watts_per_core, std::string* json) {
   app->add_option("--num-warmup", *num_warmup, "Requests that run before, unmeasured")
       ->check(CLI::Range(int64_t{0}, kMaxRequests))
+      ->capture_default_str();
+  constexpr double kMaxWatts = 1000;
+  app->add_option("--watts-per-core", *watts_per_core,
+                  "Watts of a core that is busy, for joules a token where the host's own counters (RAPL) "
+                  "cannot be read; 0: not said")
+      ->check(CLI::Range(0.0, kMaxWatts))
       ->capture_default_str();
   app->add_option("--json", *json, "File for the result as one JSON object");
 }
@@ -117,7 +123,7 @@ CLI::Option* AddSecondsFlag(CLI::App* app, const std::string& name, double* valu
 }
 
 void AddOfflineFlags(CLI::App* app, BenchOptions* options) {
-  AddResultFlags(app, &options->num_warmup, &options->json);
+  AddResultFlags(app, &options->num_warmup, &options->watts_per_core, &options->json);
   app->add_option("--num-requests", options->num_requests,
                   "Requests in all; a trace begins again when it has not as many")
       ->check(CLI::Range(int64_t{1}, kMaxRequests))
@@ -172,7 +178,7 @@ void AddCompareFlags(CLI::App* app, CompareFlags* flags) {
 void AddOnlineFlags(CLI::App* app, OnlineFlags* flags) {
   BenchOnlineOptions* options = &flags->options;
   AddWorkloadFlag(app, &options->workload);
-  AddResultFlags(app, &options->run.num_warmup, &options->json);
+  AddResultFlags(app, &options->run.num_warmup, &options->watts_per_core, &options->json);
   AddDumpFlag(app, &options->dump_workload);
   app->add_option(
          "--num-requests", options->num_requests,
@@ -229,6 +235,10 @@ Result<BenchOnlineOptions> MakeBenchOnlineOptions(const EngineFlags& engine_flag
     }
     TANDEM_ASSIGN_OR_RETURN(options.engine, ToEngineOptions(engine_flags));
     return options;
+  }
+  if (options.watts_per_core > 0) {
+    return MakeParamError(ErrorCode::kInvalidArgument, "watts-per-core",
+                          "what a server (--url) uses is not known here");
   }
   TANDEM_ASSIGN_OR_RETURN(const ServerUrl url, ParseServerUrl(options.url));
   if (!options.extra_body.empty() && !nlohmann::json::parse(options.extra_body, nullptr, false).is_object()) {

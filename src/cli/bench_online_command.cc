@@ -11,6 +11,7 @@
 #include "bench/online_plan.h"
 #include "cli/bench_output.h"
 #include "cli/commands.h"
+#include "cli/energy_of_flags.h"
 #include "cli/machine_report.h"
 #include "cli/model_of_flags.h"
 #include "cli/online_run.h"
@@ -101,7 +102,10 @@ Status BenchEngineOnline(const BenchOnlineOptions& options) {
   TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Engine> engine, Engine::Create(options.engine));
   nlohmann::ordered_json machine = MachineReport();
   machine["device"] = engine->device_description();
-  TANDEM_ASSIGN_OR_RETURN(const nlohmann::ordered_json report, MeasureOnline(engine.get(), options, machine));
+  EnergyMeter energy(EnergyOptionsFor(engine->options(), options.watts_per_core));
+  BenchOnlineOptions metered = options;
+  metered.run.energy = &energy;
+  TANDEM_ASSIGN_OR_RETURN(const nlohmann::ordered_json report, MeasureOnline(engine.get(), metered, machine));
   return ShowAndWriteReport(report, options.json);
 }
 

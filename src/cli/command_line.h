@@ -48,6 +48,7 @@ struct BenchOptions {
   bool closed_loop = false;
   double duration_s = 0;      // 0: until all requests are done
   double warm_up_s = -1;      // of it; -1: a tenth
+  double watts_per_core = 0;  // of a busy core, where RAPL cannot be read; 0: not said
   std::string json;           // file for the result; empty: none
   std::string dump_workload;  // file for the requests, and nothing is run; empty: run
   std::string command;        // as it was typed
@@ -59,8 +60,9 @@ struct BenchOnlineOptions {
   std::string workload;
   int64_t num_requests = 0;  // 0: as many as are due in the duration, else 1000
   ArrivalOptions arrivals;
-  OnlineBenchOptions run;  // but its seed, which is the engine's
-  std::string url;         // empty: an engine in this process
+  OnlineBenchOptions run;     // but its seed, which is the engine's, and its meter
+  double watts_per_core = 0;  // as for BenchOptions
+  std::string url;            // empty: an engine in this process
   std::string api_key;
   std::string ssl_ca_certs;  // PEM file of authorities; empty: the system's
   int64_t vocab_size = 0;    // 0: from the model or the server

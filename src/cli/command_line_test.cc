@@ -378,6 +378,11 @@ TEST(CommandLine, ReadsBenchOffline) {
   EXPECT_TRUE(std::get<BenchOptions>(window).steady_start);
   EXPECT_EQ(std::get<BenchOptions>(window).duration_s, 20);
   EXPECT_EQ(std::get<BenchOptions>(window).warm_up_s, 2.5);
+  EXPECT_EQ(std::get<BenchOptions>(window).watts_per_core, 0);
+  const CommandLine metered =
+      Parse({"bench", "offline", "m", "--workload", "osc", "--watts-per-core", "4.5"});
+  ASSERT_TRUE(std::holds_alternative<BenchOptions>(metered));
+  EXPECT_EQ(std::get<BenchOptions>(metered).watts_per_core, 4.5);
   const CommandLine dummy = Parse({"bench", "offline", "--dummy", "tiny", "--workload", "osc"});
   ASSERT_TRUE(std::holds_alternative<BenchOptions>(dummy));
   EXPECT_EQ(std::get<BenchOptions>(dummy).engine.dummy, "tiny");
@@ -523,6 +528,8 @@ TEST(CommandLine, WrongUsageOfBenchOnlineNamesTheFlag) {
   EXPECT_THAT(error({"m", "--max-concurrency", "-1"}), HasSubstr("--max-concurrency"));
   EXPECT_THAT(error({"--url", "http://host", "--ssl-ca-certs", "ca.crt"}),
               HasSubstr("--ssl-ca-certs: this is for a --url with https://"));
+  EXPECT_THAT(error({"--url", "http://host", "--watts-per-core", "5"}),
+              HasSubstr("--watts-per-core: what a server (--url) uses is not known here"));
   EXPECT_THAT(error({"--url", "host:8000"}), HasSubstr("--url: 'host:8000' does not begin with http://"));
   EXPECT_THAT(error({"m", "--dummy", "tiny", "--url", "http://host"}), HasSubstr("--dummy were both given"));
 }

@@ -15,6 +15,7 @@ using DeviceGetCount = int (*)(int* count);
 using DeviceGet = int (*)(int* device, int ordinal);
 using DeviceGetName = int (*)(char* name, int length, int device);
 using DeviceTotalMem = int (*)(size_t* bytes, int device);
+using DeviceGetPciBusId = int (*)(char* id, int length, int device);
 using DeviceGetAttribute = int (*)(int* value, int attribute, int device);
 constexpr int kAttributeNumSms = 16;
 constexpr int kAttributeCapabilityMajor = 75;
@@ -38,6 +39,11 @@ GpuInfo Describe(void* library, int device) {
   const auto attribute = Find<DeviceGetAttribute>(library, "cuDeviceGetAttribute");
   if (get_name != nullptr && get_name(name.data(), static_cast<int>(name.size()) - 1, device) == 0) {
     info.name = name.data();
+  }
+  std::array<char, 32> bus_id{};
+  const auto get_bus_id = Find<DeviceGetPciBusId>(library, "cuDeviceGetPCIBusId");
+  if (get_bus_id != nullptr && get_bus_id(bus_id.data(), static_cast<int>(bus_id.size()) - 1, device) == 0) {
+    info.pci_bus_id = bus_id.data();
   }
   if (total_memory != nullptr && total_memory(&memory_bytes, device) == 0) {
     info.memory_bytes = static_cast<int64_t>(memory_bytes);

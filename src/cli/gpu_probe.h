@@ -9,6 +9,7 @@ namespace tandem {
 
 struct GpuInfo {
   std::string name;
+  std::string pci_bus_id;  // 0000:1b:00.0, as NVML takes it; empty: the driver does not say
   int64_t memory_bytes = 0;
   int compute_capability_major = 0;
   int compute_capability_minor = 0;

@@ -10,7 +10,8 @@
 namespace tandem {
 
 EngineOptions OfflineEngineOptions(const BenchOptions& options);
-BenchRunOptions OfflineRunOptions(const BenchOptions& options);
+// energy: outlives the run.
+BenchRunOptions OfflineRunOptions(const BenchOptions& options, EnergyMeter* energy);
 // workload: without the requests that are too long. engine: with defaults filled in.
 BenchConditions OfflineConditions(const BenchOptions& options, const Workload& workload,
                                   const EngineOptions& engine);

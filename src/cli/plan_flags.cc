@@ -63,6 +63,10 @@ void AddPlanFlags(CLI::App* app, PlanFlags* flags) {
   app->add_option("--gpu-tflops", flags->gpu_tflops,
                   "TFLOP/s of the card's data sheet (default: the table's)")
       ->check(CLI::PositiveNumber);
+  app->add_option("--watts-per-core", forecast->watts_per_core,
+                  "Watts of a busy core of the host, for joules a token (default: by the table, where it has "
+                  "the processor's watts)")
+      ->check(CLI::PositiveNumber);
   AddFlag(app, "max-num-seqs", &forecast->max_num_seqs, "Sequences that run at once, at most")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();

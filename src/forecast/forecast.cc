@@ -241,6 +241,20 @@ Status SweepBandwidth(const ForecastOptions& options, const ForecastMachine& mac
   return {};
 }
 
+double WattsPerCore(const ForecastOptions& options, const HostMachine& host) {
+  if (host.num_cores == 0) return 0;
+  if (options.watts_per_core > 0) return options.watts_per_core;
+  return host.watts / static_cast<double>(host.num_cores);
+}
+
+// Busy cores: the engine's thread all the time, those of CPU attention while they attend.
+std::optional<double> JoulesPerToken(const ForecastMachine& machine, const SaturatedForecast& saturated) {
+  if (machine.gpu_watts <= 0 || machine.watts_per_core <= 0 || saturated.output_throughput <= 0)
+    return std::nullopt;
+  const double busy_cores = 1 + saturated.cpu_busy * static_cast<double>(machine.cpu_attention_cores);
+  return (machine.gpu_watts + machine.watts_per_core * busy_cores) / saturated.output_throughput;
+}
+
 }  // namespace
 
 Result<ForecastMachine> DescribeMachine(const ForecastOptions& options) {
@@ -271,6 +285,9 @@ Result<ForecastMachine> DescribeMachine(const ForecastOptions& options) {
                           .host = std::string(sheet.host.title),
                           .costs_from = has_profile ? options.profile : "published figures",
                           .model = std::move(model),
+                          .gpu_watts = sheet.gpu.watts,
+                          .watts_per_core = WattsPerCore(options, sheet.host),
+                          .cpu_attention_cores = CpuAttentionCores(sheet.host),
                           .max_num_seqs = options.max_num_seqs,
                           .costs = std::move(*costs)};
   machine.cpu_attention_bytes_per_s = CpuRateOf(machine.costs, machine.model);
@@ -326,6 +343,7 @@ Result<SaturatedForecast> PlaySaturated(const std::string& strategy, const Forec
   saturated.cpu_busy = std::min(1.0, run.cpu_us / run.us);
   saturated.share = SharesOf(run.parts);
   saturated.limit = LimitOf(saturated);
+  saturated.joules_per_token = JoulesPerToken(machine, saturated);
   return saturated;
 }
 

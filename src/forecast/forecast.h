@@ -33,6 +33,7 @@ struct ForecastOptions {
   double host_bytes_per_s = 0;  // that CPU attention reads; 0: by the host's figures, or the profile's
   double gpu_bytes_per_s = 0;   // of the sheet, these two; 0: the card's
   double gpu_flops = 0;
+  double watts_per_core = 0;  // of a busy core of the host; 0: by the host's figures
   int64_t max_num_seqs = EngineOptions().max_num_seqs;
   int64_t num_requests = 8000;
   uint64_t seed = 0;
@@ -50,6 +51,9 @@ struct ForecastMachine {
   int64_t gpu_kv_tokens = 0;
   int64_t cpu_kv_tokens = 0;
   double cpu_attention_bytes_per_s = 0;
+  double gpu_watts = 0;       // at most; 0: not known, these three
+  double watts_per_core = 0;  // of a busy core of the host
+  int64_t cpu_attention_cores = 0;
   int64_t max_num_seqs = 0;
   CostTable costs;
 };
@@ -68,6 +72,9 @@ struct SaturatedForecast {
   double cpu_busy = 0;                           // share of the time in which CPU attention works
   TimeParts share;                               // of the time: sums to 1
   std::string limit;                             // the largest of them, in words
+  // At most: a GPU that draws all it may, all the time, and the cores of the host that are busy. Absent where
+  // either is not known.
+  std::optional<double> joules_per_token;
 };
 
 // Where requests arrive at random (Poisson).

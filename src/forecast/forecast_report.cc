@@ -42,11 +42,18 @@ ordered_json StrategyJson(const StrategyForecast& of, const Forecast& forecast, 
                          {"cpu_wait", saturated.share.cpu_wait_us},
                          {"copies", saturated.share.copies_us},
                          {"outside_layers", saturated.share.outside_us}}},
-                       {"limit", saturated.limit}};
+                       {"limit", saturated.limit},
+                       {"joules_per_token", nullptr}};
+  if (saturated.joules_per_token) json["joules_per_token"] = *saturated.joules_per_token;
   constexpr double kSecondsAnHour = 3600;
   if (price > 0) json["output_tokens_per_dollar"] = saturated.output_throughput * kSecondsAnHour / price;
   json["loaded"] = LoadedJson(of.loaded);
   return json;
+}
+
+// 0 is not known.
+ordered_json FigureJson(double figure) {
+  return figure > 0 ? ordered_json(figure) : ordered_json(nullptr);
 }
 
 std::string Tokens(double tokens) {
@@ -69,6 +76,8 @@ ordered_json ForecastJson(const ForecastOptions& options, const ForecastMachine&
                        {"gpu_kv_tokens", machine.gpu_kv_tokens},
                        {"cpu_kv_tokens", machine.cpu_kv_tokens},
                        {"cpu_attention_gb_per_s", machine.cpu_attention_bytes_per_s / kGB},
+                       {"gpu_watts", FigureJson(machine.gpu_watts)},
+                       {"watts_per_core", FigureJson(machine.watts_per_core)},
                        {"max_num_seqs", machine.max_num_seqs},
                        {"workload", options.workload},
                        {"num_requests", forecast.num_requests},
@@ -126,16 +135,22 @@ std::string ForecastText(const ordered_json& report) {
   line("bound      {:.0f} output tok/s of GPU and CPU together, {:.0f} of an ideal gpu-only",
        number(report["upper_bound_throughput"]), number(report["ideal_gpu_only_throughput"]));
   const bool has_price = report.contains("price_per_hour");
+  const bool has_energy = !report["strategies"].front()["joules_per_token"].is_null();
+  if (has_energy) {
+    line("energy     at most: {:.0f} W of the GPU, {:.1f} W of each busy core", number(report["gpu_watts"]),
+         number(report["watts_per_core"]));
+  }
   line("\nsimulated, all requests waiting:\n");
-  line("{:<14} {:>8} {:>6} {:>6} {:>9} {:>10} {:>10} {:>5}{}  limit", "strategy", "tok/s", "gain", "bound",
-       "TPOT, ms", "KV on GPU", "KV on host", "CPU", has_price ? "    tok/$" : "");
+  line("{:<14} {:>8} {:>6} {:>6} {:>9} {:>10} {:>10} {:>5}{}{}  limit", "strategy", "tok/s", "gain", "bound",
+       "TPOT, ms", "KV on GPU", "KV on host", "CPU", has_price ? "    tok/$" : "",
+       has_energy ? "  J/tok" : "");
   for (const ordered_json& of : report["strategies"]) {
-    line("{:<14} {:>8.1f} {:>5.2f}x {:>6.2f} {:>9.1f} {:>10} {:>10} {:>4.0f}%{}  {}", word(of["strategy"]),
+    line("{:<14} {:>8.1f} {:>5.2f}x {:>6.2f} {:>9.1f} {:>10} {:>10} {:>4.0f}%{}{}  {}", word(of["strategy"]),
          number(of["output_throughput"]), number(of["over_gpu_only"]), number(of["of_upper_bound"]),
          number(of["tpot_ms"]), Tokens(number(of["gpu_kv_tokens"])), Tokens(number(of["cpu_kv_tokens"])),
          100 * number(of["cpu_attention_busy"]),
          has_price ? fmt::format(" {:>8.2g}", number(of["output_tokens_per_dollar"])) : "",
-         word(of["limit"]));
+         has_energy ? fmt::format(" {:>6.2f}", number(of["joules_per_token"])) : "", word(of["limit"]));
   }
   line("\nsimulated, {:.2f} requests a second arriving:\n",
        number(report["strategies"].front()["loaded"]["request_rate"]));

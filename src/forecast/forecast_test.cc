@@ -57,6 +57,44 @@ TEST(ForecastTest, SaysWhatEveryStrategyMakes) {
             1.2 * forecast->strategies.front().saturated.output_throughput);
 }
 
+TEST(ForecastTest, EnergyIsThatOfTheCardAndTheBusyCores) {
+  ForecastOptions options = Small();
+  options.host = "2x-gold-6130";
+  options.gpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 4000};
+  const auto machine = DescribeMachine(options);
+  ASSERT_TRUE(machine.ok()) << machine.error().message;
+  EXPECT_DOUBLE_EQ(machine->watts_per_core, 250.0 / 32);
+  const auto forecast = PlayForecast(options, *machine);
+  ASSERT_TRUE(forecast.ok()) << forecast.error().message;
+  for (const StrategyForecast& of : forecast->strategies) {
+    SCOPED_TRACE(of.strategy);
+    const SaturatedForecast& saturated = of.saturated;
+    ASSERT_TRUE(saturated.joules_per_token.has_value());
+    EXPECT_NEAR(*saturated.joules_per_token * saturated.output_throughput,
+                72 + 250.0 / 32 * (1 + 28 * saturated.cpu_busy), 1e-6);
+  }
+  EXPECT_EQ(forecast->strategies.front().saturated.cpu_busy, 0) << "gpu-only";
+  EXPECT_THAT(ForecastText(ForecastJson(options, *machine, *forecast, 0)), HasSubstr("J/tok"));
+}
+
+TEST(ForecastTest, WithoutTheHostsWattsThereIsNoEnergy) {
+  ForecastOptions options = Small();
+  options.strategies = {"gpu-only"};
+  auto machine = DescribeMachine(options);
+  ASSERT_TRUE(machine.ok()) << machine.error().message;
+  EXPECT_EQ(machine->watts_per_core, 0) << "nobody publishes the watts of an EPYC 7R32";
+  const auto forecast = PlayForecast(options, *machine);
+  ASSERT_TRUE(forecast.ok()) << forecast.error().message;
+  EXPECT_FALSE(forecast->strategies.front().saturated.joules_per_token.has_value());
+  const nlohmann::ordered_json report = ForecastJson(options, *machine, *forecast, 0);
+  EXPECT_TRUE(report["strategies"][0]["joules_per_token"].is_null());
+  EXPECT_THAT(ForecastText(report), testing::Not(HasSubstr("J/tok")));
+  options.watts_per_core = 5;
+  machine = DescribeMachine(options);
+  ASSERT_TRUE(machine.ok());
+  EXPECT_EQ(machine->watts_per_core, 5);
+}
+
 // A plan from a profile is the simulation with the profile's costs, and nothing of the tables.
 TEST(ForecastTest, OfAProfileIsWhatTheSimulationSays) {
   ForecastOptions options = Small();

@@ -21,6 +21,7 @@ struct GpuCard {
   double bytes_per_s = 0;       // of its memory
   int64_t memory_bytes = 0;     // without what error correction takes of it
   double link_bytes_per_s = 0;  // to the host, each way
+  double watts = 0;             // at most, its memory included; 0: not published of the GPU alone
   std::string_view source;      // of these figures
 };
 

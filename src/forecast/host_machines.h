@@ -19,6 +19,9 @@ struct HostMachine {
   int64_t memory_bytes = 0;
   // What all cores together were seen to read; 0: it was not measured.
   double read_bytes_per_s = 0;
+  // Thermal design power of the processors, of a shared host its share; 0: not published. Memory is not in
+  // it unless the source says so.
+  double watts = 0;
   std::string_view source;
 };
 

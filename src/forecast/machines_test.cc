@@ -31,6 +31,12 @@ TEST(GpuCardsTest, EachHasAllFiguresAndTheirSource) {
     EXPECT_LE(card.bytes_per_s, 10e12);
     EXPECT_GE(card.memory_bytes, int64_t{15} << 30);
     EXPECT_GT(card.link_bytes_per_s, 10e9);
+    // A byte read at full rate costs 50 to 650 pJ on every card.
+    if (card.name != "gh200") {
+      EXPECT_GE(card.watts, 70);
+      EXPECT_GT(card.watts / card.bytes_per_s, 50e-12);
+      EXPECT_LT(card.watts / card.bytes_per_s, 650e-12);
+    }
     EXPECT_FALSE(card.source.empty());
     // The ridge of every card lies between 70 and 420 rows of 16-bit weights.
     EXPECT_GT(card.flops_16bit / card.bytes_per_s, 70);
@@ -52,6 +58,10 @@ TEST(HostMachinesTest, EachHasAllFiguresAndTheirSource) {
     EXPECT_GE(host.bytes_per_s, 30e9);
     EXPECT_GT(host.memory_bytes, 0);
     EXPECT_LE(host.read_bytes_per_s, host.bytes_per_s) << "reads more than there is";
+    if (host.watts > 0) {
+      EXPECT_GT(host.watts / static_cast<double>(host.num_cores), 2);
+      EXPECT_LT(host.watts / static_cast<double>(host.num_cores), 20);
+    }
     EXPECT_FALSE(host.source.empty());
   }
   for (const char* name : {"g4dn.4xlarge", "g5.2xlarge", "g5.4xlarge", "g5.8xlarge", "g5.16xlarge",

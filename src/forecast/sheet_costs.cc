@@ -117,12 +117,16 @@ class Sheet {
 
 }  // namespace
 
+int64_t CpuAttentionCores(const HostMachine& host) {
+  // As DefaultCpuAttentionThreads leaves them.
+  return host.num_cores <= 1 ? host.num_cores : host.num_cores - std::max<int64_t>(1, host.num_cores / 8);
+}
+
 double CpuAttentionRate(const HostMachine& host, const Efficiencies& of) {
   const double read =
       host.read_bytes_per_s > 0 ? host.read_bytes_per_s : of.host_read_of_peak * host.bytes_per_s;
-  // As DefaultCpuAttentionThreads leaves them.
-  const int64_t cores = host.num_cores == 1 ? 1 : host.num_cores - std::max<int64_t>(1, host.num_cores / 8);
-  return std::min(of.cpu_attention_of_read * read, of.core_bytes_per_s * static_cast<double>(cores));
+  return std::min(of.cpu_attention_of_read * read,
+                  of.core_bytes_per_s * static_cast<double>(CpuAttentionCores(host)));
 }
 
 double WeightReadRate(const SheetMachine& machine, const Efficiencies& of) {

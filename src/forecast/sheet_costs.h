@@ -51,7 +51,8 @@ struct SheetMachine {
   int64_t gpu_sm_limit = 0;  // 0: all
 };
 
-// What CPU attention reads, with the cores that the engine leaves to it, bytes a second.
+// The cores that the engine leaves to CPU attention, and what it reads with them, bytes a second.
+int64_t CpuAttentionCores(const HostMachine& host);
 double CpuAttentionRate(const HostMachine& host, const Efficiencies& of = {});
 // What reads of weights of 16 bits get of the GPU's memory, and products of FLOP/s.
 double WeightReadRate(const SheetMachine& machine, const Efficiencies& of = {});

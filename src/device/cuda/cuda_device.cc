@@ -75,11 +75,13 @@ class CudaDevice : public Device {
       if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction) {
         return Unavailable(error);
       }
+      constexpr int kTuring = 75;
+      const bool is_too_old = properties_.major * 10 + properties_.minor < kTuring;
       return MakeParamError(ErrorCode::kUnsupported, "device",
-                            "{} has compute capability {}.{}, this build has code for {}; build with "
-                            "-DTANDEM_CUDA_ARCHITECTURES={}{}-real",
+                            "{} has compute capability {}.{}, this build has code for {}; {}",
                             properties_.name, properties_.major, properties_.minor, TANDEM_CUDA_ARCHITECTURES,
-                            properties_.major, properties_.minor);
+                            is_too_old ? "there is none for GPUs before 7.5"
+                                       : "build here with -DTANDEM_CUDA_ARCHITECTURES=native");
     }
     TANDEM_ASSIGN_OR_RETURN(api_, LoadDriverApi());
     target_.compute_capability = properties_.major * 10 + properties_.minor;

@@ -20,8 +20,9 @@ bool StreamedCodesSupports(const CudaTarget& target, const MatrixView& x, const 
                        codes.layout.num_slices(), target.num_sms);
 }
 
-void LaunchStreamedCodes(CudaStream& stream, const MatrixView& x, const CodesView& codes, const float* bias,
-                         const MatrixView& y, bool is_gate_up, const QuantizedWorkspace& workspace) {
+void LaunchStreamedCodes(CudaStream& stream, const MatrixView& x, const CodesView& codes,
+                         [[maybe_unused]] const float* bias, const MatrixView& y, bool is_gate_up,
+                         [[maybe_unused]] const QuantizedWorkspace& workspace) {
   TANDEM_CHECK(StreamedCodesSupports(stream.target(), x, codes, y) && y.rows == x.rows &&
                    codes.out_features == (is_gate_up ? 2 : 1) * y.cols &&
                    (y.dtype == x.dtype || (y.dtype == DType::kF32 && !is_gate_up)),
