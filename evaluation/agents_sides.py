@@ -52,7 +52,7 @@ class Sides:
         """What a result was measured with: `tandem bench online` that does the same in one process where there is one;
         else the server's words, and what is asked."""
         if is_vllm(side):
-            return ["vllm", *(word for word in self._vllm_flags(side)), "--", *row_words]
+            return ["vllm", *self._vllm_flags(side), "--", *row_words]
         if "--workload" not in row_words:
             return ["tandem", *self.tandem_words(side), "--", *row_words]
         return self._bench_command(row_words, side)

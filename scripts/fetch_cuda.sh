@@ -26,23 +26,11 @@ case "${1:-}" in -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 . "$root/scripts/fetching.sh"
 default_folder="$root/build/deps/cuda-$version"
-# The folder gets its name only when it is complete.
-is_there() { [[ -f $1/VERSION && $(cat "$1/VERSION") == "$version" ]]; }
 if [[ ${1:-} == --missing ]]; then
-  is_there "$default_folder" || echo "CUDA $version: 503 MiB, 730 MiB on disk"
+  is_version "$default_folder" "$version" || echo "CUDA $version: 503 MiB, 730 MiB on disk"
   exit 0
 fi
-folder="${1:-$default_folder}"
-mkdir -p "$(dirname "$folder")"
-folder="$(cd "$(dirname "$folder")" && pwd)/$(basename "$folder")"
-if is_there "$folder"; then
-  echo "$folder"
-  exit 0
-fi
-if [[ -e $folder ]]; then
-  echo "fetch_cuda.sh: $folder is there, but is not CUDA $version; remove it first" >&2
-  exit 1
-fi
+settle_folder "${1:-$default_folder}" "$version" CUDA
 if [[ $(uname -m) != x86_64 ]]; then
   echo "fetch_cuda.sh: fetches programs for x86-64, this is $(uname -m); install NVIDIA's CUDA toolkit 12.8 or later" >&2
   exit 1

@@ -16,23 +16,11 @@ case "${1:-}" in -h | --help) sed -n '2,8s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 . "$root/scripts/fetching.sh"
 default_folder="$root/build/deps/flashinfer-$version"
-# The folder gets its name only when it is complete.
-is_there() { [[ -f $1/VERSION && $(cat "$1/VERSION") == "$version" ]]; }
 if [[ ${1:-} == --missing ]]; then
-  is_there "$default_folder" || echo "headers of FlashInfer $version: 59 MiB, 48 MiB on disk"
+  is_version "$default_folder" "$version" || echo "headers of FlashInfer $version: 59 MiB, 48 MiB on disk"
   exit 0
 fi
-folder="${1:-$default_folder}"
-mkdir -p "$(dirname "$folder")"
-folder="$(cd "$(dirname "$folder")" && pwd)/$(basename "$folder")"
-if is_there "$folder"; then
-  echo "$folder"
-  exit 0
-fi
-if [[ -e $folder ]]; then
-  echo "fetch_flashinfer.sh: $folder is there, but is not FlashInfer $version; remove it first" >&2
-  exit 1
-fi
+settle_folder "${1:-$default_folder}" "$version" FlashInfer
 
 require_pip
 make_scratch "$(dirname "$folder")"

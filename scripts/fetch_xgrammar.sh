@@ -14,20 +14,7 @@ sdist_sha256=8305646fd2b319d6c3003f51a1665e54cbbe9cba1fb636bc41d0b46434ccbb80
 case "${1:-}" in -h | --help) sed -n '2,7s/^# \{0,1\}//p' "$0"; exit 0 ;; esac
 root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
 . "$root/scripts/fetching.sh"
-folder="${1:-$root/build/deps/xgrammar-$version}"
-mkdir -p "$(dirname "$folder")"
-folder="$(cd "$(dirname "$folder")" && pwd)/$(basename "$folder")"
-
-# The folder gets its name only when it is complete.
-is_there() { [[ -f $folder/VERSION && $(cat "$folder/VERSION") == "$version" ]]; }
-if is_there; then
-  echo "$folder"
-  exit 0
-fi
-if [[ -e $folder ]]; then
-  echo "fetch_xgrammar.sh: $folder is there, but is not xgrammar $version; remove it first" >&2
-  exit 1
-fi
+settle_folder "${1:-$root/build/deps/xgrammar-$version}" "$version" xgrammar
 
 require_pip
 make_scratch "$(dirname "$folder")"
@@ -59,6 +46,6 @@ tar -xzf "${sdists[0]}" -C "$scratch/sources" --strip-components=1 --no-same-own
 rm -rf "$scratch/sources/cpp/tvm_ffi"
 echo "$version" >"$scratch/sources/VERSION"
 # Two configurations at the same time: whoever comes second finds what it wants.
-mv -T "$scratch/sources" "$folder" 2>/dev/null || is_there
+mv -T "$scratch/sources" "$folder" 2>/dev/null || is_version "$folder" "$version"
 echo "fetch_xgrammar.sh: done" >&2
 echo "$folder"

@@ -24,3 +24,21 @@ check_sha256() {  # file, expected, what
     exit 1
   fi
 }
+
+# What is fetched into a folder has its version in a file there. The folder gets its name only when it is complete.
+is_version() { [[ -f $1/VERSION && $(cat "$1/VERSION") == "$2" ]]; }  # folder, version
+
+# Sets folder to its whole path; what is above it is made. Ends the script where that version is there, whose folder it
+# prints, or anything else is.
+settle_folder() {  # FOLDER, version, name
+  mkdir -p "$(dirname "$1")"
+  folder="$(cd "$(dirname "$1")" && pwd)/$(basename "$1")"
+  if is_version "$folder" "$2"; then
+    echo "$folder"
+    exit 0
+  fi
+  if [[ -e $folder ]]; then
+    echo "$fetch_script: $folder is there, but is not $3 $2; remove it first" >&2
+    exit 1
+  fi
+}
