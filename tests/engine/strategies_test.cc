@@ -70,11 +70,21 @@ RequestSpec SpecOf(const Prompt& prompt) {
   return spec;
 }
 
-// The parameter: the device. On the cuda backend at fp32 the same tokens, if not the same bits.
-class StrategiesTest : public ::testing::TestWithParam<std::string> {
+struct StrategiesMachine {
+  std::string device;
+  int64_t num_shards = 1;  // the tokens are those of one
+};
+
+std::string NameOfStrategiesMachine(const ::testing::TestParamInfo<StrategiesMachine>& info) {
+  return info.param.device +
+         (info.param.num_shards > 1 ? "_in_" + std::to_string(info.param.num_shards) : "");
+}
+
+// On the cuda backend, and on several shards, at fp32 the same tokens, if not the same bits.
+class StrategiesTest : public ::testing::TestWithParam<StrategiesMachine> {
  protected:
   void SetUp() override {
-    if (GetParam() == "cuda" && !DecoderHarness::HasCuda()) GTEST_SKIP() << "no GPU";
+    if (GetParam().device == "cuda" && !DecoderHarness::HasCuda()) GTEST_SKIP() << "no GPU";
   }
 
   StrategiesTest()
@@ -88,7 +98,8 @@ class StrategiesTest : public ::testing::TestWithParam<std::string> {
 
   EngineOptions Options(const std::string& model, const std::string& strategy) const {
     EngineOptions options;
-    options.device = GetParam();
+    options.device = GetParam().device;
+    options.tensor_parallel_size = GetParam().num_shards;
     options.model = model;
     options.strategy = strategy;
     options.dtype = DType::kF32;
@@ -142,6 +153,7 @@ class StrategiesTest : public ::testing::TestWithParam<std::string> {
   // With room for everything.
   static std::vector<std::vector<int32_t>> RunAmple(EngineOptions options,
                                                     const std::vector<Prompt>& prompts) {
+    options.tensor_parallel_size = 1;
     options.gpu_kv_cache = SizeInTokens(32'768);
     const auto engine = Create(options);
     return engine == nullptr ? std::vector<std::vector<int32_t>>() : RunAll(*engine, prompts);
@@ -150,6 +162,7 @@ class StrategiesTest : public ::testing::TestWithParam<std::string> {
   // The same, with the best at each place.
   using SampledTokens = std::vector<std::vector<SampledToken>>;
   static SampledTokens RunAmpleWithLogprobs(EngineOptions options, const std::vector<Prompt>& prompts) {
+    options.tensor_parallel_size = 1;
     options.gpu_kv_cache = SizeInTokens(32'768);
     const auto engine = Create(options);
     if (engine == nullptr) return {};
@@ -178,7 +191,7 @@ void ExpectSameTokens(const std::vector<std::vector<int32_t>>& tokens,
     EXPECT_EQ(tokens[i], expected[i]) << strategy << ", request " << i;
 }
 
-// Tiers of codes on two devices: where the same number of K or V, but for fp32's rounding, lies between two
+// Tiers of codes on two devices, or on one and on several shards: where the same number of K or V, but for fp32's rounding, lies between two
 // codes, the tiers may hold either, and of two tokens that are as likely as each other either may come. What
 // follows has another context then.
 void ExpectSameTokensBesideTies(const std::vector<std::vector<int32_t>>& tokens,
@@ -237,7 +250,8 @@ void ExpectDecodesInTheCpuTier(const std::string& strategy, const Engine& engine
 
 void StrategiesTest::ExpectSameTokensFromEveryStrategy(const EngineOptions& ample) const {
   const std::vector<Prompt> prompts = MakePrompts(kSanitized ? 24 : 64, 3, 200, 30, 300);
-  const bool has_ties = GetParam() == "cuda" && ample.kv_cache_dtype != "auto";
+  const bool other_bits = GetParam().device == "cuda" || GetParam().num_shards > 1;
+  const bool has_ties = other_bits && ample.kv_cache_dtype != "auto";
   const auto expected = has_ties ? std::vector<std::vector<int32_t>>() : RunAmple(ample, prompts);
   const auto likelihoods = has_ties ? RunAmpleWithLogprobs(ample, prompts) : SampledTokens();
   for (const std::string& strategy : kHybrids) {
@@ -391,6 +405,8 @@ TEST_P(StrategiesTest, RealModelGivesTheSameTokens) {
   if (kSanitized) GTEST_SKIP() << "the small models do this under sanitizers";
   const std::vector<Prompt> prompts = MakePrompts(32, 4, 160, 12, 49'000);
   EngineOptions ample = Options(*path, "gpu-only");
+  if (GetParam().num_shards > 2) GTEST_SKIP() << "it has three KV heads";
+  if (GetParam().num_shards > 1) ample.tensor_parallel_size = 3;
   ample.max_model_len = 512;
   const auto expected = RunAmple(ample, prompts);
   for (const std::string& strategy : kHybrids) {
@@ -552,8 +568,13 @@ TEST_P(StrategiesTest, Bf16GpuOnlyIsIdentical) {
   EXPECT_EQ(run(options), expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, StrategiesTest, ::testing::Values("host", "cuda"),
-                         [](const auto& parameter) { return parameter.param; });
+INSTANTIATE_TEST_SUITE_P(Devices, StrategiesTest,
+                         ::testing::Values(StrategiesMachine{"host"}, StrategiesMachine{"cuda"}),
+                         NameOfStrategiesMachine);
+// 4 heads and 2 or 4 KV heads: cut, or in several shards the same.
+INSTANTIATE_TEST_SUITE_P(Shards, StrategiesTest,
+                         ::testing::Values(StrategiesMachine{"host", 2}, StrategiesMachine{"host", 4}),
+                         NameOfStrategiesMachine);
 
 }  // namespace
 }  // namespace tandem
