@@ -159,7 +159,8 @@ QuantizedRows ColumnsOf(const QuantizedRows& rows, int64_t begin, int64_t count)
   copy(rows.scales, rows.num_groups(), &part.scales, part.num_groups());
   if (format->has_minimum) copy(rows.minimums, rows.num_groups(), &part.minimums, part.num_groups());
   copy(rows.scale_units, rows.num_blocks(), &part.scale_units, part.num_blocks());
-  if (format->has_minimum) copy(rows.minimum_units, rows.num_blocks(), &part.minimum_units, part.num_blocks());
+  if (format->has_minimum)
+    copy(rows.minimum_units, rows.num_blocks(), &part.minimum_units, part.num_blocks());
   return part;
 }
 

@@ -110,9 +110,10 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
   AddFlag(app, "gpu-sm-limit", &flags->gpu_sm_limit,
           "SMs of the GPU to use: a slice in place of a smaller card (cuda; default: all)")
       ->check(CLI::Range(1, 4096));
-  AddFlag(app, "tensor-parallel-size", &options->tensor_parallel_size,
-          "Shards that compute the model together, each with its part of the threads and of both tiers (host; "
-          "doctor MODEL says how many there can be)")
+  AddFlag(
+      app, "tensor-parallel-size", &options->tensor_parallel_size,
+      "Shards that compute the model together, each with its part of the threads and of both tiers (host; "
+      "doctor MODEL says how many there can be)")
       ->check(CLI::Range(int64_t{1}, int64_t{4096}))
       ->capture_default_str();
   AddFlag(

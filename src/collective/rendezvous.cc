@@ -47,8 +47,7 @@ bool Rendezvous::Arrive(int rank) {
   std::chrono::milliseconds waited{0};
   std::unique_lock lock(mutex_);
   while (true) {
-    const bool ended =
-        changed_.wait_for(lock, look, [&] { return aborted_.load() || AllHere(number); });
+    const bool ended = changed_.wait_for(lock, look, [&] { return aborted_.load() || AllHere(number); });
     if (ended) return !aborted_.load();
     waited += look;
     if (waited < timeout_) continue;

@@ -157,8 +157,8 @@ class SharedMemoryGroup : public CollectiveGroup {
     for (size_t i = 0; i < kNumShardChannels; ++i) {
       channels_[i] = std::make_unique<Channel>(size_, options.timeout, on_late);
       for (int rank = 0; rank < size_; ++rank) {
-        ends_[i].push_back(std::make_unique<SharedMemoryCollective>(Shard{.rank = rank, .size = size_},
-                                                                    channels_[i].get()));
+        ends_[i].push_back(
+            std::make_unique<SharedMemoryCollective>(Shard{.rank = rank, .size = size_}, channels_[i].get()));
       }
     }
   }

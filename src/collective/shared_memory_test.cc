@@ -157,7 +157,8 @@ TEST_P(ImpatientSharedMemoryTest, AShardThatDoesNotComeIsNamed) {
   EXPECT_EQ(failure->message, fmt::format("shard {} of {} has kept the others waiting for 0.2 s",
                                           num_shards() - 1, num_shards()));
   // It comes too late, and goes on at once.
-  On(num_shards() - 1).AllReduce(StreamOf(num_shards() - 1), MatrixView::Dense(&values.back(), DType::kF32, 1, 1));
+  On(num_shards() - 1)
+      .AllReduce(StreamOf(num_shards() - 1), MatrixView::Dense(&values.back(), DType::kF32, 1, 1));
   Synchronize();
 }
 

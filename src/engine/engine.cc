@@ -138,7 +138,8 @@ class EngineWithLoop : public Engine {
   }
   double head_weight_bytes() const override {
     double bytes = 0;
-    for (const auto& shard : model_.shards) bytes += static_cast<double>(shard->weights().lm_head->size_bytes());
+    for (const auto& shard : model_.shards)
+      bytes += static_cast<double>(shard->weights().lm_head->size_bytes());
     return bytes;
   }
   const CostTable* cost_table() const override { return cost_table_ ? &*cost_table_ : nullptr; }
@@ -179,8 +180,8 @@ class EngineWithLoop : public Engine {
     const ModelConfig& config = shard.config();
     TANDEM_ASSIGN_OR_RETURN(const TaskOrder task_order, ParseTaskOrder(options_.cpu_attention_order));
     const bool cpu_tier = uses_cpu_tier() || options_.cpu_kv_cache.has_value();
-    const AttentionChoice kernels = ChooseCpuKernels(options_, config, shard.dtype(),
-                                                     model_.kv_formats, cpu_tier, &model_.backend);
+    const AttentionChoice kernels =
+        ChooseCpuKernels(options_, config, shard.dtype(), model_.kv_formats, cpu_tier, &model_.backend);
     // As they pass through the device.
     const KvShape kv_shape = {
         .format = model_.kv_formats.gpu, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
@@ -344,9 +345,9 @@ class EngineWithLoop : public Engine {
                       .max_context = options_.max_model_len};
     if (model_.num_shards() == 1) return measured;
     measured.decoder = std::make_unique<Decoder>(model_.first_shard().Alone());
-    TANDEM_ASSIGN_OR_RETURN(measured.logits,
-                            LogitsStage::Create(device, measured.decoder.get(), ops, executor.rows->max_rows(),
-                                                executor.logits->slice_rows()));
+    TANDEM_ASSIGN_OR_RETURN(
+        measured.logits, LogitsStage::Create(device, measured.decoder.get(), ops, executor.rows->max_rows(),
+                                             executor.logits->slice_rows()));
     measured.parts.decoder = measured.decoder.get();
     measured.parts.logits = measured.logits.get();
     return measured;
@@ -410,13 +411,14 @@ class EngineWithLoop : public Engine {
         "context {} "
         "({}), strategy {}, {}{}",
         options_.served_model_name, config.num_layers, DTypeName(shard.dtype()), weight_bytes >> 20,
-        shard.weights().Describe(), TokensOf(Tier::kGpu), KvTypeText(Tier::kGpu), TokensOf(Tier::kCpu), KvTypeText(Tier::kCpu),
-        longest_context_.tokens, longest_context_.why, strategy_->name(),
+        shard.weights().Describe(), TokensOf(Tier::kGpu), KvTypeText(Tier::kGpu), TokensOf(Tier::kCpu),
+        KvTypeText(Tier::kCpu), longest_context_.tokens, longest_context_.why, strategy_->name(),
         model_.backend.device->Description(),
         workers_->cpu_attention() == nullptr
             ? ""
             : ", CPU attention: " + workers_->cpu_attention()->Description());
-    if (model_.num_shards() > 1) LogInfo("{} shards, each with its part of these threads", model_.num_shards());
+    if (model_.num_shards() > 1)
+      LogInfo("{} shards, each with its part of these threads", model_.num_shards());
   }
 
   // Destroyed in reverse: first the loop's thread ends, then the executor's streams, last the memory.

@@ -144,9 +144,10 @@ Status LoadShards(const ModelConfig& config, const EngineOptions& options, Loade
 Status CheckTensorParallel(const ModelConfig& config, const EngineOptions& options) {
   TANDEM_RETURN_IF_ERROR(CheckShards(config, options.tensor_parallel_size));
   if (options.tensor_parallel_size == 1 || options.device == "host") return {};
-  return MakeParamError(ErrorCode::kUnsupported, "tensor-parallel-size",
-                        "tensor-parallel-size {} needs --device host: shards on several GPUs are not built yet",
-                        options.tensor_parallel_size);
+  return MakeParamError(
+      ErrorCode::kUnsupported, "tensor-parallel-size",
+      "tensor-parallel-size {} needs --device host: shards on several GPUs are not built yet",
+      options.tensor_parallel_size);
 }
 
 // Random weights; tokens are bytes unless options name a tokenizer.

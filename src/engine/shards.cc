@@ -17,8 +17,8 @@ constexpr std::chrono::milliseconds kLongestStall{5'000};
 ExecutorOptions OptionsOf(const LoadedModel& model, const Shard& shard, ExecutorOptions options) {
   if (shard.is_whole()) return options;
   CpuAttentionOptions& cpu = options.cpu_attention;
-  const ShardThreads threads = ThreadsOf(
-      shard, cpu.num_threads > 0 ? cpu.num_threads : DefaultCpuAttentionThreads(cpu.leave_cores));
+  const ShardThreads threads =
+      ThreadsOf(shard, cpu.num_threads > 0 ? cpu.num_threads : DefaultCpuAttentionThreads(cpu.leave_cores));
   cpu.num_threads = threads.num_threads;
   cpu.num_cores_taken = threads.num_taken;
   options.stall_timeout = std::min(options.stall_timeout, kLongestStall);
@@ -32,7 +32,8 @@ ExecutorOptions OptionsOf(const LoadedModel& model, const Shard& shard, Executor
 ShardThreads ThreadsOf(const Shard& shard, int num_threads) {
   const int begin = num_threads * shard.rank / shard.size;
   const int end = num_threads * (shard.rank + 1) / shard.size;
-  return {.num_threads = std::max(1, end - begin), .num_taken = std::max(begin, num_threads < shard.size ? shard.rank : 0)};
+  return {.num_threads = std::max(1, end - begin),
+          .num_taken = std::max(begin, num_threads < shard.size ? shard.rank : 0)};
 }
 
 Result<std::vector<std::unique_ptr<KvMemory>>> CreateShardMemories(const LoadedModel& model,
@@ -55,9 +56,9 @@ Result<std::unique_ptr<WorkerGroup>> CreateWorkerGroup(const LoadedModel& model,
   for (size_t rank = 0; rank < model.shards.size(); ++rank) {
     const Shard shard = {.rank = static_cast<int>(rank), .size = static_cast<int>(model.shards.size())};
     TANDEM_ASSIGN_OR_RETURN(
-        auto executor, Executor::Create(model.backend.device.get(), model.backend.ops.get(),
-                                        model.shards[rank].get(), memories[rank].get(),
-                                        OptionsOf(model, shard, options)));
+        auto executor,
+        Executor::Create(model.backend.device.get(), model.backend.ops.get(), model.shards[rank].get(),
+                         memories[rank].get(), OptionsOf(model, shard, options)));
     executors.push_back(std::move(executor));
   }
   return std::make_unique<WorkerGroup>(std::move(executors), model.collectives.get());

@@ -49,14 +49,13 @@ Executor::~Executor() {
 Result<std::unique_ptr<Executor>> Executor::Create(Device* device, Ops* ops, const Decoder* decoder,
                                                    const KvMemory* kv, const ExecutorOptions& options) {
   const ExecutorOptions complete = options.Complete(kv->layout(Tier::kCpu).num_blocks > 0);
-  auto executor = std::unique_ptr<Executor>(new Executor(
-      {.device = device,
-                    .ops = ops,
-                    .decoder = decoder,
-                    .kv = kv,
-                    .rider_collective = complete.rider_collective,
-                    .max_context = complete.max_context},
-                   complete));
+  auto executor = std::unique_ptr<Executor>(new Executor({.device = device,
+                                                          .ops = ops,
+                                                          .decoder = decoder,
+                                                          .kv = kv,
+                                                          .rider_collective = complete.rider_collective,
+                                                          .max_context = complete.max_context},
+                                                         complete));
   TANDEM_RETURN_IF_ERROR(executor->CreateParts(complete));
   return executor;
 }
@@ -255,9 +254,9 @@ bool Executor::AwaitOldest() {
   const RunningIteration& running = *running_.front();
   if (running.main.num_cpu_rows == 0 && running.visits.empty()) return true;
   const std::chrono::microseconds pace = cohort_watch_.longest_look();
-  return cohort_watch_.Await({.first = pace, .slowest = pace},
-                             [this](std::chrono::microseconds time) { return EndsWithin(time); },
-                             [this] { return LookAtOldest(); });
+  return cohort_watch_.Await(
+      {.first = pace, .slowest = pace}, [this](std::chrono::microseconds time) { return EndsWithin(time); },
+      [this] { return LookAtOldest(); });
 }
 
 bool Executor::CohortsStalled(std::chrono::nanoseconds iteration) {
@@ -289,7 +288,8 @@ bool Executor::CompleteOldest(bool stalled) {
   } else {
     parts_.compute_stream().SynchronizeTo(*running.end);
   }
-  return !stalled && CohortsStalled(std::chrono::nanoseconds(running.time.end_ns() - running.time.begin_ns()));
+  return !stalled &&
+         CohortsStalled(std::chrono::nanoseconds(running.time.end_ns() - running.time.begin_ns()));
 }
 
 IterationResult Executor::CollectOldest(bool stalled) {

@@ -18,8 +18,8 @@
 // (execute/tier_moves.h), the end of it (execute/logits_stage.h), and when CPU attention counts as stalled
 // (execute/stall_watch.h).
 //
-// An executor of a shard does the same with its slices: the exchange with the others is in its decoder, at the
-// end (LogitsStage) and where cohorts ride.
+// An executor of a shard does the same with its slices: the exchange with the others is in its decoder, at
+// the end (LogitsStage) and where cohorts ride.
 #pragma once
 
 #include <array>

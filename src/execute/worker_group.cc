@@ -10,10 +10,10 @@ namespace {
 
 // An iteration of one shard must have gone as those of the others.
 void CheckAlike(const IterationResult& result, const IterationResult& other, size_t rank) {
-  TANDEM_CHECK(result.cohorts.size() == other.cohorts.size() &&
-                   result.sequences.size() == other.sequences.size(),
-               "shard {}: results of {} sequences and {} cohorts, shard 0 has {} and {}", rank,
-               other.sequences.size(), other.cohorts.size(), result.sequences.size(), result.cohorts.size());
+  TANDEM_CHECK(
+      result.cohorts.size() == other.cohorts.size() && result.sequences.size() == other.sequences.size(),
+      "shard {}: results of {} sequences and {} cohorts, shard 0 has {} and {}", rank, other.sequences.size(),
+      other.cohorts.size(), result.sequences.size(), result.cohorts.size());
   for (size_t i = 0; i < result.cohorts.size(); ++i) {
     TANDEM_CHECK(result.cohorts[i].cursor == other.cohorts[i].cursor &&
                      result.cohorts[i].num_visits == other.cohorts[i].num_visits,

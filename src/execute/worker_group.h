@@ -7,8 +7,8 @@
 //
 // + are sums over the shards (collective/collective.h), which keep the streams in step. Block tables, cohorts
 // and moves are the same everywhere, since the plan is; only heads differ. What CPU attention of a shard
-// decides is agreed upon: who rides, by the least of all (execute/riding_pass.h); a stall of one is a stall of
-// all.
+// decides is agreed upon: who rides, by the least of all (execute/riding_pass.h); a stall of one is a stall
+// of all.
 //
 // A group of one is its executor, with nothing around it.
 #pragma once

@@ -118,9 +118,9 @@ void Decoder::FinalNorm(Stream& stream, RowBatch* rows) const {
 }
 
 void Decoder::MultiplyHead(Stream& stream, const MatrixView& hidden, const MatrixView& logits) const {
-  ops_->Linear(stream, {.x = hidden,
-                        .weight = weights_->lm_head.get(),
-                        .y = logits.Columns(vocab_.begin, vocab_.count)});
+  ops_->Linear(
+      stream,
+      {.x = hidden, .weight = weights_->lm_head.get(), .y = logits.Columns(vocab_.begin, vocab_.count)});
   if (collective_ != nullptr) collective_->AllGather(stream, logits, vocab_.begin, vocab_.count);
 }
 

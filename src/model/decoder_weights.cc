@@ -60,8 +60,8 @@ class WeightLoader {
     Slice rows;
   };
 
-  // One weight made of rows of several tensors, in order, and of a range of their columns: num_columns is what
-  // they have. Its rows are read by Run.
+  // One weight made of rows of several tensors, in order, and of a range of their columns: num_columns is
+  // what they have. Its rows are read by Run.
   Result<std::unique_ptr<LinearWeight>> PlanLinear(const std::vector<Part>& parts, const Slice& columns,
                                                    int64_t num_columns, bool has_bias,
                                                    bool is_gate_up = false) {
@@ -74,7 +74,8 @@ class WeightLoader {
       // StoredWeightFormat has found that it is one for all of them.
       const auto* order = checkpoint_.Find(parts.front().prefix + ".weight")->column_order;
       if (order != nullptr) shape.column_order = *order;
-      TANDEM_ASSIGN_OR_RETURN(const WeightFormat format, CutFormat(parts.front(), stored, range, num_columns));
+      TANDEM_ASSIGN_OR_RETURN(const WeightFormat format,
+                              CutFormat(parts.front(), stored, range, num_columns));
       TANDEM_ASSIGN_OR_RETURN(auto weight, PlanQuantized(parts, range, shape, has_bias, format));
       return std::unique_ptr<LinearWeight>(std::move(weight));
     }
@@ -125,12 +126,13 @@ class WeightLoader {
     size_bytes_ += buffer.size_bytes();
     *view = MatrixView::Dense(buffer.data(), options_.dtype, rows.count, info->cols);
     auto* base = buffer.as<std::byte>();
-    AddTasks(name, rows, kAllColumns, [this, base, row_bytes](int64_t begin, int64_t count, const void* data) {
-      const std::lock_guard lock(copy_mutex_);
-      copy_stream_->Copy(base + static_cast<size_t>(begin) * row_bytes, data,
-                         static_cast<size_t>(count) * row_bytes);
-      copy_stream_->Synchronize();
-    });
+    AddTasks(name, rows, kAllColumns,
+             [this, base, row_bytes](int64_t begin, int64_t count, const void* data) {
+               const std::lock_guard lock(copy_mutex_);
+               copy_stream_->Copy(base + static_cast<size_t>(begin) * row_bytes, data,
+                                  static_cast<size_t>(count) * row_bytes);
+               copy_stream_->Synchronize();
+             });
     return buffer;
   }
 
@@ -185,8 +187,8 @@ class WeightLoader {
   using Consume = std::function<void(int64_t row_begin, int64_t num_rows, const void* rows)>;
   struct Task {
     std::string name;
-    Slice rows;           // of the tensor, that are read
-    ColumnRange columns;  // of those
+    Slice rows;             // of the tensor, that are read
+    ColumnRange columns;    // of those
     int64_t row_begin = 0;  // of the task, within rows
     int64_t num_rows = 0;
     size_t row_bytes = 0;  // of staging; 0 for a quantized weight
@@ -244,11 +246,12 @@ class WeightLoader {
                                                    Result<std::unique_ptr<LinearWeight>> created) {
     TANDEM_ASSIGN_OR_RETURN(auto weight, std::move(created));
     LinearWeight* target = weight.get();
-    TANDEM_RETURN_IF_ERROR(
-        PlanRows(parts, has_bias, target, [&](const std::string& tensor, const Slice& rows, int64_t first_row) {
-          AddTasks(tensor, rows, columns, [target, first_row](int64_t begin, int64_t count, const void* data) {
-            target->LoadRows(first_row + begin, count, data);
-          });
+    TANDEM_RETURN_IF_ERROR(PlanRows(
+        parts, has_bias, target, [&](const std::string& tensor, const Slice& rows, int64_t first_row) {
+          AddTasks(tensor, rows, columns,
+                   [target, first_row](int64_t begin, int64_t count, const void* data) {
+                     target->LoadRows(first_row + begin, count, data);
+                   });
         }));
     return weight;
   }
@@ -264,14 +267,14 @@ class WeightLoader {
     if (columns != kAllColumns) {
       TANDEM_ASSIGN_OR_RETURN(stored, FormatOf(parts, false));
     }
-    TANDEM_RETURN_IF_ERROR(
-        PlanRows(parts, has_bias, target, [&](const std::string& tensor, const Slice& rows, int64_t first_row) {
-          AddTasks(tensor, {.rows = rows,
-                            .columns = columns,
-                            .quantized = target,
-                            .first_row = first_row,
-                            .stored = stored});
-        }));
+    TANDEM_RETURN_IF_ERROR(PlanRows(parts, has_bias, target,
+                                    [&](const std::string& tensor, const Slice& rows, int64_t first_row) {
+                                      AddTasks(tensor, {.rows = rows,
+                                                        .columns = columns,
+                                                        .quantized = target,
+                                                        .first_row = first_row,
+                                                        .stored = stored});
+                                    }));
     return weight;
   }
 
@@ -344,18 +347,17 @@ Result<LayerWeights> PlanLayer(const ModelConfig& config, int64_t layer_index, W
   const Slice hidden = {0, config.hidden_size};
   const Slice q_rows = slices.heads.Of(config.head_dim);
   const Slice kv_rows = slices.kv_heads.Of(config.head_dim);
-  TANDEM_ASSIGN_OR_RETURN(
-      layer.qkv, loader->PlanLinear({{attention + "q_proj", q_rows},
-                                     {attention + "k_proj", kv_rows},
-                                     {attention + "v_proj", kv_rows}},
-                                    hidden, hidden.count, config.qkv_bias));
-  TANDEM_ASSIGN_OR_RETURN(
-      layer.output, loader->PlanLinear({{attention + "o_proj", hidden}}, q_rows, config.q_width(),
-                                       config.output_bias && loader->has_summed_bias()));
+  TANDEM_ASSIGN_OR_RETURN(layer.qkv, loader->PlanLinear({{attention + "q_proj", q_rows},
+                                                         {attention + "k_proj", kv_rows},
+                                                         {attention + "v_proj", kv_rows}},
+                                                        hidden, hidden.count, config.qkv_bias));
+  TANDEM_ASSIGN_OR_RETURN(layer.output,
+                          loader->PlanLinear({{attention + "o_proj", hidden}}, q_rows, config.q_width(),
+                                             config.output_bias && loader->has_summed_bias()));
   TANDEM_ASSIGN_OR_RETURN(layer.mlp_norm, loader->ReadVector(prefix + "post_attention_layernorm.weight"));
-  TANDEM_ASSIGN_OR_RETURN(
-      layer.gate_up, loader->PlanLinear({{mlp + "gate_proj", slices.mlp}, {mlp + "up_proj", slices.mlp}},
-                                        hidden, hidden.count, config.mlp_bias, true));
+  TANDEM_ASSIGN_OR_RETURN(layer.gate_up,
+                          loader->PlanLinear({{mlp + "gate_proj", slices.mlp}, {mlp + "up_proj", slices.mlp}},
+                                             hidden, hidden.count, config.mlp_bias, true));
   TANDEM_ASSIGN_OR_RETURN(
       layer.down, loader->PlanLinear({{mlp + "down_proj", hidden}}, slices.mlp, config.intermediate_size,
                                      config.mlp_bias && loader->has_summed_bias()));

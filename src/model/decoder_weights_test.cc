@@ -212,14 +212,15 @@ TEST_F(DecoderWeightsTest, ShardsHaveTheirSlices) {
 }
 
 TEST_F(DecoderWeightsTest, GroupsThatCannotBeCutAreNamed) {
-  // 32 columns in groups of 32.
-  const auto checkpoint = Open({{"blk.0.ffn_down", GgmlType::kQ8_0}});
-  const auto shard = Load(*checkpoint, Quantization::kAuto, {.rank = 0, .size = 2});
+  // 64 columns in groups of 32; and 32 in one group, which is a scale for each row and can be cut.
+  const auto checkpoint = Open({{"blk.0.attn_output", GgmlType::kQ8_0}, {"blk.0.ffn_down", GgmlType::kQ8_0}});
+  const auto shard = Load(*checkpoint, Quantization::kAuto, {.rank = 0, .size = 4});
   ASSERT_FALSE(shard.ok());
   EXPECT_EQ(shard.error().param, "tensor-parallel-size");
-  EXPECT_THAT(shard.error().message, HasSubstr("the 32 columns of model.layers.0.mlp.down_proj (int8, groups "
-                                               "of 32) cannot be cut into 2 shards"));
-  EXPECT_TRUE(Load(*checkpoint, Quantization::kNone, {.rank = 0, .size = 2}).ok());
+  EXPECT_THAT(shard.error().message, HasSubstr("the 64 columns of model.layers.0.self_attn.o_proj (int8, groups "
+                                               "of 32) cannot be cut into 4 shards"));
+  EXPECT_TRUE(Load(*checkpoint, Quantization::kNone, {.rank = 0, .size = 4}).ok());
+  EXPECT_TRUE(Load(*checkpoint, Quantization::kAuto, {.rank = 0, .size = 2}).ok());
 }
 
 TEST_F(DecoderWeightsTest, SaysWhatItCannotKeep) {

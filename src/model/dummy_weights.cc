@@ -116,16 +116,13 @@ class WeightMaker {
     const int64_t mlp = cut.rows.front().count;
     if (is_quantized())
       return MakeCodes(seed_name, cut, {2 * mlp, cut.columns.count, options_.dtype, true}, has_bias);
-    return Fill(seed_name, cut, has_bias,
-                ops_->CreateGateUpWeight(mlp, cut.columns.count, options_.dtype));
+    return Fill(seed_name, cut, has_bias, ops_->CreateGateUpWeight(mlp, cut.columns.count, options_.dtype));
   }
 
   // Embedding and lm_head.
   Status MakeVocabulary(const ModelConfig& config, const Slice& vocab, DecoderWeights* weights) {
     const std::string_view head_name = config.tie_word_embeddings ? "embedding" : "lm_head";
-    const Cut cut = {.rows = {vocab},
-                     .columns = {0, config.hidden_size},
-                     .num_columns = config.hidden_size};
+    const Cut cut = {.rows = {vocab}, .columns = {0, config.hidden_size}, .num_columns = config.hidden_size};
     if (!is_quantized()) {
       TANDEM_ASSIGN_OR_RETURN(weights->embedding_memory, MakeMatrix("embedding", cut, &weights->embedding));
       TANDEM_ASSIGN_OR_RETURN(weights->lm_head, MakeLinear(head_name, cut, false));
@@ -194,8 +191,8 @@ class WeightMaker {
     const int64_t rows = cut.out_features();
     const int64_t cols = cut.num_columns;
     const size_t row_bytes = static_cast<size_t>(cols) * DTypeSize(options_.dtype);
-    TANDEM_ASSIGN_OR_RETURN(
-        Buffer buffer, device_->Allocate(static_cast<size_t>(rows) * row_bytes, MemoryKind::kDevice, seed_name));
+    TANDEM_ASSIGN_OR_RETURN(Buffer buffer, device_->Allocate(static_cast<size_t>(rows) * row_bytes,
+                                                             MemoryKind::kDevice, seed_name));
     *view = MatrixView::Dense(buffer.data(), options_.dtype, rows, cols);
     const uint64_t seed = TensorSeed(options_.seed, seed_name);
     if (options_.shard.is_whole()) {
@@ -242,9 +239,8 @@ class WeightMaker {
   static void ForEachPieceOf(const Cut& cut, const Load& load) {
     int64_t place = 0;
     for (const Slice& slice : cut.rows) {
-      ForEachPiece(slice.count, [&](int64_t begin, int64_t count) {
-        load(place + begin, slice.begin + begin, count);
-      });
+      ForEachPiece(slice.count,
+                   [&](int64_t begin, int64_t count) { load(place + begin, slice.begin + begin, count); });
       place += slice.count;
     }
   }
@@ -292,11 +288,9 @@ Result<LayerWeights> MakeLayer(const ModelConfig& config, const ShardSlices& sli
                    .columns = hidden,
                    .num_columns = hidden.count};
   const Cut output = {.rows = {hidden}, .columns = q, .num_columns = q_size};
-  const Cut gate_up = {.rows = {slices.mlp, behind(slices.mlp, mlp_size)},
-                       .columns = hidden,
-                       .num_columns = hidden.count};
-  const Cut down = {
-      .rows = {hidden}, .columns = slices.mlp, .num_columns = mlp_size};
+  const Cut gate_up = {
+      .rows = {slices.mlp, behind(slices.mlp, mlp_size)}, .columns = hidden, .num_columns = hidden.count};
+  const Cut down = {.rows = {hidden}, .columns = slices.mlp, .num_columns = mlp_size};
   const auto name = [layer_index](std::string_view part) {
     return fmt::format("layer {} {}", layer_index, part);
   };

@@ -26,10 +26,10 @@ struct DummyWeightOptions {
 // Made where they stay: nothing is read or moved. Matrices are uniform with the standard deviation that
 // models are usually initialized with, each from a seed of its own; norms are 1, biases 0; a tied lm_head
 // equals the embedding. Quantized ones (in groups of up to 128, FP8 with a scale a row) are HashedRows. The
-// same config, seed and dtype give the same values on every backend, however many shards have them. Errors: what the device and the ops say,
-// kResourceExhausted above all; kUnsupported (param "tensor-parallel-size") for quantized weights whose
-// columns cannot be cut so; kUnsupported (param "quantization") where the backend does not keep what is
-// wanted.
+// same config, seed and dtype give the same values on every backend, however many shards have them. Errors:
+// what the device and the ops say, kResourceExhausted above all; kUnsupported (param "tensor-parallel-size")
+// for quantized weights whose columns cannot be cut so; kUnsupported (param "quantization") where the backend
+// does not keep what is wanted.
 Result<DecoderWeights> MakeDummyWeights(const ModelConfig& config, Device* device, Ops* ops,
                                         const DummyWeightOptions& options);
 

@@ -59,8 +59,8 @@ std::vector<int> ShardCountsOf(const ModelConfig& config, int most) {
 
 ShardSlices SlicesOf(const ModelConfig& config, const Shard& shard) {
   TANDEM_CHECK(shard.rank >= 0 && shard.rank < shard.size && FindObstacle(config, shard.size).what.empty(),
-               "shard {} of {} of a model of {} heads, {} KV heads and {} MLP columns", shard.rank, shard.size,
-               config.num_heads, config.num_kv_heads, config.intermediate_size);
+               "shard {} of {} of a model of {} heads, {} KV heads and {} MLP columns", shard.rank,
+               shard.size, config.num_heads, config.num_kv_heads, config.intermediate_size);
   ShardSlices slices = {.heads = EvenSlice(config.num_heads, shard),
                         .kv_heads = EvenSlice(config.num_kv_heads, shard),
                         .mlp = EvenSlice(config.intermediate_size, shard),

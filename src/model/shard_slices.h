@@ -26,10 +26,10 @@ struct Slice {
 // Of a shard.
 struct ShardSlices {
   Slice heads;
-  Slice kv_heads;  // those that its heads attend over: where there are more shards than KV heads, several have
-                   // the same one
-  Slice mlp;       // of intermediate_size
-  Slice vocab;     // parts of different shards may differ by one
+  Slice kv_heads;  // those that its heads attend over: where there are more shards than KV heads, several
+                   // have the same one
+  Slice mlp;    // of intermediate_size
+  Slice vocab;  // parts of different shards may differ by one
 };
 
 // Error: kInvalidArgument (param "tensor-parallel-size") if heads, KV heads or the MLP cannot be cut into so

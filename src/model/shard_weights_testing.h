@@ -14,8 +14,8 @@
 
 namespace tandem {
 
-// Whether layer 0 and the lm_head of the shards, by rank, do what those of the whole do: rows are the same, bit
-// for bit, and products of parts of the columns add up.
+// Whether layer 0 and the lm_head of the shards, by rank, do what those of the whole do: rows are the same,
+// bit for bit, and products of parts of the columns add up.
 inline void ExpectShardsAreTheWhole(const ModelConfig& config, const DecoderWeights& whole,
                                     std::span<const DecoderWeights> shards, Ops* ops, Stream* stream) {
   const LayerWeights& layer = whole.layers[0];

@@ -16,7 +16,8 @@ namespace tandem {
 inline std::vector<float> WeightProduct(Ops* ops, Stream* stream, const LinearWeight& weight,
                                         int64_t first_column = 0) {
   std::vector<float> x(static_cast<size_t>(weight.in_features()));
-  for (size_t i = 0; i < x.size(); ++i) x[i] = std::cos(static_cast<float>(first_column) + static_cast<float>(i));
+  for (size_t i = 0; i < x.size(); ++i)
+    x[i] = std::cos(static_cast<float>(first_column) + static_cast<float>(i));
   std::vector<float> y(static_cast<size_t>(weight.out_features()));
   ops->Linear(*stream, {.x = MatrixView::Dense(x.data(), DType::kF32, 1, weight.in_features()),
                         .weight = &weight,

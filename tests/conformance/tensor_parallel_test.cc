@@ -120,15 +120,15 @@ class ShardedModel {
     part->decoder->Embed(stream, &rows);
     for (int64_t layer = 0; layer < config.num_layers; ++layer) {
       const KvLayerView kv = part->memory->LayerView(Tier::kGpu, layer);
-      part->decoder->PreProjection(stream, layer, {{{.row_begin = 0, .num_rows = num_rows, .kv = kv}}}, &rows);
+      part->decoder->PreProjection(stream, layer, {{{.row_begin = 0, .num_rows = num_rows, .kv = kv}}},
+                                   &rows);
       part->decoder->Attend(stream, *part->plan, kv, 0, num_rows, rows);
       part->decoder->PostProjection(stream, layer, &rows);
     }
     part->decoder->FinalNorm(stream, &rows);
-    part->decoder->Logits(
-        stream, rows, last_index,
-        MatrixView::Dense(part->gathered.data(), DType::kF32, 1, config.hidden_size),
-        MatrixView::Dense(part->logits.data(), DType::kF32, 1, config.vocab_size));
+    part->decoder->Logits(stream, rows, last_index,
+                          MatrixView::Dense(part->gathered.data(), DType::kF32, 1, config.hidden_size),
+                          MatrixView::Dense(part->logits.data(), DType::kF32, 1, config.vocab_size));
   }
 
   const std::unique_ptr<Device> device_ = CreateHostDevice({.num_compute_threads = 1});
@@ -180,7 +180,8 @@ TEST(TensorParallelTest, LogitsOfFamiliesAreThoseOfOneShard) {
   // Biases of Qwen2 that are not zero; 3 heads and one KV head.
   for (const auto& [name, counts] :
        {std::pair{"families/qwen2", std::vector{2, 4}}, std::pair{"families/qwen3", std::vector{2, 4}},
-        std::pair{"families/smollm2", std::vector{3}}, std::pair{"families/llama2/model.gguf", std::vector{2, 4}}}) {
+        std::pair{"families/smollm2", std::vector{3}},
+        std::pair{"families/llama2/model.gguf", std::vector{2, 4}}}) {
     const auto checkpoint = Checkpoint::Open(FixturePath(name)).value();
     ExpectSameLogits(checkpoint->config(), checkpoint.get(), counts,
                      MakeShardPrompts(static_cast<int32_t>(checkpoint->config().vocab_size)));

@@ -93,6 +93,8 @@ class StrategiesTest : public ::testing::TestWithParam<StrategiesMachine> {
   ~StrategiesTest() override { std::filesystem::remove_all(cache_folder_); }
 
   void ExpectSameTokensBesideCancels(uint32_t seed) const;
+  void ExpectSameTokensFromChunksInTransit() const;
+  void ExpectSameTokensFromRealModel(const std::string& path) const;
   void ExpectSameTokensFromEveryStrategy(const EngineOptions& ample) const;
   void ExpectSameTokensWithKvTypes(const std::string& gpu_type, const std::string& cpu_type) const;
 
@@ -191,9 +193,9 @@ void ExpectSameTokens(const std::vector<std::vector<int32_t>>& tokens,
     EXPECT_EQ(tokens[i], expected[i]) << strategy << ", request " << i;
 }
 
-// Tiers of codes on two devices, or on one and on several shards: where the same number of K or V, but for fp32's rounding, lies between two
-// codes, the tiers may hold either, and of two tokens that are as likely as each other either may come. What
-// follows has another context then.
+// Tiers of codes on two devices, or on one and on several shards: where the same number of K or V, but for
+// fp32's rounding, lies between two codes, the tiers may hold either, and of two tokens that are as likely as
+// each other either may come. What follows has another context then.
 void ExpectSameTokensBesideTies(const std::vector<std::vector<int32_t>>& tokens,
                                 const std::vector<std::vector<SampledToken>>& expected,
                                 const std::string& strategy) {
@@ -352,7 +354,7 @@ TEST_P(StrategiesTest, SameTokensBesideCancelsAndPreemptions) {
 
 // Prompts many times as long as the gpu tier, beside short ones, on a machine with a slow way between the
 // tiers: chunks behind long contexts take several iterations. Some are cancelled amid their prompt.
-TEST_P(StrategiesTest, SameTokensFromChunksInTransit) {
+void StrategiesTest::ExpectSameTokensFromChunksInTransit() const {
   std::vector<Prompt> prompts = MakePrompts(6, 200, 700, 8, 300);
   const std::vector<Prompt> short_ones = MakePrompts(kSanitized ? 8 : 16, 3, 40, 30, 300, 11);
   prompts.insert(prompts.end(), short_ones.begin(), short_ones.end());
@@ -399,14 +401,13 @@ TEST_P(StrategiesTest, SameTokensFromChunksInTransit) {
   }
 }
 
-TEST_P(StrategiesTest, RealModelGivesTheSameTokens) {
-  const auto path = RealModelPath();
-  if (!path) GTEST_SKIP() << "the model file is not here; scripts/fetch_model.sh fetches it";
-  if (kSanitized) GTEST_SKIP() << "the small models do this under sanitizers";
+TEST_P(StrategiesTest, SameTokensFromChunksInTransit) {
+  ExpectSameTokensFromChunksInTransit();
+}
+
+void StrategiesTest::ExpectSameTokensFromRealModel(const std::string& path) const {
   const std::vector<Prompt> prompts = MakePrompts(32, 4, 160, 12, 49'000);
-  EngineOptions ample = Options(*path, "gpu-only");
-  if (GetParam().num_shards > 2) GTEST_SKIP() << "it has three KV heads";
-  if (GetParam().num_shards > 1) ample.tensor_parallel_size = 3;
+  EngineOptions ample = Options(path, "gpu-only");
   ample.max_model_len = 512;
   const auto expected = RunAmple(ample, prompts);
   for (const std::string& strategy : kHybrids) {
@@ -420,6 +421,13 @@ TEST_P(StrategiesTest, RealModelGivesTheSameTokens) {
     PrintTiers(strategy, engine->Stats());
     ExpectDecodesInTheCpuTier(strategy, *engine, prompts.size());
   }
+}
+
+TEST_P(StrategiesTest, RealModelGivesTheSameTokens) {
+  const auto path = RealModelPath();
+  if (!path) GTEST_SKIP() << "the model file is not here; scripts/fetch_model.sh fetches it";
+  if (kSanitized) GTEST_SKIP() << "the small models do this under sanitizers";
+  ExpectSameTokensFromRealModel(*path);
 }
 
 // Whoever may leave the cpu tier alone does where it is of no use; gpu-only does in any case.
@@ -571,9 +579,42 @@ TEST_P(StrategiesTest, Bf16GpuOnlyIsIdentical) {
 INSTANTIATE_TEST_SUITE_P(Devices, StrategiesTest,
                          ::testing::Values(StrategiesMachine{"host"}, StrategiesMachine{"cuda"}),
                          NameOfStrategiesMachine);
-// 4 heads and 2 or 4 KV heads: cut, or in several shards the same.
-INSTANTIATE_TEST_SUITE_P(Shards, StrategiesTest,
+
+// Cohorts, moves, transit and cancels alike on all shards. Tokens are compared with those of one.
+class ShardedStrategiesTest : public StrategiesTest {};
+
+TEST_P(ShardedStrategiesTest, SameTokensFromEveryStrategy) {
+  EngineOptions ample = Options("", "gpu-only");
+  ample.dummy = "tiny";
+  ample.max_model_len = 512;
+  ample.max_num_batched_tokens = 96;
+  ExpectSameTokensFromEveryStrategy(ample);
+}
+
+TEST_P(ShardedStrategiesTest, SameTokensBesideCancelsAndPreemptions) {
+  ExpectSameTokensBesideCancels(7);
+}
+
+TEST_P(ShardedStrategiesTest, SameTokensFromChunksInTransit) {
+  ExpectSameTokensFromChunksInTransit();
+}
+
+// 4 heads and 2 or 4 KV heads: cut, or in two shards the same.
+INSTANTIATE_TEST_SUITE_P(Shards, ShardedStrategiesTest,
                          ::testing::Values(StrategiesMachine{"host", 2}, StrategiesMachine{"host", 4}),
+                         NameOfStrategiesMachine);
+
+class ThreeShardsTest : public StrategiesTest {};
+
+TEST_P(ThreeShardsTest, RealModelGivesTheSameTokens) {
+  const auto path = RealModelPath();
+  if (!path) GTEST_SKIP() << "the model file is not here; scripts/fetch_model.sh fetches it";
+  if (kSanitized) GTEST_SKIP() << "the small models do this under sanitizers";
+  ExpectSameTokensFromRealModel(*path);
+}
+
+// 9 heads and 3 KV heads.
+INSTANTIATE_TEST_SUITE_P(Shards, ThreeShardsTest, ::testing::Values(StrategiesMachine{"host", 3}),
                          NameOfStrategiesMachine);
 
 }  // namespace

@@ -50,8 +50,8 @@ void HostOps::Embedding(Stream& stream, const EmbeddingArgs& args) {
     ForEachRow(pool, args.out.rows, args.out.cols, [&](int64_t row) {
       const int64_t table_row = TableRow(args, row, args.table.rows);
       if (table_row < 0) return Clear(args.out, row);
-      row_kernels.convert(args.table.RowData(table_row), args.table.dtype, args.out.RowData(row), args.out.dtype,
-                          args.out.cols);
+      row_kernels.convert(args.table.RowData(table_row), args.table.dtype, args.out.RowData(row),
+                          args.out.dtype, args.out.cols);
     });
   });
 }
