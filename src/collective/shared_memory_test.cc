@@ -113,6 +113,7 @@ TEST_P(SharedMemoryTest, BroadcastAndMinFollowEachOther) {
 
 TEST_P(SharedMemoryTest, ChannelsDoNotWaitForEachOther) {
   std::vector<std::unique_ptr<Stream>> others;
+  others.reserve(static_cast<size_t>(num_shards()));
   std::vector<int32_t> first(static_cast<size_t>(num_shards()));
   std::vector<int32_t> second(static_cast<size_t>(num_shards()));
   for (int rank = 0; rank < num_shards(); ++rank)

@@ -217,8 +217,9 @@ TEST_F(DecoderWeightsTest, GroupsThatCannotBeCutAreNamed) {
   const auto shard = Load(*checkpoint, Quantization::kAuto, {.rank = 0, .size = 4});
   ASSERT_FALSE(shard.ok());
   EXPECT_EQ(shard.error().param, "tensor-parallel-size");
-  EXPECT_THAT(shard.error().message, HasSubstr("the 64 columns of model.layers.0.self_attn.o_proj (int8, groups "
-                                               "of 32) cannot be cut into 4 shards"));
+  EXPECT_THAT(shard.error().message,
+              HasSubstr("the 64 columns of model.layers.0.self_attn.o_proj (int8, groups "
+                        "of 32) cannot be cut into 4 shards"));
   EXPECT_TRUE(Load(*checkpoint, Quantization::kNone, {.rank = 0, .size = 4}).ok());
   EXPECT_TRUE(Load(*checkpoint, Quantization::kAuto, {.rank = 0, .size = 2}).ok());
 }

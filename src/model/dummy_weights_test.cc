@@ -74,6 +74,7 @@ TEST_F(DummyWeightsTest, DoNotDependOnTheNumberOfShards) {
       // 64 columns of the output projection are no group of 128.
       if (quantization == Quantization::kInt4 && num_shards == 4) continue;
       std::vector<DecoderWeights> shards;
+      shards.reserve(static_cast<size_t>(num_shards));
       for (int rank = 0; rank < num_shards; ++rank)
         shards.push_back(make({.rank = rank, .size = num_shards}));
       ExpectShardsAreTheWhole(tiny_, whole, shards, ops_.get(), stream_.get());

@@ -28,8 +28,8 @@ struct ShardSlices {
   Slice heads;
   Slice kv_heads;  // those that its heads attend over: where there are more shards than KV heads, several
                    // have the same one
-  Slice mlp;    // of intermediate_size
-  Slice vocab;  // parts of different shards may differ by one
+  Slice mlp;       // of intermediate_size
+  Slice vocab;     // parts of different shards may differ by one
 };
 
 // Error: kInvalidArgument (param "tensor-parallel-size") if heads, KV heads or the MLP cannot be cut into so

@@ -28,7 +28,7 @@ inline void ExpectShardsAreTheWhole(const ModelConfig& config, const DecoderWeig
     const ShardSlices slices =
         SlicesOf(config, {.rank = static_cast<int>(rank), .size = static_cast<int>(shards.size())});
     const LayerWeights& part = shards[rank].layers[0];
-    const auto expect_rows = [&](const std::vector<float>& all, std::vector<Slice> rows,
+    const auto expect_rows = [&](const std::vector<float>& all, const std::vector<Slice>& rows,
                                  const LinearWeight& weight) {
       const std::vector<float> found = WeightProduct(ops, stream, weight);
       size_t at = 0;

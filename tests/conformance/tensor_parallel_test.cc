@@ -215,7 +215,8 @@ TEST(TensorParallelTest, AWrongNumberOfShardsIsOneSentence) {
   EngineOptions int4;
   int4.dummy = "tiny:int4";
   EXPECT_EQ(refusal(int4, 4).message,
-            "the 256 columns of 'layer 0 output' (int4, groups of 128) cannot be cut into 4 shards");
+            "the 256 columns of 'layer 0 output' (int4, groups of 128 with minimum) cannot be cut into 4 "
+            "shards");
 }
 
 }  // namespace
