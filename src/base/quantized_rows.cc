@@ -129,6 +129,41 @@ QuantizedRows WidenRows(const QuantizedRows& rows, const WeightFormat& format) {
   return wide;
 }
 
+std::optional<WeightFormat> FormatOfColumns(const WeightFormat& format, int64_t cols, int64_t begin,
+                                            int64_t count) {
+  if (count == cols) return format;
+  WeightFormat part = format;
+  if (format.group_size == cols && format.block_size == 0) {
+    part.group_size = count;
+    return part;
+  }
+  const int64_t unit = std::max(format.group_size, format.block_size);
+  if (begin % unit != 0 || count % unit != 0) return std::nullopt;
+  return part;
+}
+
+QuantizedRows ColumnsOf(const QuantizedRows& rows, int64_t begin, int64_t count) {
+  const std::optional<WeightFormat> format = FormatOfColumns(rows.format, rows.cols, begin, count);
+  TANDEM_CHECK(format, "columns [{}, +{}) of rows of {} in {}", begin, count, rows.cols,
+               DescribeWeightFormat(rows.format));
+  QuantizedRows part;
+  part.Resize(*format, rows.num_rows, count);
+  const auto copy = [&](const auto& from, int64_t from_size, auto* to, int64_t to_size) {
+    if (from_size == 0) return;
+    // Of values that lie evenly in a row: one for so many columns.
+    const int64_t first = begin * from_size / rows.cols;
+    for (int64_t row = 0; row < rows.num_rows; ++row)
+      std::copy_n(from.begin() + row * from_size + first, to_size, to->begin() + row * to_size);
+  };
+  copy(rows.codes, rows.cols, &part.codes, count);
+  copy(rows.scales, rows.num_groups(), &part.scales, part.num_groups());
+  if (format->has_minimum) copy(rows.minimums, rows.num_groups(), &part.minimums, part.num_groups());
+  copy(rows.scale_units, rows.num_blocks(), &part.scale_units, part.num_blocks());
+  if (format->has_minimum)
+    copy(rows.minimum_units, rows.num_blocks(), &part.minimum_units, part.num_blocks());
+  return part;
+}
+
 void QuantizeRows(const float* values, int64_t num_rows, int64_t cols, const WeightFormat& format,
                   QuantizedRows* rows) {
   TANDEM_CHECK(format.is_quantized(), "rounding to {}", DescribeWeightFormat(format));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "base/weight_format.h"
@@ -35,6 +36,13 @@ void DequantizeRows(const QuantizedRows& rows, float* dst);
 
 // The same values in a format that holds them all (CommonWeightFormat of rows.format and another).
 QuantizedRows WidenRows(const QuantizedRows& rows, const WeightFormat& format);
+
+// The format of columns [begin, begin + count) of rows of `cols`: the same where they are whole groups (and
+// blocks), one group where a group is a whole row; else they cannot be cut.
+std::optional<WeightFormat> FormatOfColumns(const WeightFormat& format, int64_t cols, int64_t begin,
+                                            int64_t count);
+// Those columns. CHECKs that they can be cut.
+QuantizedRows ColumnsOf(const QuantizedRows& rows, int64_t begin, int64_t count);
 
 // The codes nearest to values [num_rows, cols]. With a minimum a group spans its values from the least to the
 // greatest, without one its largest magnitude is the end of the codes' range. Scales and minimums of integers

@@ -21,6 +21,7 @@
 #include "engine/model_fit.h"
 #include "forecast/units.h"
 #include "load/checkpoint.h"
+#include "model/shard_slices.h"
 #include "model/weight_formats.h"
 #include "trial/choice_file.h"
 
@@ -30,6 +31,8 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr int64_t kMaxBandwidthBuffer = int64_t{1} << 30;
+// GPUs of a host.
+constexpr int kMostShards = 16;
 
 std::string FirstLine(const std::string& path) {
   std::ifstream file(path);
@@ -204,7 +207,8 @@ Result<ordered_json> ModelReport(const DoctorOptions& options, const Checkpoint&
                          {"architecture", config.architecture},
                          {"parameters", num_parameters},
                          {"stored_bytes", stored_bytes},
-                         {"context_length", config.max_position}};
+                         {"context_length", config.max_position},
+                         {"tensor_parallel_sizes", ShardCountsOf(config, kMostShards)}};
   TANDEM_ASSIGN_OR_RETURN(const Backend host, CreateBackend({.device = "host"}));
   TANDEM_ASSIGN_OR_RETURN(const ordered_json fit, FitReport(checkpoint, host, dtype, available_bytes));
   report.update(fit);
@@ -336,6 +340,8 @@ void PrintText(const ordered_json& report) {
       fmt::print("           on the GPU: weights {:.2f} GiB ({}), {}\n", gib(fit["weight_bytes"]),
                  fit["weights"].get<std::string>(), FitText(fit));
     }
+    fmt::print("           --tensor-parallel-size {}\n",
+               fmt::join(model["tensor_parallel_sizes"].get<std::vector<int>>(), ", "));
     const ordered_json& longest = model["longest_context"];
     fmt::print("           longest context {}: {}\n", longest["tokens"].get<int64_t>(),
                longest["why"].get<std::string>());

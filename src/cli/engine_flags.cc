@@ -58,9 +58,6 @@ Status CheckAvailable(const EngineFlags& flags) {
   if (!cuda && !flags.gpu_memory_limit.empty()) return needs_cuda("gpu-memory-limit");
   if (!cuda && flags.gpu_memory_utilization) return needs_cuda("gpu-memory-utilization");
   if (!cuda && flags.gpu_sm_limit) return needs_cuda("gpu-sm-limit");
-  if (flags.tensor_parallel_size != 1) {
-    return FlagError(ErrorCode::kUnsupported, "tensor-parallel-size", "this build runs on one GPU");
-  }
   if (flags.options.model.empty() == flags.options.dummy.empty()) {
     return FlagError(ErrorCode::kInvalidArgument, "model",
                      flags.options.model.empty()
@@ -113,7 +110,12 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
   AddFlag(app, "gpu-sm-limit", &flags->gpu_sm_limit,
           "SMs of the GPU to use: a slice in place of a smaller card (cuda; default: all)")
       ->check(CLI::Range(1, 4096));
-  AddFlag(app, "tensor-parallel-size", &flags->tensor_parallel_size, "GPUs to share a model");
+  AddFlag(
+      app, "tensor-parallel-size", &options->tensor_parallel_size,
+      "Shards that compute the model together, each with its part of the threads and of both tiers (host; "
+      "doctor MODEL says how many there can be)")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}))
+      ->capture_default_str();
   AddFlag(
       app, "cpu-threads", &options->cpu_threads,
       "Threads of CPU attention, and on the host backend of all computation; 0: one for each physical core "

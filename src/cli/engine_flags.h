@@ -31,7 +31,6 @@ struct EngineFlags {
   std::string gpu_memory_limit;
   std::optional<double> gpu_memory_utilization;
   std::optional<int64_t> gpu_sm_limit;
-  int64_t tensor_parallel_size = 1;
   std::string log_level = "info";
 };
 

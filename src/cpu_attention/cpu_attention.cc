@@ -51,7 +51,7 @@ CpuAttention::CpuAttention(const CpuAttentionOptions& options)
     : options_(options), kernels_(AttentionKernelsFor(options.isa)) {
   const int num_threads =
       options.num_threads > 0 ? options.num_threads : DefaultCpuAttentionThreads(options.leave_cores);
-  const std::vector<WorkerCore> cores = ChooseWorkerCores(num_threads);
+  const std::vector<WorkerCore> cores = ChooseWorkerCores(num_threads, options.num_cores_taken);
   workers_.reserve(static_cast<size_t>(num_threads));
   for (int i = 0; i < num_threads; ++i) {
     auto& worker = workers_.emplace_back(std::make_unique<Worker>());

@@ -10,11 +10,11 @@
 
 namespace tandem {
 
-std::vector<WorkerCore> ChooseWorkerCores(int num_workers) {
+std::vector<WorkerCore> ChooseWorkerCores(int num_workers, int num_taken) {
   std::vector<std::vector<int>> free_cores;
   for (const NumaNode& node : MachineTopology().numa_nodes) free_cores.push_back(node.cores);
   std::vector<WorkerCore> chosen;
-  for (int i = 0; i < num_workers; ++i) {
+  for (int i = 0; i < num_taken + num_workers; ++i) {
     WorkerCore core;
     for (size_t tries = 0; tries < free_cores.size() && core.cpu < 0; ++tries) {
       const size_t node = (static_cast<size_t>(i) + tries) % free_cores.size();
@@ -23,7 +23,7 @@ std::vector<WorkerCore> ChooseWorkerCores(int num_workers) {
       core.cpu = free_cores[node].back();
       free_cores[node].pop_back();
     }
-    chosen.push_back(core);
+    if (i >= num_taken) chosen.push_back(core);
   }
   return chosen;
 }

@@ -12,7 +12,8 @@ struct WorkerCore {
 
 // One physical core for each worker, from the last core down (the first ones serve interrupts and, by habit,
 // other programs), alternating between NUMA nodes. More workers than cores: the surplus is not pinned.
-std::vector<WorkerCore> ChooseWorkerCores(int num_workers);
+// num_taken: workers that have chosen before, of other shards.
+std::vector<WorkerCore> ChooseWorkerCores(int num_workers, int num_taken);
 
 // Of the calling thread: pins it if asked (a refusal is no error: it then runs where the system wants) and
 // makes its sleeps precise.

@@ -9,7 +9,9 @@
 
 #include "base/cpu_features.h"
 #include "base/param_error.h"
+#include "base/topology.h"
 #include "device/host/host_device.h"
+#include "engine/shards.h"
 #include "ops/host/host_ops.h"
 #ifdef TANDEM_CUDA
 #include "device/cuda/cuda_device.h"
@@ -26,9 +28,18 @@ std::string FolderWithout(const EngineOptions& options) {
   return fmt::format("{}/without-{}", folder, fmt::join(options.without, "-"));
 }
 
+// Of a stream: each shard has one of its own. 0: one for each core.
+int HostComputeThreads(const EngineOptions& options) {
+  const auto num_shards = static_cast<int>(options.tensor_parallel_size);
+  if (num_shards == 1) return options.cpu_threads;
+  return ThreadsOf({.rank = 0, .size = num_shards},
+                   options.cpu_threads > 0 ? options.cpu_threads : MachineTopology().num_physical_cores)
+      .num_threads;
+}
+
 Backend CreateHostBackend(const EngineOptions& options) {
   Backend backend;
-  backend.device = CreateHostDevice({.num_compute_threads = options.cpu_threads});
+  backend.device = CreateHostDevice({.num_compute_threads = HostComputeThreads(options)});
   std::unique_ptr<HostOps> ops = CreateHostOps({});
   backend.host_ops = ops.get();
   backend.ops = std::move(ops);

@@ -18,7 +18,9 @@
 #include "engine/live_watch.h"
 #include "engine/loaded_model.h"
 #include "engine/longest_context.h"
+#include "engine/shards.h"
 #include "execute/executor.h"
+#include "execute/worker_group.h"
 #include "kv/kv_books.h"
 #include "kv/kv_memory.h"
 #include "kv_events/kv_event_publisher.h"
@@ -123,21 +125,28 @@ class EngineWithLoop : public Engine {
   std::shared_ptr<const LiveView> Live() const override { return live_.View(); }
   std::vector<TimelineSpan> LastIteration() const override { return timeline_->LastIteration(); }
   const EngineOptions& options() const override { return options_; }
-  const ModelConfig& model_config() const override { return model_.decoder->config(); }
+  const ModelConfig& model_config() const override { return model_.config; }
   const GenerationDefaults& generation_defaults() const override { return model_.generation_defaults; }
   const Tokenizer& tokenizer() const override { return *model_.tokenizer; }
   const ChatTemplate* chat_template() const override { return model_.chat_template.get(); }
   int64_t max_model_len() const override { return options_.max_model_len; }
   std::string device_description() const override { return model_.backend.device->Description(); }
-  double layer_weight_bytes() const override { return model_.decoder->weights().LayerBytes(); }
+  double layer_weight_bytes() const override {
+    double bytes = 0;
+    for (const auto& shard : model_.shards) bytes += shard->weights().LayerBytes();
+    return bytes;
+  }
   double head_weight_bytes() const override {
-    return static_cast<double>(model_.decoder->weights().lm_head->size_bytes());
+    double bytes = 0;
+    for (const auto& shard : model_.shards)
+      bytes += static_cast<double>(shard->weights().lm_head->size_bytes());
+    return bytes;
   }
   const CostTable* cost_table() const override { return cost_table_ ? &*cost_table_ : nullptr; }
   const LayerCosts* learned_costs() const override { return costs_.get(); }
   int64_t kv_token_bytes(Tier tier) const override {
-    const TierLayout& layout = kv_memory_->layout(tier);
-    return layout.num_layers * static_cast<int64_t>(layout.shape.TokenBytes());
+    const TierLayout& layout = kv_memories_.front()->layout(tier);
+    return model_.num_shards() * layout.num_layers * static_cast<int64_t>(layout.shape.TokenBytes());
   }
   const KvFormat& kv_format(Tier tier) const override { return model_.kv_formats.of(tier); }
   const ScheduleLimits& schedule_limits() const override { return loop_->limits(); }
@@ -167,21 +176,21 @@ class EngineWithLoop : public Engine {
   bool uses_cpu_tier() const { return strategy_->uses_cpu_tier(); }
 
   Status CreateCacheAndExecutor() {
-    const ModelConfig& config = model_.decoder->config();
-    Device* device = model_.backend.device.get();
+    const Decoder& shard = model_.first_shard();
+    const ModelConfig& config = shard.config();
     TANDEM_ASSIGN_OR_RETURN(const TaskOrder task_order, ParseTaskOrder(options_.cpu_attention_order));
     const bool cpu_tier = uses_cpu_tier() || options_.cpu_kv_cache.has_value();
-    const AttentionChoice kernels = ChooseCpuKernels(options_, config, model_.decoder->dtype(),
-                                                     model_.kv_formats, cpu_tier, &model_.backend);
+    const AttentionChoice kernels =
+        ChooseCpuKernels(options_, config, shard.dtype(), model_.kv_formats, cpu_tier, &model_.backend);
     // As they pass through the device.
     const KvShape kv_shape = {
         .format = model_.kv_formats.gpu, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
-    const int64_t transit_tokens = TransitTokens(options_, kv_shape);
+    const int64_t transit_tokens = TransitTokens(options_, KvShapeOfAll(kv_shape.format));
     if (transit_tokens < kv_shape.block_size) {
       return MakeParamError(
           ErrorCode::kInvalidArgument, "kv-transit",
           "--kv-transit is too small: one block of {} tokens takes {} bytes in each of 2 slots",
-          kv_shape.block_size, kv_shape.BlockBytes());
+          kv_shape.block_size, KvShapeOfAll(kv_shape.format).BlockBytes());
     }
     executor_options_ = {.max_rows = options_.max_num_batched_tokens,
                          .max_context = options_.max_model_len,
@@ -201,7 +210,8 @@ class EngineWithLoop : public Engine {
                          .graph_rider_rows = GraphRiderRows(),
                          .timeline = timeline_.get()};
     const size_t reserved_bytes =
-        Executor::BytesFor(*model_.decoder, executor_options_, cpu_tier ? &kv_shape : nullptr) +
+        static_cast<size_t>(model_.num_shards()) *
+            Executor::BytesFor(shard, executor_options_, cpu_tier ? &kv_shape : nullptr) +
         model_.backend.workspace_bytes + model_.backend.ops->UnallocatedBytes() +
         AttentionBytes(transit_tokens);
     TANDEM_RETURN_IF_ERROR(CreateCache(reserved_bytes));
@@ -214,10 +224,8 @@ class EngineWithLoop : public Engine {
                                              DivideUp(options_.max_model_len, kv_books_->block_size()));
       executor_options_.max_table_blocks = std::min(kMostTableBlocks, options_.max_num_seqs * of_a_sequence);
     }
-    TANDEM_ASSIGN_OR_RETURN(
-        executor_, Executor::Create(device, model_.backend.ops.get(), model_.decoder.get(), kv_memory_.get(),
-                                    executor_options_));
-    executor_->WarmUp();
+    TANDEM_ASSIGN_OR_RETURN(workers_, CreateWorkerGroup(model_, kv_memories_, executor_options_));
+    workers_->WarmUp();
     return {};
   }
 
@@ -247,24 +255,30 @@ class EngineWithLoop : public Engine {
     return row_counts;
   }
 
+  // Of all shards' blocks together.
+  KvShape KvShapeOfAll(const KvFormat& format) const {
+    return {.format = format, .num_kv_heads = model_.num_kv_heads(), .head_dim = model_.config.head_dim};
+  }
+
   // Of a plan of attention over the gpu tier, or through the transit, for contexts of so many tokens.
   size_t AttentionBytes(int64_t num_tokens) const {
-    const ModelConfig& config = model_.decoder->config();
+    const ModelConfig& config = model_.first_shard().config();
     const KvShape kv = {
         .format = model_.kv_formats.gpu, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
     return model_.backend.ops->AttentionBytes({.max_blocks = DivideUp(num_tokens, kv.block_size),
                                                .max_context = num_tokens,
                                                .kv = kv,
-                                               .coded_rows = model_.decoder->dtype(),
+                                               .coded_rows = model_.first_shard().dtype(),
                                                .num_heads = config.num_heads});
   }
 
   Status CreateCache(size_t reserved_bytes) {
     Device* device = model_.backend.device.get();
     size_t attention_bytes = 0;
+    ModelConfig of_all = model_.config;
+    of_all.num_kv_heads = model_.num_kv_heads();
     const auto size = [&] {
-      return SizeCache(options_, model_.decoder->config(), model_.kv_formats, *device,
-                       reserved_bytes + attention_bytes);
+      return SizeCache(options_, of_all, model_.kv_formats, *device, reserved_bytes + attention_bytes);
     };
     TANDEM_ASSIGN_OR_RETURN(KvCacheOptions cache_options, size());
     // No context is longer than the tier that there would be without what it takes.
@@ -280,7 +294,7 @@ class EngineWithLoop : public Engine {
           CacheSize{.unit = CacheSize::Unit::kBytes, .amount = DefaultCpuCacheBytes(*device, gpu_bytes)};
       TANDEM_ASSIGN_OR_RETURN(cache_options, size());
     }
-    TANDEM_ASSIGN_OR_RETURN(kv_memory_, KvMemory::Create(device, cache_options.Layouts()));
+    TANDEM_ASSIGN_OR_RETURN(kv_memories_, CreateShardMemories(model_, cache_options));
     TANDEM_ASSIGN_OR_RETURN(kv_books_,
                             KvBooks::Create(cache_options.gpu.shape.block_size,
                                             {cache_options.gpu.num_blocks, cache_options.cpu.num_blocks}));
@@ -292,7 +306,7 @@ class EngineWithLoop : public Engine {
   // What is to be said of a tier's type: nothing where it is the model's.
   std::string KvTypeText(Tier tier) const {
     const KvFormat& format = kv_format(tier);
-    return format == KvFormat::Plain(model_.decoder->dtype()) ? "" : " in " + KvFormatName(format);
+    return format == KvFormat::Plain(model_.first_shard().dtype()) ? "" : " in " + KvFormatName(format);
   }
 
   void LimitContext() {
@@ -305,23 +319,45 @@ class EngineWithLoop : public Engine {
             wanted_model_len_, longest_context_.why);
   }
 
+  // One shard alone, as if the others took no time: they do as much as it does, beside it.
+  struct MeasuredShard {
+    std::unique_ptr<Decoder> decoder;  // these two null for a whole model, which is measured as it is
+    std::unique_ptr<LogitsStage> logits;
+    ProfileParts parts;
+  };
+  Result<MeasuredShard> ShardToMeasure() {
+    const MeasurementParts executor = workers_->rank0().measurement_parts();
+    Device* const device = model_.backend.device.get();
+    Ops* const ops = model_.backend.ops.get();
+    MeasuredShard measured;
+    measured.parts = {.device = device,
+                      .ops = ops,
+                      .decoder = &model_.first_shard(),
+                      .books = kv_books_.get(),
+                      .memory = kv_memories_.front().get(),
+                      .cpu_attention = workers_->cpu_attention(),
+                      .compute = executor.compute,
+                      .copy = executor.copy,
+                      .rows = executor.rows,
+                      .plan = executor.plan,
+                      .logits = executor.logits,
+                      .max_rows = options_.max_num_batched_tokens,
+                      .max_context = options_.max_model_len};
+    if (model_.num_shards() == 1) return measured;
+    measured.decoder = std::make_unique<Decoder>(model_.first_shard().Alone());
+    TANDEM_ASSIGN_OR_RETURN(
+        measured.logits, LogitsStage::Create(device, measured.decoder.get(), ops, executor.rows->max_rows(),
+                                             executor.logits->slice_rows()));
+    measured.parts.decoder = measured.decoder.get();
+    measured.parts.logits = measured.logits.get();
+    return measured;
+  }
+
   Status CreateScheduler() {
     const bool needs_costs = uses_cpu_tier() || options_.max_itl_ms > 0 || options_.measure_costs;
     if (needs_costs || model_.backend.measures_costs) {
-      const MeasurementParts executor = executor_->measurement_parts();
-      const ProfileParts parts = {.device = model_.backend.device.get(),
-                                  .ops = model_.backend.ops.get(),
-                                  .decoder = model_.decoder.get(),
-                                  .books = kv_books_.get(),
-                                  .memory = kv_memory_.get(),
-                                  .cpu_attention = executor_->cpu_attention(),
-                                  .compute = executor.compute,
-                                  .copy = executor.copy,
-                                  .rows = executor.rows,
-                                  .plan = executor.plan,
-                                  .logits = executor.logits,
-                                  .max_rows = options_.max_num_batched_tokens,
-                                  .max_context = options_.max_model_len};
+      TANDEM_ASSIGN_OR_RETURN(const MeasuredShard measured, ShardToMeasure());
+      const ProfileParts& parts = measured.parts;
       std::string_view last_what;
       TANDEM_ASSIGN_OR_RETURN(
           CostTable table,
@@ -342,7 +378,10 @@ class EngineWithLoop : public Engine {
   }
 
   void StartLoop() {
-    const ModelConfig& config = model_.decoder->config();
+    const ModelConfig& config = model_.config;
+    const Decoder& shard = model_.first_shard();
+    size_t weight_bytes = 0;
+    for (const auto& each : model_.shards) weight_bytes += each->weights().size_bytes;
     constexpr double kUsPerMs = 1e3;
     EngineLoopOptions loop_options;
     loop_options.limits = {.max_num_seqs = options_.max_num_seqs,
@@ -366,19 +405,20 @@ class EngineWithLoop : public Engine {
     loop_options.timeline = timeline_.get();
     loop_options.live = &live_;
     loop_ = std::make_unique<EngineLoop>(loop_options, model_.backend.device.get(), strategy_.get(),
-                                         kv_books_.get(), executor_.get(), costs_.get());
+                                         kv_books_.get(), workers_.get(), costs_.get());
     LogInfo(
         "{}: {} layers, {}, {} MiB of weights ({}), gpu tier {} tokens{}, cpu tier {} tokens{}, longest "
         "context {} "
         "({}), strategy {}, {}{}",
-        options_.served_model_name, config.num_layers, DTypeName(model_.decoder->dtype()),
-        model_.decoder->weights().size_bytes >> 20, model_.decoder->weights().Describe(),
-        TokensOf(Tier::kGpu), KvTypeText(Tier::kGpu), TokensOf(Tier::kCpu), KvTypeText(Tier::kCpu),
-        longest_context_.tokens, longest_context_.why, strategy_->name(),
+        options_.served_model_name, config.num_layers, DTypeName(shard.dtype()), weight_bytes >> 20,
+        shard.weights().Describe(), TokensOf(Tier::kGpu), KvTypeText(Tier::kGpu), TokensOf(Tier::kCpu),
+        KvTypeText(Tier::kCpu), longest_context_.tokens, longest_context_.why, strategy_->name(),
         model_.backend.device->Description(),
-        executor_->cpu_attention() == nullptr
+        workers_->cpu_attention() == nullptr
             ? ""
-            : ", CPU attention: " + executor_->cpu_attention()->Description());
+            : ", CPU attention: " + workers_->cpu_attention()->Description());
+    if (model_.num_shards() > 1)
+      LogInfo("{} shards, each with its part of these threads", model_.num_shards());
   }
 
   // Destroyed in reverse: first the loop's thread ends, then the executor's streams, last the memory.
@@ -392,9 +432,9 @@ class EngineWithLoop : public Engine {
   LiveWatch live_;
   LoadedModel model_;
   ExecutorOptions executor_options_;
-  std::unique_ptr<KvMemory> kv_memory_;
+  std::vector<std::unique_ptr<KvMemory>> kv_memories_;  // of the shards
   std::unique_ptr<KvBooks> kv_books_;
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<WorkerGroup> workers_;
   std::optional<CostTable> cost_table_;
   std::unique_ptr<CorrectedCosts> costs_;  // null: the strategy needs none
   std::unique_ptr<Strategy> strategy_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <utility>
 
 #include "base/check.h"
@@ -29,11 +30,11 @@ double SecondsSince(Clock::time_point start) {
 }  // namespace
 
 EngineLoop::EngineLoop(const EngineLoopOptions& options, Device* device, Strategy* strategy, KvBooks* kv,
-                       Executor* executor, CorrectedCosts* costs)
+                       WorkerGroup* workers, CorrectedCosts* costs)
     : options_(options),
       strategy_(strategy),
       kv_(kv),
-      executor_(executor),
+      workers_(workers),
       hasher_(options.prefix_key ? std::optional(BlockHasher(*options.prefix_key, kv->block_size()))
                                  : std::nullopt),
       inbox_(options.max_num_queued_reqs, options.seed),
@@ -41,7 +42,7 @@ EngineLoop::EngineLoop(const EngineLoopOptions& options, Device* device, Strateg
       kv_events_(kv->block_size(), [this](SequenceId id) -> const Request& { return books_.At(id); }),
       masks_(device, options.vocab_size),
       counters_(kv, &books_.state(), costs,
-                executor->cpu_attention() == nullptr ? 0 : executor->cpu_attention()->num_threads()),
+                workers->cpu_attention() == nullptr ? 0 : workers->cpu_attention()->num_threads()),
       results_(&books_, kv, &counters_, [this](RequestId id) { Forget(id); }),
       clock_(costs) {
   if (options.kv_events != nullptr) kv->Listen(&kv_events_);
@@ -147,6 +148,7 @@ void EngineLoop::ThreadMain() {
   while (inbox_.Take(has_work(), books_.any_stalled(), &news)) {
     RecoverCpuTier();
     TakeNews(&news);
+    if (failure_) FailForGood(*failure_);
     if (cpu_tier_fails_) FailCpuTier();
     if (has_work()) RunIteration();
     // With nothing to run there is nothing to wait for.
@@ -275,7 +277,7 @@ bool EngineLoop::StartPlan(IterationPlan plan, bool is_checked, Clock::time_poin
   int64_t num_swapped_tokens = 0;
   std::vector<BlockMove> moves = books_.Apply(plan, now, &num_swapped_tokens);
   stats.swapped_tokens += static_cast<uint64_t>(num_swapped_tokens);
-  const Status started = executor_->Start(books_.InputFor(plan, std::move(moves), &masks_));
+  const Status started = workers_->Start(books_.InputFor(plan, std::move(moves), &masks_));
   if (!started.ok()) {
     FailCohorts(plan, started.error());
     return false;
@@ -319,14 +321,14 @@ void EngineLoop::RunIteration() {
 
 bool EngineLoop::MayStartAhead() const {
   const ScheduleState& state = books_.state();
-  return planned_ahead_ && state.cohorts.empty() && state.cpu_tier_usable && executor_->MayRunAhead() &&
+  return planned_ahead_ && state.cohorts.empty() && state.cpu_tier_usable && workers_->MayRunAhead() &&
          MayRunAhead(*planned_ahead_, [this](SequenceId id) -> const Request& { return books_.At(id); });
 }
 
 void EngineLoop::RunAhead() {
   if (!MayStartAhead()) return;
   const auto wait = std::chrono::duration_cast<std::chrono::microseconds>(clock_.StartAt() - Clock::now());
-  if (wait.count() > 0 && executor_->AwaitEnd(wait)) return;
+  if (wait.count() > 0 && workers_->AwaitEnd(wait)) return;
   const Clock::time_point start = Clock::now();
   Inbox::News news;
   inbox_.Take(true, false, &news);
@@ -343,7 +345,14 @@ void EngineLoop::RunAhead() {
 }
 
 void EngineLoop::FinishOldest() {
-  IterationResult result = executor_->Finish();
+  IterationResult result = workers_->Finish();
+  if (result.failure) {
+    LogError("{}; nothing can be computed any more", result.failure->message);
+    failure_ = std::move(result.failure);
+    running_.clear();
+    FailForGood(*failure_);
+    return;
+  }
   const TimelineScope scope(options_.timeline, "engine", "results");
   const Clock::time_point now = Clock::now();
   auto [plan, start] = std::move(running_.front());
@@ -368,7 +377,7 @@ void EngineLoop::FinishOldest() {
 
 void EngineLoop::DropCohort(CohortId id) {
   planned_ahead_.reset();
-  if (executor_->DropCohort(id)) {
+  if (workers_->DropCohort(id)) {
     books_.DropCohort(id);
   } else {
     // It has forgotten all of them.
@@ -402,6 +411,15 @@ void EngineLoop::TakeProgress(const IterationPlan& plan, const IterationResult& 
     planned_ahead_.reset();
 }
 
+void EngineLoop::FailForGood(const Error& error) {
+  planned_ahead_.reset();
+  books_.DropAllCohorts();
+  CountReleased();
+  Deliver();
+  for (const RequestId id : books_.IdsBelow(std::numeric_limits<RequestId>::max()))
+    results_.End(id, FinishReason::kError, error);
+}
+
 void EngineLoop::FailCpuTier() {
   const Error error =
       MakeError(ErrorCode::kUnavailable,
@@ -416,7 +434,7 @@ void EngineLoop::FailCpuTier() {
 }
 
 void EngineLoop::RecoverCpuTier() {
-  if (books_.state().cpu_tier_usable || !executor_->CpuTierUsable()) return;
+  if (books_.state().cpu_tier_usable || !workers_->CpuTierUsable()) return;
   LogInfo("CPU attention is back");
   books_.ReleaseStalled();
   planned_ahead_.reset();

@@ -37,7 +37,7 @@
 #include "engine/request_books.h"
 #include "engine/results.h"
 #include "engine/run_ahead.h"
-#include "execute/executor.h"
+#include "execute/worker_group.h"
 #include "kv/kv_books.h"
 #include "kv_events/kv_event_publisher.h"
 #include "perf/corrected_costs.h"
@@ -64,9 +64,9 @@ struct EngineLoopOptions {
 // Public methods: any thread. Everything else: the engine thread.
 class EngineLoop {
  public:
-  // All outlive the loop. device: the executor's. costs: learn from every iteration; may be null.
+  // All outlive the loop. device: the workers'. costs: learn from every iteration; may be null.
   EngineLoop(const EngineLoopOptions& options, Device* device, Strategy* strategy, KvBooks* kv,
-             Executor* executor, CorrectedCosts* costs);
+             WorkerGroup* workers, CorrectedCosts* costs);
   // Cancels what is in flight and joins the thread. After a stall blocks that CPU attention may still write
   // to stay taken.
   ~EngineLoop();
@@ -122,13 +122,15 @@ class EngineLoop {
   void FailCpuTier();
   // Takes the cpu tier into use again once CPU attention has come back.
   void RecoverCpuTier();
+  // A shard does not answer: ends all requests, and those to come as they come.
+  void FailForGood(const Error& error);
   // Ends the requests of the cohorts of a plan that could not start.
   void FailCohorts(const IterationPlan& plan, const Error& error);
 
   const EngineLoopOptions options_;
   Strategy* strategy_;
   KvBooks* kv_;
-  Executor* executor_;
+  WorkerGroup* workers_;
   const std::optional<BlockHasher> hasher_;  // of EngineLoopOptions::prefix_key
 
   Inbox inbox_;
@@ -150,6 +152,7 @@ class EngineLoop {
   StateAhead state_ahead_;         // that it was made for
   bool ahead_is_checked_ = false;  // planned_ahead_ is as it was made, and keeps the rules
   bool ended_since_plan_ = false;  // a request, since planned_ahead_ was made
+  std::optional<Error> failure_;   // nothing is started any more
   bool cpu_tier_fails_ = false;    // it stalled when a cohort was to be dropped: FailCpuTier is to come
 
   std::thread thread_;  // last: starts when everything it uses exists

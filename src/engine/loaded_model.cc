@@ -11,9 +11,11 @@
 #include "base/log.h"
 #include "base/param_error.h"
 #include "base/topology.h"
+#include "collective/shared_memory.h"
 #include "load/dummy_models.h"
 #include "load/rope_scaling.h"
 #include "model/dummy_weights.h"
+#include "model/shard_slices.h"
 #include "text/tokenizer/byte_tokenizer.h"
 
 namespace tandem {
@@ -119,6 +121,35 @@ Status TakeDummyQuantization(EngineOptions* options) {
   return {};
 }
 
+// load: of a shard, its weights. One after the other: each has all threads.
+template <typename Load>
+Status LoadShards(const ModelConfig& config, const EngineOptions& options, LoadedModel* loaded,
+                  const Load& load) {
+  loaded->config = config;
+  const auto num_shards = static_cast<int>(options.tensor_parallel_size);
+  if (num_shards > 1) loaded->collectives = CreateSharedMemoryGroup({.num_shards = num_shards});
+  for (int rank = 0; rank < num_shards; ++rank) {
+    const Shard shard = {.rank = rank, .size = num_shards};
+    TANDEM_ASSIGN_OR_RETURN(DecoderWeights weights, load(shard));
+    Collective* const collective =
+        num_shards > 1 ? loaded->collectives->Of(rank, ShardChannel::kCompute) : nullptr;
+    loaded->shards.push_back(std::make_unique<Decoder>(
+        ConfigOf(config, shard), *options.dtype, std::move(weights), loaded->backend.ops.get(),
+        ShardedDecoder{.vocab = SlicesOf(config, shard).vocab, .collective = collective}));
+  }
+  return {};
+}
+
+// Whether the model can be cut as wanted, and this build can run it so.
+Status CheckTensorParallel(const ModelConfig& config, const EngineOptions& options) {
+  TANDEM_RETURN_IF_ERROR(CheckShards(config, options.tensor_parallel_size));
+  if (options.tensor_parallel_size == 1 || options.device == "host") return {};
+  return MakeParamError(
+      ErrorCode::kUnsupported, "tensor-parallel-size",
+      "tensor-parallel-size {} needs --device host: shards on several GPUs are not built yet",
+      options.tensor_parallel_size);
+}
+
 // Random weights; tokens are bytes unless options name a tokenizer.
 Status LoadDummy(EngineOptions* options, LoadedModel* loaded) {
   TANDEM_ASSIGN_OR_RETURN(const ModelConfig config, DummyConfigOf(*options));
@@ -128,16 +159,15 @@ Status LoadDummy(EngineOptions* options, LoadedModel* loaded) {
   } else {
     TANDEM_RETURN_IF_ERROR(TakeOtherTextSide(*options, config.vocab_size, loaded));
   }
-  TANDEM_ASSIGN_OR_RETURN(DecoderWeights weights,
-                          MakeDummyWeights(config, loaded->backend.device.get(), loaded->backend.ops.get(),
-                                           {.dtype = *options->dtype,
-                                            .quantization = options->quantization,
-                                            .max_model_len = options->max_model_len,
-                                            .seed = options->seed,
-                                            .show_progress = options->show_progress}));
-  loaded->decoder =
-      std::make_unique<Decoder>(config, *options->dtype, std::move(weights), loaded->backend.ops.get());
-  return {};
+  return LoadShards(config, *options, loaded, [&](const Shard& shard) {
+    return MakeDummyWeights(config, loaded->backend.device.get(), loaded->backend.ops.get(),
+                            {.shard = shard,
+                             .dtype = *options->dtype,
+                             .quantization = options->quantization,
+                             .max_model_len = options->max_model_len,
+                             .seed = options->seed,
+                             .show_progress = options->show_progress});
+  });
 }
 
 Status LoadFromCheckpoint(EngineOptions* options, const Checkpoint& checkpoint, LoadedModel* loaded) {
@@ -145,17 +175,15 @@ Status LoadFromCheckpoint(EngineOptions* options, const Checkpoint& checkpoint, 
   TANDEM_RETURN_IF_ERROR(options->tokenizer.empty()
                              ? TakeTextSide(checkpoint.text_side(), *options, loaded)
                              : TakeOtherTextSide(*options, checkpoint.config().vocab_size, loaded));
-  TANDEM_ASSIGN_OR_RETURN(
-      DecoderWeights weights,
-      LoadDecoderWeights(checkpoint, loaded->backend.device.get(), loaded->backend.ops.get(),
-                         {.dtype = *options->dtype,
-                          .quantization = options->quantization,
-                          .max_model_len = options->max_model_len,
-                          .num_threads = NumLoaderThreads(*options),
-                          .show_progress = options->show_progress}));
-  loaded->decoder = std::make_unique<Decoder>(checkpoint.config(), *options->dtype, std::move(weights),
-                                              loaded->backend.ops.get());
-  return {};
+  return LoadShards(checkpoint.config(), *options, loaded, [&](const Shard& shard) {
+    return LoadDecoderWeights(checkpoint, loaded->backend.device.get(), loaded->backend.ops.get(),
+                              {.shard = shard,
+                               .dtype = *options->dtype,
+                               .quantization = options->quantization,
+                               .max_model_len = options->max_model_len,
+                               .num_threads = NumLoaderThreads(*options),
+                               .show_progress = options->show_progress});
+  });
 }
 
 }  // namespace
@@ -172,8 +200,10 @@ Result<LoadedModel> LoadModel(EngineOptions* options) {
   // What is wrong with the model is said before the device is touched.
   if (options->dummy.empty()) {
     TANDEM_ASSIGN_OR_RETURN(checkpoint, Checkpoint::Open(options->model, options->rope_scaling));
+    TANDEM_RETURN_IF_ERROR(CheckTensorParallel(checkpoint->config(), *options));
   } else {
-    TANDEM_RETURN_IF_ERROR(DummyConfigOf(*options));
+    TANDEM_ASSIGN_OR_RETURN(const ModelConfig config, DummyConfigOf(*options));
+    TANDEM_RETURN_IF_ERROR(CheckTensorParallel(config, *options));
     TANDEM_RETURN_IF_ERROR(TakeDummyQuantization(options));
   }
   TANDEM_ASSIGN_OR_RETURN(loaded.backend, CreateBackend(*options));

@@ -49,9 +49,13 @@ Executor::~Executor() {
 Result<std::unique_ptr<Executor>> Executor::Create(Device* device, Ops* ops, const Decoder* decoder,
                                                    const KvMemory* kv, const ExecutorOptions& options) {
   const ExecutorOptions complete = options.Complete(kv->layout(Tier::kCpu).num_blocks > 0);
-  auto executor = std::unique_ptr<Executor>(new Executor(
-      {.device = device, .ops = ops, .decoder = decoder, .kv = kv, .max_context = complete.max_context},
-      complete));
+  auto executor = std::unique_ptr<Executor>(new Executor({.device = device,
+                                                          .ops = ops,
+                                                          .decoder = decoder,
+                                                          .kv = kv,
+                                                          .rider_collective = complete.rider_collective,
+                                                          .max_context = complete.max_context},
+                                                         complete));
   TANDEM_RETURN_IF_ERROR(executor->CreateParts(complete));
   return executor;
 }
@@ -134,25 +138,33 @@ bool Executor::IsOnComputeStreamAlone(const IterationInput& input) {
 }
 
 Status Executor::Start(IterationInput input) {
-  const bool alone = IsOnComputeStreamAlone(input);
-  TANDEM_CHECK(running_.empty() || (alone && MayRunAhead()), "an iteration is running already");
-  TANDEM_CHECK(!stalled_ || (!input.plan.main.attends_on_cpu() && input.plan.cohorts.empty()),
+  TANDEM_RETURN_IF_ERROR(Enter(&input));
+  Run(std::move(input));
+  return {};
+}
+
+Status Executor::Enter(IterationInput* input) {
+  TANDEM_CHECK(running_.empty() || (IsOnComputeStreamAlone(*input) && MayRunAhead()),
+               "an iteration is running already");
+  TANDEM_CHECK(!stalled_ || (!input->plan.main.attends_on_cpu() && input->plan.cohorts.empty()),
                "a plan for the cpu tier while CPU attention is stalled");
-  TANDEM_CHECK(flight_ != nullptr || input.plan.cohorts.empty(), "a cohort without a cpu tier");
+  TANDEM_CHECK(flight_ != nullptr || input->plan.cohorts.empty(), "a cohort without a cpu tier");
   if (running_.empty()) {
-    BeginMoves(input);
+    BeginMoves(*input);
   } else {
-    FindTokensToCome(running_.front()->input.plan, running_.front()->main, &input);
+    FindTokensToCome(running_.front()->input.plan, running_.front()->main, input);
   }
+  if (!flight_) return {};
+  Status entered = flight_->Enter(input);
+  // Of those before it the uploads may still run.
+  if (!entered.ok()) parts_.compute_stream().Synchronize();
+  return entered;
+}
+
+void Executor::Run(IterationInput input) {
+  const bool alone = IsOnComputeStreamAlone(input);
   Stream& stream = parts_.compute_stream();
   const StreamRange range(stream, "iteration");
-  if (flight_) {
-    if (Status entered = flight_->Enter(&input); !entered.ok()) {
-      // Of those before it the uploads may still run.
-      stream.Synchronize();
-      return entered;
-    }
-  }
   auto running = std::make_unique<RunningIteration>();
   running->input = std::move(input);
   if (cpu_attention_) running->cpu_attention_before = cpu_attention_->stats();
@@ -181,7 +193,6 @@ Status Executor::Start(IterationInput input) {
   stream.Record(*running->end);
   running_.push_back(std::move(running));
   ended_.reset();
-  return {};
 }
 
 void Executor::Replay(RunningIteration* running) {
@@ -224,20 +235,28 @@ void Executor::WalkLayers(RunningIteration* running) {
   compute.stamps.Mark(*compute.stream, "end");
 }
 
-bool Executor::AwaitIteration(const RunningIteration& running) {
-  const bool main_waits = running.main.num_cpu_rows > 0;
-  if (!main_waits && running.visits.empty()) return true;
-  const auto ended = [&](std::chrono::microseconds time) { return running.end->SynchronizeFor(time); };
-  const auto look = [&] {
-    const bool owes_output =
-        (main_waits && main_->OwesOutput()) ||
-        std::any_of(running.visits.begin(), running.visits.end(), [](const OwnVisits& visits) {
-          return visits.cohort != nullptr && visits.cohort->cpu_rows->OwesOutput();
-        });
-    return StallWatch::Look{.num_tasks = cpu_attention_->stats().num_tasks, .owes_output = owes_output};
-  };
+bool Executor::EndsWithin(std::chrono::microseconds time) {
+  return running_.front()->end->SynchronizeFor(time);
+}
+
+StallWatch::Look Executor::LookAtOldest() const {
+  if (!cpu_attention_) return {};
+  const RunningIteration& running = *running_.front();
+  const bool owes_output =
+      (running.main.num_cpu_rows > 0 && main_->OwesOutput()) ||
+      std::any_of(running.visits.begin(), running.visits.end(), [](const OwnVisits& visits) {
+        return visits.cohort != nullptr && visits.cohort->cpu_rows->OwesOutput();
+      });
+  return {.num_tasks = cpu_attention_->stats().num_tasks, .owes_output = owes_output};
+}
+
+bool Executor::AwaitOldest() {
+  const RunningIteration& running = *running_.front();
+  if (running.main.num_cpu_rows == 0 && running.visits.empty()) return true;
   const std::chrono::microseconds pace = cohort_watch_.longest_look();
-  return cohort_watch_.Await({.first = pace, .slowest = pace}, ended, look);
+  return cohort_watch_.Await(
+      {.first = pace, .slowest = pace}, [this](std::chrono::microseconds time) { return EndsWithin(time); },
+      [this] { return LookAtOldest(); });
 }
 
 bool Executor::CohortsStalled(std::chrono::nanoseconds iteration) {
@@ -248,26 +267,40 @@ bool Executor::CohortsStalled(std::chrono::nanoseconds iteration) {
 
 IterationResult Executor::Finish() {
   TANDEM_CHECK(!running_.empty(), "no iteration is running");
-  std::unique_ptr<RunningIteration> running = std::move(running_.front());
-  running_.pop_front();
-  IterationResult result;
-  result.stalled = !AwaitIteration(*running);
-  if (result.stalled) AbortCpuRows(running->main.num_cpu_rows > 0);
-  if (running_.empty()) {
+  bool stalled = !AwaitOldest();
+  if (stalled) AbortOldest();
+  if (CompleteOldest(stalled)) {
+    stalled = true;
+    AbortCohorts();
+  }
+  return CollectOldest(stalled);
+}
+
+void Executor::AbortOldest() {
+  AbortCpuRows(running_.front()->main.num_cpu_rows > 0);
+}
+
+bool Executor::CompleteOldest(bool stalled) {
+  const RunningIteration& running = *running_.front();
+  if (running_.size() == 1) {
     lanes_->Synchronize();
     lanes_->AddToTimeline();
   } else {
-    parts_.compute_stream().SynchronizeTo(*running->end);
+    parts_.compute_stream().SynchronizeTo(*running.end);
   }
+  return !stalled &&
+         CohortsStalled(std::chrono::nanoseconds(running.time.end_ns() - running.time.begin_ns()));
+}
+
+IterationResult Executor::CollectOldest(bool stalled) {
+  std::unique_ptr<RunningIteration> running = std::move(running_.front());
+  running_.pop_front();
+  IterationResult result;
+  result.stalled = stalled;
   if (cpu_attention_) result.cpu_attention = Since(cpu_attention_->stats(), running->cpu_attention_before);
   result.device_begin_ns = running->time.begin_ns();
   result.device_end_ns = running->time.end_ns();
   result.as_graph = !running->main.graph.empty();
-  if (!result.stalled &&
-      CohortsStalled(std::chrono::nanoseconds(result.device_end_ns - result.device_begin_ns))) {
-    result.stalled = true;
-    AbortCpuRows(false);
-  }
   CollectResults(running->input, result.stalled, &running->main, &result.sequences);
   CollectCohorts(running.get(), &result);
   CollectPooled(*running, &result);
@@ -315,9 +348,13 @@ std::vector<SequenceResult> Executor::AbandonCohorts() {
 bool Executor::DropCohort(CohortId id) {
   TANDEM_CHECK(running_.empty(), "cohort {} dropped amid an iteration", id);
   if (!flight_ || flight_->Drop(id, cohort_watch_)) return true;
-  AbortCpuRows(false);
-  AbandonCohorts();
+  FailCohorts();
   return false;
+}
+
+void Executor::FailCohorts() {
+  AbortCohorts();
+  AbandonCohorts();
 }
 
 bool Executor::CpuTierUsable() {

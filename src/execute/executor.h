@@ -17,6 +17,9 @@
 // that ride (execute/riding_pass.h) or are in transit (execute/transit_cohort.h), moves
 // (execute/tier_moves.h), the end of it (execute/logits_stage.h), and when CPU attention counts as stalled
 // (execute/stall_watch.h).
+//
+// An executor of a shard does the same with its slices: the exchange with the others is in its decoder, at
+// the end (LogitsStage) and where cohorts ride.
 #pragma once
 
 #include <array>
@@ -90,6 +93,25 @@ class Executor {
   // in flight.
   IterationResult Finish();
 
+  // Start and Finish in steps, for executors that are shards of one model (execute/worker_group.h): each step
+  // on all of them before the next. Start is Enter and Run; after an Enter that failed nothing is to run.
+  Status Enter(IterationInput* input);
+  void Run(IterationInput input);
+  // Finish is: await the end of the oldest, Abort it if CPU attention has stalled, Complete it, AbortCohorts
+  // if it did not stall and they have, Collect.
+  // Whether the oldest has ended, within time.
+  bool EndsWithin(std::chrono::microseconds time);
+  // At the CPU attention that the device waits for in the oldest.
+  StallWatch::Look LookAtOldest() const;
+  const StallWatch& stall_watch() const { return cohort_watch_; }
+  void AbortOldest();
+  // Blocks until all of it has run. Whether CPU attention has stalled that nobody on the device waits for.
+  bool CompleteOldest(bool stalled);
+  void AbortCohorts() { AbortCpuRows(false); }
+  IterationResult CollectOldest(bool stalled);
+  // Forgets all cohorts, as a DropCohort that stalls does.
+  void FailCohorts();
+
   // Device memory that Create takes, without what the ops take for themselves. cpu_tier: of what form, or
   // null without one.
   static size_t BytesFor(const Decoder& decoder, const ExecutorOptions& options, const KvShape* cpu_tier);
@@ -113,8 +135,8 @@ class Executor {
   void WalkLayers(RunningIteration* running);
   // With the device at work meanwhile.
   void PrepareLogits(RunningIteration* running);
-  // False if CPU attention stalls that the device waits for.
-  bool AwaitIteration(const RunningIteration& running);
+  // False if CPU attention stalls that the device waits for in the oldest.
+  bool AwaitOldest();
   // Whether CPU attention has stalled that nobody on the device waits for.
   bool CohortsStalled(std::chrono::nanoseconds iteration);
   // Takes the cpu tier out of use. main: rows of the main sub-batch wait too.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/timeline.h"
+#include "collective/collective.h"
 #include "cpu_attention/cpu_attention.h"
 
 namespace tandem {
@@ -34,6 +35,8 @@ struct ExecutorOptions {
   std::vector<int64_t> graph_rider_rows;
   int64_t logits_slice_rows = 128;  // rows of logits in memory at once; at least the largest graph's
   Timeline* timeline = nullptr;     // outlives the executor
+  // Of a shard, by which all decide alike who rides: null for a whole model, else it outlives the executor.
+  Collective* rider_collective = nullptr;
 
   // These options with every 0 that stands for another number replaced, and without riders where there is no
   // cpu tier.

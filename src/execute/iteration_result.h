@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "base/result.h"
 #include "base/sampled_token.h"
 #include "cpu_attention/cpu_attention.h"
 #include "plan/iteration_plan.h"
@@ -46,6 +48,8 @@ struct IterationResult {
   // attended in the cpu tier; each in the plan's order), then cohorts that finished their token, or after a
   // stall all that were in flight.
   std::vector<SequenceResult> sequences;
+  // A shard of several does not answer: nothing else is here, and nothing can be started any more.
+  std::optional<Error> failure = std::nullopt;
   // Of the plan's cohorts, in their order. After a stall all cohorts are forgotten, those of other plans too.
   std::vector<CohortProgress> cohorts;
 };

@@ -117,10 +117,14 @@ void LogitsStage::Run(Stream& stream, RowBatch* batch, LogitsWork* work) const {
 }
 
 void LogitsStage::Sample(Stream& stream, const SampleArgs& args) const {
-  const bool waits = std::any_of(args.rows.begin(), args.rows.end(),
-                                 [](const SampleRow& row) { return row.mask_is_coming; });
-  if (waits) stream.WaitFlag(*masks_ready_, 1);
-  ops_->Sample(stream, args);
+  Collective* const collective = decoder_->collective();
+  if (collective == nullptr || collective->shard().rank == 0) {
+    const bool waits = std::any_of(args.rows.begin(), args.rows.end(),
+                                   [](const SampleRow& row) { return row.mask_is_coming; });
+    if (waits) stream.WaitFlag(*masks_ready_, 1);
+    ops_->Sample(stream, args);
+  }
+  if (collective != nullptr) collective->Broadcast(stream, args.drawn, args.rows.size() * sizeof(int32_t));
 }
 
 void LogitsStage::RunProducts(Stream& stream, RowBatch* batch) const {

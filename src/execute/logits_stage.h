@@ -50,7 +50,8 @@ class LogitsStage {
   void Upload(Stream& stream) const { inputs_.Upload(stream); }
 
   // Final norm, embeddings, lm_head and sampling of a batch that has passed its last layer. work and batch
-  // stay alive until the stream has run.
+  // stay alive until the stream has run. Of shards only rank 0 samples: its results count, and what it has
+  // drawn goes to the others.
   void Run(Stream& stream, RowBatch* batch, LogitsWork* work) const;
 
   // Run in two steps, with products of every row of a batch of at most slice_rows: the first may be part of a

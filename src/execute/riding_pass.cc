@@ -28,7 +28,8 @@ Result<std::unique_ptr<RidingPass>> RidingPass::Create(const SharedParts& parts,
                                                       .q_width = config.q_width(),
                                                       .qkv_width = config.qkv_width(),
                                                       .dtype = parts.decoder->dtype(),
-                                                      .product_dtype = parts.decoder->product_dtype()}));
+                                                      .product_dtype = parts.decoder->product_dtype(),
+                                                      .decided_ahead = parts.rider_collective != nullptr}));
   return riding;
 }
 
@@ -118,6 +119,10 @@ void RidingPass::Exchange(int64_t boundary, const Rows& rows, const RowBatch& ba
     stamps.Detail(stream(), "riders leave", boundary);
   }
   if (!gathers) return;
+  if (parts_.rider_collective != nullptr) {
+    const std::span<int32_t> joins = parts_.ops->DecideRiders(stream(), *plan_, boundary + 1);
+    if (!joins.empty()) parts_.rider_collective->Min(stream(), joins);
+  }
   const int64_t num_rows = rows.row_begin + rows.next;
   args.boundary = boundary + 1;
   args.num_rows = rows.next;

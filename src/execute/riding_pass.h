@@ -9,7 +9,8 @@
 // [+] are waits on events. Scatter and gather read and write the riders' rows only, which lie behind those of
 // the main sub-batch, so they run beside its attention. Who rides decides the device (ops/riders.h): no
 // stream ever waits for the CPU. Attention of the next layer is submitted before the visit that would arm it
-// is known to be made; if it is not made the task stays and serves the next attempt.
+// is known to be made; if it is not made the task stays and serves the next attempt. Of shards each looks at
+// its own attention first; a group rides where all of them can.
 #pragma once
 
 #include <atomic>

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "collective/collective.h"
 #include "cpu_attention/cpu_attention.h"
 #include "device/device.h"
 #include "execute/kv_transit.h"
@@ -26,7 +27,8 @@ struct SharedParts {
   // Null without a cpu tier.
   CpuAttention* cpu_attention = nullptr;
   const TransitSlots* transit_slots = nullptr;
-  int64_t max_context = 0;  // ExecutorOptions::max_context
+  Collective* rider_collective = nullptr;  // ExecutorOptions, these two
+  int64_t max_context = 0;
 
   int64_t num_layers() const { return decoder->config().num_layers; }
   Stream& compute_stream() const { return *lanes->compute().stream; }

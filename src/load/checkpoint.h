@@ -32,6 +32,14 @@ struct TensorInfo {
   const std::vector<int32_t>* column_order = nullptr;
 };
 
+// Columns [begin, begin + count) of a tensor.
+struct ColumnRange {
+  int64_t begin = 0;
+  int64_t count = 0;
+  bool operator==(const ColumnRange&) const = default;
+};
+inline constexpr ColumnRange kAllColumns = {.begin = 0, .count = -1};
+
 class Checkpoint {
  public:
   // path: a .gguf file or a folder with config.json. Reads headers and maps the files; no tensor data is
@@ -55,8 +63,14 @@ class Checkpoint {
   // densely packed [num_rows, cols], host memory. Thread-safe: loaders call it from several threads.
   // Errors: kNotFound; kInvalidArgument if the rows are outside the tensor; kMalformedFile for scales and
   // codes of a folder's quantized weights that are no numbers or zero.
-  virtual Status ReadRows(const std::string& name, int64_t row_begin, int64_t num_rows, DType dtype,
-                          void* dst) const = 0;
+  Status ReadRows(const std::string& name, int64_t row_begin, int64_t num_rows, DType dtype,
+                  void* dst) const {
+    return ReadColumns(name, row_begin, num_rows, kAllColumns, dtype, dst);
+  }
+  // Of those rows the columns of the range: dst [num_rows, columns.count]. Errors: kInvalidArgument too if
+  // the columns are outside the tensor.
+  virtual Status ReadColumns(const std::string& name, int64_t row_begin, int64_t num_rows,
+                             const ColumnRange& columns, DType dtype, void* dst) const = 0;
 
   // The same rows as codes of a quantized format: that of the tensor or one that holds it
   // (CommonWeightFormat); values of others, floats among them, are rounded to the nearest codes

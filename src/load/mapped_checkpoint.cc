@@ -120,35 +120,70 @@ Result<const MappedTensor*> MappedCheckpoint::FindRows(const std::string& name, 
   return &tensor;
 }
 
-Status MappedCheckpoint::ReadRows(const std::string& name, int64_t row_begin, int64_t num_rows, DType dtype,
-                                  void* dst) const {
+Status MappedCheckpoint::ReadColumns(const std::string& name, int64_t row_begin, int64_t num_rows,
+                                     const ColumnRange& columns, DType dtype, void* dst) const {
   TANDEM_ASSIGN_OR_RETURN(const MappedTensor* const found, FindRows(name, row_begin, num_rows));
-  const MappedTensor& tensor = *found;
-  const int64_t cols = tensor.info.cols;
+  const int64_t cols = found->info.cols;
   if (!IsFloatType(dtype)) {
     return MakeError(ErrorCode::kInvalidArgument, "{}: tensor '{}' cannot be read as {}", path_, name,
                      DTypeName(dtype));
   }
+  auto* const out = static_cast<uint8_t*>(dst);
+  const bool all = columns == kAllColumns || columns == ColumnRange{.begin = 0, .count = cols};
+  if (!all && (columns.begin < 0 || columns.count < 0 || columns.count > cols - columns.begin)) {
+    return MakeError(ErrorCode::kInvalidArgument,
+                     "{}: tensor '{}' has {} columns, {} from column {} were asked for", path_, name, cols,
+                     columns.count, columns.begin);
+  }
   if (num_rows == 0 || cols == 0) return {};
-  if (tensor.coded) return ReadCodedRows(*tensor.coded, row_begin, num_rows, dtype, dst);
+  return all ? ReadWhole(*found, row_begin, num_rows, dtype, out)
+             : ReadPart(*found, row_begin, num_rows, columns, dtype, out);
+}
 
+Status MappedCheckpoint::ReadWhole(const MappedTensor& tensor, int64_t row_begin, int64_t num_rows,
+                                   DType dtype, uint8_t* dst) {
+  const int64_t cols = tensor.info.cols;
+  if (tensor.coded) return ReadCodedRows(*tensor.coded, row_begin, num_rows, dtype, dst);
   const auto element_bytes = static_cast<int64_t>(DTypeSize(dtype));
-  auto* out = static_cast<uint8_t*>(dst);
   if (tensor.num_permuted_heads == 0) {
-    ConvertElements(*tensor.type, RowData(tensor, row_begin), num_rows * cols, dtype, out);
+    ConvertElements(*tensor.type, RowData(tensor, row_begin), num_rows * cols, dtype, dst);
   } else if (tensor.info.rows == 1) {
     std::vector<uint8_t> stored(static_cast<size_t>(cols * element_bytes));
     ConvertElements(*tensor.type, tensor.data, cols, dtype, stored.data());
     for (int64_t i = 0; i < cols; ++i) {
       const int64_t from = StoredRow(i, cols / tensor.num_permuted_heads);
-      std::memcpy(out + i * element_bytes, stored.data() + from * element_bytes,
+      std::memcpy(dst + i * element_bytes, stored.data() + from * element_bytes,
                   static_cast<size_t>(element_bytes));
     }
   } else {
     for (int64_t i = 0; i < num_rows; ++i) {
       ConvertElements(*tensor.type, RowData(tensor, row_begin + i), cols, dtype,
-                      out + i * cols * element_bytes);
+                      dst + i * cols * element_bytes);
     }
+  }
+  return {};
+}
+
+Status MappedCheckpoint::ReadPart(const MappedTensor& tensor, int64_t row_begin, int64_t num_rows,
+                                  const ColumnRange& columns, DType dtype, uint8_t* dst) {
+  const auto part_bytes = static_cast<size_t>(columns.count) * DTypeSize(dtype);
+  const bool is_vector = tensor.info.rows == 1;
+  if (tensor.type && !is_vector) {
+    const BlockFormat& format = GetBlockFormat(*tensor.type);
+    if (columns.begin % format.block_elements == 0 && columns.count % format.block_elements == 0) {
+      const int64_t offset = columns.begin / format.block_elements * format.block_bytes;
+      for (int64_t i = 0; i < num_rows; ++i) {
+        ConvertElements(*tensor.type, RowData(tensor, row_begin + i) + offset, columns.count, dtype,
+                        dst + static_cast<size_t>(i) * part_bytes);
+      }
+      return {};
+    }
+  }
+  std::vector<uint8_t> row(static_cast<size_t>(tensor.info.cols) * DTypeSize(dtype));
+  for (int64_t i = 0; i < num_rows; ++i) {
+    TANDEM_RETURN_IF_ERROR(ReadWhole(tensor, row_begin + i, 1, dtype, row.data()));
+    std::memcpy(dst + static_cast<size_t>(i) * part_bytes,
+                row.data() + static_cast<size_t>(columns.begin) * DTypeSize(dtype), part_bytes);
   }
   return {};
 }

@@ -48,8 +48,8 @@ class MappedCheckpoint final : public Checkpoint {
   const std::string& path() const override { return path_; }
   const std::vector<TensorInfo>& tensors() const override { return infos_; }
   const TensorInfo* Find(const std::string& name) const override;
-  Status ReadRows(const std::string& name, int64_t row_begin, int64_t num_rows, DType dtype,
-                  void* dst) const override;
+  Status ReadColumns(const std::string& name, int64_t row_begin, int64_t num_rows, const ColumnRange& columns,
+                     DType dtype, void* dst) const override;
   Status ReadQuantizedRows(const std::string& name, int64_t row_begin, int64_t num_rows,
                            const WeightFormat& format, QuantizedRows* rows) const override;
 
@@ -58,6 +58,11 @@ class MappedCheckpoint final : public Checkpoint {
   Status CheckTensors() const;
   // The tensor, if it has these rows and they can be converted.
   Result<const MappedTensor*> FindRows(const std::string& name, int64_t row_begin, int64_t num_rows) const;
+  // Of rows that the tensor has, all columns, or some of them.
+  static Status ReadWhole(const MappedTensor& tensor, int64_t row_begin, int64_t num_rows, DType dtype,
+                          uint8_t* dst);
+  static Status ReadPart(const MappedTensor& tensor, int64_t row_begin, int64_t num_rows,
+                         const ColumnRange& columns, DType dtype, uint8_t* dst);
   // Rows as they are stored, in the format of the tensor.
   Status ReadStoredCodes(const MappedTensor& tensor, int64_t row_begin, int64_t num_rows,
                          QuantizedRows* rows) const;

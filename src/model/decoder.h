@@ -6,25 +6,42 @@
 // Pre- and post-projection are the linear operations; attention over the gpu tier is Attend, attention over
 // the cpu tier is the executor's business. The families (Llama, Mistral, Qwen2, Qwen3) differ in ModelConfig
 // only: biases, q/k norms, RoPE scaling, sliding window.
+//
+// A shard's decoder has its slices of the weights. Its rows are the same as all other shards': the products
+// of the output and down projections and the embedding are summed over the shards, logits are gathered.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <memory>
 #include <span>
 
+#include "collective/collective.h"
 #include "device/device.h"
 #include "load/model_config.h"
 #include "model/decoder_weights.h"
 #include "model/row_batch.h"
+#include "model/shard_slices.h"
 #include "ops/ops.h"
 
 namespace tandem {
+
+// Of a decoder that is a shard.
+struct ShardedDecoder {
+  Slice vocab;                       // of the embedding and the lm_head
+  Collective* collective = nullptr;  // of the compute stream; outlives the decoder
+};
 
 // Immutable; every method enqueues on a stream and returns. Several sub-batches may be in different layers.
 class Decoder {
  public:
   // ops outlives the decoder.
   Decoder(const ModelConfig& config, DType dtype, DecoderWeights weights, Ops* ops);
+  // config: ConfigOf the shard, as the weights.
+  Decoder(const ModelConfig& config, DType dtype, DecoderWeights weights, Ops* ops,
+          const ShardedDecoder& sharded);
+  // The same weights without the other shards: for measurements, as its rows lack what those add.
+  Decoder Alone() const;
 
   const ModelConfig& config() const { return config_; }
   // What scores are multiplied with.
@@ -32,7 +49,9 @@ class Decoder {
   DType dtype() const { return dtype_; }
   // Of the results that stay between the ops of a layer.
   DType product_dtype() const { return ops_->ProductDType(dtype_); }
-  const DecoderWeights& weights() const { return weights_; }
+  const DecoderWeights& weights() const { return *weights_; }
+  // Null unless it is a shard.
+  Collective* collective() const { return collective_; }
 
   // Has the ops find the fastest way for these numbers of rows, and of rows of logits. Blocks.
   void Tune(Stream& stream, std::span<const int64_t> row_counts,
@@ -58,7 +77,7 @@ class Decoder {
   // After the last post-projection: hidden = final norm.
   void FinalNorm(Stream& stream, RowBatch* rows) const;
 
-  // logits[i, :] = lm_head of hidden[i, :], for all rows.
+  // logits [rows, vocab] fp32: logits[i, :] = lm_head of hidden[i, :], for all rows.
   void Logits(Stream& stream, const RowBatch& rows, const MatrixView& logits) const;
   // logits[i, :] = lm_head of hidden[row_indices[i], :]. gathered: scratch [logits.rows, hidden] dtype.
   void Logits(Stream& stream, const RowBatch& rows, const int32_t* row_indices, const MatrixView& gathered,
@@ -66,12 +85,17 @@ class Decoder {
 
  private:
   void Norm(Stream& stream, const Buffer& weight, RowBatch* rows) const;
+  // values: of every shard a part.
+  void Sum(Stream& stream, const MatrixView& values) const;
+  void MultiplyHead(Stream& stream, const MatrixView& hidden, const MatrixView& logits) const;
 
   ModelConfig config_;
   DType dtype_;
-  DecoderWeights weights_;
+  std::shared_ptr<const DecoderWeights> weights_;
   Ops* ops_;
   float attention_scale_;
+  Slice vocab_;  // that the weights have
+  Collective* collective_ = nullptr;
 };
 
 }  // namespace tandem

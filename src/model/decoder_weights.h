@@ -9,6 +9,7 @@
 #include "base/matrix_view.h"
 #include "base/quantization.h"
 #include "base/result.h"
+#include "collective/shard.h"
 #include "device/device.h"
 #include "load/checkpoint.h"
 #include "ops/ops.h"
@@ -28,7 +29,7 @@ struct LayerWeights {
 
 struct DecoderWeights {
   Buffer embedding_memory;
-  MatrixView embedding;  // [vocab, hidden] dtype; empty where the embedding is quantized
+  MatrixView embedding;  // [vocab of the shard, hidden] dtype; empty where the embedding is quantized
   // The quantized embedding: untied_embedding, or lm_head if the model ties them.
   const QuantizedLinearWeight* quantized_embedding = nullptr;
   std::unique_ptr<QuantizedLinearWeight> untied_embedding;
@@ -46,6 +47,7 @@ struct DecoderWeights {
 };
 
 struct WeightLoadOptions {
+  Shard shard;  // of which the slices are loaded; the whole model by default
   DType dtype = DType::kF32;
   Quantization quantization = Quantization::kAuto;
   int64_t max_model_len = 0;
@@ -54,7 +56,7 @@ struct WeightLoadOptions {
 };
 
 // Reads, converts and packs all weights with num_threads threads. Errors: what the checkpoint or the device
-// says.
+// says; kUnsupported (param "tensor-parallel-size") for a quantized weight whose columns cannot be cut so.
 Result<DecoderWeights> LoadDecoderWeights(const Checkpoint& checkpoint, Device* device, Ops* ops,
                                           const WeightLoadOptions& options);
 

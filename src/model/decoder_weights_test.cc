@@ -10,6 +10,7 @@
 
 #include "device/host/host_device.h"
 #include "load/files_testing.h"
+#include "model/shard_weights_testing.h"
 #include "model/weight_formats.h"
 #include "model/weight_product_testing.h"
 #include "ops/ops.h"
@@ -51,9 +52,10 @@ class DecoderWeightsTest : public testing::Test {
     return Checkpoint::Open(folder_.Write("model.gguf", TinyLlamaGguf(tensors).bytes())).value();
   }
 
-  Result<DecoderWeights> Load(const Checkpoint& checkpoint, Quantization quantization) {
+  Result<DecoderWeights> Load(const Checkpoint& checkpoint, Quantization quantization, Shard shard = {}) {
     return LoadDecoderWeights(checkpoint, device_.get(), ops_.get(),
-                              {.dtype = DType::kF32,
+                              {.shard = shard,
+                               .dtype = DType::kF32,
                                .quantization = quantization,
                                .max_model_len = 16,
                                .num_threads = 2,
@@ -181,6 +183,45 @@ TEST_F(DecoderWeightsTest, EstimatesAreWhatLoadingTakes) {
     EXPECT_LE(estimate->bytes, static_cast<int64_t>(weights->size_bytes));
     EXPECT_LT(static_cast<double>(weights->size_bytes), 2.0 * static_cast<double>(estimate->bytes));
   }
+}
+
+// Floats, and codes in groups of 32: 64 columns of the output projection for two shards, 32 of the MLP are
+// floats. q and k have permuted rows.
+TEST_F(DecoderWeightsTest, ShardsHaveTheirSlices) {
+  for (const bool codes : {false, true}) {
+    const auto checkpoint = codes ? Open({{"blk.0.attn_q", GgmlType::kQ4_0},
+                                          {"blk.0.attn_k", GgmlType::kQ4_1},
+                                          {"blk.0.attn_v", GgmlType::kQ8_0},
+                                          {"blk.0.attn_output", GgmlType::kQ5_1},
+                                          {"blk.0.ffn_gate", GgmlType::kQ4_0},
+                                          {"blk.0.ffn_up", GgmlType::kQ4_0},
+                                          {"token_embd", GgmlType::kQ4_1},
+                                          {"output", GgmlType::kQ8_0}})
+                                  : Open({});
+    const auto whole = Load(*checkpoint, Quantization::kAuto);
+    ASSERT_TRUE(whole.ok()) << whole.error().message;
+    std::vector<DecoderWeights> shards;
+    for (int rank = 0; rank < 2; ++rank) {
+      auto shard = Load(*checkpoint, Quantization::kAuto, {.rank = rank, .size = 2});
+      ASSERT_TRUE(shard.ok()) << shard.error().message;
+      shards.push_back(std::move(*shard));
+    }
+    ExpectShardsAreTheWhole(checkpoint->config(), *whole, shards, ops_.get(), stream_.get());
+    EXPECT_EQ(shards[0].layers[0].output->format(), whole->layers[0].output->format());
+  }
+}
+
+TEST_F(DecoderWeightsTest, GroupsThatCannotBeCutAreNamed) {
+  // 64 columns in groups of 32; and 32 in one group, which is a scale for each row and can be cut.
+  const auto checkpoint = Open({{"blk.0.attn_output", GgmlType::kQ8_0}, {"blk.0.ffn_down", GgmlType::kQ8_0}});
+  const auto shard = Load(*checkpoint, Quantization::kAuto, {.rank = 0, .size = 4});
+  ASSERT_FALSE(shard.ok());
+  EXPECT_EQ(shard.error().param, "tensor-parallel-size");
+  EXPECT_THAT(shard.error().message,
+              HasSubstr("the 64 columns of model.layers.0.self_attn.o_proj (int8, groups "
+                        "of 32) cannot be cut into 4 shards"));
+  EXPECT_TRUE(Load(*checkpoint, Quantization::kNone, {.rank = 0, .size = 4}).ok());
+  EXPECT_TRUE(Load(*checkpoint, Quantization::kAuto, {.rank = 0, .size = 2}).ok());
 }
 
 TEST_F(DecoderWeightsTest, SaysWhatItCannotKeep) {

@@ -2,17 +2,26 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "base/fnv1a.h"
+#include "base/hashed_uniform.h"
 #include "base/param_error.h"
+#include "base/quantized_rows.h"
+#include "base/topology.h"
 #include "load/load_progress.h"
 #include "model/rope_table.h"
+#include "model/shard_slices.h"
 
 namespace tandem {
 namespace {
@@ -38,6 +47,48 @@ uint64_t NumElements(const ModelConfig& config) {
   return static_cast<uint64_t>(elements);
 }
 
+// A random weight [*, num_columns], and what a shard has of it.
+struct Cut {
+  std::vector<Slice> rows;  // one behind the other
+  Slice columns;
+  int64_t num_columns = 0;  // of the whole weight
+
+  int64_t out_features() const {
+    int64_t count = 0;
+    for (const Slice& slice : rows) count += slice.count;
+    return count;
+  }
+};
+
+// Calls work(begin, count) for pieces of [0, num_rows), on all cores.
+template <typename Work>
+void ForEachPiece(int64_t num_rows, const Work& work) {
+  constexpr int64_t kPieceRows = 256;
+  std::atomic<int64_t> next{0};
+  const auto run = [&] {
+    for (int64_t begin = next.fetch_add(kPieceRows); begin < num_rows; begin = next.fetch_add(kPieceRows))
+      work(begin, std::min(kPieceRows, num_rows - begin));
+  };
+  std::vector<std::thread> threads;
+  const int64_t num_pieces = (num_rows + kPieceRows - 1) / kPieceRows;
+  for (int64_t i = 1; i < std::min<int64_t>(num_pieces, MachineTopology().num_physical_cores); ++i)
+    threads.emplace_back(run);
+  run();
+  for (std::thread& thread : threads) thread.join();
+}
+
+// Elements [first, first + count) of a random tensor in dtype at dst.
+void HashedElements(uint64_t seed, uint64_t first, int64_t count, DType dtype, std::byte* dst) {
+  for (int64_t i = 0; i < count; ++i) {
+    const float value = HashedUniform(seed, first + static_cast<uint64_t>(i), kWeightBound);
+    if (dtype == DType::kF32) {
+      reinterpret_cast<float*>(dst)[i] = value;
+    } else {
+      reinterpret_cast<uint16_t*>(dst)[i] = dtype == DType::kBF16 ? F32ToBF16(value) : F32ToF16(value);
+    }
+  }
+}
+
 class WeightMaker {
  public:
   WeightMaker(Device* device, Ops* ops, const DummyWeightOptions& options, uint64_t total_elements)
@@ -50,72 +101,113 @@ class WeightMaker {
   }
 
   // seed_name: tensors of one name and shape hold the same values.
-  Result<std::unique_ptr<LinearWeight>> MakeLinear(std::string_view seed_name, int64_t out_features,
-                                                   int64_t in_features, bool has_bias) {
-    if (is_quantized()) return MakeCodes(seed_name, {out_features, in_features, options_.dtype}, has_bias);
-    return Fill(seed_name, has_bias, ops_->CreateLinearWeight(out_features, in_features, options_.dtype));
+  Result<std::unique_ptr<LinearWeight>> MakeLinear(std::string_view seed_name, const Cut& cut,
+                                                   bool has_bias) {
+    const int64_t out_features = cut.out_features();
+    if (is_quantized())
+      return MakeCodes(seed_name, cut, {out_features, cut.columns.count, options_.dtype}, has_bias);
+    return Fill(seed_name, cut, has_bias,
+                ops_->CreateLinearWeight(out_features, cut.columns.count, options_.dtype));
   }
 
-  Result<std::unique_ptr<LinearWeight>> MakeGateUp(std::string_view seed_name, int64_t mlp,
-                                                   int64_t in_features, bool has_bias) {
-    if (is_quantized()) return MakeCodes(seed_name, {2 * mlp, in_features, options_.dtype, true}, has_bias);
-    return Fill(seed_name, has_bias, ops_->CreateGateUpWeight(mlp, in_features, options_.dtype));
+  // cut: of gate and up.
+  Result<std::unique_ptr<LinearWeight>> MakeGateUp(std::string_view seed_name, const Cut& cut,
+                                                   bool has_bias) {
+    const int64_t mlp = cut.rows.front().count;
+    if (is_quantized())
+      return MakeCodes(seed_name, cut, {2 * mlp, cut.columns.count, options_.dtype, true}, has_bias);
+    return Fill(seed_name, cut, has_bias, ops_->CreateGateUpWeight(mlp, cut.columns.count, options_.dtype));
   }
 
   // Embedding and lm_head.
-  Status MakeVocabulary(const ModelConfig& config, DecoderWeights* weights) {
+  Status MakeVocabulary(const ModelConfig& config, const Slice& vocab, DecoderWeights* weights) {
     const std::string_view head_name = config.tie_word_embeddings ? "embedding" : "lm_head";
+    const Cut cut = {.rows = {vocab}, .columns = {0, config.hidden_size}, .num_columns = config.hidden_size};
     if (!is_quantized()) {
-      TANDEM_ASSIGN_OR_RETURN(weights->embedding_memory, MakeMatrix("embedding", config.vocab_size,
-                                                                    config.hidden_size, &weights->embedding));
-      TANDEM_ASSIGN_OR_RETURN(weights->lm_head,
-                              MakeLinear(head_name, config.vocab_size, config.hidden_size, false));
+      TANDEM_ASSIGN_OR_RETURN(weights->embedding_memory, MakeMatrix("embedding", cut, &weights->embedding));
+      TANDEM_ASSIGN_OR_RETURN(weights->lm_head, MakeLinear(head_name, cut, false));
       return {};
     }
-    const QuantizedWeightShape shape = {config.vocab_size, config.hidden_size, options_.dtype};
-    TANDEM_ASSIGN_OR_RETURN(auto head, MakeQuantized(head_name, shape, false, true));
+    const QuantizedWeightShape shape = {vocab.count, config.hidden_size, options_.dtype};
+    TANDEM_ASSIGN_OR_RETURN(auto head, MakeQuantized(head_name, cut, shape, false, true));
     weights->quantized_embedding = head.get();
     weights->lm_head = std::move(head);
     if (config.tie_word_embeddings) return {};
-    TANDEM_ASSIGN_OR_RETURN(weights->untied_embedding, MakeQuantized("embedding", shape, false, true));
+    TANDEM_ASSIGN_OR_RETURN(weights->untied_embedding, MakeQuantized("embedding", cut, shape, false, true));
     weights->quantized_embedding = weights->untied_embedding.get();
     return {};
   }
 
-  Result<std::unique_ptr<QuantizedLinearWeight>> MakeQuantized(std::string_view seed_name,
+  Result<std::unique_ptr<QuantizedLinearWeight>> MakeQuantized(std::string_view seed_name, const Cut& cut,
                                                                const QuantizedWeightShape& shape,
                                                                bool has_bias, bool is_vocabulary) {
-    const WeightFormat format =
-        QuantizedFormat(options_.quantization, shape.in_features, is_vocabulary, kDummyGroup);
-    if (!format.is_quantized() || !ops_->KeepsQuantized(format, shape.in_features, options_.dtype)) {
+    const WeightFormat whole =
+        QuantizedFormat(options_.quantization, cut.num_columns, is_vocabulary, kDummyGroup);
+    if (!whole.is_quantized() || !ops_->KeepsQuantized(whole, cut.num_columns, options_.dtype)) {
       return MakeParamError(ErrorCode::kUnsupported, "quantization",
                             "the {} backend does not multiply {} weights with rows of {} at {}",
-                            device_->backend(), QuantizationName(options_.quantization), shape.in_features,
+                            device_->backend(), QuantizationName(options_.quantization), cut.num_columns,
                             DTypeName(options_.dtype));
     }
-    return Fill(seed_name, has_bias, ops_->CreateQuantizedWeight(shape, format));
-  }
-
-  template <typename Weight>
-  Result<std::unique_ptr<Weight>> Fill(std::string_view seed_name, bool has_bias,
-                                       Result<std::unique_ptr<Weight>> created) {
-    TANDEM_ASSIGN_OR_RETURN(auto weight, std::move(created));
-    weight->FillRandom(TensorSeed(options_.seed, seed_name), kWeightBound);
-    if (has_bias) {
-      const std::vector<float> zeros(static_cast<size_t>(weight->out_features()));
-      weight->LoadBias(0, weight->out_features(), zeros.data());
+    const auto format = FormatOfColumns(whole, cut.num_columns, cut.columns.begin, cut.columns.count);
+    if (!format || !ops_->KeepsQuantized(*format, cut.columns.count, options_.dtype)) {
+      return MakeParamError(ErrorCode::kUnsupported, "tensor-parallel-size",
+                            "the {} columns of '{}' ({}) cannot be cut into {} shards", cut.num_columns,
+                            seed_name, DescribeWeightFormat(whole), options_.shard.size);
     }
-    size_bytes_ += weight->size_bytes();
-    Report(weight->out_features(), weight->in_features());
+    TANDEM_ASSIGN_OR_RETURN(auto weight, ops_->CreateQuantizedWeight(shape, *format));
+    const uint64_t seed = TensorSeed(options_.seed, seed_name);
+    if (options_.shard.is_whole()) {
+      weight->FillRandom(seed, kWeightBound);
+    } else {
+      QuantizedLinearWeight* target = weight.get();
+      ForEachPieceOf(cut, [&](int64_t place, int64_t row, int64_t count) {
+        QuantizedRows rows;
+        HashedRows(seed, kWeightBound, row, count, cut.num_columns, whole, &rows);
+        target->LoadQuantizedRows(place, ColumnsOf(rows, cut.columns.begin, cut.columns.count));
+      });
+    }
+    Made(has_bias, weight.get());
     return weight;
   }
 
-  Result<Buffer> MakeMatrix(std::string_view seed_name, int64_t rows, int64_t cols, MatrixView* view) {
-    const size_t bytes = static_cast<size_t>(rows * cols) * DTypeSize(options_.dtype);
-    TANDEM_ASSIGN_OR_RETURN(Buffer buffer, device_->Allocate(bytes, MemoryKind::kDevice, seed_name));
+  Result<std::unique_ptr<LinearWeight>> Fill(std::string_view seed_name, const Cut& cut, bool has_bias,
+                                             Result<std::unique_ptr<LinearWeight>> created) {
+    TANDEM_ASSIGN_OR_RETURN(auto weight, std::move(created));
+    const uint64_t seed = TensorSeed(options_.seed, seed_name);
+    if (options_.shard.is_whole()) {
+      weight->FillRandom(seed, kWeightBound);
+    } else {
+      LinearWeight* target = weight.get();
+      ForEachPieceOf(cut, [&](int64_t place, int64_t row, int64_t count) {
+        target->LoadRows(place, count, HashedPiece(seed, cut, row, count).data());
+      });
+    }
+    Made(has_bias, weight.get());
+    return weight;
+  }
+
+  Result<Buffer> MakeMatrix(std::string_view seed_name, const Cut& cut, MatrixView* view) {
+    const int64_t rows = cut.out_features();
+    const int64_t cols = cut.num_columns;
+    const size_t row_bytes = static_cast<size_t>(cols) * DTypeSize(options_.dtype);
+    TANDEM_ASSIGN_OR_RETURN(Buffer buffer, device_->Allocate(static_cast<size_t>(rows) * row_bytes,
+                                                             MemoryKind::kDevice, seed_name));
     *view = MatrixView::Dense(buffer.data(), options_.dtype, rows, cols);
-    ops_->FillRandom(*stream_, *view, TensorSeed(options_.seed, seed_name), kWeightBound);
-    stream_->Synchronize();
+    const uint64_t seed = TensorSeed(options_.seed, seed_name);
+    if (options_.shard.is_whole()) {
+      ops_->FillRandom(*stream_, *view, seed, kWeightBound);
+      stream_->Synchronize();
+    } else {
+      std::mutex copy_mutex;
+      auto* const base = buffer.as<std::byte>();
+      ForEachPieceOf(cut, [&](int64_t place, int64_t row, int64_t count) {
+        const std::vector<std::byte> piece = HashedPiece(seed, cut, row, count);
+        const std::lock_guard lock(copy_mutex);
+        stream_->Copy(base + static_cast<size_t>(place) * row_bytes, piece.data(), piece.size());
+        stream_->Synchronize();
+      });
+    }
     size_bytes_ += buffer.size_bytes();
     Report(rows, cols);
     return buffer;
@@ -137,10 +229,38 @@ class WeightMaker {
   size_t size_bytes() const { return size_bytes_; }
 
  private:
-  Result<std::unique_ptr<LinearWeight>> MakeCodes(std::string_view seed_name,
+  Result<std::unique_ptr<LinearWeight>> MakeCodes(std::string_view seed_name, const Cut& cut,
                                                   const QuantizedWeightShape& shape, bool has_bias) {
-    TANDEM_ASSIGN_OR_RETURN(auto weight, MakeQuantized(seed_name, shape, has_bias, false));
+    TANDEM_ASSIGN_OR_RETURN(auto weight, MakeQuantized(seed_name, cut, shape, has_bias, false));
     return std::unique_ptr<LinearWeight>(std::move(weight));
+  }
+  // Calls load(place in the shard's weight, row of the whole one, number of rows).
+  template <typename Load>
+  static void ForEachPieceOf(const Cut& cut, const Load& load) {
+    int64_t place = 0;
+    for (const Slice& slice : cut.rows) {
+      ForEachPiece(slice.count,
+                   [&](int64_t begin, int64_t count) { load(place + begin, slice.begin + begin, count); });
+      place += slice.count;
+    }
+  }
+  std::vector<std::byte> HashedPiece(uint64_t seed, const Cut& cut, int64_t row, int64_t count) const {
+    const size_t row_bytes = static_cast<size_t>(cut.columns.count) * DTypeSize(options_.dtype);
+    std::vector<std::byte> piece(static_cast<size_t>(count) * row_bytes);
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t first = (row + i) * cut.num_columns + cut.columns.begin;
+      HashedElements(seed, static_cast<uint64_t>(first), cut.columns.count, options_.dtype,
+                     piece.data() + static_cast<size_t>(i) * row_bytes);
+    }
+    return piece;
+  }
+  void Made(bool has_bias, LinearWeight* weight) {
+    if (has_bias) {
+      const std::vector<float> zeros(static_cast<size_t>(weight->out_features()));
+      weight->LoadBias(0, weight->out_features(), zeros.data());
+    }
+    size_bytes_ += weight->size_bytes();
+    Report(weight->out_features(), weight->in_features());
   }
   bool is_quantized() const { return QuantizesFloats(options_.quantization); }
   void Report(int64_t rows, int64_t cols) {
@@ -155,28 +275,36 @@ class WeightMaker {
   size_t size_bytes_ = 0;
 };
 
-Result<LayerWeights> MakeLayer(const ModelConfig& config, int64_t layer_index, WeightMaker* maker) {
-  const int64_t hidden = config.hidden_size;
+Result<LayerWeights> MakeLayer(const ModelConfig& config, const ShardSlices& slices, int64_t layer_index,
+                               WeightMaker* maker) {
   const int64_t q_size = config.q_width();
   const int64_t kv_size = config.kv_width();
+  const int64_t mlp_size = config.intermediate_size;
+  const Slice hidden = {0, config.hidden_size};
+  const Slice q = slices.heads.Of(config.head_dim);
+  const Slice kv = slices.kv_heads.Of(config.head_dim);
+  const auto behind = [](const Slice& slice, int64_t rows) { return Slice{slice.begin + rows, slice.count}; };
+  const Cut qkv = {.rows = {q, behind(kv, q_size), behind(kv, q_size + kv_size)},
+                   .columns = hidden,
+                   .num_columns = hidden.count};
+  const Cut output = {.rows = {hidden}, .columns = q, .num_columns = q_size};
+  const Cut gate_up = {
+      .rows = {slices.mlp, behind(slices.mlp, mlp_size)}, .columns = hidden, .num_columns = hidden.count};
+  const Cut down = {.rows = {hidden}, .columns = slices.mlp, .num_columns = mlp_size};
   const auto name = [layer_index](std::string_view part) {
     return fmt::format("layer {} {}", layer_index, part);
   };
   LayerWeights layer;
-  TANDEM_ASSIGN_OR_RETURN(layer.attention_norm, maker->MakeNorm(hidden, name("attention norm")));
+  TANDEM_ASSIGN_OR_RETURN(layer.attention_norm, maker->MakeNorm(hidden.count, name("attention norm")));
   if (config.qk_norm) {
     TANDEM_ASSIGN_OR_RETURN(layer.q_norm, maker->MakeNorm(config.head_dim, name("q norm")));
     TANDEM_ASSIGN_OR_RETURN(layer.k_norm, maker->MakeNorm(config.head_dim, name("k norm")));
   }
-  TANDEM_ASSIGN_OR_RETURN(layer.qkv,
-                          maker->MakeLinear(name("qkv"), q_size + 2 * kv_size, hidden, config.qkv_bias));
-  TANDEM_ASSIGN_OR_RETURN(layer.output,
-                          maker->MakeLinear(name("output"), hidden, q_size, config.output_bias));
-  TANDEM_ASSIGN_OR_RETURN(layer.mlp_norm, maker->MakeNorm(hidden, name("mlp norm")));
-  TANDEM_ASSIGN_OR_RETURN(
-      layer.gate_up, maker->MakeGateUp(name("gate_up"), config.intermediate_size, hidden, config.mlp_bias));
-  TANDEM_ASSIGN_OR_RETURN(layer.down,
-                          maker->MakeLinear(name("down"), hidden, config.intermediate_size, config.mlp_bias));
+  TANDEM_ASSIGN_OR_RETURN(layer.qkv, maker->MakeLinear(name("qkv"), qkv, config.qkv_bias));
+  TANDEM_ASSIGN_OR_RETURN(layer.output, maker->MakeLinear(name("output"), output, config.output_bias));
+  TANDEM_ASSIGN_OR_RETURN(layer.mlp_norm, maker->MakeNorm(hidden.count, name("mlp norm")));
+  TANDEM_ASSIGN_OR_RETURN(layer.gate_up, maker->MakeGateUp(name("gate_up"), gate_up, config.mlp_bias));
+  TANDEM_ASSIGN_OR_RETURN(layer.down, maker->MakeLinear(name("down"), down, config.mlp_bias));
   return layer;
 }
 
@@ -184,11 +312,12 @@ Result<LayerWeights> MakeLayer(const ModelConfig& config, int64_t layer_index, W
 
 Result<DecoderWeights> MakeDummyWeights(const ModelConfig& config, Device* device, Ops* ops,
                                         const DummyWeightOptions& options) {
-  WeightMaker maker(device, ops, options, NumElements(config));
+  WeightMaker maker(device, ops, options, NumElements(ConfigOf(config, options.shard)));
+  const ShardSlices slices = SlicesOf(config, options.shard);
   DecoderWeights weights;
-  TANDEM_RETURN_IF_ERROR(maker.MakeVocabulary(config, &weights));
+  TANDEM_RETURN_IF_ERROR(maker.MakeVocabulary(config, slices.vocab, &weights));
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    TANDEM_ASSIGN_OR_RETURN(LayerWeights layer, MakeLayer(config, i, &maker));
+    TANDEM_ASSIGN_OR_RETURN(LayerWeights layer, MakeLayer(config, slices, i, &maker));
     weights.layers.push_back(std::move(layer));
   }
   TANDEM_ASSIGN_OR_RETURN(weights.final_norm, maker.MakeNorm(config.hidden_size, "final norm"));

@@ -9,6 +9,7 @@
 
 #include "device/host/host_device.h"
 #include "load/dummy_models.h"
+#include "model/shard_weights_testing.h"
 #include "model/weight_product_testing.h"
 #include "ops/ops.h"
 
@@ -51,6 +52,42 @@ TEST_F(DummyWeightsTest, HaveTheShapesOfTheConfiguration) {
     EXPECT_EQ(layer.down->in_features(), config.intermediate_size);
     EXPECT_EQ(layer.q_norm.size_bytes(), static_cast<size_t>(config.head_dim) * sizeof(float));
     for (int64_t i = 0; i < config.hidden_size; ++i) ASSERT_EQ(layer.mlp_norm.as<float>()[i], 1.0F);
+  }
+}
+
+// Two shards with a KV head each, four of which two have the same one.
+TEST_F(DummyWeightsTest, DoNotDependOnTheNumberOfShards) {
+  for (const Quantization quantization : {Quantization::kAuto, Quantization::kInt4, Quantization::kFp8}) {
+    const auto make = [&](Shard shard) {
+      auto weights = MakeDummyWeights(tiny_, device_.get(), ops_.get(),
+                                      {.shard = shard,
+                                       .dtype = DType::kF32,
+                                       .quantization = quantization,
+                                       .max_model_len = 64,
+                                       .seed = 5,
+                                       .show_progress = false});
+      EXPECT_TRUE(weights.ok()) << weights.error().message;
+      return std::move(weights).value();
+    };
+    const DecoderWeights whole = make({});
+    for (const int num_shards : {2, 4}) {
+      // 64 columns of the output projection are no group of 128.
+      if (quantization == Quantization::kInt4 && num_shards == 4) continue;
+      std::vector<DecoderWeights> shards;
+      shards.reserve(static_cast<size_t>(num_shards));
+      for (int rank = 0; rank < num_shards; ++rank)
+        shards.push_back(make({.rank = rank, .size = num_shards}));
+      ExpectShardsAreTheWhole(tiny_, whole, shards, ops_.get(), stream_.get());
+      if (quantization != Quantization::kAuto) continue;
+      const int64_t rows = tiny_.vocab_size / num_shards;
+      for (int rank = 0; rank < num_shards; ++rank) {
+        const MatrixView& part = shards[static_cast<size_t>(rank)].embedding;
+        ASSERT_EQ(part.rows, rows);
+        EXPECT_EQ(std::memcmp(part.data, whole.embedding.RowData(rank * rows),
+                              static_cast<size_t>(rows * tiny_.hidden_size) * sizeof(float)),
+                  0);
+      }
+    }
   }
 }
 

@@ -19,6 +19,10 @@ struct EmbeddingArgs {
   const int32_t* ids = nullptr;
   MatrixView out;
   const QuantizedLinearWeight* quantized = nullptr;
+  // The table is a part of a vocabulary (a shard's): row 0 is that of first_id, and ids of other parts give
+  // rows of zeros. Host backend only.
+  bool is_part = false;
+  int32_t first_id = 0;
 };
 
 // residual += delta (where delta.data is set); out = residual / rms(residual) * weight.

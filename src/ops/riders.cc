@@ -1,6 +1,7 @@
 #include "ops/riders.h"
 
 #include "base/check.h"
+#include "ops/ops.h"
 
 namespace tandem {
 namespace {
@@ -79,6 +80,12 @@ void CheckRiderScatter(const RiderArgs& args, const RiderCapacity& capacity) {
   CheckMatrix(args, args.residual, DType::kF32, capacity.hidden, "residual");
   if (args.boundary == capacity.num_boundaries - 2) return;
   CheckMatrix(args, args.qkv, capacity.product_dtype, capacity.qkv_width, "qkv");
+}
+
+std::span<int32_t> Ops::DecideRiders(Stream& stream, const RiderPlan& /*plan*/, int64_t boundary) {
+  TANDEM_CHECK(false, "riders: stream {} decides ahead at boundary {}, which this backend does not",
+               stream.name(), boundary);
+  return {};
 }
 
 }  // namespace tandem

@@ -51,6 +51,7 @@ struct RiderCapacity {
   int64_t qkv_width = 0;
   DType dtype = DType::kF32;          // of attention_out
   DType product_dtype = DType::kF32;  // of qkv
+  bool decided_ahead = false;         // by Ops::DecideRiders, not by Ops::GatherRiders
 };
 
 // Who would join where in one iteration. Made by Ops::CreateRiderPlan, filled by Ops::PlanRiders; its memory

@@ -74,18 +74,20 @@ DecoderHarness::DecoderHarness(const std::string& model_path, const Options& opt
                                 .cpu_parts = options.cpu_parts};
   memory_ = KvMemory::Create(device, cache.Layouts()).value();
   books_ = KvBooks::Create(shape.block_size, {options.gpu_blocks, options.cpu_blocks}).value();
-  executor_ = Executor::Create(device, ops, decoder_.get(), memory_.get(),
-                               {.max_rows = options.max_rows,
-                                .cpu_attention = {.num_threads = options.num_threads},
-                                .max_cpu_rows = options.max_cpu_rows,
-                                .max_rider_rows = options.max_rider_rows,
-                                .max_transit_tokens = options.max_rows,
-                                .stall_timeout = options.stall_timeout,
-                                .graph_batch_sizes = options.graph_batch_sizes,
-                                .graph_rider_rows = options.graph_rider_rows})
-                  .value();
+  std::vector<std::unique_ptr<Executor>> executors;
+  executors.push_back(Executor::Create(device, ops, decoder_.get(), memory_.get(),
+                                       {.max_rows = options.max_rows,
+                                        .cpu_attention = {.num_threads = options.num_threads},
+                                        .max_cpu_rows = options.max_cpu_rows,
+                                        .max_rider_rows = options.max_rider_rows,
+                                        .max_transit_tokens = options.max_rows,
+                                        .stall_timeout = options.stall_timeout,
+                                        .graph_batch_sizes = options.graph_batch_sizes,
+                                        .graph_rider_rows = options.graph_rider_rows})
+                          .value());
+  workers_ = std::make_unique<WorkerGroup>(std::move(executors), nullptr);
   max_rider_rows_ = options.max_rider_rows;
-  executor_->WarmUp();
+  workers_->WarmUp();
 }
 
 DecoderHarness::~DecoderHarness() = default;
@@ -263,9 +265,9 @@ IterationResult DecoderHarness::Run(const IterationPlan& plan) {
   CheckPlan(plan);
   for (const CohortId id : plan.dropped)
     TANDEM_CHECK(DropCohort(id), "CPU attention has stalled with cohort {}", id);
-  const Status started = executor_->Start(InputOf(plan));
+  const Status started = workers_->Start(InputOf(plan));
   TANDEM_CHECK(started.ok(), "{}", started.error().message);
-  IterationResult result = executor_->Finish();
+  IterationResult result = workers_->Finish();
   for (const SequenceResult& sequence : result.sequences) {
     if (!sequence.failed) Append(sequence);
   }
@@ -289,7 +291,7 @@ const InFlightCohort* DecoderHarness::InFlight(CohortId id) const {
 
 bool DecoderHarness::DropCohort(CohortId id) {
   std::erase_if(in_flight_, [id](const InFlightCohort& cohort) { return cohort.cohort == id; });
-  const bool dropped = executor_->DropCohort(id);
+  const bool dropped = workers_->DropCohort(id);
   if (!dropped) in_flight_.clear();
   return dropped;
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "engine/backend.h"
-#include "execute/executor.h"
+#include "execute/worker_group.h"
 #include "kv/kv_books.h"
 #include "kv/kv_memory.h"
 #include "load/checkpoint.h"
@@ -50,7 +50,8 @@ class DecoderHarness {
 
   const ModelConfig& config() const { return decoder_->config(); }
   KvBooks& books() { return *books_; }
-  Executor& executor() { return *executor_; }
+  Executor& executor() { return workers_->rank0(); }
+  WorkerGroup& workers() { return *workers_; }
   Device& device() { return *backend_.device; }
 
   const DecoderWeights& weights() const { return decoder_->weights(); }
@@ -91,7 +92,7 @@ class DecoderHarness {
   std::unique_ptr<Decoder> decoder_;
   std::unique_ptr<KvMemory> memory_;
   std::unique_ptr<KvBooks> books_;
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<WorkerGroup> workers_;
   std::map<SequenceId, std::unique_ptr<Request>> requests_;
   std::map<SequenceId, std::vector<int32_t>> drafts_;
   int64_t max_rider_rows_ = 0;

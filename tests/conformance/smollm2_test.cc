@@ -29,6 +29,8 @@ class SmolLm2Test : public ::testing::Test {
     prompts_ = ReadJson(FixturePath("model/smollm2_greedy.json")).at("prompts");
     num_prompts_ = kSanitized ? 3 : prompts_.size();
   }
+  void ExpectGreedyTokens(int64_t num_shards) const;
+
   std::vector<int32_t> Prompt(size_t i) const {
     return prompts_.at(i).at("prompt_token_ids").get<std::vector<int32_t>>();
   }
@@ -130,9 +132,10 @@ TEST_F(SmolLm2LogitsTest, WeightsTakeTheBytesOfTheFile) {
 }
 
 // All prompts at once through the whole engine, so that the batch is mixed, chunked and continuous.
-TEST_F(SmolLm2Test, GreedyTokensEqualTransformers) {
+void SmolLm2Test::ExpectGreedyTokens(int64_t num_shards) const {
   EngineOptions options;
   options.model = path_;
+  options.tensor_parallel_size = num_shards;
   options.dtype = DType::kF32;
   options.max_num_batched_tokens = 256;
   options.gpu_kv_cache = CacheSize{.unit = CacheSize::Unit::kTokens, .amount = 16384};
@@ -161,6 +164,14 @@ TEST_F(SmolLm2Test, GreedyTokensEqualTransformers) {
     expected.resize(static_cast<size_t>(num_tokens));
     EXPECT_EQ(generated[i], expected) << prompts_.at(i).at("name");
   }
+}
+
+TEST_F(SmolLm2Test, GreedyTokensEqualTransformers) {
+  ExpectGreedyTokens(1);
+}
+
+TEST_F(SmolLm2Test, GreedyTokensInThreeShardsEqualTransformers) {
+  ExpectGreedyTokens(3);
 }
 
 TEST_F(SmolLm2Test, PromptLogprobsEqualTransformers) {

@@ -176,7 +176,7 @@ class LoopWithCohorts {
     options.max_model_len = 256;
     options.max_num_queued_reqs = 1024;
     loop_ = std::make_unique<EngineLoop>(options, &harness_.device(), strategy_.get(), &harness_.books(),
-                                         &harness_.executor(), nullptr);
+                                         &harness_.workers(), nullptr);
   }
   EngineLoop& loop() { return *loop_; }
   CpuAttention* cpu_attention() { return harness_.executor().cpu_attention(); }

@@ -102,7 +102,7 @@ class LoopBench {
     options.max_model_len = 512;
     options.max_num_queued_reqs = 1024;
     loop_ = std::make_unique<EngineLoop>(options, &harness_.device(), strategy_.get(), &harness_.books(),
-                                         &harness_.executor(), &costs_);
+                                         &harness_.workers(), &costs_);
   }
   void DestroyLoop() { loop_.reset(); }
 

@@ -70,11 +70,21 @@ RequestSpec SpecOf(const Prompt& prompt) {
   return spec;
 }
 
-// The parameter: the device. On the cuda backend at fp32 the same tokens, if not the same bits.
-class StrategiesTest : public ::testing::TestWithParam<std::string> {
+struct StrategiesMachine {
+  std::string device;
+  int64_t num_shards = 1;  // the tokens are those of one
+};
+
+std::string NameOfStrategiesMachine(const ::testing::TestParamInfo<StrategiesMachine>& info) {
+  return info.param.device +
+         (info.param.num_shards > 1 ? "_in_" + std::to_string(info.param.num_shards) : "");
+}
+
+// On the cuda backend, and on several shards, at fp32 the same tokens, if not the same bits.
+class StrategiesTest : public ::testing::TestWithParam<StrategiesMachine> {
  protected:
   void SetUp() override {
-    if (GetParam() == "cuda" && !DecoderHarness::HasCuda()) GTEST_SKIP() << "no GPU";
+    if (GetParam().device == "cuda" && !DecoderHarness::HasCuda()) GTEST_SKIP() << "no GPU";
   }
 
   StrategiesTest()
@@ -83,12 +93,15 @@ class StrategiesTest : public ::testing::TestWithParam<std::string> {
   ~StrategiesTest() override { std::filesystem::remove_all(cache_folder_); }
 
   void ExpectSameTokensBesideCancels(uint32_t seed) const;
+  void ExpectSameTokensFromChunksInTransit() const;
+  void ExpectSameTokensFromRealModel(const std::string& path) const;
   void ExpectSameTokensFromEveryStrategy(const EngineOptions& ample) const;
   void ExpectSameTokensWithKvTypes(const std::string& gpu_type, const std::string& cpu_type) const;
 
   EngineOptions Options(const std::string& model, const std::string& strategy) const {
     EngineOptions options;
-    options.device = GetParam();
+    options.device = GetParam().device;
+    options.tensor_parallel_size = GetParam().num_shards;
     options.model = model;
     options.strategy = strategy;
     options.dtype = DType::kF32;
@@ -142,6 +155,7 @@ class StrategiesTest : public ::testing::TestWithParam<std::string> {
   // With room for everything.
   static std::vector<std::vector<int32_t>> RunAmple(EngineOptions options,
                                                     const std::vector<Prompt>& prompts) {
+    options.tensor_parallel_size = 1;
     options.gpu_kv_cache = SizeInTokens(32'768);
     const auto engine = Create(options);
     return engine == nullptr ? std::vector<std::vector<int32_t>>() : RunAll(*engine, prompts);
@@ -150,6 +164,7 @@ class StrategiesTest : public ::testing::TestWithParam<std::string> {
   // The same, with the best at each place.
   using SampledTokens = std::vector<std::vector<SampledToken>>;
   static SampledTokens RunAmpleWithLogprobs(EngineOptions options, const std::vector<Prompt>& prompts) {
+    options.tensor_parallel_size = 1;
     options.gpu_kv_cache = SizeInTokens(32'768);
     const auto engine = Create(options);
     if (engine == nullptr) return {};
@@ -178,9 +193,9 @@ void ExpectSameTokens(const std::vector<std::vector<int32_t>>& tokens,
     EXPECT_EQ(tokens[i], expected[i]) << strategy << ", request " << i;
 }
 
-// Tiers of codes on two devices: where the same number of K or V, but for fp32's rounding, lies between two
-// codes, the tiers may hold either, and of two tokens that are as likely as each other either may come. What
-// follows has another context then.
+// Tiers of codes on two devices, or on one and on several shards: where the same number of K or V, but for
+// fp32's rounding, lies between two codes, the tiers may hold either, and of two tokens that are as likely as
+// each other either may come. What follows has another context then.
 void ExpectSameTokensBesideTies(const std::vector<std::vector<int32_t>>& tokens,
                                 const std::vector<std::vector<SampledToken>>& expected,
                                 const std::string& strategy) {
@@ -237,7 +252,8 @@ void ExpectDecodesInTheCpuTier(const std::string& strategy, const Engine& engine
 
 void StrategiesTest::ExpectSameTokensFromEveryStrategy(const EngineOptions& ample) const {
   const std::vector<Prompt> prompts = MakePrompts(kSanitized ? 24 : 64, 3, 200, 30, 300);
-  const bool has_ties = GetParam() == "cuda" && ample.kv_cache_dtype != "auto";
+  const bool other_bits = GetParam().device == "cuda" || GetParam().num_shards > 1;
+  const bool has_ties = other_bits && ample.kv_cache_dtype != "auto";
   const auto expected = has_ties ? std::vector<std::vector<int32_t>>() : RunAmple(ample, prompts);
   const auto likelihoods = has_ties ? RunAmpleWithLogprobs(ample, prompts) : SampledTokens();
   for (const std::string& strategy : kHybrids) {
@@ -338,7 +354,7 @@ TEST_P(StrategiesTest, SameTokensBesideCancelsAndPreemptions) {
 
 // Prompts many times as long as the gpu tier, beside short ones, on a machine with a slow way between the
 // tiers: chunks behind long contexts take several iterations. Some are cancelled amid their prompt.
-TEST_P(StrategiesTest, SameTokensFromChunksInTransit) {
+void StrategiesTest::ExpectSameTokensFromChunksInTransit() const {
   std::vector<Prompt> prompts = MakePrompts(6, 200, 700, 8, 300);
   const std::vector<Prompt> short_ones = MakePrompts(kSanitized ? 8 : 16, 3, 40, 30, 300, 11);
   prompts.insert(prompts.end(), short_ones.begin(), short_ones.end());
@@ -385,12 +401,13 @@ TEST_P(StrategiesTest, SameTokensFromChunksInTransit) {
   }
 }
 
-TEST_P(StrategiesTest, RealModelGivesTheSameTokens) {
-  const auto path = RealModelPath();
-  if (!path) GTEST_SKIP() << "the model file is not here; scripts/fetch_model.sh fetches it";
-  if (kSanitized) GTEST_SKIP() << "the small models do this under sanitizers";
+TEST_P(StrategiesTest, SameTokensFromChunksInTransit) {
+  ExpectSameTokensFromChunksInTransit();
+}
+
+void StrategiesTest::ExpectSameTokensFromRealModel(const std::string& path) const {
   const std::vector<Prompt> prompts = MakePrompts(32, 4, 160, 12, 49'000);
-  EngineOptions ample = Options(*path, "gpu-only");
+  EngineOptions ample = Options(path, "gpu-only");
   ample.max_model_len = 512;
   const auto expected = RunAmple(ample, prompts);
   for (const std::string& strategy : kHybrids) {
@@ -411,6 +428,13 @@ TEST_P(StrategiesTest, RealModelGivesTheSameTokens) {
     }
     ExpectDecodesInTheCpuTier(strategy, *engine, prompts.size());
   }
+}
+
+TEST_P(StrategiesTest, RealModelGivesTheSameTokens) {
+  const auto path = RealModelPath();
+  if (!path) GTEST_SKIP() << "the model file is not here; scripts/fetch_model.sh fetches it";
+  if (kSanitized) GTEST_SKIP() << "the small models do this under sanitizers";
+  ExpectSameTokensFromRealModel(*path);
 }
 
 // Whoever may leave the cpu tier alone does where it is of no use; gpu-only does in any case.
@@ -559,8 +583,46 @@ TEST_P(StrategiesTest, Bf16GpuOnlyIsIdentical) {
   EXPECT_EQ(run(options), expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Devices, StrategiesTest, ::testing::Values("host", "cuda"),
-                         [](const auto& parameter) { return parameter.param; });
+INSTANTIATE_TEST_SUITE_P(Devices, StrategiesTest,
+                         ::testing::Values(StrategiesMachine{"host"}, StrategiesMachine{"cuda"}),
+                         NameOfStrategiesMachine);
+
+// Cohorts, moves, transit and cancels alike on all shards. Tokens are compared with those of one.
+class ShardedStrategiesTest : public StrategiesTest {};
+
+TEST_P(ShardedStrategiesTest, SameTokensFromEveryStrategy) {
+  EngineOptions ample = Options("", "gpu-only");
+  ample.dummy = "tiny";
+  ample.max_model_len = 512;
+  ample.max_num_batched_tokens = 96;
+  ExpectSameTokensFromEveryStrategy(ample);
+}
+
+TEST_P(ShardedStrategiesTest, SameTokensBesideCancelsAndPreemptions) {
+  ExpectSameTokensBesideCancels(7);
+}
+
+TEST_P(ShardedStrategiesTest, SameTokensFromChunksInTransit) {
+  ExpectSameTokensFromChunksInTransit();
+}
+
+// 4 heads and 2 or 4 KV heads: cut, or in two shards the same.
+INSTANTIATE_TEST_SUITE_P(Shards, ShardedStrategiesTest,
+                         ::testing::Values(StrategiesMachine{"host", 2}, StrategiesMachine{"host", 4}),
+                         NameOfStrategiesMachine);
+
+class ThreeShardsTest : public StrategiesTest {};
+
+TEST_P(ThreeShardsTest, RealModelGivesTheSameTokens) {
+  const auto path = RealModelPath();
+  if (!path) GTEST_SKIP() << "the model file is not here; scripts/fetch_model.sh fetches it";
+  if (kSanitized) GTEST_SKIP() << "the small models do this under sanitizers";
+  ExpectSameTokensFromRealModel(*path);
+}
+
+// 9 heads and 3 KV heads.
+INSTANTIATE_TEST_SUITE_P(Shards, ThreeShardsTest, ::testing::Values(StrategiesMachine{"host", 3}),
+                         NameOfStrategiesMachine);
 
 }  // namespace
 }  // namespace tandem

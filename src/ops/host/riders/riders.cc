@@ -73,16 +73,24 @@ void HostRiderPlan::ForEachJoined(ComputePool& pool, const RiderArgs& args, cons
   }
 }
 
+std::span<int32_t> HostRiderPlan::DecisionsAt(int64_t boundary) const {
+  const GroupRange range = GroupsAt(boundary);
+  return std::span(run_->joins)
+      .subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.end - range.begin));
+}
+
+void HostRiderPlan::Decide(int64_t boundary) const {
+  const GroupRange range = GroupsAt(boundary);
+  for (auto i = static_cast<size_t>(range.begin); i < static_cast<size_t>(range.end); ++i) {
+    const RiderGroup& group = groups_[i];
+    const bool done = group.done->value() >= group.done_value && !group.done->aborted();
+    run_->joins[i] = done ? 1 : 0;
+  }
+}
+
 void HostRiderPlan::Gather(ComputePool& pool, const RiderArgs& args) const {
   const bool enters = args.boundary == -1;
-  if (!enters) {
-    const GroupRange range = GroupsAt(args.boundary);
-    for (auto i = static_cast<size_t>(range.begin); i < static_cast<size_t>(range.end); ++i) {
-      const RiderGroup& group = groups_[i];
-      const bool done = group.done->value() >= group.done_value && !group.done->aborted();
-      run_->joins[i] = done ? 1 : 0;
-    }
-  }
+  if (!enters && !capacity_.decided_ahead) Decide(args.boundary);
   ForEachJoined(pool, args, [&](const RiderGroup& group, int64_t row, int64_t args_row) {
     args.positions[args_row] = group.positions[row];
     if (enters) return;
@@ -112,6 +120,14 @@ Result<std::unique_ptr<RiderPlan>> HostOps::CreateRiderPlan(const RiderCapacity&
 void HostOps::PlanRiders(Stream& /*stream*/, std::span<const RiderGroup> groups, int64_t first_pass,
                          RiderPlan* plan) {
   PlanOf(plan).Set(groups, first_pass);
+}
+
+std::span<int32_t> HostOps::DecideRiders(Stream& stream, const RiderPlan& plan, int64_t boundary) {
+  const HostRiderPlan& host_plan = PlanOf(plan);
+  TANDEM_CHECK(host_plan.capacity().decided_ahead && boundary >= 0, "riders: decided ahead at boundary {}",
+               boundary);
+  AsHostStream(stream).Enqueue([boundary, &host_plan](ComputePool&) { host_plan.Decide(boundary); });
+  return host_plan.DecisionsAt(boundary);
 }
 
 void HostOps::GatherRiders(Stream& stream, const RiderPlan& plan, const RiderArgs& args) {

@@ -23,6 +23,9 @@ class HostRiderPlan : public RiderPlan {
   void Set(std::span<const RiderGroup> groups, int64_t first_pass);
   const RiderCapacity& capacity() const { return capacity_; }
 
+  // Where the decisions of a boundary's groups lie.
+  std::span<int32_t> DecisionsAt(int64_t boundary) const;
+  void Decide(int64_t boundary) const;
   void Gather(ComputePool& pool, const RiderArgs& args) const;
   void Scatter(ComputePool& pool, const RiderArgs& args) const;
   void Collect() { collected_ = run_->joins; }
@@ -35,7 +38,7 @@ class HostRiderPlan : public RiderPlan {
   };
   // What changes while the plan is used; not part of the plan.
   struct RunState {
-    std::vector<char> joins;
+    std::vector<int32_t> joins;
     std::atomic<int64_t> progress{0};
   };
 
@@ -50,7 +53,7 @@ class HostRiderPlan : public RiderPlan {
   std::vector<int64_t> row_begins_;  // of each group among those of its boundary
   int64_t first_pass_ = 0;
   std::unique_ptr<RunState> run_;
-  std::vector<char> collected_;
+  std::vector<int32_t> collected_;
 };
 
 }  // namespace tandem

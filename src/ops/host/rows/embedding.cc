@@ -1,3 +1,5 @@
+#include <cstring>
+
 #include "base/check.h"
 #include "device/host/host_device.h"
 #include "ops/host/host_ops.h"
@@ -11,8 +13,16 @@ bool IsFloat(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16;
 }
 
-void CheckId(int32_t id, int64_t vocab_size) {
-  TANDEM_CHECK(id >= 0 && id < vocab_size, "embedding: id {} of a vocabulary of {}", id, vocab_size);
+// The row of the table, or -1 if another part of the vocabulary has it.
+int64_t TableRow(const EmbeddingArgs& args, int64_t row, int64_t num_table_rows) {
+  const int64_t id = int64_t{args.ids[row]} - args.first_id;
+  const bool is_here = id >= 0 && id < num_table_rows;
+  TANDEM_CHECK(is_here || args.is_part, "embedding: id {} of a vocabulary of {}", id, num_table_rows);
+  return is_here ? id : -1;
+}
+
+void Clear(const MatrixView& out, int64_t row) {
+  std::memset(out.RowData(row), 0, static_cast<size_t>(out.cols) * DTypeSize(out.dtype));
 }
 
 }  // namespace
@@ -25,9 +35,9 @@ void HostOps::Embedding(Stream& stream, const EmbeddingArgs& args) {
                  args.quantized->in_features(), args.out.rows, args.out.cols, DTypeName(args.out.dtype));
     AsHostStream(stream).Enqueue([args, weight](ComputePool& pool) {
       ForEachRow(pool, args.out.rows, args.out.cols, [&](int64_t row) {
-        const int32_t id = args.ids[row];
-        CheckId(id, weight->out_features());
-        weight->DequantizeRow(id, static_cast<float*>(args.out.RowData(row)));
+        const int64_t table_row = TableRow(args, row, weight->out_features());
+        if (table_row < 0) return Clear(args.out, row);
+        weight->DequantizeRow(table_row, static_cast<float*>(args.out.RowData(row)));
       });
     });
     return;
@@ -38,10 +48,10 @@ void HostOps::Embedding(Stream& stream, const EmbeddingArgs& args) {
                DTypeName(args.table.dtype), args.out.rows, args.out.cols, DTypeName(args.out.dtype));
   AsHostStream(stream).Enqueue([args, &row_kernels = row_](ComputePool& pool) {
     ForEachRow(pool, args.out.rows, args.out.cols, [&](int64_t row) {
-      const int32_t id = args.ids[row];
-      CheckId(id, args.table.rows);
-      row_kernels.convert(args.table.RowData(id), args.table.dtype, args.out.RowData(row), args.out.dtype,
-                          args.out.cols);
+      const int64_t table_row = TableRow(args, row, args.table.rows);
+      if (table_row < 0) return Clear(args.out, row);
+      row_kernels.convert(args.table.RowData(table_row), args.table.dtype, args.out.RowData(row),
+                          args.out.dtype, args.out.cols);
     });
   });
 }

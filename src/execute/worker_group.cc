@@ -1,0 +1,133 @@
+#include "execute/worker_group.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace tandem {
+namespace {
+
+// An iteration of one shard must have gone as those of the others.
+void CheckAlike(const IterationResult& result, const IterationResult& other, size_t rank) {
+  TANDEM_CHECK(
+      result.cohorts.size() == other.cohorts.size() && result.sequences.size() == other.sequences.size(),
+      "shard {}: results of {} sequences and {} cohorts, shard 0 has {} and {}", rank, other.sequences.size(),
+      other.cohorts.size(), result.sequences.size(), result.cohorts.size());
+  for (size_t i = 0; i < result.cohorts.size(); ++i) {
+    TANDEM_CHECK(result.cohorts[i].cursor == other.cohorts[i].cursor &&
+                     result.cohorts[i].num_visits == other.cohorts[i].num_visits,
+                 "cohort {} is at layer {} after {} visits on shard {}, at {} after {} on shard 0",
+                 result.cohorts[i].cohort, other.cohorts[i].cursor, other.cohorts[i].num_visits, rank,
+                 result.cohorts[i].cursor, result.cohorts[i].num_visits);
+  }
+}
+
+}  // namespace
+
+WorkerGroup::WorkerGroup(std::vector<std::unique_ptr<Executor>> executors, CollectiveGroup* group)
+    : executors_(std::move(executors)), group_(group) {
+  TANDEM_CHECK(!executors_.empty() && (is_one() || group_ != nullptr), "{} shards without exchange",
+               executors_.size());
+}
+
+void WorkerGroup::WarmUp() {
+  for (const auto& executor : executors_) executor->WarmUp();
+}
+
+Status WorkerGroup::Start(IterationInput input) {
+  if (is_one()) return executors_.front()->Start(std::move(input));
+  std::vector<IterationInput> inputs(executors_.size(), input);
+  Status entered;
+  for (size_t rank = 0; rank < executors_.size(); ++rank) {
+    // Moves are made on all, whoever has no room for cohorts.
+    Status status = executors_[rank]->Enter(&inputs[rank]);
+    if (entered.ok()) entered = std::move(status);
+  }
+  TANDEM_RETURN_IF_ERROR(std::move(entered));
+  for (size_t rank = 0; rank < executors_.size(); ++rank) executors_[rank]->Run(std::move(inputs[rank]));
+  return {};
+}
+
+bool WorkerGroup::MayRunAhead() const {
+  return std::ranges::all_of(executors_, [](const auto& executor) { return executor->MayRunAhead(); });
+}
+
+bool WorkerGroup::AwaitEnd(std::chrono::microseconds timeout) {
+  return std::ranges::all_of(executors_, [&](const auto& executor) { return executor->AwaitEnd(timeout); });
+}
+
+bool WorkerGroup::AllEndWithin(std::chrono::microseconds time) {
+  return std::ranges::all_of(executors_, [&](const auto& executor) { return executor->EndsWithin(time); });
+}
+
+StallWatch::Look WorkerGroup::LookAtOldest() const {
+  // A shard that stalls holds up all others: soon nobody ends any task.
+  StallWatch::Look all;
+  for (const auto& executor : executors_) {
+    const StallWatch::Look look = executor->LookAtOldest();
+    all.num_tasks += look.num_tasks;
+    all.owes_output = all.owes_output || look.owes_output;
+  }
+  return all;
+}
+
+std::optional<Error> WorkerGroup::Failure() {
+  std::optional<Error> failure = group_->failure();
+  // Whoever waits for the others is released now. The one that did not come may never be.
+  constexpr std::chrono::milliseconds kGrace{500};
+  if (failure) static_cast<void>(AllEndWithin(kGrace));
+  return failure;
+}
+
+IterationResult WorkerGroup::Finish() {
+  if (is_one()) return executors_.front()->Finish();
+  const StallWatch& watch = executors_.front()->stall_watch();
+  const std::chrono::microseconds pace = watch.longest_look();
+  bool stalled = !watch.Await(
+      {.first = pace, .slowest = pace},
+      [this](std::chrono::microseconds time) { return AllEndWithin(time) || group_->failure(); },
+      [this] { return LookAtOldest(); });
+  if (auto failure = Failure()) return {.failure = std::move(failure)};
+  // All, before any of them is waited for.
+  if (stalled) {
+    for (const auto& executor : executors_) executor->AbortOldest();
+  }
+  bool cohorts_stalled = false;
+  for (const auto& executor : executors_) cohorts_stalled |= executor->CompleteOldest(stalled);
+  if (auto failure = Failure()) return {.failure = std::move(failure)};
+  if (cohorts_stalled) {
+    stalled = true;
+    for (const auto& executor : executors_) executor->AbortCohorts();
+  }
+  IterationResult result = executors_.front()->CollectOldest(stalled);
+  for (size_t rank = 1; rank < executors_.size(); ++rank) {
+    const IterationResult other = executors_[rank]->CollectOldest(stalled);
+    CheckAlike(result, other, rank);
+    // What is read is of all; times are of rank 0, whom the costs are of.
+    result.cpu_attention.kv_bytes += other.cpu_attention.kv_bytes;
+    result.cpu_attention.attended_kv_bytes += other.cpu_attention.attended_kv_bytes;
+  }
+  return result;
+}
+
+bool WorkerGroup::DropCohort(CohortId id) {
+  if (is_one()) return executors_.front()->DropCohort(id);
+  // Of a group that has failed nothing is collected any more.
+  if (group_->failure()) return true;
+  std::vector<Executor*> dropped;
+  for (const auto& executor : executors_) {
+    if (executor->DropCohort(id)) dropped.push_back(executor.get());
+  }
+  if (dropped.size() == executors_.size()) return true;
+  for (Executor* executor : dropped) executor->FailCohorts();
+  return false;
+}
+
+bool WorkerGroup::CpuTierUsable() {
+  bool usable = true;
+  for (const auto& executor : executors_) usable = executor->CpuTierUsable() && usable;
+  return usable;
+}
+
+}  // namespace tandem

@@ -1,0 +1,62 @@
+// The shards of a model, an executor each, as one executor: every plan goes to all of them, and its result is
+// that of rank 0, who samples.
+//
+//   engine thread   Enter all | Run all ..................... Finish: all have ended | Collect all
+//   shard 0         embed + | post + ... | logits gathered, sampling, tokens to all
+//   shard 1         embed + | post + ... | logits gathered, .........
+//
+// + are sums over the shards (collective/collective.h), which keep the streams in step. Block tables, cohorts
+// and moves are the same everywhere, since the plan is; only heads differ. What CPU attention of a shard
+// decides is agreed upon: who rides, by the least of all (execute/riding_pass.h); a stall of one is a stall
+// of all.
+//
+// A group of one is its executor, with nothing around it.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/result.h"
+#include "collective/collective.h"
+#include "execute/executor.h"
+#include "execute/iteration_result.h"
+#include "execute/stall_watch.h"
+#include "plan/iteration_input.h"
+#include "plan/iteration_plan.h"
+
+namespace tandem {
+
+// Engine thread only. All methods as Executor's, which have the contract.
+class WorkerGroup {
+ public:
+  // By rank. group: what they exchange through, outlives the executors; null for one.
+  WorkerGroup(std::vector<std::unique_ptr<Executor>> executors, CollectiveGroup* group);
+
+  void WarmUp();
+  Status Start(IterationInput input);
+  bool MayRunAhead() const;
+  bool AwaitEnd(std::chrono::microseconds timeout);
+  // A shard that does not answer gives a result that has nothing but its failure; nothing is to be started
+  // from then on.
+  IterationResult Finish();
+  bool DropCohort(CohortId id);
+  bool CpuTierUsable();
+
+  // The others are alike, with as much to do.
+  Executor& rank0() { return *executors_.front(); }
+  CpuAttention* cpu_attention() { return rank0().cpu_attention(); }
+
+ private:
+  bool is_one() const { return executors_.size() == 1; }
+  bool AllEndWithin(std::chrono::microseconds time);
+  StallWatch::Look LookAtOldest() const;
+  // Once the exchange has failed: whether all streams come to their end all the same.
+  std::optional<Error> Failure();
+
+  std::vector<std::unique_ptr<Executor>> executors_;
+  CollectiveGroup* group_;
+};
+
+}  // namespace tandem
