@@ -58,6 +58,7 @@ Status CheckAvailable(const EngineFlags& flags) {
   if (!cuda && !flags.gpu_memory_limit.empty()) return needs_cuda("gpu-memory-limit");
   if (!cuda && flags.gpu_memory_utilization) return needs_cuda("gpu-memory-utilization");
   if (!cuda && flags.gpu_sm_limit) return needs_cuda("gpu-sm-limit");
+  if (!cuda && flags.options.gpu_sm_slices > 0) return needs_cuda("gpu-sm-slices");
   if (flags.options.model.empty() == flags.options.dummy.empty()) {
     return FlagError(ErrorCode::kInvalidArgument, "model",
                      flags.options.model.empty()
@@ -110,10 +111,13 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
   AddFlag(app, "gpu-sm-limit", &flags->gpu_sm_limit,
           "SMs of the GPU to use: a slice in place of a smaller card (cuda; default: all)")
       ->check(CLI::Range(1, 4096));
+  AddFlag(app, "gpu-sm-slices", &options->gpu_sm_slices,
+          "Shards on so many slices of one GPU, for tests (cuda; default: a GPU each)")
+      ->check(CLI::Range(2, 64));
   AddFlag(
       app, "tensor-parallel-size", &options->tensor_parallel_size,
-      "Shards that compute the model together, each with its part of the threads and of both tiers (host; "
-      "doctor MODEL says how many there can be)")
+      "Shards that compute the model together, each with its part of the threads and of both tiers (cuda: a "
+      "GPU each; doctor MODEL says how many there can be)")
       ->check(CLI::Range(int64_t{1}, int64_t{4096}))
       ->capture_default_str();
   AddFlag(

@@ -2,6 +2,7 @@
 // runs once all shards' streams have got to it, and nobody goes on before it is done.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,8 +25,9 @@ class Collective {
   virtual ~Collective() = default;
   virtual Shard shard() const = 0;
 
-  // values [rows, cols], dense fp32, the same shape everywhere, becomes the sum over all shards, added in
-  // fp32 in the order of ranks: the same bits on all shards, and in every run.
+  // values [rows, cols], dense, the same shape and type everywhere, becomes the sum over all shards, the same
+  // bits on all of them. fp32, added in the order of ranks: the same bits in every run too. On the cuda
+  // backend also bf16 and fp16, added in fp32 unless they are many.
   virtual void AllReduce(Stream& stream, const MatrixView& values) = 0;
   // matrix [rows, cols], of the same shape and type everywhere: each shard has filled its own columns
   // [column_begin, column_begin + num_columns) and gets those of the others.
@@ -50,6 +52,9 @@ class CollectiveGroup {
   virtual Collective* Of(int rank, ShardChannel channel) = 0;
   // Ends all exchanges, those to come too: nobody waits for anybody any more. The first reason stays.
   virtual void Abort(std::string reason) = 0;
+  // For how long an iteration may go without any progress before the group is to be aborted, where its own
+  // waits have no bound.
+  virtual std::optional<std::chrono::milliseconds> unbounded_timeout() const { return std::nullopt; }
   // kUnavailable with the reason once the group was aborted, or a shard has kept the others waiting for too
   // long.
   virtual std::optional<Error> failure() const = 0;

@@ -10,10 +10,12 @@
 #include "base/cpu_features.h"
 #include "base/param_error.h"
 #include "base/topology.h"
+#include "collective/shared_memory.h"
 #include "device/host/host_device.h"
 #include "engine/shards.h"
 #include "ops/host/host_ops.h"
 #ifdef TANDEM_CUDA
+#include "collective/cuda/cuda_group.h"
 #include "device/cuda/cuda_device.h"
 #include "ops/cuda/cuda_ops.h"
 #endif
@@ -68,6 +70,19 @@ std::vector<int64_t> GraphBatchSizes(int64_t max_num_seqs) {
 constexpr std::array<std::string_view, 7> kParts = {
     "fa3", "fused-gate-up", "streamed-products", "fp8-products", "hot-products", "rider-graphs", "graphs"};
 
+// By rank.
+Result<std::vector<std::unique_ptr<Device>>> CreateDevices(const EngineOptions& options) {
+  const CudaDeviceOptions device_options = {.memory_limit_bytes = options.gpu_memory_limit_bytes,
+                                            .memory_utilization = options.gpu_memory_utilization,
+                                            .sm_limit = options.gpu_sm_limit};
+  const auto num_shards = static_cast<int>(options.tensor_parallel_size);
+  if (options.gpu_sm_slices > 0) return CreateCudaSlices(device_options, num_shards);
+  if (num_shards > 1) return CreateCudaDevices(device_options, num_shards);
+  std::vector<std::unique_ptr<Device>> devices(1);
+  TANDEM_ASSIGN_OR_RETURN(devices.front(), CreateCudaDevice(device_options));
+  return devices;
+}
+
 Result<Backend> CreateCudaBackend(const EngineOptions& options) {
   for (const std::string& part : options.without) {
     if (std::ranges::find(kParts, part) != kParts.end()) continue;
@@ -78,19 +93,27 @@ Result<Backend> CreateCudaBackend(const EngineOptions& options) {
     return std::ranges::find(options.without, part) == options.without.end();
   };
   Backend backend;
-  TANDEM_ASSIGN_OR_RETURN(backend.device,
-                          CreateCudaDevice({.memory_limit_bytes = options.gpu_memory_limit_bytes,
-                                            .memory_utilization = options.gpu_memory_utilization,
-                                            .sm_limit = options.gpu_sm_limit}));
+  TANDEM_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Device>> devices, CreateDevices(options));
   const bool same_products = has("hot-products") && has("fused-gate-up") && has("streamed-products");
-  backend.ops = CreateCudaOps(backend.device.get(),
-                              {.tuning_folder = same_products ? CacheFolder(options) : FolderWithout(options),
-                               .keep_quantized = options.quantization != Quantization::kNone,
-                               .hot_choice = has("hot-products"),
-                               .fused_gate_up = has("fused-gate-up"),
-                               .streamed_products = has("streamed-products"),
-                               .fp8_products = has("fp8-products"),
-                               .flash_attention3 = has("fa3")});
+  const CudaOpsOptions ops_options = {
+      .tuning_folder = same_products ? CacheFolder(options) : FolderWithout(options),
+      .keep_quantized = options.quantization != Quantization::kNone,
+      .hot_choice = has("hot-products"),
+      .fused_gate_up = has("fused-gate-up"),
+      .streamed_products = has("streamed-products"),
+      .fp8_products = has("fp8-products"),
+      .flash_attention3 = has("fa3")};
+  for (std::unique_ptr<Device>& device : devices) {
+    UseCudaGpu(*device);
+    std::unique_ptr<Ops> ops = CreateCudaOps(device.get(), ops_options);
+    if (!backend.device) {
+      backend.device = std::move(device);
+      backend.ops = std::move(ops);
+    } else {
+      backend.others.push_back({.device = std::move(device), .ops = std::move(ops)});
+    }
+  }
+  backend.others_share_memory = options.gpu_sm_slices > 0;
   backend.dtypes = {DType::kBF16, DType::kF16, DType::kF32};
   constexpr int kFirstWithBF16 = 80;
   if (CudaTargetOf(*backend.device).compute_capability < kFirstWithBF16)
@@ -135,6 +158,27 @@ std::string CacheFolder(const EngineOptions& options) {
     return std::string(folder) + "/tandem";
   const char* home = std::getenv("HOME");
   return home == nullptr ? std::string() : std::string(home) + "/.cache/tandem";
+}
+
+FreeMemory Backend::free_memory() const {
+  FreeMemory memory(*device);
+  if (others.empty() || others_share_memory) return memory;
+  for (const ShardBackend& other : others)
+    memory.device_bytes = std::min(memory.device_bytes, FreeMemory(*other.device).device_bytes);
+  memory.device_bytes *= num_devices();
+  return memory;
+}
+
+Result<std::unique_ptr<CollectiveGroup>> CreateCollectives(const Backend& backend, int num_shards) {
+#ifdef TANDEM_CUDA
+  if (!backend.others.empty()) {
+    std::vector<Device*> devices;
+    for (int rank = 0; rank < num_shards; ++rank) devices.push_back(backend.DeviceOf(rank));
+    return CreateCudaGroup(devices, {});
+  }
+#endif
+  TANDEM_CHECK(backend.others.empty(), "{} devices that have no exchange", backend.num_devices());
+  return CreateSharedMemoryGroup({.num_shards = num_shards});
 }
 
 Result<Backend> CreateBackend(const EngineOptions& options) {

@@ -9,7 +9,9 @@
 
 #include "base/dtype.h"
 #include "base/result.h"
+#include "collective/collective.h"
 #include "device/device.h"
+#include "engine/cache_sizing.h"
 #include "engine/engine_options.h"
 #include "ops/ops.h"
 
@@ -27,10 +29,18 @@ struct CudaDefaults {
   int64_t workspace_bytes = int64_t{768} << 20;
 };
 
-struct Backend {
-  // Order of members: the ops use the device.
+// What a shard computes with. Order of members: the ops use the device.
+struct ShardBackend {
   std::unique_ptr<Device> device;
   std::unique_ptr<Ops> ops;
+};
+
+struct Backend {
+  // Order of members: the ops use the device. Of shard 0, and of all shards if there are no others.
+  std::unique_ptr<Device> device;
+  std::unique_ptr<Ops> ops;
+  std::vector<ShardBackend> others;   // of shards 1, 2, ...
+  bool others_share_memory = false;   // they are slices of one GPU
   HostOps* host_ops = nullptr;  // the ops where they compute on the CPU, else null
   std::vector<DType> dtypes;    // that the model can be computed in, the default first
   int64_t default_max_num_batched_tokens = 0;
@@ -49,10 +59,24 @@ struct Backend {
   int64_t cpu_attention_spin_us = 50;
   // Where what was measured about the machine is kept between starts; empty: nowhere.
   std::string cache_folder;
+
+  Device* DeviceOf(int rank) const {
+    return others.empty() || rank == 0 ? device.get() : others[static_cast<size_t>(rank) - 1].device.get();
+  }
+  Ops* OpsOf(int rank) const {
+    return others.empty() || rank == 0 ? ops.get() : others[static_cast<size_t>(rank) - 1].ops.get();
+  }
+  int64_t num_devices() const { return static_cast<int64_t>(others.size()) + 1; }
+  // Of all devices together, as much as each has in equal parts.
+  FreeMemory free_memory() const;
 };
 
 // Errors, with a flag as param: kUnsupported (not in this build, names what there is), kUnavailable (no GPU,
 // no driver), kInvalidArgument (a limit that this GPU cannot keep).
 Result<Backend> CreateBackend(const EngineOptions& options);
+
+// What num_shards shards on this backend exchange through. Errors: kResourceExhausted; kUnsupported with param
+// tensor-parallel-size.
+Result<std::unique_ptr<CollectiveGroup>> CreateCollectives(const Backend& backend, int num_shards);
 
 }  // namespace tandem

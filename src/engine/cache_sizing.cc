@@ -62,6 +62,11 @@ Status CheckRoom(const TierWish& wish, int64_t available_bytes) {
 
 }  // namespace
 
+FreeMemory::FreeMemory(const Device& device)
+    : device_bytes(static_cast<int64_t>(device.FreeBytes(MemoryKind::kDevice))),
+      pinned_bytes(static_cast<int64_t>(device.FreeBytes(MemoryKind::kPinned))),
+      is_shared(device.KindsShareMemory()) {}
+
 int64_t KvTokensWithin(const ModelConfig& config, const KvFormat& format, int64_t size_bytes) {
   KvCacheOptions cache;
   cache.num_layers = config.num_layers;
@@ -74,15 +79,14 @@ int64_t DefaultBytesInSharedMemory(int64_t free_bytes) {
 }
 
 Result<KvCacheOptions> SizeCache(const EngineOptions& options, const ModelConfig& config,
-                                 const KvFormats& formats, const Device& device, size_t reserved_bytes) {
+                                 const KvFormats& formats, const FreeMemory& memory, size_t reserved_bytes) {
   KvCacheOptions cache;
   cache.num_layers = config.num_layers;
   cache.gpu.shape = {.format = formats.gpu, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
   cache.cpu.shape = cache.gpu.shape;
   cache.cpu.shape.format = formats.cpu;
-  const int64_t device_bytes = std::max<int64_t>(
-      0, static_cast<int64_t>(device.FreeBytes(MemoryKind::kDevice)) - static_cast<int64_t>(reserved_bytes));
-  const auto pinned_bytes = static_cast<int64_t>(device.FreeBytes(MemoryKind::kPinned));
+  const int64_t device_bytes =
+      std::max<int64_t>(0, memory.device_bytes - static_cast<int64_t>(reserved_bytes));
 
   TierWish gpu{.tier = Tier::kGpu, .flag = TierFlag(Tier::kGpu)};
   TierWish cpu{.tier = Tier::kCpu, .flag = TierFlag(Tier::kCpu)};
@@ -90,11 +94,11 @@ Result<KvCacheOptions> SizeCache(const EngineOptions& options, const ModelConfig
     TANDEM_ASSIGN_OR_RETURN(cache.cpu.num_blocks,
                             BlocksOf(*options.cpu_kv_cache, cache.LayoutOf(Tier::kCpu), cpu.flag));
     TANDEM_ASSIGN_OR_RETURN(cpu.bytes, BytesOf(cache.LayoutOf(Tier::kCpu), cpu.flag));
-    TANDEM_RETURN_IF_ERROR(CheckRoom(cpu, pinned_bytes));
+    TANDEM_RETURN_IF_ERROR(CheckRoom(cpu, memory.pinned_bytes));
   }
-  const int64_t left_bytes = device.KindsShareMemory() ? device_bytes - cpu.bytes : device_bytes;
+  const int64_t left_bytes = memory.is_shared ? device_bytes - cpu.bytes : device_bytes;
   const int64_t default_bytes =
-      device.KindsShareMemory() ? DefaultBytesInSharedMemory(left_bytes) : left_bytes;
+      memory.is_shared ? DefaultBytesInSharedMemory(left_bytes) : left_bytes;
   const CacheSize gpu_size =
       options.gpu_kv_cache.value_or(CacheSize{.unit = CacheSize::Unit::kBytes, .amount = default_bytes});
   auto gpu_blocks = BlocksOf(gpu_size, cache.LayoutOf(Tier::kGpu), gpu.flag);
@@ -105,7 +109,7 @@ Result<KvCacheOptions> SizeCache(const EngineOptions& options, const ModelConfig
         "are available{}",
         cache.gpu.shape.block_size, MiB(static_cast<int64_t>(cache.LayoutOf(Tier::kGpu).BytesPerBlock())),
         std::max<int64_t>(0, left_bytes) / kBytesPerMiB,
-        device.KindsShareMemory()
+        memory.is_shared
             ? fmt::format(" and a quarter of them is used unless --{} says otherwise", gpu.flag)
             : "");
   }
@@ -127,10 +131,9 @@ int64_t DefaultBytesInHostMemory(int64_t free_bytes) {
   return ShareOf(free_bytes, kHostMemoryShare);
 }
 
-int64_t DefaultCpuCacheBytes(const Device& device, int64_t gpu_cache_bytes) {
-  const auto free_bytes = static_cast<int64_t>(device.FreeBytes(MemoryKind::kPinned));
-  return device.KindsShareMemory() ? DefaultBytesInSharedMemory(free_bytes - gpu_cache_bytes)
-                                   : DefaultBytesInHostMemory(free_bytes);
+int64_t DefaultCpuCacheBytes(const FreeMemory& memory, int64_t gpu_cache_bytes) {
+  return memory.is_shared ? DefaultBytesInSharedMemory(memory.pinned_bytes - gpu_cache_bytes)
+                          : DefaultBytesInHostMemory(memory.pinned_bytes);
 }
 
 }  // namespace tandem

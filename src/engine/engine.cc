@@ -212,7 +212,8 @@ class EngineWithLoop : public Engine {
     const size_t reserved_bytes =
         static_cast<size_t>(model_.num_shards()) *
             Executor::BytesFor(shard, executor_options_, cpu_tier ? &kv_shape : nullptr) +
-        model_.backend.workspace_bytes + model_.backend.ops->UnallocatedBytes() +
+        static_cast<size_t>(model_.backend.num_devices()) *
+            (model_.backend.workspace_bytes + model_.backend.ops->UnallocatedBytes()) +
         AttentionBytes(transit_tokens);
     TANDEM_RETURN_IF_ERROR(CreateCache(reserved_bytes));
     wanted_model_len_ = options_.max_model_len;
@@ -260,25 +261,28 @@ class EngineWithLoop : public Engine {
     return {.format = format, .num_kv_heads = model_.num_kv_heads(), .head_dim = model_.config.head_dim};
   }
 
-  // Of a plan of attention over the gpu tier, or through the transit, for contexts of so many tokens.
+  // Of plans of attention over the gpu tier, or through the transit, for contexts of so many tokens, a plan a
+  // device.
   size_t AttentionBytes(int64_t num_tokens) const {
     const ModelConfig& config = model_.first_shard().config();
     const KvShape kv = {
         .format = model_.kv_formats.gpu, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};
-    return model_.backend.ops->AttentionBytes({.max_blocks = DivideUp(num_tokens, kv.block_size),
-                                               .max_context = num_tokens,
-                                               .kv = kv,
-                                               .coded_rows = model_.first_shard().dtype(),
-                                               .num_heads = config.num_heads});
+    const size_t of_one =
+        model_.backend.ops->AttentionBytes({.max_blocks = DivideUp(num_tokens, kv.block_size),
+                                            .max_context = num_tokens,
+                                            .kv = kv,
+                                            .coded_rows = model_.first_shard().dtype(),
+                                            .num_heads = config.num_heads});
+    return static_cast<size_t>(model_.backend.num_devices()) * of_one;
   }
 
   Status CreateCache(size_t reserved_bytes) {
-    Device* device = model_.backend.device.get();
+    const FreeMemory memory = model_.backend.free_memory();
     size_t attention_bytes = 0;
     ModelConfig of_all = model_.config;
     of_all.num_kv_heads = model_.num_kv_heads();
     const auto size = [&] {
-      return SizeCache(options_, of_all, model_.kv_formats, *device, reserved_bytes + attention_bytes);
+      return SizeCache(options_, of_all, model_.kv_formats, memory, reserved_bytes + attention_bytes);
     };
     TANDEM_ASSIGN_OR_RETURN(KvCacheOptions cache_options, size());
     // No context is longer than the tier that there would be without what it takes.
@@ -291,7 +295,7 @@ class EngineWithLoop : public Engine {
       const auto gpu_bytes =
           static_cast<int64_t>(cache_options.LayoutOf(Tier::kGpu).TotalBytes().value_or(0));
       options_.cpu_kv_cache =
-          CacheSize{.unit = CacheSize::Unit::kBytes, .amount = DefaultCpuCacheBytes(*device, gpu_bytes)};
+          CacheSize{.unit = CacheSize::Unit::kBytes, .amount = DefaultCpuCacheBytes(memory, gpu_bytes)};
       TANDEM_ASSIGN_OR_RETURN(cache_options, size());
     }
     TANDEM_ASSIGN_OR_RETURN(kv_memories_, CreateShardMemories(model_, cache_options));

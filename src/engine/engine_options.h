@@ -42,6 +42,8 @@ struct EngineOptions {
   int64_t gpu_memory_limit_bytes = 0;   // of the GPU's memory at most; 0: no limit
   double gpu_memory_utilization = 0.9;  // share of the GPU's memory at most
   int gpu_sm_limit = 0;                 // SMs of the GPU (a slice); 0: all
+  // Shards on slices of one GPU, as many as there are shards; 0: a GPU each. For tests and trials.
+  int gpu_sm_slices = 0;
   // Shards that compute the model together. Sizes of tiers and numbers of threads are of all together.
   int64_t tensor_parallel_size = 1;
   // Of CPU attention, and on the host backend of all computation. 0: one for each physical core; on the cuda

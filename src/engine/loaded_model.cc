@@ -11,7 +11,6 @@
 #include "base/log.h"
 #include "base/param_error.h"
 #include "base/topology.h"
-#include "collective/shared_memory.h"
 #include "load/dummy_models.h"
 #include "load/rope_scaling.h"
 #include "model/dummy_weights.h"
@@ -127,27 +126,35 @@ Status LoadShards(const ModelConfig& config, const EngineOptions& options, Loade
                   const Load& load) {
   loaded->config = config;
   const auto num_shards = static_cast<int>(options.tensor_parallel_size);
-  if (num_shards > 1) loaded->collectives = CreateSharedMemoryGroup({.num_shards = num_shards});
+  if (num_shards > 1) {
+    TANDEM_ASSIGN_OR_RETURN(loaded->collectives, CreateCollectives(loaded->backend, num_shards));
+  }
   for (int rank = 0; rank < num_shards; ++rank) {
     const Shard shard = {.rank = rank, .size = num_shards};
     TANDEM_ASSIGN_OR_RETURN(DecoderWeights weights, load(shard));
     Collective* const collective =
         num_shards > 1 ? loaded->collectives->Of(rank, ShardChannel::kCompute) : nullptr;
     loaded->shards.push_back(std::make_unique<Decoder>(
-        ConfigOf(config, shard), *options.dtype, std::move(weights), loaded->backend.ops.get(),
+        ConfigOf(config, shard), *options.dtype, std::move(weights), loaded->backend.OpsOf(rank),
         ShardedDecoder{.vocab = SlicesOf(config, shard).vocab, .collective = collective}));
   }
   return {};
 }
 
-// Whether the model can be cut as wanted, and this build can run it so.
-Status CheckTensorParallel(const ModelConfig& config, const EngineOptions& options) {
-  TANDEM_RETURN_IF_ERROR(CheckShards(config, options.tensor_parallel_size));
-  if (options.tensor_parallel_size == 1 || options.device == "host") return {};
-  return MakeParamError(
-      ErrorCode::kUnsupported, "tensor-parallel-size",
-      "tensor-parallel-size {} needs --device host: shards on several GPUs are not built yet",
-      options.tensor_parallel_size);
+// Slices are shards.
+Status SettleSlices(EngineOptions* options) {
+  if (options->gpu_sm_slices == 0) return {};
+  if (options->device != "cuda") {
+    return MakeParamError(ErrorCode::kInvalidArgument, "gpu-sm-slices",
+                          "gpu-sm-slices {} needs --device cuda", options->gpu_sm_slices);
+  }
+  if (options->tensor_parallel_size == 1) options->tensor_parallel_size = options->gpu_sm_slices;
+  if (options->gpu_sm_slices < 2 || options->tensor_parallel_size != options->gpu_sm_slices) {
+    return MakeParamError(ErrorCode::kInvalidArgument, "gpu-sm-slices",
+                          "gpu-sm-slices {} is not a number of shards, of which there are {}",
+                          options->gpu_sm_slices, options->tensor_parallel_size);
+  }
+  return {};
 }
 
 // Random weights; tokens are bytes unless options name a tokenizer.
@@ -160,7 +167,7 @@ Status LoadDummy(EngineOptions* options, LoadedModel* loaded) {
     TANDEM_RETURN_IF_ERROR(TakeOtherTextSide(*options, config.vocab_size, loaded));
   }
   return LoadShards(config, *options, loaded, [&](const Shard& shard) {
-    return MakeDummyWeights(config, loaded->backend.device.get(), loaded->backend.ops.get(),
+    return MakeDummyWeights(config, loaded->backend.DeviceOf(shard.rank), loaded->backend.OpsOf(shard.rank),
                             {.shard = shard,
                              .dtype = *options->dtype,
                              .quantization = options->quantization,
@@ -176,7 +183,8 @@ Status LoadFromCheckpoint(EngineOptions* options, const Checkpoint& checkpoint, 
                              ? TakeTextSide(checkpoint.text_side(), *options, loaded)
                              : TakeOtherTextSide(*options, checkpoint.config().vocab_size, loaded));
   return LoadShards(checkpoint.config(), *options, loaded, [&](const Shard& shard) {
-    return LoadDecoderWeights(checkpoint, loaded->backend.device.get(), loaded->backend.ops.get(),
+    return LoadDecoderWeights(checkpoint, loaded->backend.DeviceOf(shard.rank),
+                              loaded->backend.OpsOf(shard.rank),
                               {.shard = shard,
                                .dtype = *options->dtype,
                                .quantization = options->quantization,
@@ -197,13 +205,14 @@ Result<ModelConfig> DummyConfigOf(const EngineOptions& options) {
 Result<LoadedModel> LoadModel(EngineOptions* options) {
   LoadedModel loaded;
   std::unique_ptr<Checkpoint> checkpoint;
+  TANDEM_RETURN_IF_ERROR(SettleSlices(options));
   // What is wrong with the model is said before the device is touched.
   if (options->dummy.empty()) {
     TANDEM_ASSIGN_OR_RETURN(checkpoint, Checkpoint::Open(options->model, options->rope_scaling));
-    TANDEM_RETURN_IF_ERROR(CheckTensorParallel(checkpoint->config(), *options));
+    TANDEM_RETURN_IF_ERROR(CheckShards(checkpoint->config(), options->tensor_parallel_size));
   } else {
     TANDEM_ASSIGN_OR_RETURN(const ModelConfig config, DummyConfigOf(*options));
-    TANDEM_RETURN_IF_ERROR(CheckTensorParallel(config, *options));
+    TANDEM_RETURN_IF_ERROR(CheckShards(config, options->tensor_parallel_size));
     TANDEM_RETURN_IF_ERROR(TakeDummyQuantization(options));
   }
   TANDEM_ASSIGN_OR_RETURN(loaded.backend, CreateBackend(*options));

@@ -43,7 +43,7 @@ Result<std::vector<std::unique_ptr<KvMemory>>> CreateShardMemories(const LoadedM
     KvCacheOptions part = cache;
     part.gpu.shape.num_kv_heads = shard->config().num_kv_heads;
     part.cpu.shape.num_kv_heads = shard->config().num_kv_heads;
-    TANDEM_ASSIGN_OR_RETURN(auto memory, KvMemory::Create(model.backend.device.get(), part.Layouts()));
+    TANDEM_ASSIGN_OR_RETURN(auto memory, KvMemory::Create(model.backend.DeviceOf(static_cast<int>(memories.size())), part.Layouts()));
     memories.push_back(std::move(memory));
   }
   return memories;
@@ -57,11 +57,12 @@ Result<std::unique_ptr<WorkerGroup>> CreateWorkerGroup(const LoadedModel& model,
     const Shard shard = {.rank = static_cast<int>(rank), .size = static_cast<int>(model.shards.size())};
     TANDEM_ASSIGN_OR_RETURN(
         auto executor,
-        Executor::Create(model.backend.device.get(), model.backend.ops.get(), model.shards[rank].get(),
-                         memories[rank].get(), OptionsOf(model, shard, options)));
+        Executor::Create(model.backend.DeviceOf(shard.rank), model.backend.OpsOf(shard.rank),
+                         model.shards[rank].get(), memories[rank].get(), OptionsOf(model, shard, options)));
     executors.push_back(std::move(executor));
   }
-  return std::make_unique<WorkerGroup>(std::move(executors), model.collectives.get());
+  return std::make_unique<WorkerGroup>(std::move(executors), model.collectives.get(),
+                                       !model.backend.others.empty());
 }
 
 }  // namespace tandem

@@ -1,6 +1,9 @@
 #include "execute/worker_group.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 #include "base/check.h"
@@ -25,8 +28,11 @@ void CheckAlike(const IterationResult& result, const IterationResult& other, siz
 
 }  // namespace
 
-WorkerGroup::WorkerGroup(std::vector<std::unique_ptr<Executor>> executors, CollectiveGroup* group)
+WorkerGroup::WorkerGroup(std::vector<std::unique_ptr<Executor>> executors, CollectiveGroup* group,
+                         bool own_threads)
     : executors_(std::move(executors)), group_(group) {
+  if (own_threads && !is_one())
+    threads_ = std::make_unique<RankThreads>(static_cast<int>(executors_.size()));
   TANDEM_CHECK(!executors_.empty() && (is_one() || group_ != nullptr), "{} shards without exchange",
                executors_.size());
 }
@@ -38,15 +44,17 @@ void WorkerGroup::WarmUp() {
 Status WorkerGroup::Start(IterationInput input) {
   if (is_one()) return executors_.front()->Start(std::move(input));
   std::vector<IterationInput> inputs(executors_.size(), input);
-  Status entered;
-  for (size_t rank = 0; rank < executors_.size(); ++rank) {
-    // Moves are made on all, whoever has no room for cohorts.
-    Status status = executors_[rank]->Enter(&inputs[rank]);
-    if (entered.ok()) entered = std::move(status);
-  }
-  TANDEM_RETURN_IF_ERROR(std::move(entered));
-  for (size_t rank = 0; rank < executors_.size(); ++rank) executors_[rank]->Run(std::move(inputs[rank]));
+  // Moves are made on all, whoever has no room for cohorts.
+  std::vector<Status> entered(executors_.size());
+  OnAll([&](size_t rank) { entered[rank] = executors_[rank]->Enter(&inputs[rank]); });
+  for (Status& status : entered) TANDEM_RETURN_IF_ERROR(std::move(status));
+  OnAll([&](size_t rank) { executors_[rank]->Run(std::move(inputs[rank])); });
   return {};
+}
+
+void WorkerGroup::OnAll(const std::function<void(size_t rank)>& work) {
+  if (threads_) return threads_->Run([&](int rank) { work(static_cast<size_t>(rank)); });
+  for (size_t rank = 0; rank < executors_.size(); ++rank) work(rank);
 }
 
 bool WorkerGroup::MayRunAhead() const {
@@ -80,14 +88,31 @@ std::optional<Error> WorkerGroup::Failure() {
   return failure;
 }
 
+bool WorkerGroup::HangsSince(std::chrono::steady_clock::time_point progress) {
+  const auto limit = group_->unbounded_timeout();
+  if (!limit || std::chrono::steady_clock::now() - progress < *limit) return false;
+  group_->Abort(fmt::format("the {} shards have not ended what they compute together within {:g} s",
+                            executors_.size(), std::chrono::duration<double>(*limit).count()));
+  return true;
+}
+
 IterationResult WorkerGroup::Finish() {
   if (is_one()) return executors_.front()->Finish();
   const StallWatch& watch = executors_.front()->stall_watch();
   const std::chrono::microseconds pace = watch.longest_look();
+  auto progress = std::chrono::steady_clock::now();
+  int64_t num_tasks = -1;
   bool stalled = !watch.Await(
       {.first = pace, .slowest = pace},
-      [this](std::chrono::microseconds time) { return AllEndWithin(time) || group_->failure(); },
-      [this] { return LookAtOldest(); });
+      [&](std::chrono::microseconds time) {
+        return AllEndWithin(time) || group_->failure() || HangsSince(progress);
+      },
+      [&] {
+        const StallWatch::Look look = LookAtOldest();
+        if (look.num_tasks != std::exchange(num_tasks, look.num_tasks))
+          progress = std::chrono::steady_clock::now();
+        return look;
+      });
   if (auto failure = Failure()) return {.failure = std::move(failure)};
   // All, before any of them is waited for.
   if (stalled) {

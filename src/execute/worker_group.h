@@ -14,6 +14,8 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -22,6 +24,7 @@
 #include "collective/collective.h"
 #include "execute/executor.h"
 #include "execute/iteration_result.h"
+#include "execute/rank_threads.h"
 #include "execute/stall_watch.h"
 #include "plan/iteration_input.h"
 #include "plan/iteration_plan.h"
@@ -31,8 +34,10 @@ namespace tandem {
 // Engine thread only. All methods as Executor's, which have the contract.
 class WorkerGroup {
  public:
-  // By rank. group: what they exchange through, outlives the executors; null for one.
-  WorkerGroup(std::vector<std::unique_ptr<Executor>> executors, CollectiveGroup* group);
+  // By rank. group: what they exchange through, outlives the executors; null for one. own_threads: each
+  // enqueues in a thread of its own, which takes ops and a device of its own.
+  WorkerGroup(std::vector<std::unique_ptr<Executor>> executors, CollectiveGroup* group,
+              bool own_threads = false);
 
   void WarmUp();
   Status Start(IterationInput input);
@@ -55,8 +60,14 @@ class WorkerGroup {
   // Once the exchange has failed: whether all streams come to their end all the same.
   std::optional<Error> Failure();
 
+  // Of every rank, beside each other if they have threads of their own.
+  void OnAll(const std::function<void(size_t rank)>& work);
+  // Whether exchange that knows no bound itself has held up the iteration for too long: ends it then.
+  bool HangsSince(std::chrono::steady_clock::time_point progress);
+
   std::vector<std::unique_ptr<Executor>> executors_;
   CollectiveGroup* group_;
+  std::unique_ptr<RankThreads> threads_;  // null: all enqueue in the caller's
 };
 
 }  // namespace tandem

@@ -20,7 +20,7 @@ struct EmbeddingArgs {
   MatrixView out;
   const QuantizedLinearWeight* quantized = nullptr;
   // The table is a part of a vocabulary (a shard's): row 0 is that of first_id, and ids of other parts give
-  // rows of zeros. Host backend only.
+  // rows of zeros.
   bool is_part = false;
   int32_t first_id = 0;
 };

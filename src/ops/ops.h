@@ -89,9 +89,10 @@ class Ops {
   virtual void PlanRiders(Stream& stream, std::span<const RiderGroup> groups, int64_t first_pass,
                           RiderPlan* plan) = 0;
   // Of a plan that is decided ahead: which groups at a boundary from 0 on can join, before the call of
-  // GatherRiders, which then goes by what lies there: 1 for each group that joins. Device memory; empty where
-  // there are no groups. Host backend only.
-  virtual std::span<int32_t> DecideRiders(Stream& stream, const RiderPlan& plan, int64_t boundary);
+  // GatherRiders, which then goes by what lies there: of a group that joins a greater number than of one that
+  // does not, so that the least of several shards' is what they agree on. Device memory, at least of the
+  // boundary's groups, of as many in every shard; empty where there are none.
+  virtual std::span<int32_t> DecideRiders(Stream& stream, const RiderPlan& plan, int64_t boundary) = 0;
   // Before the products of a boundary. All groups there join that can; the others are left out until the next
   // call of PlanRiders. At boundary -1, where it is needed only for them, it brings the positions.
   virtual void GatherRiders(Stream& stream, const RiderPlan& plan, const RiderArgs& args) = 0;

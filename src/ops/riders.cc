@@ -82,10 +82,4 @@ void CheckRiderScatter(const RiderArgs& args, const RiderCapacity& capacity) {
   CheckMatrix(args, args.qkv, capacity.product_dtype, capacity.qkv_width, "qkv");
 }
 
-std::span<int32_t> Ops::DecideRiders(Stream& stream, const RiderPlan& /*plan*/, int64_t boundary) {
-  TANDEM_CHECK(false, "riders: stream {} decides ahead at boundary {}, which this backend does not",
-               stream.name(), boundary);
-  return {};
-}
-
 }  // namespace tandem

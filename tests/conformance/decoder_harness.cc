@@ -1,6 +1,7 @@
 #include "conformance/decoder_harness.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <span>
 #include <utility>
 
@@ -33,9 +34,12 @@ SamplingInput SamplingOf(const Request& request) {
 
 }  // namespace
 
-bool DecoderHarness::HasCuda() {
+bool DecoderHarness::HasGpus(int num_gpus) {
   EngineOptions options;
   options.device = "cuda";
+  options.tensor_parallel_size = num_gpus;
+  // As where shards are created first of all.
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   return CreateBackend(options).ok();
 }
 

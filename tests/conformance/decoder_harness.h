@@ -45,8 +45,9 @@ class DecoderHarness {
   DecoderHarness(const std::string& model_path, const Options& options);
   ~DecoderHarness();
 
-  // Whether this build and this machine have the backend.
-  static bool HasCuda();
+  // Whether this build has the cuda backend and this machine so many GPUs.
+  static bool HasGpus(int num_gpus);
+  static bool HasCuda() { return HasGpus(1); }
 
   const ModelConfig& config() const { return decoder_->config(); }
   KvBooks& books() { return *books_; }

@@ -209,9 +209,11 @@ TEST(TensorParallelTest, AWrongNumberOfShardsIsOneSentence) {
   EXPECT_EQ(two.param, "tensor-parallel-size");
   EXPECT_EQ(two.message,
             "the model's 9 attention heads cannot be cut into 2 shards; tensor-parallel-size may be 1, 3");
+  smollm2.gpu_sm_slices = 3;
+  EXPECT_EQ(refusal(smollm2, 1).message, "gpu-sm-slices 3 needs --device cuda");
   smollm2.device = "cuda";
-  EXPECT_EQ(refusal(smollm2, 3).message,
-            "tensor-parallel-size 3 needs --device host: shards on several GPUs are not built yet");
+  EXPECT_EQ(refusal(smollm2, 9).message,
+            "gpu-sm-slices 3 is not a number of shards, of which there are 9");
   EngineOptions int4;
   int4.dummy = "tiny:int4";
   EXPECT_EQ(refusal(int4, 4).message,

@@ -73,18 +73,22 @@ RequestSpec SpecOf(const Prompt& prompt) {
 struct StrategiesMachine {
   std::string device;
   int64_t num_shards = 1;  // the tokens are those of one
+  bool in_slices = false;  // of one GPU
 };
 
 std::string NameOfStrategiesMachine(const ::testing::TestParamInfo<StrategiesMachine>& info) {
   return info.param.device +
-         (info.param.num_shards > 1 ? "_in_" + std::to_string(info.param.num_shards) : "");
+         (info.param.num_shards > 1 ? "_in_" + std::to_string(info.param.num_shards) : "") +
+         (info.param.in_slices ? "_slices" : "");
 }
 
 // On the cuda backend, and on several shards, at fp32 the same tokens, if not the same bits.
 class StrategiesTest : public ::testing::TestWithParam<StrategiesMachine> {
  protected:
   void SetUp() override {
-    if (GetParam().device == "cuda" && !DecoderHarness::HasCuda()) GTEST_SKIP() << "no GPU";
+    if (GetParam().device != "cuda") return;
+    const auto num_gpus = GetParam().in_slices ? 1 : static_cast<int>(GetParam().num_shards);
+    if (!DecoderHarness::HasGpus(num_gpus)) GTEST_SKIP() << "not as many GPUs as " << num_gpus;
   }
 
   StrategiesTest()
@@ -102,6 +106,7 @@ class StrategiesTest : public ::testing::TestWithParam<StrategiesMachine> {
     EngineOptions options;
     options.device = GetParam().device;
     options.tensor_parallel_size = GetParam().num_shards;
+    if (GetParam().in_slices) options.gpu_sm_slices = static_cast<int>(GetParam().num_shards);
     options.model = model;
     options.strategy = strategy;
     options.dtype = DType::kF32;
@@ -156,6 +161,7 @@ class StrategiesTest : public ::testing::TestWithParam<StrategiesMachine> {
   static std::vector<std::vector<int32_t>> RunAmple(EngineOptions options,
                                                     const std::vector<Prompt>& prompts) {
     options.tensor_parallel_size = 1;
+    options.gpu_sm_slices = 0;
     options.gpu_kv_cache = SizeInTokens(32'768);
     const auto engine = Create(options);
     return engine == nullptr ? std::vector<std::vector<int32_t>>() : RunAll(*engine, prompts);
@@ -165,6 +171,7 @@ class StrategiesTest : public ::testing::TestWithParam<StrategiesMachine> {
   using SampledTokens = std::vector<std::vector<SampledToken>>;
   static SampledTokens RunAmpleWithLogprobs(EngineOptions options, const std::vector<Prompt>& prompts) {
     options.tensor_parallel_size = 1;
+    options.gpu_sm_slices = 0;
     options.gpu_kv_cache = SizeInTokens(32'768);
     const auto engine = Create(options);
     if (engine == nullptr) return {};
@@ -608,7 +615,9 @@ TEST_P(ShardedStrategiesTest, SameTokensFromChunksInTransit) {
 
 // 4 heads and 2 or 4 KV heads: cut, or in two shards the same.
 INSTANTIATE_TEST_SUITE_P(Shards, ShardedStrategiesTest,
-                         ::testing::Values(StrategiesMachine{"host", 2}, StrategiesMachine{"host", 4}),
+                         ::testing::Values(StrategiesMachine{"host", 2}, StrategiesMachine{"host", 4},
+                                           StrategiesMachine{"cuda", 2, true},
+                                           StrategiesMachine{"cuda", 4, true}, StrategiesMachine{"cuda", 2}),
                          NameOfStrategiesMachine);
 
 class ThreeShardsTest : public StrategiesTest {};
@@ -621,7 +630,8 @@ TEST_P(ThreeShardsTest, RealModelGivesTheSameTokens) {
 }
 
 // 9 heads and 3 KV heads.
-INSTANTIATE_TEST_SUITE_P(Shards, ThreeShardsTest, ::testing::Values(StrategiesMachine{"host", 3}),
+INSTANTIATE_TEST_SUITE_P(Shards, ThreeShardsTest,
+                         ::testing::Values(StrategiesMachine{"host", 3}, StrategiesMachine{"cuda", 3, true}),
                          NameOfStrategiesMachine);
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/param_error.h"
 #include "device/cuda/cuda_error.h"
+#include "device/cuda/cuda_gpu.h"
 #include "device/cuda/cuda_sync.h"
 #include "device/cuda/driver_api.h"
 #include "device/cuda/fifo_cuda_stream.h"
@@ -48,6 +49,32 @@ Error Unavailable(cudaError_t error) {
                         CudaErrorText(error));
 }
 
+// GPUs that can be used, one at least.
+Result<int> CountGpus() {
+  // A stream that waits for a flag must not hold up another one that shares its hardware queue; by default
+  // there are 8 queues. Read when the context is created.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  int num_gpus = 0;
+  if (const cudaError_t error = cudaGetDeviceCount(&num_gpus); error != cudaSuccess)
+    return Unavailable(error);
+  if (num_gpus == 0) return Unavailable(cudaErrorNoDevice);
+  return num_gpus;
+}
+
+// Before the runtime begins: a kernel that is loaded at its first launch may wait for all that runs, shards'
+// kernels that wait for that very launch among it.
+void LoadKernelsAtOnce() {
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+}
+
+// Which part of the machine a device is.
+struct Place {
+  int gpu = 0;
+  int num_slices = 1;  // that the GPU is cut into
+  int slice = 0;
+  bool is_one_of_many = false;  // GPUs that this process uses
+};
+
 class CudaDevice : public Device {
  public:
   CudaDevice() = default;
@@ -57,17 +84,13 @@ class CudaDevice : public Device {
   CudaDevice(const CudaDevice&) = delete;
   CudaDevice& operator=(const CudaDevice&) = delete;
 
-  Status Open(const CudaDeviceOptions& options) {
-    // A stream that waits for a flag must not hold up another one that shares its hardware queue; by default
-    // there are 8 queues. Read when the context is created.
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-    int num_gpus = 0;
-    if (const cudaError_t error = cudaGetDeviceCount(&num_gpus); error != cudaSuccess)
-      return Unavailable(error);
-    if (num_gpus == 0) return Unavailable(cudaErrorNoDevice);
-    if (const cudaError_t error = cudaGetDeviceProperties(&properties_, 0); error != cudaSuccess) {
+  Status Open(const CudaDeviceOptions& options, const Place& place = {}) {
+    place_ = place;
+    if (const auto num_gpus = CountGpus(); !num_gpus.ok()) return num_gpus.error();
+    if (const cudaError_t error = cudaGetDeviceProperties(&properties_, place_.gpu); error != cudaSuccess) {
       return Unavailable(error);
     }
+    Use();
     // Creates the context.
     if (const cudaError_t error = cudaFree(nullptr); error != cudaSuccess) return Unavailable(error);
     if (const cudaError_t error = FindDeviceCode(); error != cudaSuccess) {
@@ -89,7 +112,11 @@ class CudaDevice : public Device {
     target_.max_shared_bytes_per_block = static_cast<int>(properties_.sharedMemPerBlockOptin);
     target_.l2_bytes = properties_.l2CacheSize;
     TANDEM_RETURN_IF_ERROR(SetMemoryBudget(options));
-    if (options.sm_limit > 0) TANDEM_RETURN_IF_ERROR(CutSlice(options.sm_limit));
+    if (place_.num_slices > 1) {
+      TANDEM_RETURN_IF_ERROR(CutIntoSlices(options.sm_limit));
+    } else if (options.sm_limit > 0) {
+      TANDEM_RETURN_IF_ERROR(CutSlice(options.sm_limit));
+    }
     // The runtime's, for host memory.
     host_ = CreateHostDevice({.num_compute_threads = 1});
     return {};
@@ -111,17 +138,25 @@ class CudaDevice : public Device {
     return fmt::format("{}-sm{}-{}", name, target_.compute_capability, target_.num_sms);
   }
 
+  int gpu() const { return place_.gpu; }
+  // Of one device alone all threads have its GPU to begin with.
+  void Use() const {
+    if (place_.is_one_of_many) UseGpu(place_.gpu);
+  }
+
   using Device::Allocate;
   Result<Buffer> Allocate(size_t size_bytes, MemoryKind kind, std::string_view what,
                           const AllocateOptions& options) override {
     TANDEM_CHECK(options.num_parts >= 1 && size_bytes % static_cast<size_t>(options.num_parts) == 0,
                  "{}: {} bytes in {} parts", what, size_bytes, options.num_parts);
     if (size_bytes == 0) return Buffer();
+    Use();
     return kind == MemoryKind::kDevice ? AllocateDevice(size_bytes, what, options)
                                        : AllocatePinned(size_bytes, what, options);
   }
 
   std::unique_ptr<Stream> CreateStream(StreamKind kind, std::string_view name) override {
+    Use();
     cudaStream_t stream = nullptr;
     // Copy engines are not SMs, but the few kernels of a copy stream belong into the slice as well.
     if (green_context_ != nullptr) {
@@ -135,14 +170,19 @@ class CudaDevice : public Device {
                                                      kind == StreamKind::kCompute ? greatest : least),
                         "stream {}", name);
     }
-    return std::make_unique<FifoCudaStream>(stream, api_, target_, name);
+    return std::make_unique<FifoCudaStream>(stream, api_, target_,
+                                            place_.is_one_of_many ? place_.gpu : kAnyGpu, name);
   }
 
-  std::unique_ptr<Event> CreateEvent() override { return std::make_unique<CudaEvent>(); }
+  std::unique_ptr<Event> CreateEvent() override {
+    Use();
+    return std::make_unique<CudaEvent>();
+  }
   std::unique_ptr<Flag> CreateFlag() override { return std::make_unique<CudaFlag>(flag_words_); }
 
   size_t FreeBytes(MemoryKind kind) const override {
     if (kind == MemoryKind::kPinned) return host_->FreeBytes(kind);
+    Use();
     size_t free_bytes = 0;
     size_t total_bytes = 0;
     TANDEM_CUDA_CHECK(cudaMemGetInfo(&free_bytes, &total_bytes));
@@ -195,6 +235,41 @@ class CudaDevice : public Device {
       }
       budget_bytes_ = std::min(budget_bytes_, static_cast<size_t>(options.memory_limit_bytes));
     }
+    return {};
+  }
+
+  // All slices of a GPU are cut alike, so each device may cut for itself.
+  Status CutIntoSlices(int sm_limit) {
+    // What every GPU with green contexts can cut in multiples of.
+    constexpr int kStep = 8;
+    const auto num_slices = static_cast<unsigned>(place_.num_slices);
+    CUdevResource all = {};
+    CUresult result = api_.device_get_resource(place_.gpu, &all, CU_DEV_RESOURCE_TYPE_SM);
+    int sms = target_.num_sms / place_.num_slices / kStep * kStep;
+    if (sm_limit > 0) sms = std::min(sms, std::max(kStep, sm_limit));
+    std::vector<CUdevResource> slices(num_slices);
+    bool cut = false;
+    // Where clusters of SMs are of different sizes not every division comes out.
+    for (; result == CUDA_SUCCESS && !cut && sms >= kStep; sms -= kStep) {
+      CUdevResource rest = {};
+      unsigned num_groups = num_slices;
+      cut = api_.split_sms(slices.data(), &num_groups, &all, &rest, 0, static_cast<unsigned>(sms)) ==
+                CUDA_SUCCESS &&
+            num_groups == num_slices;
+    }
+    CUdevResource* slice = &slices[static_cast<size_t>(place_.slice)];
+    CUdevResourceDesc description = nullptr;
+    if (cut) result = api_.generate_resource_desc(&description, slice, 1);
+    if (cut && result == CUDA_SUCCESS) {
+      result =
+          api_.green_context_create(&green_context_, description, place_.gpu, CU_GREEN_CTX_DEFAULT_STREAM);
+    }
+    if (!cut || result != CUDA_SUCCESS) {
+      return MakeParamError(ErrorCode::kInvalidArgument, "gpu-sm-slices",
+                            "the {} SMs of {} cannot be cut into {} slices ({})", target_.num_sms,
+                            properties_.name, num_slices, CudaErrorText(result));
+    }
+    target_.num_sms = static_cast<int>(slice->sm.smCount);
     return {};
   }
 
@@ -286,6 +361,7 @@ class CudaDevice : public Device {
     });
   }
 
+  Place place_;
   cudaDeviceProp properties_ = {};
   DriverApi api_;
   CudaTarget target_;
@@ -307,6 +383,44 @@ Result<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions& option
   auto device = std::make_unique<CudaDevice>();
   TANDEM_RETURN_IF_ERROR(device->Open(options));
   return std::unique_ptr<Device>(std::move(device));
+}
+
+Result<std::vector<std::unique_ptr<Device>>> CreateCudaDevices(const CudaDeviceOptions& options,
+                                                               int num_gpus) {
+  LoadKernelsAtOnce();
+  TANDEM_ASSIGN_OR_RETURN(const int num_there, CountGpus());
+  if (num_there < num_gpus) {
+    return MakeParamError(ErrorCode::kUnavailable, "tensor-parallel-size",
+                          "tensor-parallel-size {} takes as many GPUs, here {} {}", num_gpus,
+                          num_there == 1 ? "is" : "are", num_there);
+  }
+  std::vector<std::unique_ptr<Device>> devices;
+  for (int gpu = 0; gpu < num_gpus; ++gpu) {
+    auto device = std::make_unique<CudaDevice>();
+    TANDEM_RETURN_IF_ERROR(device->Open(options, {.gpu = gpu, .is_one_of_many = true}));
+    devices.push_back(std::move(device));
+  }
+  return devices;
+}
+
+Result<std::vector<std::unique_ptr<Device>>> CreateCudaSlices(const CudaDeviceOptions& options,
+                                                              int num_slices) {
+  LoadKernelsAtOnce();
+  std::vector<std::unique_ptr<Device>> devices;
+  for (int slice = 0; slice < num_slices; ++slice) {
+    auto device = std::make_unique<CudaDevice>();
+    TANDEM_RETURN_IF_ERROR(device->Open(options, {.num_slices = num_slices, .slice = slice}));
+    devices.push_back(std::move(device));
+  }
+  return devices;
+}
+
+int CudaGpuOf(const Device& device) {
+  return AsCudaDevice(device).gpu();
+}
+
+void UseCudaGpu(const Device& device) {
+  AsCudaDevice(device).Use();
 }
 
 const CudaTarget& CudaTargetOf(const Device& device) {

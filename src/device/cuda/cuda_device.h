@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "device/cuda/cuda_target.h"
@@ -11,7 +12,7 @@
 
 namespace tandem {
 
-// The GPU is the first one that the driver shows; CUDA_VISIBLE_DEVICES chooses.
+// The GPUs are those that the driver shows, the first ones first; CUDA_VISIBLE_DEVICES chooses.
 struct CudaDeviceOptions {
   // Of the GPU's memory, at most so much is used: the smaller of limit and utilization * total. The context,
   // the libraries' kernels and what others hold count as used.
@@ -24,6 +25,23 @@ struct CudaDeviceOptions {
 // Errors: kUnavailable (no driver, driver too old, no GPU), kUnsupported (architecture not in this build,
 // slices not supported), kInvalidArgument with param (sm limit, memory limit out of range).
 Result<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions& options);
+
+// For shards: a GPU each. Errors as above; kUnavailable with param tensor-parallel-size where there are fewer
+// GPUs.
+Result<std::vector<std::unique_ptr<Device>>> CreateCudaDevices(const CudaDeviceOptions& options,
+                                                               int num_gpus);
+// For shards: slices of the first GPU, of as many SMs each as it can be cut into, at most sm_limit. They
+// share its memory and what the options let them use of it. Errors as above; kInvalidArgument with param
+// gpu-sm-slices where it cannot be cut into so many.
+Result<std::vector<std::unique_ptr<Device>>> CreateCudaSlices(const CudaDeviceOptions& options,
+                                                              int num_slices);
+
+// The number of a device's GPU, as the driver counts. CHECKs that device is of the cuda backend.
+int CudaGpuOf(const Device& device);
+
+// What the calling thread does with the runtime is of the device's GPU from now on, until it enqueues on a
+// stream of another one. For what has no stream: handles of libraries, attributes of kernels.
+void UseCudaGpu(const Device& device);
 
 // CHECKs that device is of the cuda backend.
 const CudaTarget& CudaTargetOf(const Device& device);

@@ -31,9 +31,9 @@ CUdeviceptr AddressOf(Flag& flag) {
 
 }  // namespace
 
-FifoCudaStream::FifoCudaStream(cudaStream_t stream, const DriverApi& api, const CudaTarget& target,
+FifoCudaStream::FifoCudaStream(cudaStream_t stream, const DriverApi& api, const CudaTarget& target, int gpu,
                                std::string_view name)
-    : stream_(stream), api_(api), target_(target), name_(name) {}
+    : stream_(stream), api_(api), target_(target), gpu_(gpu), name_(name) {}
 
 FifoCudaStream::~FifoCudaStream() {
   Synchronize();
@@ -45,14 +45,14 @@ void FifoCudaStream::AfterSynchronize(std::function<void()> work) {
 }
 
 void FifoCudaStream::Copy(void* dst, const void* src, size_t size_bytes) {
-  TANDEM_CUDA_CHECK(cudaMemcpyAsync(dst, src, size_bytes, cudaMemcpyDefault, stream_),
+  TANDEM_CUDA_CHECK(cudaMemcpyAsync(dst, src, size_bytes, cudaMemcpyDefault, handle()),
                     "stream {}: copy of {} bytes", name_, size_bytes);
 }
 
 void FifoCudaStream::CopyRows(void* dst, size_t dst_stride_bytes, const void* src, size_t src_stride_bytes,
                               size_t row_bytes, size_t num_rows) {
   TANDEM_CUDA_CHECK(cudaMemcpy2DAsync(dst, dst_stride_bytes, src, src_stride_bytes, row_bytes, num_rows,
-                                      cudaMemcpyDefault, stream_),
+                                      cudaMemcpyDefault, handle()),
                     "stream {}: copy of {} rows of {} bytes, strides {} and {}", name_, num_rows, row_bytes,
                     dst_stride_bytes, src_stride_bytes);
 }
@@ -60,14 +60,14 @@ void FifoCudaStream::CopyRows(void* dst, size_t dst_stride_bytes, const void* sr
 void FifoCudaStream::Record(Event& event) {
   auto& cuda_event = dynamic_cast<CudaEvent&>(event);
   cuda_event.set_num_works_before(num_works());
-  TANDEM_CUDA_CHECK(cudaEventRecord(cuda_event.handle(), stream_));
+  TANDEM_CUDA_CHECK(cudaEventRecord(cuda_event.handle(), handle()));
 }
 
 void FifoCudaStream::Wait(Event& event) {
-  TANDEM_CUDA_CHECK(cudaStreamWaitEvent(stream_, dynamic_cast<CudaEvent&>(event).handle()));
+  TANDEM_CUDA_CHECK(cudaStreamWaitEvent(handle(), dynamic_cast<CudaEvent&>(event).handle()));
   // Now, as the wait may be what draws this stream into the capture.
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  TANDEM_CUDA_CHECK(cudaStreamIsCapturing(stream_, &status), "stream {}", name_);
+  TANDEM_CUDA_CHECK(cudaStreamIsCapturing(handle(), &status), "stream {}", name_);
   joined_ = status == cudaStreamCaptureStatusActive;
 }
 
@@ -76,17 +76,17 @@ bool FifoCudaStream::TakeJoin() {
 }
 
 void FifoCudaStream::SetFlag(Flag& flag, uint32_t value) {
-  TANDEM_CUDA_CHECK(api_.stream_write_value(stream_, AddressOf(flag), value, CU_STREAM_WRITE_VALUE_DEFAULT),
+  TANDEM_CUDA_CHECK(api_.stream_write_value(handle(), AddressOf(flag), value, CU_STREAM_WRITE_VALUE_DEFAULT),
                     "stream {}: set flag to {}", name_, value);
 }
 
 void FifoCudaStream::WaitFlag(Flag& flag, uint32_t value) {
-  TANDEM_CUDA_CHECK(api_.stream_wait_value(stream_, AddressOf(flag), value, CU_STREAM_WAIT_VALUE_GEQ),
+  TANDEM_CUDA_CHECK(api_.stream_wait_value(handle(), AddressOf(flag), value, CU_STREAM_WAIT_VALUE_GEQ),
                     "stream {}: wait for flag {}", name_, value);
 }
 
 void FifoCudaStream::Synchronize() {
-  TANDEM_CUDA_CHECK(cudaStreamSynchronize(stream_), "stream {}", name_);
+  TANDEM_CUDA_CHECK(cudaStreamSynchronize(handle()), "stream {}", name_);
   // What runs may enqueue again and leave more to do for the next time.
   RunWorks(num_works());
 }
@@ -106,27 +106,27 @@ void FifoCudaStream::RunWorks(uint64_t num_works) {
 }
 
 void FifoCudaStream::BeginCapture() {
-  TANDEM_CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal), "stream {}", name_);
+  TANDEM_CUDA_CHECK(cudaStreamBeginCapture(handle(), cudaStreamCaptureModeThreadLocal), "stream {}", name_);
 }
 
 std::unique_ptr<Graph> FifoCudaStream::EndCapture() {
   cudaGraph_t graph = nullptr;
-  TANDEM_CUDA_CHECK(cudaStreamEndCapture(stream_, &graph), "stream {}", name_);
+  TANDEM_CUDA_CHECK(cudaStreamEndCapture(handle(), &graph), "stream {}", name_);
   cudaGraphExec_t exec = nullptr;
   TANDEM_CUDA_CHECK(cudaGraphInstantiate(&exec, graph, 0), "stream {}: graph", name_);
   TANDEM_CUDA_CHECK(cudaGraphDestroy(graph));
   // Without this the first launch would pay for it.
-  TANDEM_CUDA_CHECK(cudaGraphUpload(exec, stream_), "stream {}: graph", name_);
+  TANDEM_CUDA_CHECK(cudaGraphUpload(exec, handle()), "stream {}: graph", name_);
   return std::make_unique<CudaGraph>(exec);
 }
 
 void FifoCudaStream::Launch(Graph& graph) {
-  TANDEM_CUDA_CHECK(cudaGraphLaunch(dynamic_cast<CudaGraph&>(graph).exec(), stream_), "stream {}: graph",
+  TANDEM_CUDA_CHECK(cudaGraphLaunch(dynamic_cast<CudaGraph&>(graph).exec(), handle()), "stream {}: graph",
                     name_);
 }
 
 void FifoCudaStream::Stamp(uint64_t* time_ns) {
-  LaunchStamp(stream_, time_ns);
+  LaunchStamp(handle(), time_ns);
 }
 
 void FifoCudaStream::BeginRange(const char* name) {

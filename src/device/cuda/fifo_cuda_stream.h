@@ -10,6 +10,7 @@
 #include <string>
 #include <string_view>
 
+#include "device/cuda/cuda_gpu.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/cuda/driver_api.h"
 
@@ -17,13 +18,18 @@ namespace tandem {
 
 class FifoCudaStream : public CudaStream {
  public:
-  // Takes the stream over. api and target outlive it.
-  FifoCudaStream(cudaStream_t stream, const DriverApi& api, const CudaTarget& target, std::string_view name);
+  // Takes the stream over. api and target outlive it. gpu: where the stream is, or kAnyGpu.
+  FifoCudaStream(cudaStream_t stream, const DriverApi& api, const CudaTarget& target, int gpu,
+                 std::string_view name);
   ~FifoCudaStream() override;
   FifoCudaStream(const FifoCudaStream&) = delete;
   FifoCudaStream& operator=(const FifoCudaStream&) = delete;
 
-  cudaStream_t handle() const override { return stream_; }
+  // With the stream's GPU as that of the calling thread.
+  cudaStream_t handle() const override {
+    if (gpu_ != kAnyGpu) UseGpu(gpu_);
+    return stream_;
+  }
   const CudaTarget& target() const override { return target_; }
   void AfterSynchronize(std::function<void()> work) override;
   bool TakeJoin() override;
@@ -49,6 +55,7 @@ class FifoCudaStream : public CudaStream {
   cudaStream_t stream_;
   const DriverApi& api_;
   const CudaTarget& target_;
+  const int gpu_;
   const std::string name_;
   // Runs the oldest of after_synchronize_, until so many have run in all.
   void RunWorks(uint64_t num_works);

@@ -69,6 +69,7 @@ class CudaOps : public Ops {
   Result<std::unique_ptr<RiderPlan>> CreateRiderPlan(const RiderCapacity& capacity) override;
   void PlanRiders(Stream& stream, std::span<const RiderGroup> groups, int64_t first_pass,
                   RiderPlan* plan) override;
+  std::span<int32_t> DecideRiders(Stream& stream, const RiderPlan& plan, int64_t boundary) override;
   void GatherRiders(Stream& stream, const RiderPlan& plan, const RiderArgs& args) override;
   void ScatterRiders(Stream& stream, const RiderPlan& plan, const RiderArgs& args) override;
   void CollectRiders(Stream& stream, RiderPlan* plan) override;

@@ -101,6 +101,7 @@ Result<std::unique_ptr<CudaRiderPlan>> CudaRiderPlan::Create(Device* device, con
       .group_begins = reinterpret_cast<const int32_t*>(memory + plan->group_begins_offset()),
       .groups = reinterpret_cast<const RiderDescriptor*>(memory + plan->groups_offset()),
       .progress = plan->progress_memory_.as<volatile int64_t>(),
+      .decided_ahead = capacity.decided_ahead,
   };
   return plan;
 }
@@ -153,6 +154,13 @@ RiderRows CudaRiderPlan::RowsOf(const RiderArgs& args) const {
   return rows;
 }
 
+std::span<int32_t> CudaRiderPlan::Decide(CudaStream& stream, int64_t boundary) const {
+  TANDEM_CHECK(capacity_.decided_ahead && boundary >= 0 && boundary + 1 < capacity_.num_boundaries,
+               "riders: decided ahead at boundary {} of {}", boundary, capacity_.num_boundaries);
+  LaunchDecideRiders(stream, tables_, static_cast<int32_t>(boundary));
+  return {reinterpret_cast<int32_t*>(tables_.decisions), static_cast<size_t>(capacity_.max_groups)};
+}
+
 void CudaRiderPlan::Gather(CudaStream& stream, const RiderArgs& args) const {
   CheckRiderGather(args, capacity_);
   LaunchGatherRiders(stream, tables_, RowsOf(args));
@@ -175,6 +183,10 @@ Result<std::unique_ptr<RiderPlan>> CudaOps::CreateRiderPlan(const RiderCapacity&
 void CudaOps::PlanRiders(Stream& stream, std::span<const RiderGroup> groups, int64_t first_pass,
                          RiderPlan* plan) {
   PlanOf(plan).Plan(AsCudaStream(stream), groups, first_pass);
+}
+
+std::span<int32_t> CudaOps::DecideRiders(Stream& stream, const RiderPlan& plan, int64_t boundary) {
+  return PlanOf(plan).Decide(AsCudaStream(stream), boundary);
 }
 
 void CudaOps::GatherRiders(Stream& stream, const RiderPlan& plan, const RiderArgs& args) {

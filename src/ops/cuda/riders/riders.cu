@@ -67,11 +67,15 @@ __device__ __forceinline__ RiderPlace FindRow(const RiderTables& tables, const R
   return place;
 }
 
+__device__ __forceinline__ uint32_t FindDecision(const RiderDescriptor& group) {
+  const uint32_t done = LoadAcquireSystem(group.done);
+  return done >= group.done_value && done < kAbortedWord ? kRidersJoin : kRidersStay;
+}
+
 // The same for all CTAs of the group, whatever becomes of done meanwhile: what the first of them has found.
 // True: O may be read, because this CTA has acquired done, or the decision of a CTA that had.
 __device__ __forceinline__ bool DecideToJoin(const RiderDescriptor& group, uint32_t* decision) {
-  const uint32_t done = LoadAcquireSystem(group.done);
-  const uint32_t found = done >= group.done_value && done < kAbortedWord ? kRidersJoin : kRidersStay;
+  const uint32_t found = FindDecision(group);
   const uint32_t before = CompareAndSwap(decision, kRidersUndecided, found);
   return (before == kRidersUndecided ? found : before) == kRidersJoin;
 }
@@ -123,6 +127,17 @@ __device__ __forceinline__ void CopyRow(const std::byte* from, std::byte* to, in
   }
 }
 
+// One CTA. O of those found done is there for the kernels behind this one.
+__global__ void __launch_bounds__(kThreads) DecideRidersKernel(RiderTables tables, int32_t boundary) {
+  AllowSuccessors();
+  WaitForPredecessors();
+  const int end = tables.group_begins[boundary + 2];
+  for (int group = tables.group_begins[boundary + 1] + static_cast<int>(threadIdx.x); group < end;
+       group += kThreads) {
+    tables.decisions[group] = FindDecision(tables.groups[group]);
+  }
+}
+
 __global__ void __launch_bounds__(kThreads) GatherRidersKernel(RiderTables tables, RiderRows rows) {
   __shared__ bool joins;
   AllowSuccessors();
@@ -132,7 +147,10 @@ __global__ void __launch_bounds__(kThreads) GatherRidersKernel(RiderTables table
   const RiderDescriptor& group = tables.groups[place.group];
   const auto thread = static_cast<int>(threadIdx.x);
   const bool enters = rows.boundary < 0;
-  if (thread == 0) joins = enters || DecideToJoin(group, tables.decisions + place.group);
+  if (thread == 0) {
+    uint32_t* decision = tables.decisions + place.group;
+    joins = enters || (tables.decided_ahead ? *decision == kRidersJoin : DecideToJoin(group, decision));
+  }
   // All threads may read O: what the first one has acquired holds for those that it meets here.
   __syncthreads();
   if (!joins) return;
@@ -179,6 +197,10 @@ __global__ void __launch_bounds__(kThreads) ScatterRidersKernel(RiderTables tabl
 }
 
 }  // namespace
+
+void LaunchDecideRiders(CudaStream& stream, const RiderTables& tables, int32_t boundary) {
+  LaunchRowKernel<DecideRidersKernel>("decide_riders", 1, kThreads, stream, tables, boundary);
+}
 
 void LaunchGatherRiders(CudaStream& stream, const RiderTables& tables, const RiderRows& rows) {
   if (rows.num_rows == 0) return;

@@ -15,7 +15,7 @@
 
 namespace tandem {
 
-// Values of a group's decision.
+// Values of a group's decision. Of several shards' the least is what they agree on.
 inline constexpr uint32_t kRidersUndecided = 0;
 inline constexpr uint32_t kRidersStay = 1;
 inline constexpr uint32_t kRidersJoin = 2;
@@ -43,6 +43,7 @@ struct RiderTables {
   const int32_t* group_begins = nullptr;    // [boundary + 1]; one more for the end
   const RiderDescriptor* groups = nullptr;  // those of a boundary follow each other
   volatile int64_t* progress = nullptr;     // pinned
+  bool decided_ahead = false;               // what gather finds in decisions holds
 };
 
 // Rows behind the main rows, num_rows each.
@@ -62,6 +63,8 @@ struct RiderRows {
 };
 
 // A launch each, the same for all contents of the tables.
+// Of tables that are decided ahead: decisions of the groups at a boundary from 0 on.
+void LaunchDecideRiders(CudaStream& stream, const RiderTables& tables, int32_t boundary);
 void LaunchGatherRiders(CudaStream& stream, const RiderTables& tables, const RiderRows& rows);
 void LaunchScatterRiders(CudaStream& stream, const RiderTables& tables, const RiderRows& rows);
 
@@ -74,6 +77,9 @@ class CudaRiderPlan : public RiderPlan {
   const std::atomic<int64_t>* progress() const override { return progress_; }
 
   void Plan(CudaStream& stream, std::span<const RiderGroup> groups, int64_t first_pass);
+  // All groups of the plan, so that a graph serves all its contents: those of other boundaries are decided
+  // alike in all shards, or undecided in all.
+  std::span<int32_t> Decide(CudaStream& stream, int64_t boundary) const;
   void Gather(CudaStream& stream, const RiderArgs& args) const;
   void Scatter(CudaStream& stream, const RiderArgs& args) const;
   void Collect(CudaStream& stream);

@@ -9,9 +9,9 @@
 
 namespace tandem {
 
-// out[i, :] = in[indices[i], :], any dtype, both the same. A row whose index is not in [0, in.rows) becomes
-// zero.
+// out[i, :] = in[indices[i] - first_index, :], any dtype, both the same. A row whose index is not in
+// [first_index, first_index + in.rows) becomes zero.
 void LaunchGatherRows(std::string_view op, CudaStream& stream, const MatrixView& in, const int32_t* indices,
-                      const MatrixView& out);
+                      const MatrixView& out, int32_t first_index = 0);
 
 }  // namespace tandem

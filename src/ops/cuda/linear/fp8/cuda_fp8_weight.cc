@@ -66,8 +66,9 @@ void CudaFp8Weight::LaunchDequantize(CudaStream& stream, int64_t first_output, c
   LaunchDequantizeFp8(stream, view_, first_output, to);
 }
 
-void CudaFp8Weight::LaunchGather(CudaStream& stream, const int32_t* ids, const MatrixView& to) const {
-  LaunchGatherFp8(stream, view_, ids, to);
+void CudaFp8Weight::LaunchGather(CudaStream& stream, const int32_t* ids, int32_t first_id,
+                                 const MatrixView& to) const {
+  LaunchGatherFp8(stream, view_, ids, first_id, to);
 }
 
 CudaLinearWeight CudaFp8Weight::AsLinear() const {

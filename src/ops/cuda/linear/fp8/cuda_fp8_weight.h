@@ -26,7 +26,8 @@ class CudaFp8Weight final : public CudaCodedWeight {
   void LaunchProduct(CudaStream& stream, const CodeRows& code_rows, const MatrixView& x, const MatrixView& y,
                      const QuantizedWorkspace& workspace) const override;
   void LaunchDequantize(CudaStream& stream, int64_t first_output, const MatrixView& to) const override;
-  void LaunchGather(CudaStream& stream, const int32_t* ids, const MatrixView& to) const override;
+  void LaunchGather(CudaStream& stream, const int32_t* ids, int32_t first_id,
+                    const MatrixView& to) const override;
 
   const Fp8View& view() const { return view_; }
   // Whether cuBLASLt multiplies it by activations of FP8: a scale a row, sizes and a GPU that suit. It does

@@ -124,10 +124,11 @@ __global__ void __launch_bounds__(kThreads)
 
 // A block for each row.
 __global__ void __launch_bounds__(kThreads)
-    GatherFp8Kernel(const Fp8View weight, const int32_t* ids, float* to, int64_t to_stride) {
+    GatherFp8Kernel(const Fp8View weight, const int32_t* ids, int32_t first_id, float* to,
+                    int64_t to_stride) {
   AllowSuccessors();
   WaitForPredecessors();
-  const int64_t output = ids[blockIdx.x];
+  const int64_t output = int64_t{ids[blockIdx.x]} - first_id;
   const bool is_there = output >= 0 && output < weight.out_features;
   float* row = to + blockIdx.x * to_stride;
   for (int64_t k = threadIdx.x; k < weight.in_features; k += kThreads) {
@@ -197,13 +198,14 @@ void LaunchDequantizeFp8(CudaStream& stream, const Fp8View& weight, int64_t firs
   });
 }
 
-void LaunchGatherFp8(CudaStream& stream, const Fp8View& weight, const int32_t* ids, const MatrixView& to) {
+void LaunchGatherFp8(CudaStream& stream, const Fp8View& weight, const int32_t* ids, int32_t first_id,
+                     const MatrixView& to) {
   TANDEM_CHECK(ids != nullptr && to.dtype == DType::kF32 && to.cols == weight.in_features,
                "embedding: fp8 [{}, {}], out {} [{}, {}]", weight.out_features, weight.in_features,
                DTypeName(to.dtype), to.rows, to.cols);
   if (to.rows == 0) return;
   LaunchRowKernel<GatherFp8Kernel>("embedding", static_cast<unsigned>(to.rows), kThreads, stream, weight, ids,
-                                   static_cast<float*>(to.data), to.row_stride);
+                                   first_id, static_cast<float*>(to.data), to.row_stride);
 }
 
 }  // namespace tandem

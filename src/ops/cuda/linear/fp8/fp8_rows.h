@@ -25,7 +25,8 @@ void LaunchScaleProduct(CudaStream& stream, const MatrixView& y, float factor, c
 void LaunchDequantizeFp8(CudaStream& stream, const Fp8View& weight, int64_t first_output,
                          const MatrixView& to);
 
-// to[i, :] = output ids[i]; zeros where there is none of that number. ids: GPU memory; to: fp32.
-void LaunchGatherFp8(CudaStream& stream, const Fp8View& weight, const int32_t* ids, const MatrixView& to);
+// to[i, :] = output ids[i] - first_id; zeros where there is none of that number. ids: GPU memory; to: fp32.
+void LaunchGatherFp8(CudaStream& stream, const Fp8View& weight, const int32_t* ids, int32_t first_id,
+                     const MatrixView& to);
 
 }  // namespace tandem

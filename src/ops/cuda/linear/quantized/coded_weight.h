@@ -45,8 +45,9 @@ class CudaCodedWeight : public QuantizedLinearWeight {
   // to[i, :] = output first_output + i, rounded once. to: [any, in_features] dense, dtype(), 16-byte aligned.
   // first_output: a multiple of 64.
   virtual void LaunchDequantize(CudaStream& stream, int64_t first_output, const MatrixView& to) const = 0;
-  // to[i, :] = output ids[i]; zeros where there is none of that number. ids: GPU memory; to: fp32.
-  virtual void LaunchGather(CudaStream& stream, const int32_t* ids, const MatrixView& to) const = 0;
+  // to[i, :] = output ids[i] - first_id; zeros where there is none of that number. ids: GPU memory; to: fp32.
+  virtual void LaunchGather(CudaStream& stream, const int32_t* ids, int32_t first_id,
+                            const MatrixView& to) const = 0;
 
   bool is_gate_up() const { return shape_.is_gate_up; }
   // [out] fp32 in GPU memory; null: none.

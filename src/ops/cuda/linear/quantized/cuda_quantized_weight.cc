@@ -82,8 +82,9 @@ void CudaQuantizedWeight::LaunchDequantize(CudaStream& stream, int64_t first_out
   tandem::LaunchDequantize(stream, codes_, first_output, to);
 }
 
-void CudaQuantizedWeight::LaunchGather(CudaStream& stream, const int32_t* ids, const MatrixView& to) const {
-  LaunchGatherDequantized(stream, codes_, ids, to);
+void CudaQuantizedWeight::LaunchGather(CudaStream& stream, const int32_t* ids, int32_t first_id,
+                                       const MatrixView& to) const {
+  LaunchGatherDequantized(stream, codes_, ids, first_id, to);
 }
 
 }  // namespace tandem

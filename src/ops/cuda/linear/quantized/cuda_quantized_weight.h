@@ -29,7 +29,8 @@ class CudaQuantizedWeight final : public CudaCodedWeight {
   bool LaunchGateUp(CudaStream& stream, const CodeRows& code_rows, const MatrixView& x, const MatrixView& y,
                     const QuantizedWorkspace& workspace) const override;
   void LaunchDequantize(CudaStream& stream, int64_t first_output, const MatrixView& to) const override;
-  void LaunchGather(CudaStream& stream, const int32_t* ids, const MatrixView& to) const override;
+  void LaunchGather(CudaStream& stream, const int32_t* ids, int32_t first_id,
+                    const MatrixView& to) const override;
 
  private:
   CudaQuantizedWeight(Device* device, std::shared_ptr<WeightUpload> upload,

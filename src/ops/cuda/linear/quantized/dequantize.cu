@@ -105,11 +105,12 @@ __global__ void __launch_bounds__(kThreads) DequantizeKernel(const DequantizeArg
 
 // A block for each row.
 __global__ void __launch_bounds__(kThreads)
-    GatherDequantizedKernel(const CodesView codes, const int32_t* ids, float* to, int64_t to_stride) {
+    GatherDequantizedKernel(const CodesView codes, const int32_t* ids, int32_t first_id, float* to,
+                            int64_t to_stride) {
   AllowSuccessors();
   WaitForPredecessors();
   const CodeLayout& layout = codes.layout;
-  const int64_t output = ids[blockIdx.x];
+  const int64_t output = int64_t{ids[blockIdx.x]} - first_id;
   const bool is_there = output >= 0 && output < codes.out_features;
   float* row = to + blockIdx.x * to_stride;
   const float factor = is_there ? codes.factors[output] : 0.0F;
@@ -157,14 +158,14 @@ void LaunchDequantize(CudaStream& stream, const CodesView& codes, int64_t first_
   launch(ElementType<Fp16>{});
 }
 
-void LaunchGatherDequantized(CudaStream& stream, const CodesView& codes, const int32_t* ids,
+void LaunchGatherDequantized(CudaStream& stream, const CodesView& codes, const int32_t* ids, int32_t first_id,
                              const MatrixView& to) {
   TANDEM_CHECK(ids != nullptr && to.dtype == DType::kF32 && to.cols == codes.layout.in_features,
                "embedding: codes [{}, {}], out {} [{}, {}]", codes.out_features, codes.layout.in_features,
                DTypeName(to.dtype), to.rows, to.cols);
   if (to.rows == 0) return;
   LaunchRowKernel<GatherDequantizedKernel>("embedding", static_cast<unsigned>(to.rows), kThreads, stream,
-                                           codes, ids, static_cast<float*>(to.data), to.row_stride);
+                                           codes, ids, first_id, static_cast<float*>(to.data), to.row_stride);
 }
 
 }  // namespace tandem

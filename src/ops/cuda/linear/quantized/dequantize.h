@@ -13,8 +13,8 @@ namespace tandem {
 // first_output: a multiple of kCodePanelOutputs.
 void LaunchDequantize(CudaStream& stream, const CodesView& codes, int64_t first_output, const MatrixView& to);
 
-// to[i, :] = output ids[i]; zeros where there is none of that number. ids: GPU memory; to: fp32.
-void LaunchGatherDequantized(CudaStream& stream, const CodesView& codes, const int32_t* ids,
+// to[i, :] = output ids[i] - first_id; zeros where there is none of that number. ids: GPU memory; to: fp32.
+void LaunchGatherDequantized(CudaStream& stream, const CodesView& codes, const int32_t* ids, int32_t first_id,
                              const MatrixView& to);
 
 }  // namespace tandem

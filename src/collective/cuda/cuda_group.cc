@@ -1,0 +1,312 @@
+#include "collective/cuda/cuda_group.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/param_error.h"
+#include "collective/cuda/nccl_api.h"
+#include "collective/cuda/peer_exchange.h"
+#include "device/cuda/cuda_device.h"
+#include "device/cuda/cuda_error.h"
+#include "device/cuda/cuda_stream.h"
+
+namespace tandem {
+namespace {
+
+// Riders exchange a word a cohort; through pinned memory more blocks would not be faster.
+constexpr int kRiderBlocks = 1;
+constexpr int kPinnedBlocks = 16;
+// A kernel that waits leaves room for others on the SMs, and more are no faster.
+constexpr int kMostBlocks = 132;
+
+// Whether all GPUs can reach each other's memory; enables it.
+bool ConnectPeers(std::span<Device* const> devices) {
+  std::set<int> gpus;
+  for (const Device* device : devices) gpus.insert(CudaGpuOf(*device));
+  for (const int gpu : gpus) {
+    for (const int peer : gpus) {
+      int can = 1;
+      if (gpu != peer) TANDEM_CUDA_CHECK(cudaDeviceCanAccessPeer(&can, gpu, peer));
+      if (can == 0) return false;
+    }
+  }
+  for (const Device* device : devices) {
+    UseCudaGpu(*device);
+    for (const int peer : gpus) {
+      if (peer == CudaGpuOf(*device)) continue;
+      const cudaError_t error = cudaDeviceEnablePeerAccess(peer, 0);
+      if (error != cudaSuccess) cudaGetLastError();
+      if (error != cudaSuccess && error != cudaErrorPeerAccessAlreadyEnabled) {
+        LogWarn("GPU {} cannot reach the memory of GPU {}: {}", CudaGpuOf(*device), peer,
+                CudaErrorText(error));
+        return false;
+      }
+    }
+  }
+  return true;
+}
+
+// The communicators of a group, by rank. Any thread.
+class NcclSums {
+ public:
+  // Null, with a word in the log, where NCCL is not there.
+  static std::unique_ptr<NcclSums> Create(std::span<Device* const> devices) {
+    Result<NcclApi> api = LoadNccl();
+    if (!api.ok()) {
+      LogWarn("NCCL is missing ({}): sums of many rows over {} GPUs go through an own kernel",
+              api.error().message, devices.size());
+      return nullptr;
+    }
+    std::vector<int> gpus;
+    for (const Device* device : devices) gpus.push_back(CudaGpuOf(*device));
+    auto sums = std::unique_ptr<NcclSums>(new NcclSums(*api, devices.size()));
+    const int result = sums->api_.comm_init_all(sums->communicators_.data(),
+                                                static_cast<int>(devices.size()), gpus.data());
+    UseCudaGpu(*devices.front());
+    if (result != 0) {
+      LogWarn("NCCL cannot be used ({}): sums of many rows over {} GPUs go through an own kernel",
+              sums->api_.error_text(result), devices.size());
+      sums->communicators_.assign(devices.size(), nullptr);
+      return nullptr;
+    }
+    constexpr int kMajor = 10'000;
+    constexpr int kMinor = 100;
+    LogInfo("sums of many rows go through NCCL {}.{}", sums->api_.version / kMajor,
+            sums->api_.version % kMajor / kMinor);
+    return sums;
+  }
+  ~NcclSums() { Abort(); }
+  NcclSums(const NcclSums&) = delete;
+  NcclSums& operator=(const NcclSums&) = delete;
+
+  void AllReduce(int rank, CudaStream& stream, const MatrixView& values) {
+    if (aborted_.load(std::memory_order_relaxed)) return;
+    const cudaStream_t handle = stream.handle();
+    const int result = api_.all_reduce(
+        values.data, values.data, static_cast<size_t>(values.rows * values.cols), NcclTypeOf(values.dtype),
+        kNcclSum, communicators_[static_cast<size_t>(rank)], handle);
+    if (result == 0) return;
+    const std::lock_guard lock(mutex_);
+    if (!error_) error_ = fmt::format("shard {}: NCCL: {}", rank, api_.error_text(result));
+  }
+
+  std::optional<std::string> Error() {
+    const std::lock_guard lock(mutex_);
+    if (error_ || aborted_.load()) return error_;
+    for (size_t rank = 0; rank < communicators_.size(); ++rank) {
+      int state = 0;
+      constexpr int kInProgress = 7;
+      const int result = api_.comm_get_async_error(communicators_[rank], &state);
+      if (result == 0) {
+        if (state == 0 || state == kInProgress) continue;
+        error_ = fmt::format("shard {}: NCCL: {}", rank, api_.error_text(state));
+        break;
+      }
+    }
+    return error_;
+  }
+
+  // What waits on the GPUs ends.
+  void Abort() {
+    if (aborted_.exchange(true)) return;
+    const std::lock_guard lock(mutex_);
+    // Each may wait for the others.
+    std::vector<std::thread> threads;
+    for (NcclApi::Communicator& communicator : communicators_) {
+      if (communicator != nullptr) threads.emplace_back([this, communicator] { api_.comm_abort(communicator); });
+    }
+    for (std::thread& thread : threads) thread.join();
+  }
+
+ private:
+  NcclSums(const NcclApi& api, size_t num_shards) : api_(api), communicators_(num_shards, nullptr) {}
+
+  NcclApi api_;
+  std::vector<NcclApi::Communicator> communicators_;
+  std::atomic<bool> aborted_{false};
+  std::mutex mutex_;
+  std::optional<std::string> error_;
+};
+
+class CudaCollective : public Collective {
+ public:
+  CudaCollective(const PeerEnd& end, NcclSums* nccl, int64_t nccl_from_bytes)
+      : end_(end), nccl_(nccl), nccl_from_bytes_(nccl_from_bytes) {}
+
+  Shard shard() const override { return {.rank = end_.rank, .size = end_.size}; }
+
+  void AllReduce(Stream& stream, const MatrixView& values) override {
+    TANDEM_CHECK(values.row_stride == values.cols, "all-reduce: [{}, {}] {} with a row stride of {}",
+                 values.rows, values.cols, DTypeName(values.dtype), values.row_stride);
+    CudaStream& cuda_stream = AsCudaStream(stream);
+    const int64_t size_bytes = values.rows * values.cols * static_cast<int64_t>(DTypeSize(values.dtype));
+    // At fp32 the order of the sum is to be the same wherever in a batch a row is.
+    const bool by_nccl = nccl_ != nullptr && values.dtype != DType::kF32 && size_bytes >= nccl_from_bytes_;
+    if (by_nccl) return nccl_->AllReduce(end_.rank, cuda_stream, values);
+    LaunchPeerAllReduce(cuda_stream, end_, values);
+  }
+  void AllGather(Stream& stream, const MatrixView& matrix, int64_t column_begin,
+                 int64_t num_columns) override {
+    LaunchPeerAllGather(AsCudaStream(stream), end_, matrix, column_begin, num_columns);
+  }
+  void Broadcast(Stream& stream, void* data, size_t size_bytes) override {
+    LaunchPeerBroadcast(AsCudaStream(stream), end_, data, size_bytes);
+  }
+  void Min(Stream& stream, std::span<int32_t> values) override {
+    LaunchPeerMin(AsCudaStream(stream), end_, values.data(), static_cast<int64_t>(values.size()));
+  }
+
+ private:
+  const PeerEnd end_;
+  NcclSums* const nccl_;
+  const int64_t nccl_from_bytes_;
+};
+
+class CudaGroup : public CollectiveGroup {
+ public:
+  CudaGroup(std::span<Device* const> devices, const CudaGroupOptions& options)
+      : devices_(devices.begin(), devices.end()), options_(options) {}
+
+  Status Open() {
+    TANDEM_CHECK(!devices_.empty(), "no shards");
+    if (size() > kMostPeers) {
+      return MakeParamError(ErrorCode::kUnsupported, "tensor-parallel-size",
+                            "tensor-parallel-size {} is more than the {} shards that exchange on one host",
+                            size(), kMostPeers);
+    }
+    peers_ = ConnectPeers(devices_);
+    const bool many_gpus = CudaGpuOf(*devices_.front()) != CudaGpuOf(*devices_.back());
+    if (!peers_)
+      LogWarn("the GPUs do not reach each other's memory: shards exchange through pinned memory of the host");
+    if (many_gpus && options_.use_nccl) nccl_ = NcclSums::Create(devices_);
+    for (Device* device : devices_) {
+      UseCudaGpu(*device);
+      PreparePeerKernels();
+      TANDEM_ASSIGN_OR_RETURN(Buffer control,
+                              device->Allocate(sizeof(PeerControl), MemoryKind::kPinned, "exchange"));
+      controls_.push_back(std::move(control));
+    }
+    int num_blocks = kMostBlocks;
+    for (const Device* device : devices_) num_blocks = std::min(num_blocks, CudaTargetOf(*device).num_sms);
+    if (!peers_) num_blocks = std::min(num_blocks, kPinnedBlocks);
+    TANDEM_RETURN_IF_ERROR(OpenChannel(ShardChannel::kCompute, num_blocks, nccl_.get()));
+    TANDEM_RETURN_IF_ERROR(OpenChannel(ShardChannel::kRiders, kRiderBlocks, nullptr));
+    UseCudaGpu(*devices_.front());
+    return {};
+  }
+
+  int size() const override { return static_cast<int>(devices_.size()); }
+  Collective* Of(int rank, ShardChannel channel) override {
+    return ends_[static_cast<size_t>(channel)][static_cast<size_t>(rank)].get();
+  }
+
+  void Abort(std::string reason) override {
+    {
+      const std::lock_guard lock(mutex_);
+      if (!reason_) reason_ = std::move(reason);
+    }
+    for (const Buffer& control : controls_) {
+      std::atomic_ref(control.as<PeerControl>()->aborted).store(1, std::memory_order_release);
+    }
+    if (nccl_) nccl_->Abort();
+  }
+
+  std::optional<std::chrono::milliseconds> unbounded_timeout() const override {
+    return nccl_ ? std::optional(options_.timeout) : std::nullopt;
+  }
+
+  std::optional<Error> failure() const override {
+    if (!Reason()) LookForFailure();
+    const std::optional<std::string> reason = Reason();
+    if (!reason) return std::nullopt;
+    return MakeError(ErrorCode::kUnavailable, "{}", *reason);
+  }
+
+ private:
+  std::optional<std::string> Reason() const {
+    const std::lock_guard lock(mutex_);
+    return reason_;
+  }
+
+  void LookForFailure() const {
+    // Abort changes what calls do, not what they answer: a failure is there before it is looked for.
+    auto* self = const_cast<CudaGroup*>(this);
+    for (const Buffer& control : controls_) {
+      const uint32_t late =
+          std::atomic_ref(control.as<PeerControl>()->late).load(std::memory_order_acquire);
+      if (late == 0) continue;
+      return self->Abort(fmt::format("shard {} of {} has kept the others waiting for {:g} s", late - 1,
+                                     size(), std::chrono::duration<double>(options_.timeout).count()));
+    }
+    if (!nccl_) return;
+    if (std::optional<std::string> error = nccl_->Error()) self->Abort(std::move(*error));
+  }
+
+  Status OpenChannel(ShardChannel channel, int num_blocks, NcclSums* nccl) {
+    PeerEnd end;
+    end.size = size();
+    end.num_blocks = num_blocks;
+    end.timeout_ns =
+        static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(options_.timeout).count());
+    const size_t num_flags = devices_.size() * static_cast<size_t>(num_blocks);
+    std::vector<uint32_t*> counts;
+    for (size_t rank = 0; rank < devices_.size(); ++rank) {
+      const auto take = [&](size_t size_bytes, MemoryKind kind) -> Result<void*> {
+        TANDEM_ASSIGN_OR_RETURN(Buffer buffer, devices_[rank]->Allocate(size_bytes, kind, "exchange"));
+        void* data = buffer.data();
+        memory_.push_back(std::move(buffer));
+        return data;
+      };
+      // What others write.
+      const MemoryKind kind = peers_ ? MemoryKind::kDevice : MemoryKind::kPinned;
+      TANDEM_ASSIGN_OR_RETURN(void* inbox, take(PeerInboxBytes(size(), num_blocks), kind));
+      TANDEM_ASSIGN_OR_RETURN(void* flags, take(num_flags * sizeof(uint32_t), kind));
+      TANDEM_ASSIGN_OR_RETURN(
+          void* own, take(static_cast<size_t>(num_blocks) * sizeof(uint32_t), MemoryKind::kDevice));
+      end.inboxes[rank] = static_cast<std::byte*>(inbox);
+      end.flags[rank] = static_cast<uint32_t*>(flags);
+      counts.push_back(static_cast<uint32_t*>(own));
+    }
+    for (size_t rank = 0; rank < devices_.size(); ++rank) {
+      end.rank = static_cast<int32_t>(rank);
+      end.counts = counts[rank];
+      end.control = controls_[rank].as<PeerControl>();
+      ends_[static_cast<size_t>(channel)].push_back(
+          std::make_unique<CudaCollective>(end, nccl, options_.nccl_from_bytes));
+    }
+    return {};
+  }
+
+  const std::vector<Device*> devices_;
+  const CudaGroupOptions options_;
+  bool peers_ = false;  // all reach each other's memory
+  std::unique_ptr<NcclSums> nccl_;
+  std::vector<Buffer> memory_;
+  std::vector<Buffer> controls_;  // by rank, pinned
+  mutable std::mutex mutex_;
+  std::optional<std::string> reason_;
+  std::array<std::vector<std::unique_ptr<CudaCollective>>, kNumShardChannels> ends_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<CollectiveGroup>> CreateCudaGroup(std::span<Device* const> devices,
+                                                         const CudaGroupOptions& options) {
+  auto group = std::make_unique<CudaGroup>(devices, options);
+  TANDEM_RETURN_IF_ERROR(group->Open());
+  return std::unique_ptr<CollectiveGroup>(std::move(group));
+}
+
+}  // namespace tandem
