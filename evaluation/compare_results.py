@@ -56,6 +56,8 @@ CONDITIONS = (
     "max_num_batched_tokens",
     "cpu_threads",
     "gpu_sm_limit",
+    "tensor_parallel_size",
+    "gpu_sm_slices",
     "gpu_memory_limit_bytes",
 )
 

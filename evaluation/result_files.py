@@ -40,6 +40,8 @@ WAY_FLAGS = (
     "max-itl-ms",
     "max-tpot-ms",
     "no-async-scheduling",
+    "tensor-parallel-size",
+    "gpu-sm-slices",
 )
 
 

@@ -271,12 +271,16 @@ ordered_json ConditionsToJson(const BenchConditions& conditions) {
       {"cpu_threads", engine.cpu_threads},
       // The slice of the GPU, where it was cut: 0 is the whole card.
       {"gpu_sm_limit", engine.gpu_sm_limit},
+      {"tensor_parallel_size", engine.tensor_parallel_size},
+      // Shards on slices of one GPU: 0 is a GPU each.
+      {"gpu_sm_slices", engine.gpu_sm_slices},
       {"gpu_memory_limit_bytes", engine.gpu_memory_limit_bytes}};
   if (!conditions.online || !conditions.online->server) return json;
   // A server says nothing of these.
   for (const char* field :
        {"device", "dtype", "quantization", "kv_cache_dtype", "cpu_kv_cache_dtype", "max_num_seqs",
-        "max_num_batched_tokens", "cpu_threads", "gpu_sm_limit", "gpu_memory_limit_bytes"}) {
+        "max_num_batched_tokens", "cpu_threads", "gpu_sm_limit", "tensor_parallel_size", "gpu_sm_slices",
+        "gpu_memory_limit_bytes"}) {
     json[field] = nullptr;
   }
   json["model"] = conditions.online->server->model;

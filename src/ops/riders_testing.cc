@@ -1,6 +1,8 @@
 #include "ops/riders_testing.h"
 
+#include <algorithm>
 #include <cstring>
+#include <span>
 #include <utility>
 
 namespace tandem {
@@ -222,6 +224,91 @@ void TestRiderBoundaries(const RiderBackend& backend, const RiderTestShape& shap
   // The same plan with others, then with none.
   test.Run({{0, kRunning, 23}, {2, kDone, 23}, {3, kAborted, 1}}, int64_t{1} << 40);
   test.Run({}, (int64_t{1} << 40) + 5);
+}
+
+void TestRidersDecidedAhead(const RiderBackend& backend) {
+  constexpr int64_t kNumRows = 12;
+  const RiderCapacity capacity = {.num_boundaries = 4,
+                                  .max_rows = kNumRows,
+                                  .max_groups = 9,
+                                  .hidden = 20,
+                                  .q_width = 36,
+                                  .qkv_width = 36,
+                                  .dtype = DType::kBF16,
+                                  .product_dtype = DType::kBF16,
+                                  .decided_ahead = true};
+  using enum AttentionState;
+  struct Planned {
+    int64_t boundary = 0;
+    AttentionState on_first = kDone;
+    AttentionState on_second = kDone;
+    int64_t num_rows = 0;
+  };
+  const std::vector<Planned> planned = {{-1, kEnters, kEnters, 2}, {0, kDone, kDone, 3},
+                                        {0, kDone, kRunning, 1},   {0, kRunning, kDoneLongAgo, 4},
+                                        {0, kRunning, kAborted, 1}, {1, kAbortedIfDone, kDone, 5},
+                                        {1, kDoneLongAgo, kDone, 7}};
+  struct TestedShard {
+    std::unique_ptr<RiderPlan> plan;
+    std::vector<std::unique_ptr<RiderCohort>> cohorts;
+    std::unique_ptr<RiderBatch> batch;
+    std::span<int32_t> decisions;
+    std::vector<int32_t> found;
+  };
+  std::vector<TestedShard> shards(2);
+  Stream& stream = *backend.stream;
+  std::mt19937 random(5);
+  for (size_t i = 0; i < shards.size(); ++i) {
+    TestedShard& shard = shards[i];
+    shard.plan = CreateTestRiderPlan(backend, capacity);
+    shard.batch = std::make_unique<RiderBatch>(backend, capacity, kNumRows);
+    std::vector<RiderGroup> groups;
+    for (const Planned& each : planned) {
+      auto cohort = std::make_unique<RiderCohort>(backend, capacity, each.num_rows);
+      cohort->attention_out.Fill(random);
+      SetDone(i == 0 ? each.on_first : each.on_second, kDoneValue, cohort->done.get());
+      groups.push_back(cohort->Group(capacity, each.boundary, kDoneValue, kReadyValue));
+      shard.cohorts.push_back(std::move(cohort));
+    }
+    backend.ops->PlanRiders(stream, groups, 0, shard.plan.get());
+  }
+  const auto both_join = [](const Planned& each) { return Joins(each.on_first) && Joins(each.on_second); };
+  for (int64_t boundary = 0; boundary < capacity.num_boundaries - 1; ++boundary) {
+    for (TestedShard& shard : shards) {
+      shard.decisions = backend.ops->DecideRiders(stream, *shard.plan, boundary);
+      shard.found.resize(shard.decisions.size());
+      stream.Copy(shard.found.data(), shard.decisions.data(), shard.decisions.size_bytes());
+      stream.Synchronize();
+    }
+    ASSERT_EQ(shards[0].found.size(), shards[1].found.size());
+    std::vector<int32_t> least = shards[0].found;
+    for (size_t i = 0; i < least.size(); ++i) least[i] = std::min(least[i], shards[1].found[i]);
+    for (TestedShard& shard : shards) {
+      stream.Copy(shard.decisions.data(), least.data(), shard.decisions.size_bytes());
+      shard.batch->attention_out.Poison();
+      RiderArgs args = shard.batch->Args(boundary, 0, kNumRows);
+      args.qkv = {};
+      backend.ops->GatherRiders(stream, *shard.plan, args);
+      stream.Synchronize();
+      const Bytes gathered = shard.batch->attention_out.Read();
+      int64_t batch_row = 0;
+      for (size_t i = 0; i < planned.size(); ++i) {
+        if (planned[i].boundary != boundary) continue;
+        const RiderMatrix& from = shard.cohorts[i]->attention_out;
+        const Bytes all = from.Read();
+        for (int64_t row = 0; row < planned[i].num_rows; ++row, ++batch_row) {
+          const Bytes got = shard.batch->attention_out.Row(gathered, batch_row);
+          EXPECT_EQ(got == from.Row(all, row), both_join(planned[i])) << "group " << i << ", row " << row;
+        }
+      }
+    }
+  }
+  for (TestedShard& shard : shards) {
+    backend.ops->CollectRiders(stream, shard.plan.get());
+    stream.Synchronize();
+    for (size_t i = 0; i < planned.size(); ++i)
+      EXPECT_EQ(shard.plan->joined(static_cast<int64_t>(i)), both_join(planned[i])) << "group " << i;
+  }
 }
 
 void TestRiderGraph(const RiderBackend& backend) {

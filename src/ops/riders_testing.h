@@ -189,6 +189,8 @@ inline std::unique_ptr<RiderPlan> CreateTestRiderPlan(const RiderBackend& backen
 // Every boundary of an iteration, with groups that are done, not done and aborted: rows of those that join
 // move, and nothing else changes.
 void TestRiderBoundaries(const RiderBackend& backend, const RiderTestShape& shape);
+// Two shards decide by the least of what each finds: groups join that can on both.
+void TestRidersDecidedAhead(const RiderBackend& backend);
 // A graph runs with what the plan holds by then.
 void TestRiderGraph(const RiderBackend& backend);
 // Cohorts go through their layers while a thread computes what comes from the CPU: each visit has its O as a

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "conformance/decoder_harness.h"
 #include "engine/engine_client.h"
 #include "engine/engine_loop.h"
 #include "engine/loaded_model.h"
@@ -21,12 +22,15 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// An engine loop on two shards of a small model.
-class ShardFailureTest : public ::testing::Test {
+// An engine loop on two shards of a small model: on the host backend, or on slices of a GPU.
+class ShardFailureTest : public ::testing::TestWithParam<std::string> {
  protected:
-  ShardFailureTest() {
+  void SetUp() override {
+    if (GetParam() == "cuda" && !DecoderHarness::HasCuda()) GTEST_SKIP() << "no GPU";
     EngineOptions options;
+    options.device = GetParam();
     options.dummy = "tiny";
+    if (options.device == "cuda") options.gpu_sm_slices = 2;
     options.dtype = DType::kF32;
     options.cpu_threads = 2;
     options.tensor_parallel_size = 2;
@@ -83,14 +87,14 @@ class ShardFailureTest : public ::testing::Test {
   std::unique_ptr<EngineLoop> loop_;
 };
 
-TEST_F(ShardFailureTest, AFailureOfTheExchangeEndsAllRequests) {
+TEST_P(ShardFailureTest, AFailureOfTheExchangeEndsAllRequests) {
   const std::vector<Submitted> submitted = {SubmitLong(), SubmitLong()};
   for (const Submitted& each : submitted) each.output->WaitForTokens(3);
   model_.collectives->Abort("shard 1 of 2 has stopped");
   ExpectAllFail(submitted, "shard 1 of 2 has stopped");
 }
 
-TEST_F(ShardFailureTest, AShardThatHangsIsNamedWithinTenSeconds) {
+TEST_P(ShardFailureTest, AShardThatHangsIsNamedWithinTenSeconds) {
   // Its stream waits for what never comes, as that of a device that is stuck.
   const std::unique_ptr<Flag> never = model_.backend.device->CreateFlag();
   Stream& stream = *workers_->rank0().measurement_parts().compute;
@@ -101,6 +105,9 @@ TEST_F(ShardFailureTest, AShardThatHangsIsNamedWithinTenSeconds) {
   never->Abort();
   stream.Synchronize();
 }
+
+INSTANTIATE_TEST_SUITE_P(Devices, ShardFailureTest, ::testing::Values("host", "cuda"),
+                         [](const auto& device) { return device.param; });
 
 }  // namespace
 }  // namespace tandem

@@ -71,7 +71,7 @@ class NcclSums {
     }
     std::vector<int> gpus;
     for (const Device* device : devices) gpus.push_back(CudaGpuOf(*device));
-    auto sums = std::unique_ptr<NcclSums>(new NcclSums(*api, devices.size()));
+    auto sums = std::unique_ptr<NcclSums>(new NcclSums(*api, devices));
     const int result = sums->api_.comm_init_all(sums->communicators_.data(),
                                                 static_cast<int>(devices.size()), gpus.data());
     UseCudaGpu(*devices.front());
@@ -93,10 +93,14 @@ class NcclSums {
 
   void AllReduce(int rank, CudaStream& stream, const MatrixView& values) {
     if (aborted_.load(std::memory_order_relaxed)) return;
+    const auto index = static_cast<size_t>(rank);
     const cudaStream_t handle = stream.handle();
-    const int result = api_.all_reduce(
-        values.data, values.data, static_cast<size_t>(values.rows * values.cols), NcclTypeOf(values.dtype),
-        kNcclSum, communicators_[static_cast<size_t>(rank)], handle);
+    const int result =
+        api_.all_reduce(values.data, values.data, static_cast<size_t>(values.rows * values.cols),
+                        NcclTypeOf(values.dtype), kNcclSum, communicators_[index], handle);
+    // In a graph more than a kernel may come before the next one.
+    stream.Record(*enqueued_[index]);
+    stream.Wait(*enqueued_[index]);
     if (result == 0) return;
     const std::lock_guard lock(mutex_);
     if (!error_) error_ = fmt::format("shard {}: NCCL: {}", rank, api_.error_text(result));
@@ -131,19 +135,48 @@ class NcclSums {
   }
 
  private:
-  NcclSums(const NcclApi& api, size_t num_shards) : api_(api), communicators_(num_shards, nullptr) {}
+  NcclSums(const NcclApi& api, std::span<Device* const> devices)
+      : api_(api), communicators_(devices.size(), nullptr) {
+    for (Device* device : devices) enqueued_.push_back(device->CreateEvent());
+  }
 
   NcclApi api_;
   std::vector<NcclApi::Communicator> communicators_;
+  std::vector<std::unique_ptr<Event>> enqueued_;
   std::atomic<bool> aborted_{false};
   std::mutex mutex_;
   std::optional<std::string> error_;
 };
 
+// Rank 0 enqueues each broadcast first. Before it there is what only rank 0 does on the host, and as long as
+// no other rank's kernel waits for it, it may do what waits for all that runs on the GPU: free memory.
+class BroadcastOrder {
+ public:
+  explicit BroadcastOrder(const PeerControl* control, int size) : control_(control), num_enqueued_(static_cast<size_t>(size)) {}
+
+  // Before a rank enqueues its next broadcast.
+  void Await(int rank) {
+    const uint64_t number = num_enqueued_[static_cast<size_t>(rank)].load(std::memory_order_relaxed);
+    if (rank == 0) return;
+    while (num_enqueued_[0].load(std::memory_order_acquire) <= number && !aborted()) std::this_thread::yield();
+  }
+  void Enqueued(int rank) {
+    num_enqueued_[static_cast<size_t>(rank)].fetch_add(1, std::memory_order_release);
+  }
+
+ private:
+  bool aborted() const {
+    return static_cast<const volatile PeerControl*>(control_)->aborted != 0;
+  }
+
+  const PeerControl* control_;  // of rank 0
+  std::vector<std::atomic<uint64_t>> num_enqueued_;  // by rank
+};
+
 class CudaCollective : public Collective {
  public:
-  CudaCollective(const PeerEnd& end, NcclSums* nccl, int64_t nccl_from_bytes)
-      : end_(end), nccl_(nccl), nccl_from_bytes_(nccl_from_bytes) {}
+  CudaCollective(const PeerEnd& end, BroadcastOrder* order, NcclSums* nccl, int64_t nccl_from_bytes)
+      : end_(end), order_(order), nccl_(nccl), nccl_from_bytes_(nccl_from_bytes) {}
 
   Shard shard() const override { return {.rank = end_.rank, .size = end_.size}; }
 
@@ -162,7 +195,9 @@ class CudaCollective : public Collective {
     LaunchPeerAllGather(AsCudaStream(stream), end_, matrix, column_begin, num_columns);
   }
   void Broadcast(Stream& stream, void* data, size_t size_bytes) override {
+    order_->Await(end_.rank);
     LaunchPeerBroadcast(AsCudaStream(stream), end_, data, size_bytes);
+    order_->Enqueued(end_.rank);
   }
   void Min(Stream& stream, std::span<int32_t> values) override {
     LaunchPeerMin(AsCudaStream(stream), end_, values.data(), static_cast<int64_t>(values.size()));
@@ -170,6 +205,7 @@ class CudaCollective : public Collective {
 
  private:
   const PeerEnd end_;
+  BroadcastOrder* const order_;
   NcclSums* const nccl_;
   const int64_t nccl_from_bytes_;
 };
@@ -279,12 +315,14 @@ class CudaGroup : public CollectiveGroup {
       end.flags[rank] = static_cast<uint32_t*>(flags);
       counts.push_back(static_cast<uint32_t*>(own));
     }
+    auto& order = orders_[static_cast<size_t>(channel)];
+    order = std::make_unique<BroadcastOrder>(controls_.front().as<PeerControl>(), size());
     for (size_t rank = 0; rank < devices_.size(); ++rank) {
       end.rank = static_cast<int32_t>(rank);
       end.counts = counts[rank];
       end.control = controls_[rank].as<PeerControl>();
       ends_[static_cast<size_t>(channel)].push_back(
-          std::make_unique<CudaCollective>(end, nccl, options_.nccl_from_bytes));
+          std::make_unique<CudaCollective>(end, order.get(), nccl, options_.nccl_from_bytes));
     }
     return {};
   }
@@ -297,6 +335,7 @@ class CudaGroup : public CollectiveGroup {
   std::vector<Buffer> controls_;  // by rank, pinned
   mutable std::mutex mutex_;
   std::optional<std::string> reason_;
+  std::array<std::unique_ptr<BroadcastOrder>, kNumShardChannels> orders_;
   std::array<std::vector<std::unique_ptr<CudaCollective>>, kNumShardChannels> ends_;
 };
 

@@ -28,7 +28,8 @@ struct CudaGroupOptions {
 // "tensor-parallel-size" for more shards than exchange can have.
 //
 // Of the interface's calls AllReduce takes fp32, bf16 and fp16. All but large sums in bf16 or fp16 on several
-// GPUs give the same bits in every run. Where GPUs do not reach each other's memory, exchange goes through
+// GPUs give the same bits in every run. Broadcast blocks until rank 0 has enqueued its own: one thread that
+// enqueues for all begins with rank 0. Where GPUs do not reach each other's memory, exchange goes through
 // pinned memory.
 Result<std::unique_ptr<CollectiveGroup>> CreateCudaGroup(std::span<Device* const> devices,
                                                          const CudaGroupOptions& options);

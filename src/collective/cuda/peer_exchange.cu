@@ -137,7 +137,6 @@ __device__ __forceinline__ void Exchange(const PeerEnd& end, int64_t num_rounds,
     __syncthreads();
     bool all_here = true;
     if (thread < end.size && thread != end.rank) {
-      __threadfence_system();
       StoreReleaseSystem(end.flags[thread] + end.rank * end.num_blocks + blockIdx.x, count);
       all_here = AwaitFlag(end, thread, count);
     }

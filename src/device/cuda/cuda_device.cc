@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/param_error.h"
@@ -72,6 +73,8 @@ struct Place {
   int gpu = 0;
   int num_slices = 1;  // that the GPU is cut into
   int slice = 0;
+  // Cut by the first device that is opened. Null where there is one slice or none.
+  std::shared_ptr<std::vector<CUdevResource>> slices;
   bool is_one_of_many = false;  // GPUs that this process uses
 };
 
@@ -238,17 +241,17 @@ class CudaDevice : public Device {
     return {};
   }
 
-  // All slices of a GPU are cut alike, so each device may cut for itself.
   Status CutIntoSlices(int sm_limit) {
     // What every GPU with green contexts can cut in multiples of.
     constexpr int kStep = 8;
     const auto num_slices = static_cast<unsigned>(place_.num_slices);
+    std::vector<CUdevResource>& slices = *place_.slices;
+    bool cut = !slices.empty();
+    if (!cut) slices.resize(num_slices);
     CUdevResource all = {};
     CUresult result = api_.device_get_resource(place_.gpu, &all, CU_DEV_RESOURCE_TYPE_SM);
     int sms = target_.num_sms / place_.num_slices / kStep * kStep;
     if (sm_limit > 0) sms = std::min(sms, std::max(kStep, sm_limit));
-    std::vector<CUdevResource> slices(num_slices);
-    bool cut = false;
     // Where clusters of SMs are of different sizes not every division comes out.
     for (; result == CUDA_SUCCESS && !cut && sms >= kStep; sms -= kStep) {
       CUdevResource rest = {};
@@ -407,9 +410,11 @@ Result<std::vector<std::unique_ptr<Device>>> CreateCudaSlices(const CudaDeviceOp
                                                               int num_slices) {
   LoadKernelsAtOnce();
   std::vector<std::unique_ptr<Device>> devices;
+  const auto slices = std::make_shared<std::vector<CUdevResource>>();
   for (int slice = 0; slice < num_slices; ++slice) {
     auto device = std::make_unique<CudaDevice>();
-    TANDEM_RETURN_IF_ERROR(device->Open(options, {.num_slices = num_slices, .slice = slice}));
+    TANDEM_RETURN_IF_ERROR(
+        device->Open(options, {.num_slices = num_slices, .slice = slice, .slices = slices}));
     devices.push_back(std::move(device));
   }
   return devices;

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "device/cuda/kernel_launch.h"
+#include "device/cuda/per_gpu.h"
 
 namespace tandem {
 
@@ -15,12 +16,12 @@ namespace tandem {
 template <auto kKernel, typename... Arguments>
 void LaunchRowKernel(std::string_view op, dim3 grid, dim3 block, CudaStream& stream,
                      Arguments&&... arguments) {
-  static const bool prepared = [] {
+  static PerGpu<bool> prepared;
+  TANDEM_CHECK(prepared.Of(stream, [] {
     TANDEM_CUDA_CHECK(cudaFuncSetAttribute(kKernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                            cudaSharedmemCarveoutMaxShared));
     return true;
-  }();
-  TANDEM_CHECK(prepared);
+  }));
   LaunchKernel(op, kKernel, grid, block, 0, stream, std::forward<Arguments>(arguments)...);
 }
 

@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/kernel_launch.h"
+#include "device/cuda/per_gpu.h"
 #include "ops/cuda/linear/skinny_linear.h"
 #include "ops/cuda/linear/tensor_core.cuh"
 #include "ops/cuda/shared_memory.cuh"
@@ -197,15 +198,15 @@ __global__ void __launch_bounds__(kThreads, 2) SkinnyLinearKernel(const SkinnyAr
 template <typename T>
 void Launch(CudaStream& stream, const SkinnyArguments& arguments) {
   auto* kernel = SkinnyLinearKernel<T>;
-  static const bool prepared = [kernel] {
+  static PerGpu<bool> prepared;
+  TANDEM_CHECK(prepared.Of(stream, [kernel] {
     TANDEM_CUDA_CHECK(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
     // Room for a block of the next kernel.
     TANDEM_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                            cudaSharedmemCarveoutMaxShared));
     return true;
-  }();
-  TANDEM_CHECK(prepared);
+  }));
   const int num_tiles = (arguments.out_features + kTileOutputs - 1) / kTileOutputs;
   const int grid = std::min(num_tiles, stream.target().num_sms * 2);
   LaunchKernel("skinny linear", kernel, dim3(static_cast<unsigned>(grid)), dim3(kThreads), kSharedBytes,

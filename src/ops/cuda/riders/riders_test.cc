@@ -20,6 +20,10 @@ TEST_F(CudaRidersTest, ThoseThatAreDoneJoin) {
   }
 }
 
+TEST_F(CudaRidersTest, OfTwoShardsThoseJoinThatCanOnBoth) {
+  TestRidersDecidedAhead(backend());
+}
+
 TEST_F(CudaRidersTest, AGraphServesAllContents) {
   TestRiderGraph(backend());
 }

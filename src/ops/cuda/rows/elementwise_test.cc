@@ -44,6 +44,36 @@ TEST_F(CudaElementwiseTest, EmbeddingCopiesRows) {
   }
 }
 
+// A shard's part of a vocabulary: ids of others give zeros.
+TEST_F(CudaElementwiseTest, EmbeddingOfAPartCopiesItsRows) {
+  const TypePair types[] = {{DType::kF32, DType::kF32}, {DType::kBF16, DType::kF32}, {DType::kF16, DType::kF32}};
+  constexpr int32_t kFirst = 30;
+  constexpr int64_t kRows = 20;
+  for (const TypePair& pair : types) {
+    for (const int64_t cols : {37, 576}) {
+      CudaMatrix table(device(), pair.in, kRows, cols);
+      table.Fill(random());
+      const std::vector<int32_t> ids = {30, 49, 29, 50, 0, 37, -1, 1000};
+      const CudaArray<int32_t> device_ids(device(), ids);
+      CudaMatrix out(device(), pair.out, std::ssize(ids), cols);
+      ops().Embedding(stream(), {.table = table.view(),
+                                 .ids = device_ids.data(),
+                                 .out = out.view(),
+                                 .is_part = true,
+                                 .first_id = kFirst});
+      stream().Synchronize();
+      out.Download();
+      for (int64_t r = 0; r < out.rows(); ++r) {
+        const int64_t row = int64_t{ids[static_cast<size_t>(r)]} - kFirst;
+        for (int64_t c = 0; c < cols; ++c) {
+          ASSERT_EQ(out.At(r, c), row >= 0 && row < kRows ? table.At(row, c) : 0.0F)
+              << Name(pair) << ", " << cols << " columns: row " << r << " col " << c;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(CudaElementwiseTest, GatherRowsCopies) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     for (const int64_t cols : {1, 19, 64, 5000}) {

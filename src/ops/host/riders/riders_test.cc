@@ -32,6 +32,10 @@ TEST_F(HostRidersTest, ThoseThatAreDoneJoin) {
   }
 }
 
+TEST_F(HostRidersTest, OfTwoShardsThoseJoinThatCanOnBoth) {
+  TestRidersDecidedAhead(backend());
+}
+
 TEST_F(HostRidersTest, AGraphServesAllContents) {
   TestRiderGraph(backend());
 }

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "device/cuda/per_gpu.h"
 #include "ops/cuda/e4m3_values.cuh"
 #include "ops/cuda/linear/fp8/fp8_linear.h"
 #include "ops/cuda/linear/quantized/quantized_kernel.cuh"
@@ -284,7 +285,8 @@ template <typename T, bool kGroupScales, typename Tiling>
 void LaunchFp8Tiling(CudaStream& stream, Fp8Product product) {
   using Plan = Fp8SharedPlan<Tiling>;
   auto* kernel = Fp8LinearKernel<T, kGroupScales, Tiling>;
-  static const int blocks_per_sm = [kernel] {
+  static PerGpu<int> of_gpus;
+  const int blocks_per_sm = of_gpus.Of(stream, [kernel] {
     TANDEM_CUDA_CHECK(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes));
     // Room for blocks of the next kernel.
@@ -294,7 +296,7 @@ void LaunchFp8Tiling(CudaStream& stream, Fp8Product product) {
     TANDEM_CUDA_CHECK(
         cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kQuantizedThreads, Plan::kBytes));
     return std::max(blocks, 1);
-  }();
+  });
   const int row_blocks = (product.rows + Tiling::kRows - 1) / Tiling::kRows;
   const int output_blocks = (product.out_features + kBlockOutputs - 1) / kBlockOutputs;
   const int splits = NumParts({.units = static_cast<int64_t>(row_blocks) * output_blocks,

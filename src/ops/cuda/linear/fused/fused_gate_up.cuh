@@ -25,6 +25,7 @@
 
 #include "base/matrix_view.h"
 #include "device/cuda/kernel_launch.h"
+#include "device/cuda/per_gpu.h"
 #include "ops/cuda/linear/fused/fused_gate_up.h"
 #include "ops/cuda/linear/fused/gate_up_epilogue.cuh"
 #include "ops/cuda/linear/fused/gate_up_tiles.cuh"
@@ -68,12 +69,12 @@ void LaunchFused(CudaStream& stream, const MatrixView& x, const MatrixView& weig
   constexpr auto kKernel = cutlass::device_kernel<Kernel>;
   constexpr int kSharedBytes = Kernel::SharedStorageSize;
   static_assert(kSharedBytes <= 227 * 1024);
-  static const bool prepared = [] {
+  static PerGpu<bool> prepared;
+  TANDEM_CHECK(prepared.Of(stream, [] {
     TANDEM_CUDA_CHECK(
         cudaFuncSetAttribute(kKernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
     return true;
-  }();
-  TANDEM_CHECK(prepared);
+  }));
   const int num_sms = stream.target().num_sms;
   typename Kernel::Arguments arguments = {};
   arguments.problem_shape =

@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/kernel_launch.h"
+#include "device/cuda/per_gpu.h"
 #include "ops/cuda/linear/quantized/code_layout.h"
 #include "ops/cuda/linear/quantized/quantized_linear.h"
 #include "ops/cuda/linear/quantized/quantized_requests.cuh"
@@ -204,7 +205,8 @@ template <typename T, typename Format, typename Tiling>
 void LaunchTiling(CudaStream& stream, QuantizedProduct product) {
   using Plan = SharedPlan<Format, Tiling>;
   auto* kernel = QuantizedLinearKernel<T, Format, Tiling>;
-  static const int blocks_per_sm = [kernel] {
+  static PerGpu<int> of_gpus;
+  const int blocks_per_sm = of_gpus.Of(stream, [kernel] {
     TANDEM_CUDA_CHECK(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes));
     // Room for blocks of the next kernel.
@@ -214,7 +216,7 @@ void LaunchTiling(CudaStream& stream, QuantizedProduct product) {
     TANDEM_CUDA_CHECK(
         cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kQuantizedThreads, Plan::kBytes));
     return std::max(blocks, 1);
-  }();
+  });
   const int row_blocks = (product.rows + Tiling::kRows - 1) / Tiling::kRows;
   const int output_blocks = (product.out_features + kBlockOutputs - 1) / kBlockOutputs;
   const int64_t units = static_cast<int64_t>(row_blocks) * output_blocks;

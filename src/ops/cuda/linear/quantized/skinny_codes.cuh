@@ -17,6 +17,7 @@
 #include "base/check.h"
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/kernel_launch.h"
+#include "device/cuda/per_gpu.h"
 #include "ops/cuda/linear/gate_up_order.h"
 #include "ops/cuda/linear/quantized/code_layout.h"
 #include "ops/cuda/linear/quantized/code_values.cuh"
@@ -294,15 +295,15 @@ __global__ void __launch_bounds__(kSkinnyCodesThreads, 2) SkinnyCodesKernel(cons
 template <typename T, typename Format, bool kByPairs>
 void LaunchSkinnyCodesKernel(CudaStream& stream, const QuantizedProduct& product) {
   auto* kernel = SkinnyCodesKernel<T, Format, kByPairs>;
-  static const bool prepared = [kernel] {
+  static PerGpu<bool> prepared;
+  TANDEM_CHECK(prepared.Of(stream, [kernel] {
     TANDEM_CUDA_CHECK(
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSkinnyCodesSharedBytes));
     // Room for a block of the next kernel.
     TANDEM_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                            cudaSharedmemCarveoutMaxShared));
     return true;
-  }();
-  TANDEM_CHECK(prepared);
+  }));
   const int num_tiles = (product.out_features + kRecordOutputs - 1) / kRecordOutputs;
   const int grid = std::min(num_tiles, stream.target().num_sms * 2);
   LaunchKernel("skinny codes", kernel, dim3(static_cast<unsigned>(grid)), dim3(kSkinnyCodesThreads),

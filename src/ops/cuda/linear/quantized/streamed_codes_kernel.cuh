@@ -21,6 +21,7 @@
 #include "base/check.h"
 #include "base/round_up.h"
 #include "device/cuda/kernel_launch.h"
+#include "device/cuda/per_gpu.h"
 #include "ops/cuda/fragments.cuh"
 #include "ops/cuda/linear/quantized/code_values.cuh"
 #include "ops/cuda/linear/quantized/streamed_codes.h"
@@ -308,12 +309,12 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
 template <typename T, typename Shape>
 void LaunchStreamedCodesShape(CudaStream& stream, const MatrixView& x, StreamedCodes codes) {
   constexpr auto kFunction = StreamedCodesKernel<T, Shape>;
-  static const bool prepared = [] {
+  static PerGpu<bool> prepared;
+  TANDEM_CHECK(prepared.Of(stream, [] {
     TANDEM_CUDA_CHECK(
         cudaFuncSetAttribute(kFunction, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kSharedBytes));
     return true;
-  }();
-  TANDEM_CHECK(prepared);
+  }));
   constexpr int kTileOutputs = Shape::kOutputs * Shape::kCluster;
   const int num_output_tiles = (codes.product.out_features + kTileOutputs - 1) / kTileOutputs;
   const int num_row_blocks = (codes.product.rows + Shape::kRows - 1) / Shape::kRows;

@@ -25,6 +25,7 @@
 
 #include "base/check.h"
 #include "device/cuda/kernel_launch.h"
+#include "device/cuda/per_gpu.h"
 #include "ops/cuda/linear/streamed/streamed_arguments.h"
 #include "ops/cuda/linear/streamed/streamed_loader.cuh"
 #include "ops/cuda/linear/streamed/streamed_results.cuh"
@@ -162,12 +163,12 @@ template <typename T, StreamedLinear kKernel>
 void LaunchStreamed(CudaStream& stream, const StreamedMaps& maps, const StreamedArguments& arguments) {
   using Shape = StreamedShape<T, kKernel>;
   constexpr auto kFunction = StreamedLinearKernel<T, kKernel>;
-  static const bool prepared = [] {
+  static PerGpu<bool> prepared;
+  TANDEM_CHECK(prepared.Of(stream, [] {
     TANDEM_CUDA_CHECK(
         cudaFuncSetAttribute(kFunction, cudaFuncAttributeMaxDynamicSharedMemorySize, Shape::kSharedBytes));
     return true;
-  }();
-  TANDEM_CHECK(prepared);
+  }));
   const auto num_blocks = static_cast<unsigned>(arguments.cut.num_workers * Shape::kCluster);
   LaunchClusters("streamed linear", kFunction, dim3(num_blocks), dim3(Shape::kCluster),
                  dim3(kStreamedThreads), Shape::kSharedBytes, stream, maps.weight, maps.x, arguments);
