@@ -37,8 +37,7 @@ double TimeOf(Machine& machine, CollectiveGroup& group, RankThreads& threads, in
   const auto at = [](int rank) { return static_cast<size_t>(rank); };
   const auto enqueue = [&](int rank, int calls) {
     Collective& collective = *group.Of(rank, ShardChannel::kCompute);
-    const MatrixView values =
-        MatrixView::Dense(machine.values[at(rank)].data(), DType::kBF16, rows, cols);
+    const MatrixView values = MatrixView::Dense(machine.values[at(rank)].data(), DType::kBF16, rows, cols);
     for (int i = 0; i < calls; ++i) collective.AllReduce(*machine.streams[at(rank)], values);
   };
   std::vector<std::unique_ptr<Graph>> graphs(machine.streams.size());
@@ -75,8 +74,8 @@ double TimeOf(Machine& machine, CollectiveGroup& group, RankThreads& threads, in
 Status Measure(int num_slices, int num_gpus, int64_t cols, const std::vector<int64_t>& row_counts) {
   Machine machine;
   const bool in_slices = num_slices > 0;
-  TANDEM_ASSIGN_OR_RETURN(machine.devices, in_slices ? CreateCudaSlices({}, num_slices)
-                                                     : CreateCudaDevices({}, num_gpus));
+  TANDEM_ASSIGN_OR_RETURN(machine.devices,
+                          in_slices ? CreateCudaSlices({}, num_slices) : CreateCudaDevices({}, num_gpus));
   const int64_t most_rows = *std::ranges::max_element(row_counts);
   std::vector<Device*> devices;
   for (const auto& device : machine.devices) {

@@ -277,10 +277,9 @@ ordered_json ConditionsToJson(const BenchConditions& conditions) {
       {"gpu_memory_limit_bytes", engine.gpu_memory_limit_bytes}};
   if (!conditions.online || !conditions.online->server) return json;
   // A server says nothing of these.
-  for (const char* field :
-       {"device", "dtype", "quantization", "kv_cache_dtype", "cpu_kv_cache_dtype", "max_num_seqs",
-        "max_num_batched_tokens", "cpu_threads", "gpu_sm_limit", "tensor_parallel_size", "gpu_sm_slices",
-        "gpu_memory_limit_bytes"}) {
+  for (const char* field : {"device", "dtype", "quantization", "kv_cache_dtype", "cpu_kv_cache_dtype",
+                            "max_num_seqs", "max_num_batched_tokens", "cpu_threads", "gpu_sm_limit",
+                            "tensor_parallel_size", "gpu_sm_slices", "gpu_memory_limit_bytes"}) {
     json[field] = nullptr;
   }
   json["model"] = conditions.online->server->model;

@@ -160,6 +160,11 @@ std::string CacheFolder(const EngineOptions& options) {
   return home == nullptr ? std::string() : std::string(home) + "/.cache/tandem";
 }
 
+std::string Backend::Description() const {
+  return others.empty() ? device->Description()
+                        : fmt::format("{} x {}", num_devices(), device->Description());
+}
+
 FreeMemory Backend::free_memory() const {
   FreeMemory memory(*device);
   if (others.empty() || others_share_memory) return memory;

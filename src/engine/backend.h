@@ -39,10 +39,10 @@ struct Backend {
   // Order of members: the ops use the device. Of shard 0, and of all shards if there are no others.
   std::unique_ptr<Device> device;
   std::unique_ptr<Ops> ops;
-  std::vector<ShardBackend> others;   // of shards 1, 2, ...
-  bool others_share_memory = false;   // they are slices of one GPU
-  HostOps* host_ops = nullptr;  // the ops where they compute on the CPU, else null
-  std::vector<DType> dtypes;    // that the model can be computed in, the default first
+  std::vector<ShardBackend> others;  // of shards 1, 2, ...
+  bool others_share_memory = false;  // they are slices of one GPU
+  HostOps* host_ops = nullptr;       // the ops where they compute on the CPU, else null
+  std::vector<DType> dtypes;         // that the model can be computed in, the default first
   int64_t default_max_num_batched_tokens = 0;
   // Up to max_num_seqs; empty: graphs do not pay here.
   std::vector<int64_t> graph_batch_sizes;
@@ -67,6 +67,8 @@ struct Backend {
     return others.empty() || rank == 0 ? ops.get() : others[static_cast<size_t>(rank) - 1].ops.get();
   }
   int64_t num_devices() const { return static_cast<int64_t>(others.size()) + 1; }
+  // Of the hardware, for people.
+  std::string Description() const;
   // Of all devices together, as much as each has in equal parts.
   FreeMemory free_memory() const;
 };
@@ -75,8 +77,8 @@ struct Backend {
 // no driver), kInvalidArgument (a limit that this GPU cannot keep).
 Result<Backend> CreateBackend(const EngineOptions& options);
 
-// What num_shards shards on this backend exchange through. Errors: kResourceExhausted; kUnsupported with param
-// tensor-parallel-size.
+// What num_shards shards on this backend exchange through. Errors: kResourceExhausted; kUnsupported with
+// param tensor-parallel-size.
 Result<std::unique_ptr<CollectiveGroup>> CreateCollectives(const Backend& backend, int num_shards);
 
 }  // namespace tandem

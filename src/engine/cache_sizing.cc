@@ -97,8 +97,7 @@ Result<KvCacheOptions> SizeCache(const EngineOptions& options, const ModelConfig
     TANDEM_RETURN_IF_ERROR(CheckRoom(cpu, memory.pinned_bytes));
   }
   const int64_t left_bytes = memory.is_shared ? device_bytes - cpu.bytes : device_bytes;
-  const int64_t default_bytes =
-      memory.is_shared ? DefaultBytesInSharedMemory(left_bytes) : left_bytes;
+  const int64_t default_bytes = memory.is_shared ? DefaultBytesInSharedMemory(left_bytes) : left_bytes;
   const CacheSize gpu_size =
       options.gpu_kv_cache.value_or(CacheSize{.unit = CacheSize::Unit::kBytes, .amount = default_bytes});
   auto gpu_blocks = BlocksOf(gpu_size, cache.LayoutOf(Tier::kGpu), gpu.flag);
@@ -109,9 +108,8 @@ Result<KvCacheOptions> SizeCache(const EngineOptions& options, const ModelConfig
         "are available{}",
         cache.gpu.shape.block_size, MiB(static_cast<int64_t>(cache.LayoutOf(Tier::kGpu).BytesPerBlock())),
         std::max<int64_t>(0, left_bytes) / kBytesPerMiB,
-        memory.is_shared
-            ? fmt::format(" and a quarter of them is used unless --{} says otherwise", gpu.flag)
-            : "");
+        memory.is_shared ? fmt::format(" and a quarter of them is used unless --{} says otherwise", gpu.flag)
+                         : "");
   }
   TANDEM_ASSIGN_OR_RETURN(cache.gpu.num_blocks, std::move(gpu_blocks));
   TANDEM_ASSIGN_OR_RETURN(gpu.bytes, BytesOf(cache.LayoutOf(Tier::kGpu), gpu.flag));

@@ -130,7 +130,7 @@ class EngineWithLoop : public Engine {
   const Tokenizer& tokenizer() const override { return *model_.tokenizer; }
   const ChatTemplate* chat_template() const override { return model_.chat_template.get(); }
   int64_t max_model_len() const override { return options_.max_model_len; }
-  std::string device_description() const override { return model_.backend.device->Description(); }
+  std::string device_description() const override { return model_.backend.Description(); }
   double layer_weight_bytes() const override {
     double bytes = 0;
     for (const auto& shard : model_.shards) bytes += shard->weights().LayerBytes();
@@ -417,7 +417,7 @@ class EngineWithLoop : public Engine {
         options_.served_model_name, config.num_layers, DTypeName(shard.dtype()), weight_bytes >> 20,
         shard.weights().Describe(), TokensOf(Tier::kGpu), KvTypeText(Tier::kGpu), TokensOf(Tier::kCpu),
         KvTypeText(Tier::kCpu), longest_context_.tokens, longest_context_.why, strategy_->name(),
-        model_.backend.device->Description(),
+        model_.backend.Description(),
         workers_->cpu_attention() == nullptr
             ? ""
             : ", CPU attention: " + workers_->cpu_attention()->Description());

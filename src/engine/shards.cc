@@ -43,7 +43,9 @@ Result<std::vector<std::unique_ptr<KvMemory>>> CreateShardMemories(const LoadedM
     KvCacheOptions part = cache;
     part.gpu.shape.num_kv_heads = shard->config().num_kv_heads;
     part.cpu.shape.num_kv_heads = shard->config().num_kv_heads;
-    TANDEM_ASSIGN_OR_RETURN(auto memory, KvMemory::Create(model.backend.DeviceOf(static_cast<int>(memories.size())), part.Layouts()));
+    TANDEM_ASSIGN_OR_RETURN(
+        auto memory,
+        KvMemory::Create(model.backend.DeviceOf(static_cast<int>(memories.size())), part.Layouts()));
     memories.push_back(std::move(memory));
   }
   return memories;

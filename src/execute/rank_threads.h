@@ -1,6 +1,6 @@
-// A thread for each shard but the first, which is the caller's: what shards enqueue goes on beside each other.
-// A stream that is full holds up whoever enqueues until the others have come as far, so one thread for all
-// could wait for itself.
+// A thread for each shard but the first, which is the caller's: what shards enqueue goes on beside each
+// other. A stream that is full holds up whoever enqueues until the others have come as far, so one thread for
+// all could wait for itself.
 #pragma once
 
 #include <condition_variable>

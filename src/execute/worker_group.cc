@@ -31,8 +31,7 @@ void CheckAlike(const IterationResult& result, const IterationResult& other, siz
 WorkerGroup::WorkerGroup(std::vector<std::unique_ptr<Executor>> executors, CollectiveGroup* group,
                          bool own_threads)
     : executors_(std::move(executors)), group_(group) {
-  if (own_threads && !is_one())
-    threads_ = std::make_unique<RankThreads>(static_cast<int>(executors_.size()));
+  if (own_threads && !is_one()) threads_ = std::make_unique<RankThreads>(static_cast<int>(executors_.size()));
   TANDEM_CHECK(!executors_.empty() && (is_one() || group_ != nullptr), "{} shards without exchange",
                executors_.size());
 }

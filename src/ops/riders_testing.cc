@@ -244,8 +244,8 @@ void TestRidersDecidedAhead(const RiderBackend& backend) {
     AttentionState on_second = kDone;
     int64_t num_rows = 0;
   };
-  const std::vector<Planned> planned = {{-1, kEnters, kEnters, 2}, {0, kDone, kDone, 3},
-                                        {0, kDone, kRunning, 1},   {0, kRunning, kDoneLongAgo, 4},
+  const std::vector<Planned> planned = {{-1, kEnters, kEnters, 2},  {0, kDone, kDone, 3},
+                                        {0, kDone, kRunning, 1},    {0, kRunning, kDoneLongAgo, 4},
                                         {0, kRunning, kAborted, 1}, {1, kAbortedIfDone, kDone, 5},
                                         {1, kDoneLongAgo, kDone, 7}};
   struct TestedShard {

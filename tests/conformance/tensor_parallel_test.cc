@@ -212,8 +212,7 @@ TEST(TensorParallelTest, AWrongNumberOfShardsIsOneSentence) {
   smollm2.gpu_sm_slices = 3;
   EXPECT_EQ(refusal(smollm2, 1).message, "gpu-sm-slices 3 needs --device cuda");
   smollm2.device = "cuda";
-  EXPECT_EQ(refusal(smollm2, 9).message,
-            "gpu-sm-slices 3 is not a number of shards, of which there are 9");
+  EXPECT_EQ(refusal(smollm2, 9).message, "gpu-sm-slices 3 is not a number of shards, of which there are 9");
   EngineOptions int4;
   int4.dummy = "tiny:int4";
   EXPECT_EQ(refusal(int4, 4).message,

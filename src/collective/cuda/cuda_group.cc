@@ -72,8 +72,8 @@ class NcclSums {
     std::vector<int> gpus;
     for (const Device* device : devices) gpus.push_back(CudaGpuOf(*device));
     auto sums = std::unique_ptr<NcclSums>(new NcclSums(*api, devices));
-    const int result = sums->api_.comm_init_all(sums->communicators_.data(),
-                                                static_cast<int>(devices.size()), gpus.data());
+    const int result =
+        sums->api_.comm_init_all(sums->communicators_.data(), static_cast<int>(devices.size()), gpus.data());
     UseCudaGpu(*devices.front());
     if (result != 0) {
       LogWarn("NCCL cannot be used ({}): sums of many rows over {} GPUs go through an own kernel",
@@ -129,7 +129,8 @@ class NcclSums {
     // Each may wait for the others.
     std::vector<std::thread> threads;
     for (NcclApi::Communicator& communicator : communicators_) {
-      if (communicator != nullptr) threads.emplace_back([this, communicator] { api_.comm_abort(communicator); });
+      if (communicator != nullptr)
+        threads.emplace_back([this, communicator] { api_.comm_abort(communicator); });
     }
     for (std::thread& thread : threads) thread.join();
   }
@@ -152,24 +153,24 @@ class NcclSums {
 // no other rank's kernel waits for it, it may do what waits for all that runs on the GPU: free memory.
 class BroadcastOrder {
  public:
-  explicit BroadcastOrder(const PeerControl* control, int size) : control_(control), num_enqueued_(static_cast<size_t>(size)) {}
+  explicit BroadcastOrder(const PeerControl* control, int size)
+      : control_(control), num_enqueued_(static_cast<size_t>(size)) {}
 
   // Before a rank enqueues its next broadcast.
   void Await(int rank) {
     const uint64_t number = num_enqueued_[static_cast<size_t>(rank)].load(std::memory_order_relaxed);
     if (rank == 0) return;
-    while (num_enqueued_[0].load(std::memory_order_acquire) <= number && !aborted()) std::this_thread::yield();
+    while (num_enqueued_[0].load(std::memory_order_acquire) <= number && !aborted())
+      std::this_thread::yield();
   }
   void Enqueued(int rank) {
     num_enqueued_[static_cast<size_t>(rank)].fetch_add(1, std::memory_order_release);
   }
 
  private:
-  bool aborted() const {
-    return static_cast<const volatile PeerControl*>(control_)->aborted != 0;
-  }
+  bool aborted() const { return static_cast<const volatile PeerControl*>(control_)->aborted != 0; }
 
-  const PeerControl* control_;  // of rank 0
+  const PeerControl* control_;                       // of rank 0
   std::vector<std::atomic<uint64_t>> num_enqueued_;  // by rank
 };
 
@@ -280,8 +281,7 @@ class CudaGroup : public CollectiveGroup {
     // Abort changes what calls do, not what they answer: a failure is there before it is looked for.
     auto* self = const_cast<CudaGroup*>(this);
     for (const Buffer& control : controls_) {
-      const uint32_t late =
-          std::atomic_ref(control.as<PeerControl>()->late).load(std::memory_order_acquire);
+      const uint32_t late = std::atomic_ref(control.as<PeerControl>()->late).load(std::memory_order_acquire);
       if (late == 0) continue;
       return self->Abort(fmt::format("shard {} of {} has kept the others waiting for {:g} s", late - 1,
                                      size(), std::chrono::duration<double>(options_.timeout).count()));
@@ -309,8 +309,8 @@ class CudaGroup : public CollectiveGroup {
       const MemoryKind kind = peers_ ? MemoryKind::kDevice : MemoryKind::kPinned;
       TANDEM_ASSIGN_OR_RETURN(void* inbox, take(PeerInboxBytes(size(), num_blocks), kind));
       TANDEM_ASSIGN_OR_RETURN(void* flags, take(num_flags * sizeof(uint32_t), kind));
-      TANDEM_ASSIGN_OR_RETURN(
-          void* own, take(static_cast<size_t>(num_blocks) * sizeof(uint32_t), MemoryKind::kDevice));
+      TANDEM_ASSIGN_OR_RETURN(void* own,
+                              take(static_cast<size_t>(num_blocks) * sizeof(uint32_t), MemoryKind::kDevice));
       end.inboxes[rank] = static_cast<std::byte*>(inbox);
       end.flags[rank] = static_cast<uint32_t*>(flags);
       counts.push_back(static_cast<uint32_t*>(own));

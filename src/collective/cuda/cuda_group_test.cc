@@ -34,7 +34,8 @@ std::string NameOfGroupMachine(const testing::TestParamInfo<GroupMachine>& info)
 class CudaGroupTest : public testing::TestWithParam<GroupMachine> {
  protected:
   void SetUp() override {
-    auto devices = GetParam().in_slices ? CreateCudaSlices({}, num_shards()) : CreateCudaDevices({}, num_shards());
+    auto devices =
+        GetParam().in_slices ? CreateCudaSlices({}, num_shards()) : CreateCudaDevices({}, num_shards());
     if (!devices.ok()) GTEST_SKIP() << devices.error().message;
     devices_ = std::move(devices).value();
     for (const auto& device : devices_) {
@@ -115,8 +116,8 @@ void CudaGroupTest::ExpectExactSums(int64_t rows, int64_t cols, DType dtype) {
     buffers.push_back(Upload(rank, own));
   }
   for (int rank = 0; rank < num_shards(); ++rank) {
-    On(rank).AllReduce(StreamOf(rank), MatrixView::Dense(buffers[static_cast<size_t>(rank)].data(), dtype,
-                                                         rows, cols));
+    On(rank).AllReduce(StreamOf(rank),
+                       MatrixView::Dense(buffers[static_cast<size_t>(rank)].data(), dtype, rows, cols));
   }
   Synchronize();
   for (int rank = 0; rank < num_shards(); ++rank) {
@@ -190,7 +191,8 @@ TEST_P(CudaGroupTest, AllGatherBringsTheColumnsOfAll) {
         buffers.push_back(Upload(rank, own));
       }
       for (int rank = 0; rank < num_shards(); ++rank) {
-        const MatrixView matrix = {buffers[static_cast<size_t>(rank)].data(), DType::kI32, rows, cols, stride};
+        const MatrixView matrix = {buffers[static_cast<size_t>(rank)].data(), DType::kI32, rows, cols,
+                                   stride};
         On(rank).AllGather(StreamOf(rank), matrix, begin(rank), begin(rank + 1) - begin(rank));
       }
       Synchronize();
@@ -243,7 +245,7 @@ TEST_P(CudaGroupTest, AGraphOfExchangesRunsAgainAndAgain) {
   std::vector<Buffer> buffers;
   std::vector<std::unique_ptr<Graph>> graphs;
   for (int rank = 0; rank < num_shards(); ++rank) {
-    // Of rank 0 a one and of the others nothing: each sum leaves it as it is, and all get it.
+    // The first sum gives all of them rank 0's value, and each further one that many times.
     buffers.push_back(
         Upload(rank, std::vector<float>(static_cast<size_t>(count), rank == 0 ? 1.0F / 1024 : 0.0F)));
   }
@@ -252,16 +254,14 @@ TEST_P(CudaGroupTest, AGraphOfExchangesRunsAgainAndAgain) {
     stream.BeginCapture();
     for (int i = 0; i < kSums; ++i) {
       const int64_t rows = row_counts[static_cast<size_t>(i) % row_counts.size()];
-      On(rank).AllReduce(stream, MatrixView::Dense(buffers[static_cast<size_t>(rank)].data(), DType::kF32,
-                                                   rows, kCols));
+      On(rank).AllReduce(
+          stream, MatrixView::Dense(buffers[static_cast<size_t>(rank)].data(), DType::kF32, rows, kCols));
     }
     graphs.push_back(stream.EndCapture());
   }
   for (int replay = 0; replay < kReplays; ++replay) {
-    // All values small enough: they are divided again below.
     for (int rank = 0; rank < num_shards(); ++rank) StreamOf(rank).Launch(*graphs[static_cast<size_t>(rank)]);
     Synchronize();
-    // The first row took part in all sums: times num_shards each but the first, whose parts were 1 and 0.
     std::vector<std::vector<float>> all;
     for (int rank = 0; rank < num_shards(); ++rank)
       all.push_back(Download<float>(rank, buffers[static_cast<size_t>(rank)]));
@@ -287,7 +287,8 @@ TEST_P(CudaGroupTest, AGraphOfExchangesRunsAgainAndAgain) {
     }
     for (int rank = 0; rank < num_shards(); ++rank) {
       const std::vector<float> again(static_cast<size_t>(count), rank == 0 ? 1.0F / 1024 : 0.0F);
-      StreamOf(rank).Copy(buffers[static_cast<size_t>(rank)].data(), again.data(), again.size() * sizeof(float));
+      StreamOf(rank).Copy(buffers[static_cast<size_t>(rank)].data(), again.data(),
+                          again.size() * sizeof(float));
       StreamOf(rank).Synchronize();
     }
   }
@@ -302,17 +303,17 @@ TEST_P(CudaGroupTest, AShardThatDoesNotComeIsNamed) {
   const auto start = std::chrono::steady_clock::now();
   for (int rank = 0; rank < missing; ++rank) {
     for (int i = 0; i < 3; ++i) {
-      On(rank).AllReduce(StreamOf(rank), MatrixView::Dense(buffers[static_cast<size_t>(rank)].data(),
-                                                           DType::kF32, 1, 8192));
+      On(rank).AllReduce(StreamOf(rank),
+                         MatrixView::Dense(buffers[static_cast<size_t>(rank)].data(), DType::kF32, 1, 8192));
     }
   }
   for (int rank = 0; rank < missing; ++rank) StreamOf(rank).Synchronize();
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
   const auto failure = group_->failure();
   ASSERT_TRUE(failure);
-  EXPECT_THAT(failure->message, HasSubstr("shard " + std::to_string(missing) + " of " +
-                                          std::to_string(num_shards()) +
-                                          " has kept the others waiting for 0.2 s"));
+  EXPECT_THAT(failure->message,
+              HasSubstr("shard " + std::to_string(missing) + " of " + std::to_string(num_shards()) +
+                        " has kept the others waiting for 0.2 s"));
   // Whoever comes later waits for nobody.
   On(missing).AllReduce(StreamOf(missing), MatrixView::Dense(buffers.back().data(), DType::kF32, 1, 8192));
   On(missing).AllReduce(StreamOf(missing), MatrixView::Dense(buffers.back().data(), DType::kF32, 1, 8192));

@@ -1,11 +1,10 @@
-#include "collective/cuda/peer_exchange.h"
-
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <algorithm>
 
 #include "base/check.h"
+#include "collective/cuda/peer_exchange.h"
 #include "device/cuda/kernel_launch.h"
 
 namespace tandem {
@@ -17,8 +16,8 @@ constexpr int kVectors = static_cast<int>(kSlotBytes) / kPassBytes;
 // Looks at a flag before anything else is looked at.
 constexpr int kLooks = 256;
 
-// How a kernel cuts so many bytes, of the rank that has most of them: slots of them follow each other, one for
-// each block and then again.
+// How a kernel cuts so many bytes, of the rank that has most of them: slots of them follow each other, one
+// for each block and then again.
 struct Cut {
   unsigned num_blocks = 1;
   int slot_bytes = kPassBytes;  // whole passes of a block, at most kSlotBytes
@@ -306,8 +305,7 @@ __global__ void __launch_bounds__(kThreads)
       [&](int64_t round, uint32_t count) {
         if (end.rank == 0) return;
         const Slot slot(end, end.rank, 0, count);
-        for_each(round,
-                 [&](int64_t i, uint32_t* to) { *to = LoadSlot(slot.units<const uint32_t>() + i); });
+        for_each(round, [&](int64_t i, uint32_t* to) { *to = LoadSlot(slot.units<const uint32_t>() + i); });
       });
 }
 
@@ -355,8 +353,8 @@ void LaunchAllReduce(CudaStream& stream, const PeerEnd& end, const MatrixView& v
   const Cut cut = CutOf(end, size_bytes);
   constexpr int64_t kUnitBytes = sizeof(uint4);
   if (reinterpret_cast<uintptr_t>(values.data) % kUnitBytes == 0 && size_bytes % kUnitBytes == 0) {
-    return Launch<AllReduceVectorsKernel<T>>("all-reduce", stream, end, cut,
-                                             static_cast<uint4*>(values.data), size_bytes / kUnitBytes);
+    return Launch<AllReduceVectorsKernel<T>>("all-reduce", stream, end, cut, static_cast<uint4*>(values.data),
+                                             size_bytes / kUnitBytes);
   }
   Launch<AllReduceKernel<T>>("all-reduce", stream, end, cut, static_cast<Bits*>(values.data), num_values);
 }

@@ -4,11 +4,11 @@
 //   rank 0, block b    values -> inbox[1][0, b], flag[1][0, b] | wait flag[0][1, b] | inbox[0][1, b] + values
 //   rank 1, block b    values -> inbox[0][1, b], flag[0][1, b] | wait flag[1][0, b] | inbox[1][0, b] + values
 //
-// Each block of a kernel has slots and flags of its own, so blocks of one kernel need not wait for each other,
-// and counts its exchanges on the device, so a captured graph may run again and again. A slot is there twice:
-// who writes it for the count n + 2 has seen everybody's flag for n + 1, which was raised behind the reads of
-// n. A wait is bounded: a rank that does not come is named in pinned memory, and all further exchange of the
-// channel leaves what it has as it is.
+// Each block of a kernel has slots and flags of its own, so blocks of one kernel need not wait for each
+// other, and counts its exchanges on the device, so a captured graph may run again and again. A slot is there
+// twice: who writes it for the count n + 2 has seen everybody's flag for n + 1, which was raised behind the
+// reads of n. A wait is bounded: a rank that does not come is named in pinned memory, and all further
+// exchange of the channel leaves what it has as it is.
 #pragma once
 
 #include <array>
@@ -46,8 +46,8 @@ struct PeerEnd {
 // Of one rank, for sources of which each has num_blocks blocks.
 size_t PeerInboxBytes(int size, int num_blocks);
 
-// All launch one kernel, the same on every rank. Shapes as of Collective. values: fp32, bf16 or fp16, added in
-// fp32 and in the order of ranks, rounded once.
+// All launch one kernel, the same on every rank. Shapes as of Collective. values: fp32, bf16 or fp16, added
+// in fp32 and in the order of ranks, rounded once.
 void LaunchPeerAllReduce(CudaStream& stream, const PeerEnd& end, const MatrixView& values);
 void LaunchPeerAllGather(CudaStream& stream, const PeerEnd& end, const MatrixView& matrix,
                          int64_t column_begin, int64_t num_columns);

@@ -394,7 +394,7 @@ Result<std::vector<std::unique_ptr<Device>>> CreateCudaDevices(const CudaDeviceO
   TANDEM_ASSIGN_OR_RETURN(const int num_there, CountGpus());
   if (num_there < num_gpus) {
     return MakeParamError(ErrorCode::kUnavailable, "tensor-parallel-size",
-                          "tensor-parallel-size {} takes as many GPUs, here {} {}", num_gpus,
+                          "tensor-parallel-size {} needs as many GPUs, and there {} {}", num_gpus,
                           num_there == 1 ? "is" : "are", num_there);
   }
   std::vector<std::unique_ptr<Device>> devices;

@@ -46,7 +46,8 @@ TEST_F(CudaElementwiseTest, EmbeddingCopiesRows) {
 
 // A shard's part of a vocabulary: ids of others give zeros.
 TEST_F(CudaElementwiseTest, EmbeddingOfAPartCopiesItsRows) {
-  const TypePair types[] = {{DType::kF32, DType::kF32}, {DType::kBF16, DType::kF32}, {DType::kF16, DType::kF32}};
+  const TypePair types[] = {
+      {DType::kF32, DType::kF32}, {DType::kBF16, DType::kF32}, {DType::kF16, DType::kF32}};
   constexpr int32_t kFirst = 30;
   constexpr int64_t kRows = 20;
   for (const TypePair& pair : types) {

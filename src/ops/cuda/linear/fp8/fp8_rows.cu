@@ -123,9 +123,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // A block for each row.
-__global__ void __launch_bounds__(kThreads)
-    GatherFp8Kernel(const Fp8View weight, const int32_t* ids, int32_t first_id, float* to,
-                    int64_t to_stride) {
+__global__ void __launch_bounds__(kThreads) GatherFp8Kernel(const Fp8View weight, const int32_t* ids,
+                                                            int32_t first_id, float* to, int64_t to_stride) {
   AllowSuccessors();
   WaitForPredecessors();
   const int64_t output = int64_t{ids[blockIdx.x]} - first_id;
