@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <set>
@@ -83,8 +84,7 @@ class NcclSums {
     }
     constexpr int kMajor = 10'000;
     constexpr int kMinor = 100;
-    LogInfo("sums of many rows go through NCCL {}.{}", sums->api_.version / kMajor,
-            sums->api_.version % kMajor / kMinor);
+    LogInfo("NCCL {}.{} is there", sums->api_.version / kMajor, sums->api_.version % kMajor / kMinor);
     return sums;
   }
   ~NcclSums() { Abort(); }
@@ -176,8 +176,10 @@ class BroadcastOrder {
 
 class CudaCollective : public Collective {
  public:
-  CudaCollective(const PeerEnd& end, BroadcastOrder* order, NcclSums* nccl, int64_t nccl_from_bytes)
-      : end_(end), order_(order), nccl_(nccl), nccl_from_bytes_(nccl_from_bytes) {}
+  // nccl: null, or where sums go from nccl_from_bytes on.
+  CudaCollective(const PeerEnd& end, BroadcastOrder* order, NcclSums* nccl)
+      : end_(end), order_(order), nccl_(nccl) {}
+  void set_nccl_from_bytes(int64_t size_bytes) { nccl_from_bytes_ = size_bytes; }
 
   Shard shard() const override { return {.rank = end_.rank, .size = end_.size}; }
 
@@ -208,7 +210,7 @@ class CudaCollective : public Collective {
   const PeerEnd end_;
   BroadcastOrder* const order_;
   NcclSums* const nccl_;
-  const int64_t nccl_from_bytes_;
+  int64_t nccl_from_bytes_ = std::numeric_limits<int64_t>::max();
 };
 
 class CudaGroup : public CollectiveGroup {
@@ -240,6 +242,7 @@ class CudaGroup : public CollectiveGroup {
     if (!peers_) num_blocks = std::min(num_blocks, kPinnedBlocks);
     TANDEM_RETURN_IF_ERROR(OpenChannel(ShardChannel::kCompute, num_blocks, nccl_.get()));
     TANDEM_RETURN_IF_ERROR(OpenChannel(ShardChannel::kRiders, kRiderBlocks, nullptr));
+    if (nccl_) TANDEM_RETURN_IF_ERROR(ChooseNccl());
     UseCudaGpu(*devices_.front());
     return {};
   }
@@ -290,6 +293,77 @@ class CudaGroup : public CollectiveGroup {
     if (std::optional<std::string> error = nccl_->Error()) self->Abort(std::move(*error));
   }
 
+  void SendToNcclFrom(int64_t size_bytes) {
+    for (const auto& end : ends_[static_cast<size_t>(ShardChannel::kCompute)])
+      end->set_nccl_from_bytes(size_bytes);
+  }
+
+  // From which size on NCCL is the faster one, unless the options say it.
+  Status ChooseNccl() {
+    if (options_.nccl_from_bytes) {
+      SendToNcclFrom(*options_.nccl_from_bytes);
+      return {};
+    }
+    constexpr int64_t kSmallest = int64_t{1} << 20;
+    constexpr int64_t kLargest = int64_t{32} << 20;
+    std::vector<Buffer> buffers;
+    for (Device* device : devices_) {
+      TANDEM_ASSIGN_OR_RETURN(Buffer buffer, device->Allocate(static_cast<size_t>(kLargest),
+                                                              MemoryKind::kDevice, "measuring sums"));
+      buffers.push_back(std::move(buffer));
+    }
+    // Of the largest sums more than of anything else the time is to be saved.
+    int64_t from_bytes = 2 * kLargest;
+    for (int64_t size_bytes = kLargest; size_bytes >= kSmallest; size_bytes /= 2) {
+      SendToNcclFrom(std::numeric_limits<int64_t>::max());
+      const double own_us = TimeOfSums(buffers, size_bytes);
+      SendToNcclFrom(0);
+      const double nccl_us = TimeOfSums(buffers, size_bytes);
+      LogDebug("a sum of {} MiB takes {:.0f} us by the own kernel, {:.0f} us by NCCL", size_bytes >> 20,
+               own_us, nccl_us);
+      if (own_us <= nccl_us) break;
+      from_bytes = size_bytes;
+    }
+    SendToNcclFrom(from_bytes);
+    LogInfo("sums of {} MiB and more go through NCCL", from_bytes >> 20);
+    const std::optional<Error> failed = failure();
+    return failed ? Status(*failed) : Status();
+  }
+
+  // Microseconds of one, of bf16, on the slowest shard.
+  double TimeOfSums(const std::vector<Buffer>& buffers, int64_t size_bytes) {
+    constexpr int kWarmUps = 3;
+    constexpr int kCalls = 20;
+    std::vector<double> times(buffers.size());
+    std::atomic<size_t> num_done{0};
+    std::vector<std::thread> threads;
+    for (size_t rank = 0; rank < buffers.size(); ++rank) {
+      threads.emplace_back([&, rank] {
+        const std::unique_ptr<Stream> stream =
+            devices_[rank]->CreateStream(StreamKind::kCompute, "measuring sums");
+        Collective& end = *Of(static_cast<int>(rank), ShardChannel::kCompute);
+        const auto values = MatrixView::Dense(buffers[rank].data(), DType::kBF16, 1,
+                                              size_bytes / static_cast<int64_t>(DTypeSize(DType::kBF16)));
+        for (int i = 0; i < kWarmUps; ++i) end.AllReduce(*stream, values);
+        stream->Synchronize();
+        const auto begin = std::chrono::steady_clock::now();
+        for (int i = 0; i < kCalls; ++i) end.AllReduce(*stream, values);
+        stream->Synchronize();
+        const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - begin;
+        times[rank] = time.count() / kCalls;
+        ++num_done;
+      });
+    }
+    // NCCL's waits have no bound.
+    const auto deadline = std::chrono::steady_clock::now() + options_.timeout;
+    while (num_done < buffers.size() && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    if (num_done < buffers.size())
+      Abort(fmt::format("a first sum over the {} shards has not ended", buffers.size()));
+    for (std::thread& thread : threads) thread.join();
+    return *std::max_element(times.begin(), times.end());
+  }
+
   Status OpenChannel(ShardChannel channel, int num_blocks, NcclSums* nccl) {
     PeerEnd end;
     end.size = size();
@@ -321,8 +395,7 @@ class CudaGroup : public CollectiveGroup {
       end.rank = static_cast<int32_t>(rank);
       end.counts = counts[rank];
       end.control = controls_[rank].as<PeerControl>();
-      ends_[static_cast<size_t>(channel)].push_back(
-          std::make_unique<CudaCollective>(end, order.get(), nccl, options_.nccl_from_bytes));
+      ends_[static_cast<size_t>(channel)].push_back(std::make_unique<CudaCollective>(end, order.get(), nccl));
     }
     return {};
   }

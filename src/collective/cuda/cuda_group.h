@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "base/result.h"
@@ -18,9 +19,9 @@ struct CudaGroupOptions {
   std::chrono::milliseconds timeout{10'000};
   // Whether NCCL takes the sums for which it is the faster one, where GPUs are several.
   bool use_nccl = true;
-  // Sums of so many bytes and more go through NCCL; below, the own kernel is faster: of two H200s, rows of
-  // 8,192 bf16, 20.1 us for 256 rows where NCCL takes 36, but NCCL has 210 to 286 GB/s from 1,024 rows on.
-  int64_t nccl_from_bytes = int64_t{8} << 20;
+  // Sums of so many bytes and more go through NCCL; absent: from where it was the faster one in a short
+  // measurement, which takes some ten milliseconds.
+  std::optional<int64_t> nccl_from_bytes;
 };
 
 // devices: of the cuda backend, by rank, either all on one GPU or each on one of its own; they outlive the

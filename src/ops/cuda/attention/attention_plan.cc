@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "device/cuda/cuda_device.h"
 #include "ops/cuda/attention/attention_fallback.h"
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/kv_codes/coded_heads.h"
@@ -248,6 +249,8 @@ size_t CudaOps::AttentionBytes(const AttentionCapacity& capacity) const {
 }
 
 Result<std::unique_ptr<AttentionPlan>> CudaOps::CreateAttentionPlan(const AttentionCapacity& capacity) {
+  // Attributes of kernels are set, without a stream.
+  UseCudaGpu(*device_);
   TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<CudaAttentionPlan> plan,
                           CudaAttentionPlan::Create(device_, capacity, target_, options_.flash_attention3));
   return std::unique_ptr<AttentionPlan>(std::move(plan));
