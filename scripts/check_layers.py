@@ -35,7 +35,7 @@ UNREACHABLE = [
     ("ops", "model"),
 ]
 # The only places that may name CUDA's own types and functions.
-CUDA_FOLDERS = re.compile(r"^src/(device/cuda/|ops/(.*/)?cuda/)")
+CUDA_FOLDERS = re.compile(r"^src/((device|collective)/cuda/|ops/(.*/)?cuda/)")
 CUDA_NAMES = re.compile(r"\bcudaError_t\b|\bcuda[A-Z]\w*\s*\(|\bCUresult\b|#include\s*<cuda")
 
 SENTENCE_END = re.compile(r"[\w`)/]\.$")
@@ -167,7 +167,7 @@ def check(root):
             without_library.add(folder)
             continue
         if CUDA_NAMES.search(text) and not CUDA_FOLDERS.match(shown):
-            errors.append(f"{shown}: names CUDA's own types; only device/cuda and ops/**/cuda may")
+            errors.append(f"{shown}: names CUDA's own types; only device/cuda, collective/cuda and ops/**/cuda may")
         allowed = {folder} | library_depends[folder]
         if is_test(file):
             allowed |= test_depends[folder]
