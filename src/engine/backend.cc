@@ -177,8 +177,8 @@ FreeMemory Backend::free_memory() const {
 Result<std::unique_ptr<CollectiveGroup>> CreateCollectives(const Backend& backend, int num_shards) {
 #ifdef TANDEM_CUDA
   if (!backend.others.empty()) {
-    std::vector<Device*> devices;
-    for (int rank = 0; rank < num_shards; ++rank) devices.push_back(backend.DeviceOf(rank));
+    std::vector<Device*> devices(static_cast<size_t>(num_shards));
+    for (int rank = 0; rank < num_shards; ++rank) devices[static_cast<size_t>(rank)] = backend.DeviceOf(rank);
     return CreateCudaGroup(devices, {});
   }
 #endif
