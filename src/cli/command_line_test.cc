@@ -485,6 +485,27 @@ TEST(CommandLine, ReadsBenchOnline) {
             std::numeric_limits<double>::infinity());
 }
 
+TEST(CommandLine, ReadsTheSearchForARate) {
+  std::vector<const char*> words = {"bench", "online", "m", "--workload", "osc", "--find-rate-at-latency",
+                                    "0.5"};
+  const auto with = [&](std::vector<const char*> more) {
+    std::vector<const char*> all = words;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const CommandLine parsed = Parse(with({"--rate", "2", "--duration", "30"}));
+  const auto* options = std::get_if<BenchOnlineOptions>(&parsed);
+  ASSERT_NE(options, nullptr);
+  EXPECT_EQ(options->find_rate_at_latency_s, 0.5);
+  EXPECT_EQ(ExitCode(with({"--duration", "30"})), 2) << "no rate to begin with";
+  EXPECT_EQ(ExitCode(with({"--rate", "inf", "--duration", "30"})), 2);
+  EXPECT_EQ(ExitCode(with({"--rate", "2"})), 2) << "no duration";
+  EXPECT_EQ(ExitCode(with({"--rate", "2", "--duration", "30", "--arrivals", "trace"})), 2);
+  EXPECT_EQ(ExitCode(with({"--rate", "2", "--duration", "30", "--max-concurrency", "4"})), 2);
+  words.back() = "0";
+  EXPECT_EQ(ExitCode(with({"--rate", "2", "--duration", "30"})), 2);
+}
+
 // What is said of wrong usage.
 std::string UsageErrorOf(std::vector<const char*> arguments) {
   testing::internal::CaptureStderr();
