@@ -5,7 +5,7 @@
 #   scripts/test.sh --quick            release build and its tests, lint without clang-tidy
 #   scripts/test.sh release debug      only these stages (packages and the model are fetched all the same)
 #   scripts/test.sh nightly            the stages that take longer: soak, more-cases, all-checks, fuzz, clients,
-#                                      grammars, package, cuda-all
+#                                      grammars, package, deploy, cuda-all
 #
 #   lint        format, layers, words, headers that compile alone, docs
 #   quickstart  scripts/quickstart.sh --check, which compiles tandem
@@ -23,6 +23,7 @@
 #   clients     programs and libraries that people use (tests/clients), each in an environment of its own
 #   grammars    the JSON-Schema-Test-Suite, and 100,000 answers of random weights that follow its schemas
 #   package     scripts/package.sh and scripts/check_package.sh: a .deb on a bare Debian
+#   deploy      scripts/check_manifests.py and scripts/check_container.sh: what deploy/ has for Kubernetes, and its container
 #   cuda-all    every GPU architecture, FA3
 #
 # A stage has a part that compiles and a part that tests. The first run one after the other, the second beside them.
@@ -34,11 +35,11 @@ exec </dev/null
 
 all_stages=(lint quickstart release http debug threads cuda tidy)
 quick_stages=(lint release http)
-nightly_stages=(soak more-cases all-checks fuzz clients grammars package cuda-all)
+nightly_stages=(soak more-cases all-checks fuzz clients grammars package deploy cuda-all)
 stages=()
 for argument in "$@"; do
   case "$argument" in
-    -h | --help) sed -n '2,30s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,32s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --quick) stages+=("${quick_stages[@]}") ;;
     nightly) stages+=("${nightly_stages[@]}") ;;
     *)
@@ -188,6 +189,13 @@ test_grammars() {
 
 compile_package() { scripts/package.sh; }
 test_package() { scripts/check_package.sh --no-build; }
+
+compile_deploy() { build host-release; }
+test_deploy() {
+  local environment=build/manifests-venv
+  python3 -m venv "$environment" && "$environment/bin/pip" install -q --disable-pip-version-check kubernetes-validate==1.37.0 &&
+    "$environment/bin/python" scripts/check_manifests.py build/host-release/tandem && scripts/check_container.sh
+}
 
 compile_cuda-all() {
   has_nvcc || return 0
