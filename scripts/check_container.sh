@@ -22,6 +22,8 @@ if ! command -v buildah >/dev/null; then
   apt-get -qq update && apt-get -qq install -y --no-install-recommends buildah >/dev/null || fail "could not install buildah"
 fi
 model="$(scripts/fetch_model.sh | tail -n 1)"
+# Travels along (.containerignore): the container need not know how this machine reaches PyPI.
+scripts/fetch_xgrammar.sh >/dev/null
 
 scratch="$(mktemp -d "$PWD/build/check_container.XXXXXX")"
 # Images of this check alone, in its own folder, on any file system.
