@@ -322,6 +322,12 @@ std::string ShortName(CpuIsa isa) {
   switch (isa) {
     case CpuIsa::kPortable:
       return "portable";
+    case CpuIsa::kNeon:
+      return "neon";
+    case CpuIsa::kNeonDot:
+      return "neon_dot";
+    case CpuIsa::kNeonBf16:
+      return "neon_bf16";
     case CpuIsa::kAvx2:
       return "avx2";
     case CpuIsa::kAvx512:
@@ -461,7 +467,8 @@ int main(int argc, char** argv) {
   app.add_flag("--quick", options.quick, "A few combinations");
   app.add_flag("--consecutive", options.consecutive, "Blocks of a sequence follow each other in memory");
   app.add_option("--threads", options.threads, "Numbers of threads")->delimiter(',');
-  app.add_option("--isa", options.isas, "portable, avx2, avx512, avx512_bf16, avx512_ymm, amx")
+  app.add_option("--isa", options.isas,
+                 "portable, avx2, avx512, avx512_bf16, avx512_ymm, amx, neon, neon_dot, neon_bf16")
       ->delimiter(',');
   app.add_option("--dtype", options.dtypes, "Of the cache: bf16, fp16, fp32, int8")->delimiter(',');
   app.add_option("--gqa", options.gqa, "Query heads of a kv head")->delimiter(',');
