@@ -53,7 +53,7 @@ constexpr std::array kVariants = {
 
 // Of the best fixed strategy, by variant.
 std::array<std::vector<double>, kVariants.size()> PlayMany(const RunMachine& machine, uint32_t first,
-                                                           uint32_t count) {
+                                                           uint32_t count, bool prints) {
   std::array<std::vector<double>, kVariants.size()> of_best;
   for (uint32_t seed = first; seed < first + count; ++seed) {
     const testing::Mixture mixture = testing::DrawMixture(seed, 300);
@@ -72,7 +72,10 @@ std::array<std::vector<double>, kVariants.size()> PlayMany(const RunMachine& mac
     for (size_t i = 0; i < kVariants.size(); ++i) {
       const Variant& variant = kVariants[i];
       of_best[i].push_back(rate_of(variant.strategy, variant.learns, variant.tuning()) / best);
+      if (prints) fmt::print("{:.4f} ", of_best[i].back());
     }
+    if (prints) fmt::print("{}\n", mixture.name);
+    std::fflush(stdout);
   }
   return of_best;
 }
@@ -85,7 +88,7 @@ TEST(AblationTest, NoPartIsWorthLeavingOut) {
   if (wanted == nullptr && std::getenv("TANDEM_NIGHTLY") == nullptr)
     GTEST_SKIP() << "minutes: TANDEM_NIGHTLY=1";
   if (wanted != nullptr) std::sscanf(wanted, "%u:%u", &first, &count);
-  const auto of_best = PlayMany({.noise = 0.05}, first, count);
+  const auto of_best = PlayMany({.noise = 0.05}, first, count, wanted != nullptr);
   const auto mean_of = [](const std::vector<double>& values) {
     return std::reduce(values.begin(), values.end()) / static_cast<double>(values.size());
   };

@@ -95,5 +95,27 @@ TEST(MixturesTest, AutoIsNearTheBest) {
   EXPECT_GE(summary.worst_of_gpu_only, 0.95);
 }
 
+// TANDEM_LONG_RUNS=FIRST:COUNT:REQUESTS plays these and prints all.
+TEST(MixturesTest, LongRunsOfAutoLoseLittleToGpuOnly) {
+  if (kSanitized) GTEST_SKIP() << "plays whole workloads";
+  const char* wanted = std::getenv("TANDEM_LONG_RUNS");
+  if (wanted == nullptr && std::getenv("TANDEM_NIGHTLY") == nullptr)
+    GTEST_SKIP() << "minutes: TANDEM_NIGHTLY=1";
+  unsigned first = 1;
+  unsigned count = 20;
+  unsigned long num_requests = 1'000;
+  if (wanted != nullptr) std::sscanf(wanted, "%u:%u:%lu", &first, &count, &num_requests);
+  for (unsigned seed = first; seed < first + count; ++seed) {
+    const testing::Mixture mixture = testing::DrawMixture(seed, num_requests);
+    const auto rate_of = [&](std::string_view strategy) {
+      return testing::WholeRunThroughput(strategy, mixture.machine, mixture.requests, mixture.name);
+    };
+    const double of_gpu_only = rate_of("auto") / rate_of("gpu-only");
+    if (wanted != nullptr) fmt::print("{:.3f} of gpu-only | {}\n", of_gpu_only, mixture.name);
+    std::fflush(stdout);
+    EXPECT_GE(of_gpu_only, 0.97) << mixture.name;
+  }
+}
+
 }  // namespace
 }  // namespace tandem
