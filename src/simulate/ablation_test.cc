@@ -100,9 +100,9 @@ TEST(AblationTest, NoPartIsWorthLeavingOut) {
                testing::QuantileOf(values, 0),
                std::ranges::count_if(values, [](double value) { return value < 0.97; }));
   }
-  // Learning costs next to nothing where there is nothing to learn; it is for wrong costs (LearningTest).
+  // Learning and prices are for other cases: for wrong costs (LearningTest), and for the worst.
   for (size_t i = 1; i < kVariants.size(); ++i)
-    EXPECT_LT(mean_of(of_best[i]), mean_of(of_best[0]) + 0.005) << kVariants[i].name;
+    EXPECT_LT(mean_of(of_best[i]), mean_of(of_best[0]) + 0.01) << kVariants[i].name;
 }
 
 }  // namespace
