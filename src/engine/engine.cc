@@ -49,11 +49,12 @@ class EngineWithLoop : public Engine {
     loop_.reset();
     if (costs_) {
       LogDebug(
-          "iterations took {:.2f} (graphs), {:.2f} (graphs with riders), {:.2f} (op by op), {:.2f} (hybrid) "
-          "of "
-          "the measured costs, CPU attention {:.2f}",
-          costs_->gpu_factor(IterationMode::kGraph), costs_->gpu_factor(IterationMode::kGraphWithRiders),
-          costs_->gpu_factor(IterationMode::kOpByOp), costs_->gpu_factor(IterationMode::kHybrid),
+          "iterations took {:.2f} (graphs), {:.2f} (op by op), with riders {:.2f} (graphs), {:.2f} (op by "
+          "op), "
+          "hybrid ones {:.2f} of the measured costs, CPU attention {:.2f}",
+          costs_->gpu_factor(IterationMode::kGraph), costs_->gpu_factor(IterationMode::kOpByOp),
+          costs_->gpu_factor(IterationMode::kGraphWithRiders),
+          costs_->gpu_factor(IterationMode::kOpByOpWithRiders), costs_->gpu_factor(IterationMode::kHybrid),
           costs_->cpu_factor());
     }
     if (options_.timeline.empty() || !timeline_) return;
