@@ -41,7 +41,7 @@ nightly_stages=(soak more-cases all-checks fuzz clients grammars package deploy 
 stages=()
 for argument in "$@"; do
   case "$argument" in
-    -h | --help) sed -n '2,32s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,33s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --quick) stages+=("${quick_stages[@]}") ;;
     nightly) stages+=("${nightly_stages[@]}") ;;
     *)

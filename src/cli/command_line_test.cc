@@ -99,6 +99,8 @@ TEST(CommandLine, ReadsEveryFlagOfServe) {
                                     "1",
                                     "--cpu-attention-order",
                                     "arming",
+                                    "--cpu-attention-isa",
+                                    "avx2",
                                     "--log-level",
                                     "warn"});
   const auto* options = std::get_if<ServeOptions>(&parsed);
@@ -122,6 +124,7 @@ TEST(CommandLine, ReadsEveryFlagOfServe) {
   EXPECT_EQ(options->engine.max_tpot_ms, 62.5);
   EXPECT_EQ(options->engine.async_cohorts, 1);
   EXPECT_EQ(options->engine.cpu_attention_order, "arming");
+  EXPECT_EQ(options->engine.cpu_attention_isa, "avx2");
   ASSERT_EQ(options->server.access.keys.size(), 1U);
   EXPECT_EQ(options->server.access.keys[0].key, "k");
   EXPECT_TRUE(options->server.special_tokens_in_content);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -27,6 +28,7 @@
 #include "perf/corrected_costs.h"
 #include "policy/strategy.h"
 #include "profile/profiler.h"
+#include "simd/cpu_isa.h"
 
 namespace tandem {
 namespace {
@@ -39,6 +41,18 @@ Result<TaskOrder> ParseTaskOrder(std::string_view name) {
   if (name == "arming") return TaskOrder::kArming;
   return MakeParamError(ErrorCode::kInvalidArgument, "cpu-attention-order",
                         "'{}' is neither wanted nor arming", name);
+}
+
+// Absent: it is not said.
+Result<std::optional<CpuIsa>> ParseCpuAttentionIsa(std::string_view name) {
+  if (name.empty()) return std::optional<CpuIsa>();
+  std::string supported;
+  for (const CpuIsa isa : SupportedCpuIsas()) {
+    if (CpuIsaShortName(isa) == name) return std::optional(isa);
+    supported += fmt::format("{}{}", supported.empty() ? "" : ", ", CpuIsaShortName(isa));
+  }
+  return MakeParamError(ErrorCode::kUnsupported, "cpu-attention-isa",
+                        "'{}' is nothing that this processor has: {}", name, supported);
 }
 
 class EngineWithLoop : public Engine {
@@ -181,8 +195,11 @@ class EngineWithLoop : public Engine {
     const ModelConfig& config = shard.config();
     TANDEM_ASSIGN_OR_RETURN(const TaskOrder task_order, ParseTaskOrder(options_.cpu_attention_order));
     const bool cpu_tier = uses_cpu_tier() || options_.cpu_kv_cache.has_value();
-    const AttentionChoice kernels =
+    TANDEM_ASSIGN_OR_RETURN(const std::optional<CpuIsa> isa,
+                            ParseCpuAttentionIsa(options_.cpu_attention_isa));
+    AttentionChoice kernels =
         ChooseCpuKernels(options_, config, shard.dtype(), model_.kv_formats, cpu_tier, &model_.backend);
+    if (isa && kernels.isa != *isa) kernels = {.isa = *isa};
     // As they pass through the device.
     const KvShape kv_shape = {
         .format = model_.kv_formats.gpu, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};

@@ -60,6 +60,30 @@ std::string_view CpuIsaName(CpuIsa isa) {
   return "?";
 }
 
+std::string_view CpuIsaShortName(CpuIsa isa) {
+  switch (isa) {
+    case CpuIsa::kPortable:
+      return "portable";
+    case CpuIsa::kNeon:
+      return "neon";
+    case CpuIsa::kNeonDot:
+      return "neon_dot";
+    case CpuIsa::kNeonBf16:
+      return "neon_bf16";
+    case CpuIsa::kAvx2:
+      return "avx2";
+    case CpuIsa::kAvx512:
+      return "avx512";
+    case CpuIsa::kAvx512Bf16:
+      return "avx512_bf16";
+    case CpuIsa::kAvx512Ymm:
+      return "avx512_ymm";
+    case CpuIsa::kAmx:
+      return "amx";
+  }
+  return "?";
+}
+
 std::vector<CpuIsa> CompiledCpuIsas() {
 #if defined(__x86_64__)
   return {CpuIsa::kPortable,   CpuIsa::kAvx2,      CpuIsa::kAvx512,

@@ -24,6 +24,8 @@ enum class CpuIsa : uint8_t {
 };
 
 std::string_view CpuIsaName(CpuIsa isa);
+// As flags take it: avx512_bf16.
+std::string_view CpuIsaShortName(CpuIsa isa);
 // What this program has kernels for, weakest first: kPortable and those of its family of processors.
 std::vector<CpuIsa> CompiledCpuIsas();
 // Those of them that this processor can run, weakest first; never empty.
