@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws what a profile (tandem profile) says of the papers' figures of single operations.
 
-    python3 evaluation/figures/profile_figure.py evaluation/results/profile_h200_16sms.json --out docs/img/profile_16sms.svg
+    python3 evaluation/figures/profile_figure.py tests/fixtures/profiles/llama-3.1-8b_h200_16sm.json --out docs/img/profile_16sms.svg
     python3 evaluation/figures/profile_figure.py FILE --table      # what the panels show, as a table
 
 Four panels, a layer each: products by rows (APEX figure 2), decode attention of GPU and CPU by batch at one context

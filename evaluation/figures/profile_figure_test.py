@@ -10,7 +10,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import profile_figure  # noqa: E402
 from profile_figure import Batch, Profile, attention_us, between  # noqa: E402
 
-RESULTS = pathlib.Path(__file__).resolve().parent.parent / "results"
+PROFILES = pathlib.Path(__file__).resolve().parents[2] / "tests/fixtures/profiles"
 
 
 def curve(rows, *points):
@@ -60,8 +60,8 @@ class ProfileFigureTest(unittest.TestCase):
         self.assertIn("| 4 | 10 | 1/4.0 | 8.0 |", profile_figure.table(profile))
 
     def test_checked_in_profiles_have_all_panels(self):
-        for name in ("profile_h200_16sms.json", "profile_h200_whole.json"):
-            profile = Profile(json.loads((RESULTS / name).read_text()))
+        for name in ("llama-3.1-8b_h200_16sm.json", "llama-3.1-8b_h200_whole.json"):
+            profile = Profile(json.loads((PROFILES / name).read_text()))
             self.assertGreaterEqual(len(profile.batches()), 4, name)
             self.assertTrue(profile.exchange_shares() and profile.cpu_alone(), name)
 
