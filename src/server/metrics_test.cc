@@ -230,7 +230,8 @@ TEST_F(ServerMetricsTest, StrategiesMakeWhatWasDrawn) {
   double num_current = 0;
   double iteration_seconds = 0;
   double made_tokens = 0;
-  for (const auto& [strategy, account] : stats.strategies) {
+  for (const auto& named : stats.strategies) {
+    const std::string& strategy = named.first;
     const auto value = [&](const char* name) {
       return ValueOf(text, name, fmt::format("strategy=\"{}\"", strategy)).value_or(-1);
     };
