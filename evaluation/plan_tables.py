@@ -52,18 +52,37 @@ T4_CASES = [
 ]
 
 
-def cards(tandem):
-    titles = " | | ".join(f"{name}: gpu-only, tok/s | auto" for name in CARD_WORKLOADS)
-    print(f"| card | host | model | room on the GPU, tokens | {titles} | |\n|" + "---|" * (4 + 3 * len(CARD_WORKLOADS)))
+def played_cards(tandem):
+    """(name, host, GB of memory, model, KV tokens, (gpu-only, auto) of each workload)."""
     for card, host, memory, model in CARDS:
-        cells = []
+        made_of = []
         for workload in CARD_WORKLOADS:
             flags = ["--gpu", card, "--host", host, "--host-memory", memory, "--model", model, "--workload", workload]
             report, made = plan(tandem, [*flags, "--strategies", "gpu-only,auto"])
-            values = [made[name]["output_throughput"] for name in ("gpu-only", "auto")]
-            cells += [f"{values[0]:,.0f}", f"{values[1]:,.0f}", f"**{values[1] / values[0]:.2f}x**"]
+            made_of.append(tuple(made[name]["output_throughput"] for name in ("gpu-only", "auto")))
         name = report["gpu"].replace("NVIDIA ", "").replace("GeForce ", "")
-        print(f"| {name} | {host}, {memory[:-3]} GB | {model} | {report['gpu_kv_tokens']:,} | " + " | ".join(cells) + " |", flush=True)
+        yield name, host, memory[:-3], model, report["gpu_kv_tokens"], made_of
+
+
+def cards(tandem):
+    titles = " | | ".join(f"{name}: gpu-only, tok/s | auto" for name in CARD_WORKLOADS)
+    print(f"| card | host | model | room on the GPU, tokens | {titles} | |\n|" + "---|" * (4 + 3 * len(CARD_WORKLOADS)))
+    for name, host, memory, model, kv_tokens, made_of in played_cards(tandem):
+        cells = [f"{gpu:,.0f} | {auto:,.0f} | **{auto / gpu:.2f}x**" for gpu, auto in made_of]
+        print(f"| {name} | {host}, {memory} GB | {model} | {kv_tokens:,} | " + " | ".join(cells) + " |", flush=True)
+
+
+def readme(tandem):
+    """The same as cards, two of them beside each other."""
+    print("| card, host memory, model | " + " | ".join(CARD_WORKLOADS) + " | | " + " | ".join(CARD_WORKLOADS) + " |")
+    print("|" + "---|" * (2 + 2 * len(CARD_WORKLOADS)))
+    entries = []
+    for name, _, memory, model, _, made_of in played_cards(tandem):
+        cells = [f"{gpu:,.0f} → {auto:,.0f}, **{auto / gpu:.2f}x**" for gpu, auto in made_of]
+        entries.append(f"{name}, {memory} GB, {model} | " + " | ".join(cells))
+    half = (len(entries) + 1) // 2
+    for i in range(half):
+        print("| " + " | ".join(entries[i::half]) + " |")
 
 
 def papers(tandem):
@@ -93,7 +112,7 @@ def t4(tandem):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tandem", default=DEFAULT_TANDEM)
-    tables = {"cards": cards, "papers": papers, "t4": t4}
+    tables = {"cards": cards, "readme": readme, "papers": papers, "t4": t4}
     parser.add_argument("--only", choices=tables)
     arguments = parser.parse_args()
     for name, table in tables.items():

@@ -5,7 +5,7 @@
 #   scripts/test.sh --quick            release build and its tests, lint without clang-tidy
 #   scripts/test.sh release debug      only these stages (packages and the model are fetched all the same)
 #   scripts/test.sh nightly            the stages that take longer: soak, more-cases, all-checks, fuzz, clients,
-#                                      grammars, package, cuda-all
+#                                      grammars, package, deploy, cuda-all, arm-qemu
 #
 #   lint        format, layers, words, headers that compile alone, docs
 #   quickstart  scripts/quickstart.sh --check, which compiles tandem
@@ -15,6 +15,7 @@
 #   threads     host-tsan: the tests labelled `threads` under the thread sanitizer
 #   cuda        cuda-release for one architecture, where the machine has nvcc; tests are skipped where there is no GPU
 #   tidy        clang-tidy over src/
+#   arm         the files with NEON kernels, with the cross compiler for 64-bit Arm
 #   soak        20 minutes of cancels, disconnects and malformed requests: all blocks back, memory flat
 #   more-cases  tests that draw their cases, with further seeds that differ each time, and 1,000 held-out requests in every case;
 #               the perplexity of 20,000 tokens
@@ -23,7 +24,9 @@
 #   clients     programs and libraries that people use (tests/clients), each in an environment of its own
 #   grammars    the JSON-Schema-Test-Suite, and 100,000 answers of random weights that follow its schemas
 #   package     scripts/package.sh and scripts/check_package.sh: a .deb on a bare Debian
+#   deploy      scripts/check_manifests.py and scripts/check_container.sh: what deploy/ has for Kubernetes, and its container
 #   cuda-all    every GPU architecture, FA3
+#   arm-qemu    host-aarch64, cross-compiled: unit, engine and conformance tests under qemu-user
 #
 # A stage has a part that compiles and a part that tests. The first run one after the other, the second beside them.
 # Ends with a table of seconds and of CPU seconds beside their budgets (scripts/stage_budgets.txt; more than 1.3 times
@@ -32,13 +35,13 @@ set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null
 
-all_stages=(lint quickstart release http debug threads cuda tidy)
+all_stages=(lint quickstart release http debug threads cuda tidy arm)
 quick_stages=(lint release http)
-nightly_stages=(soak more-cases all-checks fuzz clients grammars package cuda-all)
+nightly_stages=(soak more-cases all-checks fuzz clients grammars package deploy cuda-all arm-qemu)
 stages=()
 for argument in "$@"; do
   case "$argument" in
-    -h | --help) sed -n '2,30s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,33s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --quick) stages+=("${quick_stages[@]}") ;;
     nightly) stages+=("${nightly_stages[@]}") ;;
     *)
@@ -158,6 +161,8 @@ compile_tidy() {
   TANDEM_BUILD_DIR=build/cuda-release scripts/lint.sh tidy src/device/cuda src/ops/cuda
 }
 
+compile_arm() { scripts/cross_aarch64.sh --kernels; }
+
 compile_soak() { build host-release tandem; }
 test_soak() { TANDEM_NIGHTLY=1 run_http host-release -rP tests/http/soak; }
 
@@ -189,11 +194,34 @@ test_grammars() {
 compile_package() { scripts/package.sh; }
 test_package() { scripts/check_package.sh --no-build; }
 
+compile_deploy() { build host-release; }
+test_deploy() {
+  local environment=build/manifests-venv
+  python3 -m venv "$environment" && "$environment/bin/pip" install -q --disable-pip-version-check kubernetes-validate==1.37.0 &&
+    "$environment/bin/python" scripts/check_manifests.py build/host-release/tandem && scripts/check_container.sh
+}
+
 compile_cuda-all() {
   has_nvcc || return 0
   scripts/fetch_flashinfer.sh >/dev/null || return 1
   cmake --preset cuda-release -B build/cuda-all -DTANDEM_CUDA_ARCHITECTURES=all >/dev/null || return 1
   cmake --build build/cuda-all --target "${cuda_targets[@]}" -- --quiet
+}
+
+compile_arm-qemu() { scripts/cross_aarch64.sh; }
+test_arm-qemu() {
+  local ok=0 cpu
+  # Tests that expect a program to end start it again, which only binfmt_misc could run under qemu.
+  GTEST_FILTER='-*DeathTest*' run_ctest host-aarch64 2 -LE scripts || ok=1
+  # Processors without bf16, and without dot products: what is chosen there.
+  for cpu in neoverse-n1 cortex-a72; do
+    scripts/cross_aarch64.sh --run "$cpu" build/host-aarch64/tandem --version &&
+      scripts/cross_aarch64.sh --run "$cpu" build/host-aarch64/src/cpu_attention/decode_accuracy_test \
+        --gtest_filter='*Random*/NEON*' --gtest_brief=1 &&
+      scripts/cross_aarch64.sh --run "$cpu" build/host-aarch64/src/ops/ops_test --gtest_brief=1 \
+        --gtest_filter='*QuantizedLinearTest.FewBf16Rows*/NEON*:ElementwiseTest*/NEON*' || ok=1
+  done
+  return $ok
 }
 
 # What the stages need. Without it there is nothing to go on with.

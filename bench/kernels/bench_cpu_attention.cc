@@ -318,24 +318,6 @@ std::optional<AttentionFetch> ParseFetch(const std::string& name) {
   return fetch;
 }
 
-std::string ShortName(CpuIsa isa) {
-  switch (isa) {
-    case CpuIsa::kPortable:
-      return "portable";
-    case CpuIsa::kAvx2:
-      return "avx2";
-    case CpuIsa::kAvx512:
-      return "avx512";
-    case CpuIsa::kAvx512Bf16:
-      return "avx512_bf16";
-    case CpuIsa::kAvx512Ymm:
-      return "avx512_ymm";
-    case CpuIsa::kAmx:
-      return "amx";
-  }
-  return "?";
-}
-
 nlohmann::json ResultOf(const Case& c, const Figures& f) {
   return {{"gqa", c.gqa},
           {"head_dim", c.head_dim},
@@ -375,7 +357,7 @@ int Run(Options options) {
   std::vector<CpuIsa> isas;
   for (const CpuIsa isa : SupportedCpuIsas()) {
     const bool named =
-        std::find(options.isas.begin(), options.isas.end(), ShortName(isa)) != options.isas.end();
+        std::find(options.isas.begin(), options.isas.end(), CpuIsaShortName(isa)) != options.isas.end();
     // Unless asked: the best, and AVX2 for machines that have no more.
     const bool wanted = isa == BestCpuIsa() || (isa == CpuIsa::kAvx2 && !options.quick);
     if (options.isas.empty() ? wanted : named) isas.push_back(isa);
@@ -427,7 +409,7 @@ int Run(Options options) {
                   const std::vector<Figures> figures = bench.Run(c);
                   for (size_t i = 0; i < figures.size(); ++i) {
                     nlohmann::json result = ResultOf(c, figures[i]);
-                    result["isa"] = ShortName(isa);
+                    result["isa"] = CpuIsaShortName(isa);
                     result["fetch"] = options.fetches[i];
                     result["dtype"] = dtype_name;
                     result["threads"] = threads;
@@ -461,7 +443,8 @@ int main(int argc, char** argv) {
   app.add_flag("--quick", options.quick, "A few combinations");
   app.add_flag("--consecutive", options.consecutive, "Blocks of a sequence follow each other in memory");
   app.add_option("--threads", options.threads, "Numbers of threads")->delimiter(',');
-  app.add_option("--isa", options.isas, "portable, avx2, avx512, avx512_bf16, avx512_ymm, amx")
+  app.add_option("--isa", options.isas,
+                 "portable, avx2, avx512, avx512_bf16, avx512_ymm, amx, neon, neon_dot, neon_bf16")
       ->delimiter(',');
   app.add_option("--dtype", options.dtypes, "Of the cache: bf16, fp16, fp32, int8")->delimiter(',');
   app.add_option("--gqa", options.gqa, "Query heads of a kv head")->delimiter(',');

@@ -148,7 +148,7 @@ class Report(unittest.TestCase):
         self.assertIn("| osc x 10 | Tandem | 150.0 | 1.50 | 1.25 |", table)
 
     def test_files_from_before_can_be_read(self):
-        path = HERE.parent / "results/vllm_h100.json"
+        path = HERE.parent / "results/vllm_h200.json"
         content = result_files.expand(json.loads(path.read_text()))
         table = comparison_report.tables(content, 50)
         self.assertIn("# Tandem beside vLLM\n", table)

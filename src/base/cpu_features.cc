@@ -6,6 +6,9 @@
 #include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#elif defined(__aarch64__)
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
 #endif
 
 namespace tandem {
@@ -48,6 +51,16 @@ CpuFeatures Detect() {
     constexpr unsigned kAmxBits = kAmxBf16Bit | kAmxTileBit | kAmxInt8Bit;
     features.amx_bf16 = features.avx512_bf16 && (edx & kAmxBits) == kAmxBits && RequestTiles();
   }
+#elif defined(__aarch64__)
+  const auto has = [](unsigned long type, unsigned long bits) { return (getauxval(type) & bits) == bits; };
+  features.neon = true;
+  features.neon_dot = has(AT_HWCAP, HWCAP_ASIMDDP);
+  features.neon_bf16 = features.neon_dot && has(AT_HWCAP2, HWCAP2_BF16 | HWCAP2_I8MM);
+  if (has(AT_HWCAP, HWCAP_CPUID)) {  // Linux answers for the register, which programs may not read
+    uint64_t midr = 0;
+    __asm__("mrs %0, MIDR_EL1" : "=r"(midr));
+    features.signature = static_cast<uint32_t>(midr);
+  }
 #endif
   return features;
 }
@@ -69,6 +82,9 @@ std::string CpuFeaturesText() {
   add(features.avx512, "AVX-512");
   add(features.avx512_bf16, "AVX-512 BF16");
   add(features.amx_bf16, "AMX BF16");
+  add(features.neon, "NEON");
+  add(features.neon_dot, "NEON dot products");
+  add(features.neon_bf16, "NEON BF16");
   return text.empty() ? "none" : text;
 }
 

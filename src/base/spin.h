@@ -12,6 +12,8 @@ namespace tandem {
 inline void CpuRelax() {
 #if defined(__x86_64__)
   _mm_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("isb");  // tens of cycles; `yield` is none on most processors
 #else
   std::this_thread::yield();
 #endif

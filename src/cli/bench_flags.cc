@@ -147,6 +147,25 @@ void AddOfflineFlags(CLI::App* app, BenchOptions* options) {
       ->needs(duration);
 }
 
+Status CheckRateSearch(const BenchOnlineOptions& options) {
+  if (options.find_rate_at_latency_s == 0) return {};
+  const char* flag = "find-rate-at-latency";
+  const std::optional<double>& rate = options.arrivals.rate;
+  if (!rate || !std::isfinite(*rate) || options.arrivals.kind == ArrivalKind::kTrace) {
+    return MakeParamError(ErrorCode::kInvalidArgument, flag,
+                          "the search begins with a --rate that is a number, and not with a trace's times");
+  }
+  if (options.run.duration_s <= 0) {
+    return MakeParamError(ErrorCode::kInvalidArgument, flag,
+                          "each run is to take as long: this needs a --duration");
+  }
+  if (options.run.max_concurrency > 0) {
+    return MakeParamError(ErrorCode::kInvalidArgument, flag,
+                          "with --max-concurrency requests do not arrive at a rate");
+  }
+  return {};
+}
+
 }  // namespace
 
 void AddBenchFlags(CLI::App* app, BenchOptions* options) {
@@ -186,6 +205,11 @@ void AddOnlineFlags(CLI::App* app, OnlineFlags* flags) {
          "in --duration, else 1000)")
       ->check(CLI::Range(int64_t{1}, kMaxRequests));
   AddArrivalFlags(app, flags);
+  AddFlag(app, "find-rate-at-latency", &options->find_rate_at_latency_s,
+          "Seconds a token (mean of latency / output tokens): runs at other rates too, from --rate on, to "
+          "find the "
+          "highest at which they are kept")
+      ->check(CLI::PositiveNumber);
   AddLoadFlags(app, &options->run);
   AddServerTargetFlags(app, options);
 }
@@ -224,6 +248,7 @@ Result<BenchOnlineOptions> MakeBenchOnlineOptions(const EngineFlags& engine_flag
   options.arrivals.kind = KindOf(flags.arrivals);
   if (flags.time_scale > 0) options.arrivals.time_scale = flags.time_scale;
   TANDEM_RETURN_IF_ERROR(PlanArrivals(options.arrivals));
+  TANDEM_RETURN_IF_ERROR(CheckRateSearch(options));
   if (options.url.empty()) {
     if (!options.extra_body.empty()) {
       return MakeParamError(ErrorCode::kInvalidArgument, "extra-body",

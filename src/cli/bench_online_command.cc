@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "cli/machine_report.h"
 #include "cli/model_of_flags.h"
 #include "cli/online_run.h"
+#include "cli/rate_search_run.h"
 #include "engine/engine.h"
 
 namespace tandem {
@@ -32,7 +34,7 @@ Result<OnlinePlan> MakePlan(const BenchOnlineOptions& options, std::optional<int
 
 OnlineBenchOptions RunOptions(const BenchOnlineOptions& options) {
   OnlineBenchOptions run = options.run;
-  run.seed = options.engine.seed;
+  run.seed = options.prompt_seed.value_or(options.engine.seed);
   return run;
 }
 
@@ -79,6 +81,17 @@ Result<int64_t> VocabSize(const BenchOnlineOptions& options, const CompletionSer
   return config.vocab_size;
 }
 
+// A run, or the search for a rate, by whatever makes a run.
+Status RunAndShow(const BenchOnlineOptions& options, const MeasureOnlineOnce& measure) {
+  if (options.find_rate_at_latency_s == 0) {
+    TANDEM_ASSIGN_OR_RETURN(const nlohmann::ordered_json report, measure(options));
+    return ShowAndWriteReport(report, options.json);
+  }
+  TANDEM_ASSIGN_OR_RETURN(const nlohmann::ordered_json report, FindRateAtLatency(options, measure));
+  fmt::print("{}", FormatRateSearch(report));
+  return options.json.empty() ? Status() : WriteBenchReport(report, options.json);
+}
+
 Status BenchServerOnline(const BenchOnlineOptions& options) {
   TANDEM_ASSIGN_OR_RETURN(const ServerUrl url, ParseServerUrl(options.url));
   TANDEM_ASSIGN_OR_RETURN(
@@ -88,13 +101,16 @@ Status BenchServerOnline(const BenchOnlineOptions& options) {
   TANDEM_ASSIGN_OR_RETURN(const int64_t vocab_size, VocabSize(options, server));
   std::optional<int64_t> max_model_len = server.max_model_len;
   if (options.engine.max_model_len > 0) max_model_len = options.engine.max_model_len;
-  TANDEM_ASSIGN_OR_RETURN(const OnlinePlan plan, MakePlan(options, max_model_len));
-  TANDEM_ASSIGN_OR_RETURN(const BenchRun run, RunOnlineBench(server, vocab_size, plan, RunOptions(options)));
-  BenchConditions conditions = MakeConditions(options, plan);
-  conditions.engine.max_model_len = max_model_len.value_or(0);
-  conditions.online->server =
-      BenchServer{.url = options.url, .model = server.model, .vocab_size = vocab_size};
-  return ShowAndWriteReport(MakeBenchReport(conditions, run, MachineReport()), options.json);
+  const auto measure = [&](const BenchOnlineOptions& once) -> Result<nlohmann::ordered_json> {
+    TANDEM_ASSIGN_OR_RETURN(const OnlinePlan plan, MakePlan(once, max_model_len));
+    TANDEM_ASSIGN_OR_RETURN(const BenchRun run, RunOnlineBench(server, vocab_size, plan, RunOptions(once)));
+    BenchConditions conditions = MakeConditions(once, plan);
+    conditions.engine.max_model_len = max_model_len.value_or(0);
+    conditions.online->server =
+        BenchServer{.url = options.url, .model = server.model, .vocab_size = vocab_size};
+    return MakeBenchReport(conditions, run, MachineReport());
+  };
+  return RunAndShow(options, measure);
 }
 
 Status BenchEngineOnline(const BenchOnlineOptions& options) {
@@ -105,8 +121,8 @@ Status BenchEngineOnline(const BenchOnlineOptions& options) {
   EnergyMeter energy(EnergyOptionsFor(engine->options(), options.watts_per_core));
   BenchOnlineOptions metered = options;
   metered.run.energy = &energy;
-  TANDEM_ASSIGN_OR_RETURN(const nlohmann::ordered_json report, MeasureOnline(engine.get(), metered, machine));
-  return ShowAndWriteReport(report, options.json);
+  return RunAndShow(
+      metered, [&](const BenchOnlineOptions& once) { return MeasureOnline(engine.get(), once, machine); });
 }
 
 }  // namespace
@@ -114,6 +130,14 @@ Status BenchEngineOnline(const BenchOnlineOptions& options) {
 Status CheckOnlineFlags(const BenchOnlineOptions& options) {
   TANDEM_ASSIGN_OR_RETURN(const OnlinePlan draft, MakePlan(options, std::nullopt));
   return CheckOnlineOptions(options.run, draft);
+}
+
+Result<int64_t> LongestOutput(const BenchOnlineOptions& options) {
+  TANDEM_ASSIGN_OR_RETURN(const OnlinePlan plan, MakePlan(options, std::nullopt));
+  int64_t longest = 0;
+  for (const WorkloadRequest& request : plan.workload.requests)
+    longest = std::max(longest, request.output_tokens);
+  return longest;
 }
 
 Result<nlohmann::ordered_json> MeasureOnline(Engine* engine, const BenchOnlineOptions& options,

@@ -70,6 +70,10 @@ struct BenchOnlineOptions {
   std::string json;          // as for BenchOptions, these three
   std::string dump_workload;
   std::string command;
+  // Seconds a token, at which the highest rate is looked for, from the rate of arrivals on; 0: one run at
+  // that rate.
+  double find_rate_at_latency_s = 0;
+  std::optional<uint64_t> prompt_seed;  // absent: the engine's
 };
 
 struct BenchCompareOptions {

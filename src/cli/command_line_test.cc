@@ -99,6 +99,8 @@ TEST(CommandLine, ReadsEveryFlagOfServe) {
                                     "1",
                                     "--cpu-attention-order",
                                     "arming",
+                                    "--cpu-attention-isa",
+                                    "avx2",
                                     "--log-level",
                                     "warn"});
   const auto* options = std::get_if<ServeOptions>(&parsed);
@@ -122,6 +124,7 @@ TEST(CommandLine, ReadsEveryFlagOfServe) {
   EXPECT_EQ(options->engine.max_tpot_ms, 62.5);
   EXPECT_EQ(options->engine.async_cohorts, 1);
   EXPECT_EQ(options->engine.cpu_attention_order, "arming");
+  EXPECT_EQ(options->engine.cpu_attention_isa, "avx2");
   ASSERT_EQ(options->server.access.keys.size(), 1U);
   EXPECT_EQ(options->server.access.keys[0].key, "k");
   EXPECT_TRUE(options->server.special_tokens_in_content);
@@ -483,6 +486,27 @@ TEST(CommandLine, ReadsBenchOnline) {
   unsetenv("TANDEM_RATE");
   EXPECT_EQ(std::get<BenchOnlineOptions>(from_environment).arrivals.rate,
             std::numeric_limits<double>::infinity());
+}
+
+TEST(CommandLine, ReadsTheSearchForARate) {
+  std::vector<const char*> words = {"bench", "online", "m", "--workload", "osc", "--find-rate-at-latency",
+                                    "0.5"};
+  const auto with = [&](std::vector<const char*> more) {
+    std::vector<const char*> all = words;
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const CommandLine parsed = Parse(with({"--rate", "2", "--duration", "30"}));
+  const auto* options = std::get_if<BenchOnlineOptions>(&parsed);
+  ASSERT_NE(options, nullptr);
+  EXPECT_EQ(options->find_rate_at_latency_s, 0.5);
+  EXPECT_EQ(ExitCode(with({"--duration", "30"})), 2) << "no rate to begin with";
+  EXPECT_EQ(ExitCode(with({"--rate", "inf", "--duration", "30"})), 2);
+  EXPECT_EQ(ExitCode(with({"--rate", "2"})), 2) << "no duration";
+  EXPECT_EQ(ExitCode(with({"--rate", "2", "--duration", "30", "--arrivals", "trace"})), 2);
+  EXPECT_EQ(ExitCode(with({"--rate", "2", "--duration", "30", "--max-concurrency", "4"})), 2);
+  words.back() = "0";
+  EXPECT_EQ(ExitCode(with({"--rate", "2", "--duration", "30"})), 2);
 }
 
 // What is said of wrong usage.

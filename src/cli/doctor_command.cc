@@ -195,8 +195,7 @@ Result<ordered_json> ModelReport(const DoctorOptions& options, const Checkpoint&
                                  const Result<Backend>& cuda, int64_t available_bytes, double bandwidth) {
   const ModelConfig& config = checkpoint.config();
   const CpuFeatures& features = HostCpuFeatures();
-  const DType dtype =
-      options.dtype.value_or(features.amx_bf16 || features.avx512_bf16 ? DType::kBF16 : DType::kF32);
+  const DType dtype = options.dtype.value_or(features.multiplies_bf16() ? DType::kBF16 : DType::kF32);
   int64_t num_parameters = 0;
   uint64_t stored_bytes = 0;
   for (const TensorInfo& tensor : checkpoint.tensors()) {
@@ -256,9 +255,10 @@ std::vector<std::string> Limits(const ordered_json& report) {
     limits.push_back(
         fmt::format("The GPU is not used: {}.", report["gpu"]["backend"]["reason"].get<std::string>()));
   }
-  if (!cpu["avx2"].get<bool>()) {
-    limits.emplace_back("The CPU has no AVX2: only slow, portable code runs.");
-  } else if (!cpu["avx512_bf16"].get<bool>() && !cpu["amx_bf16"].get<bool>()) {
+  const auto has = [&cpu](const char* feature) { return cpu[feature].get<bool>(); };
+  if (!has("avx2") && !has("neon")) {
+    limits.emplace_back("The CPU has neither AVX2 nor NEON: only slow, portable code runs.");
+  } else if (!has("avx512_bf16") && !has("neon_bf16")) {
     limits.emplace_back("The CPU does not multiply bf16: weights take twice the memory as fp32.");
   }
   if (report["memory"]["transparent_huge_pages"] == "never") {

@@ -174,6 +174,10 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
           "Order of CPU attention's tasks: wanted (by when the GPU wants them) or arming (first come)")
       ->check(CLI::IsMember({"wanted", "arming"}))
       ->capture_default_str();
+  AddFlag(app, "cpu-attention-isa", &options->cpu_attention_isa,
+          "Instruction set of CPU attention's kernels, to see what it is worth: portable, avx2, avx512, "
+          "avx512_bf16, "
+          "avx512_ymm, amx, neon, neon_dot, neon_bf16 (default: the fastest in a trial)");
   AddFlag(app, "profile-seconds", &options->profile_seconds,
           "Where there is no profile of this machine: for measuring costs, at most about so many seconds")
       ->check(CLI::Range(1.0, 1e4))

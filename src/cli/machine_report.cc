@@ -25,7 +25,10 @@ ordered_json CpuReport() {
           {"avx2", features.avx2},
           {"avx512", features.avx512},
           {"avx512_bf16", features.avx512_bf16},
-          {"amx_bf16", features.amx_bf16}};
+          {"amx_bf16", features.amx_bf16},
+          {"neon", features.neon},
+          {"neon_dot", features.neon_dot},
+          {"neon_bf16", features.neon_bf16}};
 }
 
 ordered_json GpuReport() {

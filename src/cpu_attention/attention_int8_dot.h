@@ -2,8 +2,8 @@
 // instruction set (see simd.h).
 //
 // Codes come in fours (four values of d for K, four tokens for V), one four a lane. A *quad* is what meets
-// them: four numbers of 16 bits in 8 bytes. VNNI multiplies 8 by 8 bits, so there it is two digits, four high
-// and four low ones; elsewhere codes are widened as they are loaded.
+// them: four numbers of 16 bits in 8 bytes. VNNI and NEON's dot products multiply 8 by 8 bits, so there it is
+// two digits, four high and four low ones; elsewhere codes are widened as they are loaded.
 #pragma once
 
 #include "simd/simd.h"
@@ -51,6 +51,21 @@ TANDEM_SIMD_INLINE F32V ToFloats(I32V v) {
   return _mm256_cvtepi32_ps(v);
 }
 
+#elif defined(TANDEM_NEON)
+
+TANDEM_SIMD_INLINE I32V SetInt(int32_t value) {
+  return vdupq_n_s32(value);
+}
+TANDEM_SIMD_INLINE void StoreInts(int32_t* p, I32V v) {
+  vst1q_s32(p, v);
+}
+TANDEM_SIMD_INLINE I32V SubInts(I32V a, I32V b) {
+  return vsubq_s32(a, b);
+}
+TANDEM_SIMD_INLINE F32V ToFloats(I32V v) {
+  return vcvtq_f32_s32(v);
+}
+
 #else
 
 TANDEM_SIMD_INLINE I32V SetInt(int32_t value) {
@@ -89,7 +104,105 @@ TANDEM_SIMD_INLINE int32_t SumIntLanes(I32V v) {
   return sum;
 }
 
-#if defined(__AVX512VNNI__)
+// What codes of keys have added when they are loaded, of kInt8KeyOffset.
+#if defined(TANDEM_NEON) && defined(__ARM_FEATURE_DOTPROD)
+constexpr int32_t kLoadedKeyOffset = 0;
+#else
+constexpr int32_t kLoadedKeyOffset = 128;
+#endif
+
+#if defined(TANDEM_NEON_MATRIX)
+
+// attention_int8_neon.h has kernels of its own. Of kLanes numbers, the high digits and the low ones, which
+// have a sign.
+TANDEM_SIMD_INLINE void StoreDigits(I32V numbers, int8_t* high, int8_t* low) {
+  const int16x4_t rounded = vshrn_n_s32(AddInts(numbers, SetInt(128)), 8);
+  const int8x16_t digits = vreinterpretq_s8_s16(vcombine_s16(rounded, vmovn_s32(numbers)));
+  const int32x2_t words = vreinterpret_s32_s8(vget_low_s8(vuzp1q_s8(digits, digits)));
+  std::memcpy(high, &words, 4);
+  const int32_t last = vget_lane_s32(words, 1);
+  std::memcpy(low, &last, 4);
+}
+
+#elif defined(TANDEM_NEON) && defined(__ARM_FEATURE_DOTPROD)
+
+// kLanes fours of codes, with a sign.
+struct CodeFours {
+  int8x16_t codes;
+};
+// Sums of products, by digit.
+struct QuadSum {
+  I32V high;
+  I32V low;
+};
+TANDEM_SIMD_INLINE QuadSum ZeroQuadSum() {
+  return {SetInt(0), SetInt(0)};
+}
+TANDEM_SIMD_INLINE I32V Total(const QuadSum& sum) {
+  return AddInts(vshlq_n_s32(sum.high, 8), sum.low);
+}
+TANDEM_SIMD_INLINE CodeFours LoadUnsigned(const uint8_t* p) {
+  return {vreinterpretq_s8_u8(veorq_u8(vld1q_u8(p), vdupq_n_u8(0x80)))};
+}
+TANDEM_SIMD_INLINE CodeFours LoadSigned(const int8_t* p) {
+  return {vld1q_s8(p)};
+}
+TANDEM_SIMD_INLINE void AddProducts(QuadSum& sum, const CodeFours& codes, const std::byte* quad) {
+  const int8x8_t digits = vld1_s8(reinterpret_cast<const int8_t*>(quad));
+  sum.high = vdotq_lane_s32(sum.high, codes.codes, digits, 0);
+  sum.low = vdotq_lane_s32(sum.low, codes.codes, digits, 1);
+}
+// One quad: low digits have a sign.
+TANDEM_SIMD_INLINE void StoreQuads(std::byte* to, I32V numbers) {
+  const int16x4_t high = vshrn_n_s32(AddInts(numbers, SetInt(128)), 8);
+  const int8x16_t digits = vreinterpretq_s8_s16(vcombine_s16(high, vmovn_s32(numbers)));
+  vst1_s8(reinterpret_cast<int8_t*>(to), vget_low_s8(vuzp1q_s8(digits, digits)));
+}
+
+#elif defined(TANDEM_NEON)
+
+// kLanes fours of codes, widened, by their places: the first of each four and the second, the third and the
+// fourth.
+struct CodeFours {
+  int16x8_t first_two;
+  int16x8_t last_two;
+};
+struct QuadSum {
+  I32V lanes;
+};
+TANDEM_SIMD_INLINE QuadSum ZeroQuadSum() {
+  return {SetInt(0)};
+}
+TANDEM_SIMD_INLINE I32V Total(const QuadSum& sum) {
+  return sum.lanes;
+}
+// low, high: those of the first two lanes and of the last two.
+TANDEM_SIMD_INLINE CodeFours ByPlace(int16x8_t low, int16x8_t high) {
+  const int16x8_t even = vuzp1q_s16(low, high);
+  const int16x8_t odd = vuzp2q_s16(low, high);
+  return {vuzp1q_s16(even, odd), vuzp2q_s16(even, odd)};
+}
+TANDEM_SIMD_INLINE CodeFours LoadUnsigned(const uint8_t* p) {
+  const uint8x16_t codes = vld1q_u8(p);
+  return ByPlace(vreinterpretq_s16_u16(vmovl_u8(vget_low_u8(codes))),
+                 vreinterpretq_s16_u16(vmovl_high_u8(codes)));
+}
+TANDEM_SIMD_INLINE CodeFours LoadSigned(const int8_t* p) {
+  const int8x16_t codes = vld1q_s8(p);
+  return ByPlace(vmovl_s8(vget_low_s8(codes)), vmovl_high_s8(codes));
+}
+TANDEM_SIMD_INLINE void AddProducts(QuadSum& sum, const CodeFours& codes, const std::byte* quad) {
+  const int16x4_t numbers = vld1_s16(reinterpret_cast<const int16_t*>(quad));
+  sum.lanes = vmlal_lane_s16(sum.lanes, vget_low_s16(codes.first_two), numbers, 0);
+  sum.lanes = vmlal_high_lane_s16(sum.lanes, codes.first_two, numbers, 1);
+  sum.lanes = vmlal_lane_s16(sum.lanes, vget_low_s16(codes.last_two), numbers, 2);
+  sum.lanes = vmlal_high_lane_s16(sum.lanes, codes.last_two, numbers, 3);
+}
+TANDEM_SIMD_INLINE void StoreQuads(std::byte* to, I32V numbers) {
+  vst1_s16(reinterpret_cast<int16_t*>(to), vmovn_s32(numbers));
+}
+
+#elif defined(__AVX512VNNI__)
 
 // kLanes fours of codes.
 struct CodeFours {
@@ -314,7 +427,7 @@ TANDEM_SIMD_INLINE void StoreQuads(std::byte* to, I32V numbers) {
 
 #endif
 
-#if !defined(__AVX512VNNI__)
+#if !defined(__AVX512VNNI__) && !defined(TANDEM_NEON_MATRIX)
 TANDEM_SIMD_INLINE void AddKeys(QuadSum& sum, const CodeFours& keys, const std::byte* quad) {
   AddProducts(sum, keys, quad);
 }

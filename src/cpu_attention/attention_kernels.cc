@@ -37,7 +37,18 @@ const AttentionKernels& AttentionKernelsFor(CpuIsa isa) {
       return AttentionKernelsAvx512();
     case CpuIsa::kAvx2:
       return AttentionKernelsAvx2();
-    case CpuIsa::kPortable:
+    default:
+      break;
+  }
+#elif defined(__aarch64__)
+  switch (isa) {
+    case CpuIsa::kNeonBf16:
+      return AttentionKernelsNeonBf16();
+    case CpuIsa::kNeonDot:
+      return AttentionKernelsNeonDot();
+    case CpuIsa::kNeon:
+      return AttentionKernelsNeon();
+    default:
       break;
   }
 #endif

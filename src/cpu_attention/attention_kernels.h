@@ -92,6 +92,10 @@ const AttentionKernels& AttentionKernelsAvx512();
 const AttentionKernels& AttentionKernelsAvx512Bf16();
 const AttentionKernels& AttentionKernelsAvx512Ymm();
 const AttentionKernels& AttentionKernelsAmx();
+#elif defined(__aarch64__)
+const AttentionKernels& AttentionKernelsNeon();
+const AttentionKernels& AttentionKernelsNeonDot();
+const AttentionKernels& AttentionKernelsNeonBf16();
 #endif
 const AttentionKernels& AttentionKernelsFor(CpuIsa isa);
 

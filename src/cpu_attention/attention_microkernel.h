@@ -92,13 +92,13 @@ HeadQueries<T> PrepareQueries(const AttentionRows& rows, float* scratch, int64_t
     *used = Int8QueryScratch(rows.num_kv_heads * n, rows.head_dim);
     return PrepareInt8Queries(scratch, rows.num_kv_heads * n, n, rows.head_dim);
   } else {
-    using Step = typename StepBits<static_cast<int64_t>(sizeof(Operand<T>)) * kStepDepth<T>>::Type;
+    using Step = typename StepBits<static_cast<int64_t>(sizeof(Operand<T>)) * kQueryDepth<T>>::Type;
     auto* q_steps = reinterpret_cast<Operand<T>*>(scratch + q_size);
     TransposeQueries(reinterpret_cast<const Step*>(q_rows), rows.num_kv_heads, n,
-                     rows.head_dim / kStepDepth<T>, reinterpret_cast<Step*>(q_steps));
+                     rows.head_dim / kQueryDepth<T>, reinterpret_cast<Step*>(q_steps));
     *used = 2 * q_size;
     HeadQueries<T> q;
-    q.steps = {q_steps, n * kStepDepth<T>};
+    q.steps = {q_steps, n * kQueryDepth<T>};
     q.rows = q_rows;
     return q;
   }

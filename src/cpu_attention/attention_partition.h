@@ -77,7 +77,7 @@ void Tile(const AttentionRows& rows, const Workspace& work, const HeadQueries<T>
   }
 #endif
   float* scores = work.scores + first * kMaxTileTokens;
-  const QuerySteps<T> queries = {q.steps.data + first * kStepDepth<T>, q.steps.stride};
+  const QuerySteps<T> queries = {q.steps.data + first * kQueryDepth<T>, q.steps.stride};
   auto fetcher = FetcherOf<kLevel>(rows, tile, TileBytes<T>(tile.num_tokens, head_dim));
   Scores<T>(queries, count, head_dim, reinterpret_cast<const T*>(tile.keys), tile.num_tokens, scores,
             &fetcher);

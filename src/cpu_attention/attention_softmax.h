@@ -28,7 +28,7 @@ template <typename T>
 struct OperandOf {
   using Type = float;
 };
-#if defined(__AVX512BF16__)
+#if defined(TANDEM_SIMD_BF16)
 template <>
 struct OperandOf<uint16_t> {
   using Type = uint16_t;
@@ -47,9 +47,24 @@ constexpr int64_t StepDepth(const uint16_t* /*type*/) {
 }
 template <typename T>
 constexpr int64_t kStepDepth = StepDepth(static_cast<const T*>(nullptr));
+// Values of d of a query that lie together: NEON's products of matrices take four of bf16.
+template <typename T>
+constexpr int64_t kQueryDepth = kStepDepth<T>;
+#if defined(TANDEM_NEON_MATRIX)
+template <>
+constexpr int64_t kQueryDepth<uint16_t> = 4;
+#endif
 // Operands from one query's weights to the next: they lie where the scores were.
 template <typename T>
 constexpr int64_t kWeightStride = kMaxTileTokens* static_cast<int64_t>(sizeof(float) / sizeof(Operand<T>));
+
+// The queries of a head as the score kernels read them: [d / kQueryDepth][query], a step's values of d
+// together, so that one pointer serves all queries.
+template <typename T>
+struct QuerySteps {
+  const Operand<T>* data = nullptr;  // at the first query that is meant
+  int64_t stride = 0;                // operands from a step to the next
+};
 
 // Fetches while a tile is computed: half of the lines during its scores, the others during softmax and
 // values. They are spread over the computation, since a burst of them would fill the buffers for outstanding
@@ -98,7 +113,7 @@ TANDEM_SIMD_INLINE F32V StoreWeights(float* to, F32V p) {
   Store(to, p);
   return p;
 }
-#if defined(__AVX512BF16__)
+#if defined(TANDEM_SIMD_BF16)
 TANDEM_SIMD_INLINE F32V StoreWeights(uint16_t* to, F32V p) {
   return StoreNativeBf16(to, p);
 }

@@ -2,20 +2,15 @@
 // instruction set (see simd.h).
 #pragma once
 
+#include <type_traits>
+
+#include "cpu_attention/attention_neon_matrix.h"
 #include "cpu_attention/attention_softmax.h"
 #include "cpu_attention/attention_workspace.h"
 #include "cpu_attention/kv_block.h"
 
 namespace tandem {
 namespace {  // NOLINT(google-build-namespaces): compiled differently in each file that includes it
-
-// The queries of a head as the score kernels read them: [d / kStepDepth][query], a step's values of d
-// together, so that one pointer serves all queries.
-template <typename T>
-struct QuerySteps {
-  const Operand<T>* data = nullptr;  // at the first query that is meant
-  int64_t stride = 0;                // operands from a step to the next
-};
 
 template <int kQueries, int kVectors>
 TANDEM_SIMD_INLINE void ScoreStep(Accumulators<kQueries, kVectors>& acc, const uint16_t* q,
@@ -121,6 +116,12 @@ void ScoreVectors(QuerySteps<T> q, int64_t num_queries, int64_t head_dim, const 
 template <typename T, typename Fetcher>
 void Scores(QuerySteps<T> q, int64_t num_queries, int64_t head_dim, const T* keys, int64_t tile_tokens,
             float* scores, Fetcher* fetcher) {
+#if defined(TANDEM_NEON_MATRIX)
+  if constexpr (std::is_same_v<T, uint16_t>) {
+    MatrixScores(q, num_queries, head_dim, keys, tile_tokens, scores, fetcher);
+    return;
+  }
+#endif
   const int64_t num_passes = DivideUp(tile_tokens, 2 * kLanes) * DivideUp(num_queries, kScoreQueries);
   const int64_t step_lines = DivideUp(fetcher->half_lines(), num_passes * head_dim / kStepDepth<T>);
   for (int64_t token = 0; token < tile_tokens;) {
@@ -250,6 +251,16 @@ void WholeValues(const float* scores, int64_t num_queries, TileRange range, cons
     const int64_t left = num_queries - i;
     const float* weights = scores + i * kMaxTileTokens;
     float* to = acc + i * head_dim;
+#if defined(TANDEM_NEON_MATRIX)
+    if constexpr (std::is_same_v<T, uint16_t>) {
+      if (left >= 2 && range.begin % 4 == 0 && range.end % 4 == 0) {
+        const int64_t done = left >= 4 ? 4 : 2;
+        MatrixValues(weights, done, range, values, group, head_dim, alpha + i, to, step_lines, fetcher);
+        i += done;
+        continue;
+      }
+    }
+#endif
     if (left >= 4) {
       ValueColumns<T, 4>(weights, range, values, group, head_dim, alpha + i, to, step_lines, fetcher);
       i += 4;

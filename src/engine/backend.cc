@@ -46,7 +46,7 @@ Backend CreateHostBackend(const EngineOptions& options) {
   backend.host_ops = ops.get();
   backend.ops = std::move(ops);
   backend.dtypes = {DType::kF32, DType::kBF16};
-  if (HostCpuFeatures().avx512_bf16) std::reverse(backend.dtypes.begin(), backend.dtypes.end());
+  if (HostCpuFeatures().multiplies_bf16()) std::reverse(backend.dtypes.begin(), backend.dtypes.end());
   // A larger chunk would make decodes wait longer than it saves.
   backend.default_max_num_batched_tokens = 512;
   backend.max_rider_rows = 64;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -27,6 +28,7 @@
 #include "perf/corrected_costs.h"
 #include "policy/strategy.h"
 #include "profile/profiler.h"
+#include "simd/cpu_isa.h"
 
 namespace tandem {
 namespace {
@@ -41,6 +43,18 @@ Result<TaskOrder> ParseTaskOrder(std::string_view name) {
                         "'{}' is neither wanted nor arming", name);
 }
 
+// Absent: it is not said.
+Result<std::optional<CpuIsa>> ParseCpuAttentionIsa(std::string_view name) {
+  if (name.empty()) return std::optional<CpuIsa>();
+  std::string supported;
+  for (const CpuIsa isa : SupportedCpuIsas()) {
+    if (CpuIsaShortName(isa) == name) return std::optional(isa);
+    supported += fmt::format("{}{}", supported.empty() ? "" : ", ", CpuIsaShortName(isa));
+  }
+  return MakeParamError(ErrorCode::kUnsupported, "cpu-attention-isa",
+                        "'{}' is nothing that this processor has: {}", name, supported);
+}
+
 class EngineWithLoop : public Engine {
  public:
   EngineWithLoop(EngineOptions options, MakeStrategy make_strategy)
@@ -49,11 +63,12 @@ class EngineWithLoop : public Engine {
     loop_.reset();
     if (costs_) {
       LogDebug(
-          "iterations took {:.2f} (graphs), {:.2f} (graphs with riders), {:.2f} (op by op), {:.2f} (hybrid) "
-          "of "
-          "the measured costs, CPU attention {:.2f}",
-          costs_->gpu_factor(IterationMode::kGraph), costs_->gpu_factor(IterationMode::kGraphWithRiders),
-          costs_->gpu_factor(IterationMode::kOpByOp), costs_->gpu_factor(IterationMode::kHybrid),
+          "iterations took {:.2f} (graphs), {:.2f} (op by op), with riders {:.2f} (graphs), {:.2f} (op by "
+          "op), "
+          "hybrid ones {:.2f} of the measured costs, CPU attention {:.2f}",
+          costs_->gpu_factor(IterationMode::kGraph), costs_->gpu_factor(IterationMode::kOpByOp),
+          costs_->gpu_factor(IterationMode::kGraphWithRiders),
+          costs_->gpu_factor(IterationMode::kOpByOpWithRiders), costs_->gpu_factor(IterationMode::kHybrid),
           costs_->cpu_factor());
     }
     if (options_.timeline.empty() || !timeline_) return;
@@ -180,8 +195,11 @@ class EngineWithLoop : public Engine {
     const ModelConfig& config = shard.config();
     TANDEM_ASSIGN_OR_RETURN(const TaskOrder task_order, ParseTaskOrder(options_.cpu_attention_order));
     const bool cpu_tier = uses_cpu_tier() || options_.cpu_kv_cache.has_value();
-    const AttentionChoice kernels =
+    TANDEM_ASSIGN_OR_RETURN(const std::optional<CpuIsa> isa,
+                            ParseCpuAttentionIsa(options_.cpu_attention_isa));
+    AttentionChoice kernels =
         ChooseCpuKernels(options_, config, shard.dtype(), model_.kv_formats, cpu_tier, &model_.backend);
+    if (isa && kernels.isa != *isa) kernels = {.isa = *isa};
     // As they pass through the device.
     const KvShape kv_shape = {
         .format = model_.kv_formats.gpu, .num_kv_heads = config.num_kv_heads, .head_dim = config.head_dim};

@@ -36,16 +36,32 @@ void EngineCounters::Keep(IterationPlan plan, IterationResult result) {
 
 void EngineCounters::Count() {
   if (!uncounted_) return;
-  CountTokens();
+  const uint64_t num_drawn = CountTokens();
   CountDeviceTime(*uncounted_);
   CountCpuTier(*uncounted_);
+  CountStrategy(*uncounted_, num_drawn);
   uncounted_.reset();
 }
 
-void EngineCounters::CountTokens() {
+void EngineCounters::CountStrategy(const Ran& ran, uint64_t num_drawn) {
+  constexpr double kNsPerSecond = 1e9;
+  const auto span_ns = static_cast<double>(ran.result.device_end_ns - ran.result.device_begin_ns);
+  ledger_.Count(ran.plan.promise, span_ns / kNsPerSecond, num_drawn);
+  stats_.current_strategy = ledger_.current();
+  stats_.strategies = ledger_.accounts();
+  if (costs_ == nullptr) return;
+  for (int kind = 0; kind < kNumIterationKinds; ++kind)
+    stats_.iteration_factors[static_cast<size_t>(kind)] =
+        costs_->kind_factor(static_cast<IterationKind>(kind));
+}
+
+uint64_t EngineCounters::CountTokens() {
   const uint64_t num_tokens = stats_.prompt_tokens + stats_.generation_tokens;
   stats_.iteration_tokens.Add(num_tokens - num_tokens_counted_);
   num_tokens_counted_ = num_tokens;
+  const uint64_t num_drawn = stats_.generation_tokens - num_drawn_counted_;
+  num_drawn_counted_ = stats_.generation_tokens;
+  return num_drawn;
 }
 
 void EngineCounters::CountDeviceTime(const Ran& ran) {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "engine/engine.h"
+#include "engine/strategy_ledger.h"
 #include "execute/executor.h"
 #include "kv/kv_books.h"
 #include "perf/corrected_costs.h"
@@ -40,9 +41,11 @@ class EngineCounters {
     IterationPlan plan;
     IterationResult result;
   };
-  void CountTokens();
+  // Tokens drawn since the iteration before.
+  uint64_t CountTokens();
   void CountDeviceTime(const Ran& ran);
   void CountCpuTier(const Ran& ran);
+  void CountStrategy(const Ran& ran, uint64_t num_drawn);
 
   const KvBooks* kv_;
   const ScheduleState* state_;
@@ -51,8 +54,10 @@ class EngineCounters {
   EngineStats stats_;
   std::optional<Ran> uncounted_;
   uint64_t num_tokens_counted_ = 0;  // of prompt and generation, by iteration_tokens
-  int64_t max_cpu_blocks_ = 0;       // in use at once
-  int64_t last_device_end_ns_ = 0;   // of the iteration before, if the device went on without a pause; else 0
+  uint64_t num_drawn_counted_ = 0;   // of generation, by ledger_
+  StrategyLedger ledger_;
+  int64_t max_cpu_blocks_ = 0;      // in use at once
+  int64_t last_device_end_ns_ = 0;  // of the iteration before, if the device went on without a pause; else 0
 };
 
 }  // namespace tandem

@@ -69,6 +69,9 @@ struct EngineOptions {
   int64_t max_rider_rows = 0;  // that ride at one layer; 0: the backend's default
   // Of CPU attention's tasks that nobody waits for: wanted (by when the GPU wants them) | arming (first come)
   std::string cpu_attention_order = "wanted";
+  // Whose kernels CPU attention over the cpu tier has, as CpuIsaShortName says it; empty: the fastest in a
+  // trial. With another one than the ops' tokens may depend on where a request decodes.
+  std::string cpu_attention_isa;
   uint64_t seed = 0;          // of requests that bring none
   bool show_progress = true;  // of loading, on stderr
   // How CPU kernels fetch memory best is tried on this machine at the first start; else the default.

@@ -7,7 +7,9 @@
 #include <string>
 
 #include "base/duration_histogram.h"
+#include "engine/strategy_ledger.h"
 #include "engine/token_histogram.h"
+#include "perf/layer_costs.h"
 #include "plan/iteration_plan.h"
 
 namespace tandem {
@@ -60,6 +62,12 @@ struct EngineStats {
   DurationHistogram iteration;  // device time of an iteration
   DurationHistogram schedule;   // host time of a plan, most of it while the device runs
   std::map<std::string, uint64_t> strategy_iterations;
+  // What the strategy goes by, and what came of it.
+  std::string current_strategy;  // empty: no iteration has ended
+  StrategyAccounts strategies;
+  // Times what the measured costs say: what iterations without cpu rows, with two sub-batches and with riders
+  // take, by IterationKind.
+  std::array<double, kNumIterationKinds> iteration_factors = {1, 1, 1};
 };
 
 }  // namespace tandem

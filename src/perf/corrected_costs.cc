@@ -24,8 +24,26 @@ constexpr double kColdWeight = 0.02;
 constexpr double kOutlierWeight = 0.004;
 constexpr int64_t kOutliersBelieved = 8;
 
-// Of the logarithm of a factor, for each iteration that says nothing about it.
+// Of the logarithm of a factor, for each iteration that says nothing about it, once it is forgotten.
 constexpr double kFade = 0.995;
+// Iterations without any of a kind until what was learned of it is forgotten the first time: about as many as
+// the cpu tier takes to fill, which is what trying it again costs.
+constexpr double kKept = 2'000;
+// After so many it is known whether a kind is as before: within so much of the logarithm of its factor.
+constexpr int64_t kJudged = 100;
+constexpr double kAsBefore = 0.03;
+// Observations of a kind after which half of what is not known of it is known.
+constexpr double kHalfKnown = 25;
+// Share of an iteration's time that an unknown kind is thought to be faster at most.
+constexpr double kMostHoped = 0.1;
+// Share of the GPU in a hybrid iteration from which on that says something about it.
+constexpr double kLeastGpuShare = 0.5;
+// Observations that what is thought of a kind before any counts for.
+constexpr double kGuesses = 10;
+// Of the newest value in the mean error.
+constexpr double kNewest = 0.01;
+// The same in a kind's factor: strategies that are chosen by it are not to follow the noise of iterations.
+constexpr double kSlowWeight = 0.004;
 
 double Scaled(double factor, double log_step) {
   return std::clamp(factor * std::exp(log_step), kMinFactor, kMaxFactor);
@@ -35,17 +53,83 @@ double Scaled(double factor, double log_step) {
 
 IterationMode CorrectedCosts::ModeOf(const IterationLoad& load, bool as_graph) {
   if (load.main_cpu_rows > 0 || load.cohort_rows > 0) return IterationMode::kHybrid;
-  if (load.rider_rows > 0) return as_graph ? IterationMode::kGraphWithRiders : IterationMode::kHybrid;
+  if (load.rider_rows > 0)
+    return as_graph ? IterationMode::kGraphWithRiders : IterationMode::kOpByOpWithRiders;
   return as_graph ? IterationMode::kGraph : IterationMode::kOpByOp;
 }
 
+IterationKind CorrectedCosts::KindOf(IterationMode mode) {
+  switch (mode) {
+    case IterationMode::kGraph:
+    case IterationMode::kOpByOp:
+      return IterationKind::kGpuOnly;
+    case IterationMode::kHybrid:
+      return IterationKind::kPipelined;
+    case IterationMode::kGraphWithRiders:
+    case IterationMode::kOpByOpWithRiders:
+      break;
+  }
+  return IterationKind::kRiding;
+}
+
+double CorrectedCosts::IterationFactor(IterationKind kind) const {
+  const Kind& known = kinds_[static_cast<size_t>(kind)];
+  const double unknown = kHalfKnown / (kHalfKnown + static_cast<double>(known.num_observations));
+  return (1 - unknown * std::min(prediction_error_, kMostHoped)) * known.factor / hybrid_factor();
+}
+
 double CorrectedCosts::PredictUs(const IterationLoad& load, IterationMode mode) const {
-  return TimeModel(*this).IterationUs(load) * gpu_factor(mode) / hybrid_factor();
+  return TimeModel(*this).IterationWithCopiesUs(load) * gpu_factor(mode) / hybrid_factor();
+}
+
+bool CorrectedCosts::Kind::is_forgotten() const {
+  return static_cast<double>(num_away) > kKept * std::sqrt(1.0 + static_cast<double>(num_as_before));
+}
+
+void CorrectedCosts::Kind::Observe(double took) {
+  if (is_forgotten()) {
+    // Left again before it was known: it was no better.
+    if (num_here > 0 && num_here < kJudged) ++num_as_before;
+    num_here = 0;
+  }
+  num_away = 0;
+  ++num_observations;
+  ++num_here;
+  factor += std::max(kSlowWeight, 1 / (kGuesses + static_cast<double>(num_here))) * (took - factor);
+  if (num_here < kJudged) return;
+  if (num_here == kJudged && left_at > 0)
+    num_as_before = std::abs(std::log(factor / left_at)) < kAsBefore ? num_as_before + 1 : 0;
+  left_at = factor;
 }
 
 void CorrectedCosts::Fade(IterationMode mode, double towards) {
   double& factor = gpu_factors_[static_cast<size_t>(mode)];
   factor = towards * std::pow(factor / towards, kFade);
+}
+
+void CorrectedCosts::LearnKinds(IterationMode mode, double ratio) {
+  Kind& own = kind_of(KindOf(mode));
+  own.Observe(gpu_factor(mode) * std::clamp(ratio, 1 / kMaxStepRatio, kMaxStepRatio));
+  bool keeps_cpu = false;
+  for (const IterationKind which : {IterationKind::kPipelined, IterationKind::kRiding}) {
+    Kind& kind = kind_of(which);
+    keeps_cpu = keeps_cpu || !kind.is_forgotten();
+    if (&kind == &own) continue;
+    ++kind.num_away;
+    if (!kind.is_forgotten()) continue;
+    kind.factor = own.factor * std::pow(kind.factor / own.factor, kFade);
+    if (which == IterationKind::kPipelined) {
+      Fade(IterationMode::kHybrid, gpu_factor(mode));
+    } else {
+      Fade(IterationMode::kGraphWithRiders, gpu_factor(IterationMode::kGraph));
+      Fade(IterationMode::kOpByOpWithRiders, gpu_factor(IterationMode::kOpByOp));
+    }
+  }
+  // One of which nothing is known is as the others are.
+  for (Kind& kind : kinds_) {
+    if (kind.num_observations == 0) kind.factor = own.factor;
+  }
+  if (!keeps_cpu) cpu_factor_ = std::pow(cpu_factor_, kFade);
 }
 
 double CorrectedCosts::StepFor(double ratio, Trust* trust) {
@@ -63,6 +147,16 @@ double CorrectedCosts::StepFor(double ratio, Trust* trust) {
   return (warm <= 0 ? kColdWeight : std::max(kWeight, 0.5 / static_cast<double>(warm))) * log_ratio;
 }
 
+void CorrectedCosts::LearnMode(IterationMode mode, double step) {
+  const auto own = static_cast<size_t>(mode);
+  for (size_t other = 0; other < kNumIterationModes; ++other) {
+    // A mode of which little is known goes along: the machine is slower or faster than the table for all.
+    const double along =
+        other == own ? 1.0 : 1.0 / (1.0 + static_cast<double>(gpu_trust_[other].num_observations));
+    gpu_factors_[other] = Scaled(gpu_factors_[other], along * step);
+  }
+}
+
 void CorrectedCosts::Observe(const IterationLoad& load, bool as_graph, double iteration_us,
                              double cpu_attention_us) {
   const IterationMode mode = ModeOf(load, as_graph);
@@ -72,23 +166,19 @@ void CorrectedCosts::Observe(const IterationLoad& load, bool as_graph, double it
     ++prediction_.num_iterations;
     prediction_.predicted_us += predicted_us;
     prediction_.error_us += std::abs(iteration_us - predicted_us);
-    const double share = mode == IterationMode::kHybrid ? TimeModel(*this).GpuShare(load) : 1.0;
-    const auto own = static_cast<size_t>(mode);
-    const double step = share * StepFor(iteration_us / predicted_us, &gpu_trust_[own]);
-    for (size_t other = 0; other < kNumIterationModes; ++other) {
-      // A mode of which little is known goes along: the machine is slower or faster than the table for all.
-      const double along =
-          other == own ? 1.0 : 1.0 / (1.0 + static_cast<double>(gpu_trust_[other].num_observations));
-      gpu_factors_[other] = Scaled(gpu_factors_[other], along * step);
-    }
+    // Of means: noise of single iterations says nothing of how wrong the costs are.
+    signed_error_ += kWeight * (std::clamp(iteration_us / predicted_us - 1, -1.0, 1.0) - signed_error_);
+    prediction_error_ += kNewest * (std::abs(signed_error_) - prediction_error_);
+    const TimeModel time(*this);
+    // Copies that it waits for say nothing about the GPU.
+    const bool waits_for_copies = time.IterationWithCopiesUs(load) > time.IterationUs(load);
+    const double gpu_share = mode == IterationMode::kHybrid ? time.GpuShare(load) : 1.0;
+    // Nor does one that is rather the CPU's: the factor would grow until the GPU were the longer part.
+    const double share = waits_for_copies || gpu_share < kLeastGpuShare ? 0 : gpu_share;
+    const double ratio = iteration_us / predicted_us;
+    LearnKinds(mode, ratio);
+    LearnMode(mode, share * StepFor(ratio, &gpu_trust_[static_cast<size_t>(mode)]));
   }
-  // What is believed of iterations with cpu rows fades while there are none: costs that looked too dear once
-  // would otherwise never be looked at again.
-  if (mode != IterationMode::kHybrid) Fade(IterationMode::kHybrid, gpu_factor(mode));
-  if (mode != IterationMode::kGraphWithRiders)
-    Fade(IterationMode::kGraphWithRiders, gpu_factor(IterationMode::kGraph));
-  const bool is_offloading = mode == IterationMode::kHybrid || mode == IterationMode::kGraphWithRiders;
-  if (!is_offloading) cpu_factor_ = std::pow(cpu_factor_, kFade);
   if (std::isfinite(cpu_attention_us) && cpu_attention_us > 0 && predicted_cpu_us > 0) {
     cpu_factor_ = Scaled(cpu_factor_, StepFor(cpu_attention_us / predicted_cpu_us, &cpu_trust_));
   }

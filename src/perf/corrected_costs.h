@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "perf/cost_table.h"
 #include "perf/iteration_load.h"
 #include "perf/layer_costs.h"
 
@@ -15,24 +14,33 @@ namespace tandem {
 enum class IterationMode {
   kGraph,            // replayed: decodes of the gpu tier only
   kOpByOp,           // no rows of the cpu tier
-  kHybrid,           // op by op, with rows of the cpu tier
+  kHybrid,           // op by op, with rows of the cpu tier that are waited for
   kGraphWithRiders,  // replayed: decodes of the gpu tier, and cohorts that ride
+  kOpByOpWithRiders,
 };
-inline constexpr size_t kNumIterationModes = 4;
+inline constexpr size_t kNumIterationModes = 5;
 
 // Each mode has a factor on all that the GPU does (linear operations, attention, what is outside the layers),
 // and CPU attention has one. They follow the measured times slowly, in logarithmic steps; a single iteration
 // far off (a first one, a stall) hardly moves them, several in a row do.
 //
-// As LayerCosts, these are the costs of a hybrid iteration: its halves are to be balanced by them. The
-// predicted time of another kind of iteration is that of TimeModel of these costs times GraphFactor(),
-// OpByOpFactor() or GraphWithRidersFactor().
+// As LayerCosts, these are the costs of a hybrid iteration: its halves are to be balanced by them. What
+// iterations of a kind take times what TimeModel makes of these costs is IterationFactor: the mean of the
+// kind's modes, as they come on this work. By it strategies are compared.
+//
+// Nothing is observed of a kind while the strategy has no use for it. Two things see to it that it is looked
+// at again, so that no strategy stays where it is by a wrong belief:
+// - of a kind of which little is known, the better end of what can be true is believed: predictions err by
+//   prediction_error();
+// - what was learned of iterations with cpu rows is kept for some time without any, then it fades, and they
+//   look like those without. It is kept sqrt(n + 1) times as long once they have come back n times and were
+//   as before: so among T iterations there are O(T^(2/3)) such returns (docs/scheduling.md has what follows).
 //
 // Engine thread only.
 class CorrectedCosts : public LayerCosts {
  public:
   // table: outlives the costs.
-  explicit CorrectedCosts(const CostTable* table) : table_(table) { gpu_factors_.fill(1.0); }
+  explicit CorrectedCosts(const LayerCosts* table) : table_(table) { gpu_factors_.fill(1.0); }
 
   int64_t num_layers() const override { return table_->num_layers(); }
   double LinearUs(int64_t num_tokens) const override {
@@ -54,21 +62,16 @@ class CorrectedCosts : public LayerCosts {
     return hybrid_factor() * table_->OutsideLayersUs(num_sampled);
   }
   const RowTiles& row_tiles() const override { return table_->row_tiles(); }
-
-  // Time of an iteration as a graph, op by op without cpu rows, and as a graph with riders, over the time of
-  // IterationUs.
-  double GraphFactor() const { return gpu_factor(IterationMode::kGraph) / hybrid_factor(); }
-  double OpByOpFactor() const { return gpu_factor(IterationMode::kOpByOp) / hybrid_factor(); }
-  double GraphWithRidersFactor() const {
-    return gpu_factor(IterationMode::kGraphWithRiders) / hybrid_factor();
-  }
+  double IterationFactor(IterationKind kind) const override;
 
   // Factors on the table.
   double gpu_factor(IterationMode mode) const { return gpu_factors_[static_cast<size_t>(mode)]; }
   double cpu_factor() const { return cpu_factor_; }
+  double kind_factor(IterationKind kind) const { return kinds_[static_cast<size_t>(kind)].factor; }
 
   static IterationMode ModeOf(const IterationLoad& load, bool as_graph);
-  // Time of an iteration. load: of LoadOf with these costs.
+  static IterationKind KindOf(IterationMode mode);
+  // Time of an iteration, copies between the tiers included. load: of LoadOf with these costs.
   double PredictUs(const IterationLoad& load, IterationMode mode) const;
 
   // What an iteration took. load: of LoadOf with these costs; rider_cpu_us and rider_exchange_us only of
@@ -84,6 +87,8 @@ class CorrectedCosts : public LayerCosts {
     double error_us = 0;  // |measured - predicted|
   };
   const PredictionTotals& prediction() const { return prediction_; }
+  // Of late: how far off means of some tens of iterations were, relative to the predictions.
+  double prediction_error() const { return prediction_error_; }
 
  private:
   // What a factor remembers of its observations.
@@ -91,19 +96,38 @@ class CorrectedCosts : public LayerCosts {
     int64_t num_observations = 0;
     int64_t num_outliers = 0;  // in a row, all too slow (> 0) or all too fast (< 0)
   };
+  // What is known of the iterations of a kind, and how they come and go.
+  struct Kind {
+    double factor = 1;  // times what the table says of them: a mean over many more than of a mode
+    int64_t num_observations = 0;
+    int64_t num_here = 0;       // iterations since they came back
+    int64_t num_away = 0;       // of other kinds, since the last
+    int64_t num_as_before = 0;  // times that they came back and were as they had been, in a row
+    double left_at = 0;         // factor when they were last; 0: they were never
 
+    bool is_forgotten() const;
+    void Observe(double took);
+  };
+
+  void LearnMode(IterationMode mode, double step);
+  // What an iteration of this mode says of kinds, which took `ratio` times what was predicted.
+  void LearnKinds(IterationMode mode, double ratio);
   // Moves the factor of a mode of which an iteration says nothing.
   void Fade(IterationMode mode, double towards);
+  Kind& kind_of(IterationKind kind) { return kinds_[static_cast<size_t>(kind)]; }
   double hybrid_factor() const { return gpu_factor(IterationMode::kHybrid); }
   // Step in the logarithm of a factor for a measured time that is `ratio` times the predicted one.
   static double StepFor(double ratio, Trust* trust);
 
-  const CostTable* table_;
+  const LayerCosts* table_;
   std::array<double, kNumIterationModes> gpu_factors_{};
   std::array<Trust, kNumIterationModes> gpu_trust_{};
+  std::array<Kind, kNumIterationKinds> kinds_{};
   double cpu_factor_ = 1.0;
   Trust cpu_trust_;
   PredictionTotals prediction_;
+  double signed_error_ = 0;
+  double prediction_error_ = 0;
 };
 
 }  // namespace tandem

@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "perf/cost_table.h"
 #include "perf/time_model.h"
 
 namespace tandem {
@@ -58,8 +59,10 @@ TEST_F(CorrectedCostsTest, AreTheTableAtFirst) {
   EXPECT_EQ(costs_.ExchangeUs(5), table_.ExchangeUs(5));
   EXPECT_EQ(costs_.SwapUs(5), table_.SwapUs(5));
   EXPECT_EQ(costs_.OutsideLayersUs(5), table_.OutsideLayersUs(5));
-  EXPECT_EQ(costs_.GraphFactor(), 1);
-  EXPECT_EQ(costs_.OpByOpFactor(), 1);
+  for (const IterationKind kind :
+       {IterationKind::kGpuOnly, IterationKind::kPipelined, IterationKind::kRiding}) {
+    EXPECT_EQ(costs_.IterationFactor(kind), 1);
+  }
 }
 
 TEST_F(CorrectedCostsTest, LearnsModesApart) {
@@ -70,18 +73,17 @@ TEST_F(CorrectedCostsTest, LearnsModesApart) {
   EXPECT_NEAR(costs_.gpu_factor(IterationMode::kGraph), 0.8, 0.02);
   EXPECT_NEAR(costs_.gpu_factor(IterationMode::kOpByOp), 1.2, 0.02);
   // What a plan of decodes takes in each way.
-  EXPECT_NEAR(TimeModel(costs_).IterationUs(kDecodes) * costs_.GraphFactor(), 0.8 * TableUs(table_, kDecodes),
-              50);
-  EXPECT_NEAR(TimeModel(costs_).IterationUs(kDecodes) * costs_.OpByOpFactor(),
-              1.2 * TableUs(table_, kDecodes), 50);
   EXPECT_NEAR(costs_.PredictUs(kDecodes, IterationMode::kGraph), 0.8 * TableUs(table_, kDecodes), 50);
+  EXPECT_NEAR(costs_.PredictUs(kDecodes, IterationMode::kOpByOp), 1.2 * TableUs(table_, kDecodes), 50);
+  // Half of the work is done in each way.
+  EXPECT_NEAR(costs_.kind_factor(IterationKind::kGpuOnly), 1.0, 0.02);
   // Nothing was said about the CPU.
   EXPECT_EQ(costs_.cpu_factor(), 1);
 }
 
 TEST_F(CorrectedCostsTest, AnUnknownModeGoesAlongAtFirst) {
   ObserveDecodes(100, 1.5, false);
-  EXPECT_NEAR(costs_.GraphFactor(), 1, 0.01);
+  EXPECT_NEAR(costs_.gpu_factor(IterationMode::kGraph), costs_.gpu_factor(IterationMode::kHybrid), 0.01);
   EXPECT_NEAR(costs_.LinearUs(500), 1.5 * table_.LinearUs(500), 20);
   EXPECT_NEAR(costs_.OutsideLayersUs(5), 1.5 * table_.OutsideLayersUs(5), 10);
   // Once it is known it stays where it is.
@@ -176,8 +178,10 @@ TEST_F(CorrectedCostsTest, RidersTeachTheCpuAndTheirOwnMode) {
   }
   EXPECT_NEAR(costs_.gpu_factor(IterationMode::kGraphWithRiders), 1.2, 0.02);
   EXPECT_NEAR(costs_.cpu_factor(), 1.3, 0.03);
-  EXPECT_NEAR(costs_.GraphWithRidersFactor() * costs_.gpu_factor(IterationMode::kHybrid), 1.2, 0.02);
-  // What is believed of riders and of the CPU fades without them.
+  // What is believed of riders and of the CPU is kept for a while, and fades without them.
+  ObserveDecodes(1900, 1.0, true);
+  EXPECT_NEAR(costs_.gpu_factor(IterationMode::kGraphWithRiders), 1.2, 0.02);
+  EXPECT_NEAR(costs_.cpu_factor(), 1.3, 0.03);
   ObserveDecodes(2000, 1.0, true);
   EXPECT_NEAR(costs_.gpu_factor(IterationMode::kGraphWithRiders), 1.0, 0.02);
   EXPECT_NEAR(costs_.cpu_factor(), 1.0, 0.02);
@@ -189,8 +193,92 @@ TEST_F(CorrectedCostsTest, RidersOpByOpAreTheGpusWork) {
     load.rider_linear_us *= costs_.gpu_factor(IterationMode::kHybrid);
     costs_.Observe(load, false, 1.2 * TableUs(table_, kRiders), 0);
   }
-  EXPECT_NEAR(costs_.gpu_factor(IterationMode::kHybrid), 1.2, 0.02);
+  EXPECT_NEAR(costs_.gpu_factor(IterationMode::kOpByOpWithRiders), 1.2, 0.02);
   EXPECT_EQ(costs_.cpu_factor(), 1);
+}
+
+class KindsOfIterationsTest : public CorrectedCostsTest {
+ protected:
+  void ObserveRiders(int times, double factor) {
+    for (int i = 0; i < times; ++i) {
+      IterationLoad load = kRiders;
+      load.rider_linear_us *= costs_.gpu_factor(IterationMode::kHybrid);
+      costs_.Observe(load, true, factor * TableUs(table_, kRiders), 0);
+    }
+  }
+  double FactorBeside(IterationKind kind, IterationKind other) const {
+    return costs_.IterationFactor(kind) / costs_.IterationFactor(other);
+  }
+  double RidersBesideNone() const { return FactorBeside(IterationKind::kRiding, IterationKind::kGpuOnly); }
+};
+
+TEST_F(KindsOfIterationsTest, AreComparedByWhatTheyTook) {
+  ObserveDecodes(600, 0.9, true);
+  ObserveRiders(600, 1.1);
+  EXPECT_NEAR(RidersBesideNone(), 1.1 / 0.9, 0.02);
+}
+
+TEST_F(KindsOfIterationsTest, OneThatNobodyHasSeenMayBeBetterByTheErrorOfPredictions) {
+  // By turns, for a while each.
+  for (int i = 0; i < 600; ++i) ObserveDecodes(1, i / 50 % 2 == 0 ? 0.9 : 1.1, true);
+  const double error = costs_.prediction_error();
+  EXPECT_GT(error, 0.03);
+  EXPECT_LT(error, 0.1);
+  EXPECT_NEAR(RidersBesideNone(), 1 - error, 0.01);
+  ObserveRiders(600, 1.0);
+  EXPECT_NEAR(RidersBesideNone(), 1.0, 0.01);
+}
+
+TEST_F(KindsOfIterationsTest, NoiseOfIterationsPromisesNobodyMuch) {
+  for (int i = 0; i < 600; ++i) ObserveDecodes(1, i % 2 == 0 ? 0.95 : 1.05, true);
+  EXPECT_LT(costs_.prediction_error(), 0.01);
+}
+
+TEST_F(KindsOfIterationsTest, AnExactTablePromisesNobodyAnything) {
+  ObserveDecodes(300, 1.0, true);
+  EXPECT_NEAR(RidersBesideNone(), 1.0, 1e-9);
+}
+
+TEST_F(KindsOfIterationsTest, AreKeptTheLongerTheOftenerTheyCameBackAsBefore) {
+  ObserveDecodes(300, 1.0, true);
+  ObserveRiders(600, 1.2);
+  int before = 0;
+  for (int n = 0; n < 4; ++n) {
+    int kept = 0;
+    for (; RidersBesideNone() > 1.1 && kept < 100'000; ++kept) ObserveDecodes(1, 1.0, true);
+    EXPECT_GT(kept, before + 200) << n;
+    EXPECT_LT(kept, 2'500 * std::sqrt(n + 1.0)) << n;
+    before = kept;
+    ObserveRiders(600, 1.2);
+  }
+  // Otherwise than before: it is looked at again as soon as at first.
+  ObserveDecodes(6'000, 1.0, true);
+  ObserveRiders(600, 1.5);
+  ObserveDecodes(2'600, 1.0, true);
+  EXPECT_LT(RidersBesideNone(), 1.1);
+}
+
+TEST_F(KindsOfIterationsTest, AreKeptTheLongerAlsoIfTheyAreLeftSoon) {
+  ObserveDecodes(300, 1.0, true);
+  ObserveRiders(600, 1.2);
+  for (int n = 0; n < 3; ++n) {
+    ObserveDecodes(4'000, 1.0, true);
+    ObserveRiders(30, 1.2);
+  }
+  // After two such returns that are over it is kept for more than 2,000 iterations.
+  ObserveRiders(20, 1.2);
+  const double before = RidersBesideNone();
+  ObserveDecodes(3'000, 1.0, true);
+  EXPECT_NEAR(RidersBesideNone(), before, 0.01);
+}
+
+TEST_F(KindsOfIterationsTest, WhatNeitherGpuNorCpuExplainsIsTheKinds) {
+  IterationLoad load = kGpuBound;
+  load.main_cpu_kv_tokens = load.cohort_kv_tokens = 10000;
+  ObserveDecodes(300, 1.0, true);
+  for (int i = 0; i < 600; ++i) costs_.Observe(load, false, 1.2 * TableUs(table_, load), 0);
+  EXPECT_LT(costs_.gpu_factor(IterationMode::kHybrid), 1.05);
+  EXPECT_NEAR(FactorBeside(IterationKind::kPipelined, IterationKind::kGpuOnly), 1.2, 0.03);
 }
 
 TEST_F(CorrectedCostsTest, RidersThatAllSkipSayNothingAboutTheCpu) {
@@ -209,7 +297,7 @@ TEST(IterationMode, FollowsTheRows) {
   EXPECT_EQ(CorrectedCosts::ModeOf(kGpuBound, false), IterationMode::kHybrid);
   EXPECT_EQ(CorrectedCosts::ModeOf({.cohort_rows = 1}, false), IterationMode::kHybrid);
   EXPECT_EQ(CorrectedCosts::ModeOf(kRiders, true), IterationMode::kGraphWithRiders);
-  EXPECT_EQ(CorrectedCosts::ModeOf(kRiders, false), IterationMode::kHybrid);
+  EXPECT_EQ(CorrectedCosts::ModeOf(kRiders, false), IterationMode::kOpByOpWithRiders);
 }
 
 }  // namespace

@@ -8,6 +8,15 @@
 
 namespace tandem {
 
+// Iterations by what they do for the cpu tier.
+enum class IterationKind {
+  kGpuOnly,    // nothing
+  kPipelined,  // the GPU waits for CPU attention (NEO section 3.1)
+  kRiding,     // cohorts ride, nobody waits (APEX section 3.3)
+};
+
+inline constexpr int kNumIterationKinds = 3;
+
 // Microseconds; one layer unless a name says otherwise. Every cost of nothing is 0, except that an
 // iteration which samples nothing has its start all the same, and none falls when its arguments grow.
 // Thread-safe unless a class says otherwise.
@@ -34,6 +43,8 @@ class LayerCosts {
   // Everything of an iteration that is not of one layer: start, embedding, logits and sampling of num_sampled
   // rows.
   virtual double OutsideLayersUs(int64_t num_sampled) const = 0;
+  // Times what the other costs say of such an iteration (perf/time_model.h): what it takes.
+  virtual double IterationFactor(IterationKind /*kind*/) const { return 1; }
   // Of the linear operations.
   virtual const RowTiles& row_tiles() const = 0;
 };

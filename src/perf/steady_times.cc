@@ -32,7 +32,8 @@ double SteadyTimes::PrefilledTokenUs() const {
 }
 
 SteadyTimes::Point SteadyTimes::Asymmetric(double cpu_rows) const {
-  const double us = AsymmetricUs(cpu_rows);
+  const double us = AsymmetricUs(cpu_rows) * costs_.IterationFactor(cpu_rows > 0 ? IterationKind::kPipelined
+                                                                                 : IterationKind::kGpuOnly);
   return {cpu_rows, us, (mix_.gpu_rows + cpu_rows) / us};
 }
 
@@ -90,6 +91,8 @@ SteadyTimes::Point SteadyTimes::Asynchronous(double cpu_rows) const {
   // No attention follows the last of a token's visits.
   const double cpu_us = num_cohorts * (num_visits - 1) / num_visits *
                         costs_.CpuAttentionUs(Rounded(cohort_rows), ReadTokens(cohort_rows));
+  const double factor =
+      costs_.IterationFactor(cpu_rows > 0 ? IterationKind::kRiding : IterationKind::kGpuOnly);
   double share = 1;
   Point point{.cpu_rows = cpu_rows};
   for (int round = 0; round < kRounds; ++round) {
@@ -103,6 +106,7 @@ SteadyTimes::Point SteadyTimes::Asynchronous(double cpu_rows) const {
     point.iteration_us = num_layers() * (main_us + gpu_attention_us_ + prefill * prefill_attention_us_) +
                          std::min(num_cohorts * share, num_layers()) * (with_riders_us - main_us) +
                          costs_.OutsideLayersUs(Rounded(tokens + prefill / mix_.mean_prompt));
+    point.iteration_us *= factor;
     point.rate = tokens / point.iteration_us;
     share = cpu_us == 0 ? 1 : std::min(1.0, point.iteration_us / cpu_us);
   }

@@ -192,9 +192,19 @@ struct CopyDown {
   bool operator==(const CopyDown&) const = default;
 };
 
+// What the strategy goes by, and what it expects of that while the work goes on as it is and the tiers are as
+// full as they can be of the requests that are here. Nobody executes it: it is for whoever compares it with
+// what becomes of it.
+struct SteadyPromise {
+  std::string_view strategy;  // the one that is played, of those that a strategy chooses from; static storage
+  double tokens_per_s = 0;    // decoded ones; 0: nothing is predicted
+  bool operator==(const SteadyPromise&) const = default;
+};
+
 struct IterationPlan {
   uint64_t iteration = 0;
   std::string_view strategy;  // name of the strategy that made it; static storage
+  SteadyPromise promise;
   // In flight, lose the token that they are at: their rows are as before it. Before all that follows.
   std::vector<CohortId> dropped;
   std::vector<AttachedPrefix> attached;  // before any block is given to anybody

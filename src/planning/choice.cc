@@ -103,6 +103,7 @@ IterationPlan WritePlan(const Findings& findings, const Schedule& schedule) {
     room.riders.WriteRiding(schedule.own_begin, schedule.own_end, &plan);
   const bool uses_cpu_tier = !plan.cohorts.empty() || prefills_cpu_tier;
   const bool in_transit = WriteInTransit(findings, schedule, &plan);
+  plan.promise = findings.target.promise;
   plan.strategy = NameOf(findings, waits_for_cpu, uses_cpu_tier || in_transit);
   return plan;
 }

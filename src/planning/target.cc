@@ -133,6 +133,25 @@ int64_t MaxCpuSequences(const PlanningInput& input, const Target& target) {
   return static_cast<int64_t>(std::ceil(times * static_cast<double>(target.point.cpu_rows)));
 }
 
+SteadyPromise PromiseOf(const PlanningInput& input, const SteadyWork& full, const Target& target) {
+  const Aims& aims = input.aims;
+  SteadyPromise promise{.strategy = aims.name};
+  if (!input.offloads_all() && target.point.cpu_rows == 0) {
+    promise.strategy = "gpu-only";
+  } else if (aims.overlap == OverlapChoice::kBetter) {
+    promise.strategy = target.is_riding ? "async" : "asymmetric";
+  }
+  // Steady states are of rows that hide behind one another.
+  if (aims.cut == CpuRowsCut::kHalves || aims.cut == CpuRowsCut::kOneBatch) return promise;
+  SteadyWork work = full;
+  work.gpu_rows = std::min(work.gpu_rows, work.num_requests);
+  const double cpu_rows = std::min(static_cast<double>(target.point.cpu_rows), RowsBeyondGpuTier(work));
+  const Overlap overlap = target.is_riding ? Overlap::kAsynchronous : Overlap::kAsymmetric;
+  constexpr double kUsPerS = 1e6;
+  promise.tokens_per_s = kUsPerS * SteadyRate(work, cpu_rows, overlap, input.costs);
+  return promise;
+}
+
 }  // namespace
 
 Target FindTarget(const PlanningInput& input, const TierBooks& books) {
@@ -157,6 +176,7 @@ Target FindTarget(const PlanningInput& input, const TierBooks& books) {
   }
   ValueWhatIsThere(input, work, &target);
   target.max_cpu_sequences = MaxCpuSequences(input, target);
+  target.promise = PromiseOf(input, work, target);
   return target;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "plan/iteration_plan.h"
 #include "planning/operating_point.h"
 #include "planning/planning_input.h"
 #include "planning/tier_books.h"
@@ -19,6 +20,7 @@ struct Target {
   int64_t max_cpu_sequences = 0;  // that the cpu tier takes in
   // A token of a row that rides takes too long for sequences that are not flexible.
   bool riding_is_slow = false;
+  SteadyPromise promise;
 
   bool within_limit(double us) const { return max_iteration_us <= 0 || us <= max_iteration_us; }
   bool may_ride(const RunningSequence& sequence) const { return sequence.flexible || !riding_is_slow; }

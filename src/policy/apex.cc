@@ -8,6 +8,13 @@
 namespace tandem {
 
 IterationPlan ApexStrategy::Plan(const ScheduleState& state, const CapacityView& capacity) {
+  IterationPlan plan = Choose(state, capacity);
+  // Its inequalities choose anew in every iteration.
+  if (plan.promise.strategy != "gpu-only") plan.promise.strategy = name();
+  return plan;
+}
+
+IterationPlan ApexStrategy::Choose(const ScheduleState& state, const CapacityView& capacity) const {
   const Aims pipelined = {.name = "asymmetric", .admits_for_riding = true};
   IterationPlan asymmetric = PlanWith(pipelined, state, capacity);
   const IterationLoad load = TimeModel(costs()).LoadOf(asymmetric);

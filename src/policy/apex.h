@@ -18,6 +18,9 @@ class ApexStrategy : public StagedStrategy {
   explicit ApexStrategy(const LayerCosts* costs)
       : StagedStrategy({.name = "apex", .overlap = OverlapChoice::kAsynchronous}, costs) {}
   IterationPlan Plan(const ScheduleState& state, const CapacityView& capacity) override;
+
+ private:
+  IterationPlan Choose(const ScheduleState& state, const CapacityView& capacity) const;
 };
 
 }  // namespace tandem

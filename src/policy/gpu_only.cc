@@ -23,6 +23,7 @@ class GpuOnlyPlanner {
 
   IterationPlan Plan() {
     plan_.strategy = "gpu-only";
+    plan_.promise.strategy = plan_.strategy;
     decodes_.reserve(num_running_);
     PlanDecodes();
     PlanBegunPrefills();

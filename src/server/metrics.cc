@@ -6,6 +6,7 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <array>
 #include <cmath>
 #include <iterator>
 #include <map>
@@ -145,6 +146,39 @@ class EngineFamilies {
     }
   }
 
+  void AddStrategies(const EngineStats& stats) {
+    const auto add = [&](const char* name, const char* help, prometheus::MetricType type, auto value_of) {
+      for (const auto& [strategy, account] : stats.strategies) {
+        LabelMap labels = labels_;
+        labels["strategy"] = strategy;
+        Add(name, help, type, labels, static_cast<double>(value_of(strategy, account)));
+      }
+    };
+    add("tandem:strategy_current", "1: the strategy that is gone by now.", prometheus::MetricType::Gauge,
+        [&](const std::string& strategy, const StrategyAccount&) {
+          return strategy == stats.current_strategy ? 1 : 0;
+        });
+    add("tandem:strategy_changes_total", "Times that it was changed to this strategy.",
+        prometheus::MetricType::Counter,
+        [](const std::string&, const StrategyAccount& account) { return account.num_choices; });
+    add("tandem:strategy_seconds_total", "Time of iterations while this strategy was gone by.",
+        prometheus::MetricType::Counter,
+        [](const std::string&, const StrategyAccount& account) { return account.seconds; });
+    add("tandem:strategy_promised_tokens_total", "Tokens that the strategy was to make in that time.",
+        prometheus::MetricType::Counter,
+        [](const std::string&, const StrategyAccount& account) { return account.promised_tokens; });
+    add("tandem:strategy_made_tokens_total", "Tokens drawn in that time.", prometheus::MetricType::Counter,
+        [](const std::string&, const StrategyAccount& account) { return account.made_tokens; });
+    constexpr std::array<const char*, kNumIterationKinds> kKinds = {"gpu-only", "asymmetric", "async"};
+    for (size_t kind = 0; kind < kKinds.size(); ++kind) {
+      LabelMap labels = labels_;
+      labels["strategy"] = kKinds[kind];
+      Add("tandem:strategy_cost_factor",
+          "Times what the measured costs say: what iterations of the strategy take, as far as it is known.",
+          prometheus::MetricType::Gauge, labels, stats.iteration_factors[kind]);
+    }
+  }
+
   void AddCpuTier(const EngineStats& stats) {
     for (const auto& [strategy, iterations] : stats.strategy_iterations) {
       LabelMap labels = labels_;
@@ -154,6 +188,7 @@ class EngineFamilies {
           "gpu-only.",
           prometheus::MetricType::Counter, labels, static_cast<double>(iterations));
     }
+    AddStrategies(stats);
     Counter("tandem:cpu_attention_busy_seconds_total", "Time spent in CPU attention, mean over its workers.",
             stats.cpu_attention_busy_seconds);
     Counter("tandem:cpu_attention_kv_bytes_total", "KV read by CPU attention, in bytes.",

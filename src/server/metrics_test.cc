@@ -1,6 +1,7 @@
 // Metrics of a real engine that uses the cpu tier.
 #include "server/metrics.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -216,6 +217,37 @@ TEST_F(ServerMetricsTest, RidersAreCounted) {
   EXPECT_EQ(ValueOf(text, "tandem:drawn_tokens_total"), static_cast<double>(kNumRequests * kOutputTokens));
   EXPECT_EQ(ValueOf(text, "tandem:rider_visits_total"), static_cast<double>(stats.rider_visits));
   EXPECT_EQ(ValueOf(text, "tandem:rider_skips_total"), static_cast<double>(stats.rider_skips));
+}
+
+// What is gone by is auto's choice on this machine, so only what must hold of any.
+TEST_F(ServerMetricsTest, StrategiesMakeWhatWasDrawn) {
+  const std::unique_ptr<Engine> engine = MakeEngine("auto");
+  const ServerMetrics metrics(engine.get(), "tiny");
+  EXPECT_EQ(ValueOf(metrics.Render(), "tandem:strategy_current"), std::nullopt);
+  Serve(engine.get());
+  const EngineStats stats = engine->Stats();
+  const std::string text = metrics.Render();
+  double num_current = 0;
+  double iteration_seconds = 0;
+  double made_tokens = 0;
+  for (const auto& named : stats.strategies) {
+    const std::string& strategy = named.first;
+    const auto value = [&](const char* name) {
+      return ValueOf(text, name, fmt::format("strategy=\"{}\"", strategy)).value_or(-1);
+    };
+    num_current += value("tandem:strategy_current");
+    iteration_seconds += value("tandem:strategy_seconds_total");
+    made_tokens += value("tandem:strategy_made_tokens_total");
+    EXPECT_GE(value("tandem:strategy_changes_total"), 1.0) << strategy;
+    EXPECT_GT(value("tandem:strategy_promised_tokens_total"), 0.0) << strategy;
+  }
+  EXPECT_EQ(num_current, 1.0) << text;
+  EXPECT_NEAR(iteration_seconds, stats.gpu_busy_seconds, 1e-6 * stats.gpu_busy_seconds);
+  EXPECT_EQ(made_tokens, static_cast<double>(kNumRequests * kOutputTokens));
+  for (const char* strategy : {"gpu-only", "asymmetric", "async"}) {
+    EXPECT_GT(ValueOf(text, "tandem:strategy_cost_factor", fmt::format("strategy=\"{}\"", strategy)), 0.0)
+        << strategy;
+  }
 }
 
 TEST_F(ServerMetricsTest, CacheConfigNamesTheTypesOfTheTiers) {

@@ -1,6 +1,7 @@
 // Vectors of fp32, fp16 and of bf16 pairs for the instruction set this file is compiled for.
 //
-// Only kernel files include this, each compiled with its own flags (tandem_kernel_sources). Everything is in
+// Only kernel files include this, each compiled with its own flags (tandem_kernel_sources, which defines
+// TANDEM_NEON too). Everything is in
 // an unnamed namespace: an inline function with external linkage would be merged across files by the linker,
 // and a machine without AVX-512 could end up with its AVX-512 copy. For the same reason kernel files use no
 // inline or template functions of other headers.
@@ -12,6 +13,8 @@
 #include "simd/simd_avx512.h"
 #elif defined(__AVX2__)
 #include "simd/simd_avx2.h"
+#elif defined(TANDEM_NEON)
+#include "simd/simd_neon.h"
 #else
 #include "simd/simd_portable.h"
 #endif
@@ -19,7 +22,7 @@
 namespace tandem {
 namespace {  // NOLINT(google-build-namespaces): see above
 
-#if !defined(__AVX512BF16__)
+#if !defined(TANDEM_SIMD_BF16)
 // acc + a.low * b.low + a.high * b.high in every lane.
 TANDEM_SIMD_INLINE F32V DotPairs(F32V acc, PairV a, PairV b) {
   return Fma(HighHalves(a), HighHalves(b), Fma(LowHalves(a), LowHalves(b), acc));

@@ -52,11 +52,6 @@ Outcome Play(uint32_t seed, size_t num_requests, bool prints) {
   return {.of_best = rate / best, .of_gpu_only = rate / rates["gpu-only"]};
 }
 
-double Quantile(std::vector<double> values, double share) {
-  std::ranges::sort(values);
-  return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))];
-}
-
 struct Summary {
   double median = 0;
   double fifth_percentile = 0;
@@ -72,10 +67,10 @@ Summary PlayMany(uint32_t first, uint32_t count, size_t num_requests, bool print
     of_best.push_back(outcome.of_best);
     of_gpu_only.push_back(outcome.of_gpu_only);
   }
-  const Summary summary = {.median = Quantile(of_best, 0.5),
-                           .fifth_percentile = Quantile(of_best, 0.05),
-                           .worst = Quantile(of_best, 0),
-                           .worst_of_gpu_only = Quantile(of_gpu_only, 0)};
+  const Summary summary = {.median = testing::QuantileOf(of_best, 0.5),
+                           .fifth_percentile = testing::QuantileOf(of_best, 0.05),
+                           .worst = testing::QuantileOf(of_best, 0),
+                           .worst_of_gpu_only = testing::QuantileOf(of_gpu_only, 0)};
   fmt::print(
       "{} mixtures of {} requests: median {:.3f} of the best, 5th percentile {:.3f}, worst {:.3f}; worst of "
       "gpu-only {:.3f}\n",
@@ -98,6 +93,28 @@ TEST(MixturesTest, AutoIsNearTheBest) {
   EXPECT_GE(summary.fifth_percentile, 0.95);
   EXPECT_GE(summary.worst, 0.9);
   EXPECT_GE(summary.worst_of_gpu_only, 0.95);
+}
+
+// TANDEM_LONG_RUNS=FIRST:COUNT:REQUESTS plays these and prints all.
+TEST(MixturesTest, LongRunsOfAutoLoseLittleToGpuOnly) {
+  if (kSanitized) GTEST_SKIP() << "plays whole workloads";
+  const char* wanted = std::getenv("TANDEM_LONG_RUNS");
+  if (wanted == nullptr && std::getenv("TANDEM_NIGHTLY") == nullptr)
+    GTEST_SKIP() << "minutes: TANDEM_NIGHTLY=1";
+  unsigned first = 1;
+  unsigned count = 20;
+  unsigned long num_requests = 1'000;
+  if (wanted != nullptr) std::sscanf(wanted, "%u:%u:%lu", &first, &count, &num_requests);
+  for (unsigned seed = first; seed < first + count; ++seed) {
+    const testing::Mixture mixture = testing::DrawMixture(seed, num_requests);
+    const auto rate_of = [&](std::string_view strategy) {
+      return testing::WholeRunThroughput(strategy, mixture.machine, mixture.requests, mixture.name);
+    };
+    const double of_gpu_only = rate_of("auto") / rate_of("gpu-only");
+    if (wanted != nullptr) fmt::print("{:.3f} of gpu-only | {}\n", of_gpu_only, mixture.name);
+    std::fflush(stdout);
+    EXPECT_GE(of_gpu_only, 0.985) << mixture.name;
+  }
 }
 
 }  // namespace

@@ -125,4 +125,9 @@ Mixture DrawMixture(uint32_t seed, size_t num_requests) {
   return mixture;
 }
 
+double QuantileOf(std::vector<double> values, double share) {
+  std::ranges::sort(values);
+  return values[static_cast<size_t>(share * static_cast<double>(values.size() - 1))];
+}
+
 }  // namespace tandem::testing

@@ -21,4 +21,7 @@ struct Mixture {
 // A function of its arguments alone, with every standard library.
 Mixture DrawMixture(uint32_t seed, size_t num_requests);
 
+// Of values in any order; share: 0 is the least, 1 the largest.
+double QuantileOf(std::vector<double> values, double share);
+
 }  // namespace tandem::testing

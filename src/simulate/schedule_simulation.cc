@@ -378,7 +378,8 @@ void ScheduleSimulation::Count(const IterationPlan& plan) {
   shape += load.rider_rows > 0 ? "~c" : "";
   shape += load.transit_us > 0 ? "|t" : "";
   ++counts_.shapes[shape];
-  counts_.us += time.IterationWithCopiesUs(load);
+  counts_.us += time.IterationWithCopiesUs(load) * (stretch_ ? stretch_(load) : 1.0);
+  last_load_ = load;
   counts_.parts += time.PartsOf(load);
   counts_.cpu_us += time.WaitedCpuUs(load);
 }

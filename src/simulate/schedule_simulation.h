@@ -9,11 +9,13 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <random>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -82,6 +84,9 @@ class ScheduleSimulation {
   bool AddInFlight(const InFlightCohort& cohort);
   // From now on a riding cohort joins with this probability, whatever the CPU does; at its entry always.
   void JoinAtRandom(double probability, uint32_t seed);
+  // Iterations take times what the costs say of them. load: by these costs.
+  using Stretch = std::function<double(const IterationLoad& load)>;
+  void StretchBy(Stretch stretch) { stretch_ = std::move(stretch); }
   // The rules of plan/iteration_plan.h, of ScheduleLimits and of Strategy, then the next state.
   Status Apply(const IterationPlan& plan);
   Status Step(Strategy* strategy) { return Apply(strategy->Plan(state_, books())); }
@@ -97,6 +102,8 @@ class ScheduleSimulation {
   const SimulationCounts& counts() const { return counts_; }
   int64_t num_finished() const { return num_finished_; }
   SequenceId newest_finished() const { return newest_finished_; }  // the highest id
+  // Of the plan applied last, by the costs; moves are counted among what is swapped.
+  const IterationLoad& last_load() const { return last_load_; }
   // By the plan applied last.
   const std::vector<EndedSequence>& ended() const { return ended_; }
 
@@ -144,6 +151,8 @@ class ScheduleSimulation {
   // none.
   std::unordered_map<SequenceId, int64_t> next_layer_;
   std::optional<double> join_probability_;
+  Stretch stretch_;  // null: none
+  IterationLoad last_load_;
   std::mt19937 random_;
   SimulationCounts counts_;
   std::vector<EndedSequence> ended_;

@@ -1,28 +1,100 @@
 #include "simulate/whole_run.h"
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
+#include <numbers>
+#include <optional>
 #include <utility>
 
+#include "base/hashed_uniform.h"
+#include "perf/corrected_costs.h"
+#include "perf/time_model.h"
+#include "policy/staged_strategy.h"
 #include "policy/strategy.h"
 #include "simulate/schedule_simulation.h"
 
 namespace tandem {
 namespace {
 
+// Normally distributed, of mean 0 and variance 1; a function of its argument.
+double NormalOf(uint64_t index) {
+  // Above 0, at most 1.
+  const auto uniform = [index](uint64_t seed) {
+    return (static_cast<double>(HashedBits(seed, index) >> 12) + 1) * 0x1p-52;
+  };
+  return std::sqrt(-2 * std::log(uniform(1))) * std::cos(2 * std::numbers::pi * uniform(2));
+}
+
+// Times what a pipelined iteration takes, if the GPU takes `factor` times as long for its part.
+double PipelinedStretch(const LayerCosts& costs, const IterationLoad& load, double factor) {
+  const TimeModel time(costs);
+  LayerTimes times = time.TimesOf(load);
+  const double layer_us = times.LayerUs();
+  times.linear_main_us *= factor;
+  times.linear_cohort_us *= factor;
+  times.gpu_attention_us *= factor;
+  const double more_us = static_cast<double>(costs.num_layers()) * (times.LayerUs() - layer_us) +
+                         (factor - 1) * (load.rider_linear_us + costs.OutsideLayersUs(load.num_sampled));
+  return 1 + more_us / time.IterationUs(load);
+}
+
+// Costs as the strategy knows them, on a machine that is otherwise.
+class LearnedMachine {
+ public:
+  LearnedMachine(const RunMachine& machine, const LayerCosts& costs)
+      : machine_(machine), learned_(&costs), true_costs_(machine.costs != nullptr ? machine.costs : &costs) {}
+
+  const LayerCosts& believed() const { return learned_; }
+  const LayerCosts& true_costs() const { return *true_costs_; }
+  double Stretch(const IterationLoad& load) {
+    const double noise = machine_.noise > 0 ? std::exp(machine_.noise * NormalOf(num_iterations_)) : 1;
+    ++num_iterations_;
+    switch (CorrectedCosts::KindOf(CorrectedCosts::ModeOf(load, false))) {
+      case IterationKind::kPipelined:
+        return noise * PipelinedStretch(*true_costs_, load, machine_.pipelined);
+      case IterationKind::kRiding:
+        return noise * machine_.riding;
+      case IterationKind::kGpuOnly:
+        break;
+    }
+    return noise;
+  }
+  // load: as the machine has it.
+  void Learn(const IterationPlan& plan, const IterationLoad& load, double us) {
+    if (!machine_.is_learned) return;
+    IterationLoad believed = TimeModel(learned_).LoadOf(plan);
+    believed.swapped_tokens = load.swapped_tokens;
+    const bool as_graph = load.prefill_tokens == 0;
+    learned_.Observe(believed, as_graph, us, TimeModel(*true_costs_).CpuWorkUs(load));
+  }
+
+ private:
+  const RunMachine machine_;
+  CorrectedCosts learned_;
+  const LayerCosts* true_costs_;
+  uint64_t num_iterations_ = 0;
+};
+
 // The requests have the ids 1, 2, ...
 class Run {
  public:
+  // machine: null, or outlives it, and learns.
   Run(const RunSetup& setup, const LayerCosts& costs, std::unique_ptr<Strategy> strategy,
-      std::span<const RunRequest> requests)
+      std::span<const RunRequest> requests, LearnedMachine* machine)
       : requests_(requests),
+        machine_(machine),
         strategy_(std::move(strategy)),
         simulation_(SimulatedBooks(setup.block_size, setup.gpu_tokens / setup.block_size,
                                    setup.cpu_tokens / setup.block_size),
-                    setup.limits, &costs) {
+                    setup.limits, &costs, setup.tuning) {
     played_.times.resize(requests.size());
     for (size_t i = 0; i < requests.size(); ++i) played_.times[i].arrival_us = requests[i].arrival_us;
+    if (machine_ == nullptr) return;
+    simulation_.StretchBy([this](const IterationLoad& load) { return machine_->Stretch(load); });
   }
+  Run(const Run&) = delete;
+  Run& operator=(const Run&) = delete;
 
   Status BeginAmidWork() {
     for (size_t i = 0; i < requests_.size() && requests_[i].tier; ++i) {
@@ -52,7 +124,10 @@ class Run {
         return MakeError(ErrorCode::kResourceExhausted, "{} finds nothing to do with {} requests waiting",
                          strategy_->name(), simulation_.state().waiting.size());
       }
+      if (played_.changes.empty() || played_.changes.back().strategy != plan.promise.strategy)
+        played_.changes.push_back({step_began_us, plan.promise.strategy});
       TANDEM_RETURN_IF_ERROR(simulation_.Apply(plan));
+      if (machine_ != nullptr) machine_->Learn(plan, simulation_.last_load(), now_us() - step_began_us);
       NoteTimes();
       if (counts) AddMeans(now_us() - step_began_us);
     }
@@ -143,6 +218,7 @@ class Run {
   }
 
   std::span<const RunRequest> requests_;
+  LearnedMachine* machine_;
   std::unique_ptr<Strategy> strategy_;
   ScheduleSimulation simulation_;
   size_t num_submitted_ = 0;
@@ -152,15 +228,28 @@ class Run {
   PlayedRun played_;
 };
 
+Result<PlayedRun> Play(const RunSetup& setup, const LayerCosts& believed, const LayerCosts& true_costs,
+                       std::span<const RunRequest> requests, const RunWindow& window,
+                       LearnedMachine* machine) {
+  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<Strategy> strategy, CreateStrategy(setup.strategy, &believed));
+  if (auto* staged = dynamic_cast<StagedStrategy*>(strategy.get())) staged->tuning() = setup.tuning;
+  Run run(setup, true_costs, std::move(strategy), requests, machine);
+  TANDEM_RETURN_IF_ERROR(run.BeginAmidWork());
+  TANDEM_RETURN_IF_ERROR(run.Play(window));
+  return std::move(run).Played();
+}
+
 }  // namespace
 
 Result<PlayedRun> PlayRun(const RunSetup& setup, const LayerCosts& costs,
                           std::span<const RunRequest> requests, const RunWindow& window) {
-  TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<Strategy> strategy, CreateStrategy(setup.strategy, &costs));
-  Run run(setup, costs, std::move(strategy), requests);
-  TANDEM_RETURN_IF_ERROR(run.BeginAmidWork());
-  TANDEM_RETURN_IF_ERROR(run.Play(window));
-  return std::move(run).Played();
+  return Play(setup, costs, costs, requests, window, nullptr);
+}
+
+Result<PlayedRun> PlayRunOn(const RunMachine& machine, const RunSetup& setup, const LayerCosts& costs,
+                            std::span<const RunRequest> requests, const RunWindow& window) {
+  LearnedMachine learned(machine, costs);
+  return Play(setup, learned.believed(), learned.true_costs(), requests, window, &learned);
 }
 
 }  // namespace tandem

@@ -8,12 +8,14 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "perf/iteration_load.h"
 #include "perf/layer_costs.h"
 #include "plan/iteration_plan.h"
+#include "planning/planner_tuning.h"
 #include "planning/schedule_state.h"
 
 namespace tandem {
@@ -25,6 +27,18 @@ struct RunSetup {
   int64_t block_size = 32;
   int64_t gpu_tokens = 0;  // of the tiers, these two
   int64_t cpu_tokens = 0;
+  PlannerTuning tuning;
+};
+
+// The machine, where it is not what the strategy's costs say.
+struct RunMachine {
+  const LayerCosts* costs = nullptr;  // null: the strategy's; outlive the run
+  // Times what the GPU takes by them for its part of iterations:
+  double pipelined = 1;  // of those that wait for CPU attention
+  double riding = 1;     // of those with riders
+  double noise = 0;      // standard deviation of the logarithm of an iteration's time
+  // As in an engine the strategy's costs are corrected by what iterations take.
+  bool is_learned = true;
 };
 
 struct RunRequest {
@@ -42,6 +56,12 @@ struct RunTimes {
   double end_us = -1;
 };
 
+// What the strategy goes by from then on (SteadyPromise).
+struct StrategyChange {
+  double us = 0;  // from the start of the run
+  std::string_view strategy;
+};
+
 // Of the window.
 struct PlayedRun {
   double us = 0;
@@ -56,7 +76,8 @@ struct PlayedRun {
   // Means over time, by tier: tokens of KV of requests that run, and requests that decode.
   std::array<double, kNumTiers> kv_tokens = {};
   std::array<double, kNumTiers> decodes = {};
-  std::vector<RunTimes> times;  // of all requests, in their order, whenever it was
+  std::vector<StrategyChange> changes;  // of the whole run
+  std::vector<RunTimes> times;          // of all requests, in their order, whenever it was
 };
 
 // What counts, from the start of the run.
@@ -70,5 +91,8 @@ struct RunWindow {
 // tier has no room for those that have begun.
 Result<PlayedRun> PlayRun(const RunSetup& setup, const LayerCosts& costs,
                           std::span<const RunRequest> requests, const RunWindow& window = {});
+// costs: what the strategy believes of the machine when the run begins.
+Result<PlayedRun> PlayRunOn(const RunMachine& machine, const RunSetup& setup, const LayerCosts& costs,
+                            std::span<const RunRequest> requests, const RunWindow& window = {});
 
 }  // namespace tandem

@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "simulate/whole_run.h"
-
 namespace tandem::testing {
 
 AnalyticCosts SlowMemoryCosts() {
@@ -18,8 +16,7 @@ AnalyticCosts SlowMemoryCosts() {
   return costs;
 }
 
-double WholeRunThroughput(std::string_view strategy, const PlayedMachine& machine,
-                          const std::vector<TraceRequest>& requests, const std::string& what) {
+RunSetup SetupOn(const PlayedMachine& machine, std::string_view strategy) {
   constexpr int64_t kBlock = 32;
   const ScheduleLimits limits = {.max_num_seqs = 512,
                                  .max_num_batched_tokens = 2048,
@@ -28,22 +25,36 @@ double WholeRunThroughput(std::string_view strategy, const PlayedMachine& machin
                                  .max_transit_tokens = 16'384,
                                  .max_cohort_rows = 512,
                                  .max_rider_rows = 256};
-  const RunSetup setup = {.strategy = std::string(strategy),
-                          .limits = limits,
-                          .block_size = kBlock,
-                          .gpu_tokens = machine.gpu_tokens,
-                          .cpu_tokens = machine.cpu_tokens};
+  return {.strategy = std::string(strategy),
+          .limits = limits,
+          .block_size = kBlock,
+          .gpu_tokens = machine.gpu_tokens,
+          .cpu_tokens = machine.cpu_tokens};
+}
+
+PlayedRun PlayWholeRun(std::string_view strategy, const PlayedMachine& machine,
+                       const std::vector<TraceRequest>& requests, const std::string& what,
+                       const RunMachine* real, const PlannerTuning& tuning) {
+  RunSetup setup = SetupOn(machine, strategy);
+  setup.tuning = tuning;
   std::vector<RunRequest> played;
   played.reserve(requests.size());
   for (const TraceRequest& request : requests)
     played.push_back({.prompt_tokens = request.prompt_tokens, .output_tokens = request.output_tokens});
-  const auto run = PlayRun(setup, machine.costs, played);
+  const auto run = real == nullptr ? PlayRun(setup, machine.costs, played)
+                                   : PlayRunOn(*real, setup, machine.costs, played);
   if (!run.ok()) {
     ADD_FAILURE() << strategy << ", " << what << ": " << run.error().message;
-    return 0;
+    return {};
   }
   EXPECT_EQ(run->num_finished, std::ssize(requests)) << strategy << ", " << what;
-  return static_cast<double>(run->output_tokens) / run->us * 1e6;
+  return *run;
+}
+
+double WholeRunThroughput(std::string_view strategy, const PlayedMachine& machine,
+                          const std::vector<TraceRequest>& requests, const std::string& what) {
+  const PlayedRun run = PlayWholeRun(strategy, machine, requests, what);
+  return run.us > 0 ? static_cast<double>(run.output_tokens) / run.us * 1e6 : 0;
 }
 
 }  // namespace tandem::testing

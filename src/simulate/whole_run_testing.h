@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "perf/analytic_costs.h"
+#include "simulate/whole_run.h"
 #include "traces/trace_csv.h"
 
 namespace tandem::testing {
@@ -23,8 +24,15 @@ struct PlayedMachine {
 // eight cores that read 60 GB/s; PCIe at 24 GB/s. By data sheets, not measured.
 AnalyticCosts SlowMemoryCosts();
 
-// Output tokens a second from the first request to the end of the last, by predicted times. A plan that
-// breaks a rule is a test's failure, and 0. what: names the run in failures.
+// From the first request to the end of the last. On the machine that real says, which the machine's costs are
+// believed of; nullptr: by predicted times. A plan that breaks a rule is a test's failure, and nothing
+// played.
+PlayedRun PlayWholeRun(std::string_view strategy, const PlayedMachine& machine,
+                       const std::vector<TraceRequest>& requests, const std::string& what,
+                       const RunMachine* real = nullptr, const PlannerTuning& tuning = {});
+// The engine that plays them.
+RunSetup SetupOn(const PlayedMachine& machine, std::string_view strategy);
+// Output tokens a second of it, by predicted times.
 double WholeRunThroughput(std::string_view strategy, const PlayedMachine& machine,
                           const std::vector<TraceRequest>& requests, const std::string& what);
 

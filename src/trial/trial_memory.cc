@@ -88,6 +88,12 @@ void Flush(std::byte* begin, int64_t size_bytes) {
   }
   _mm_mfence();
 }
+#elif defined(__aarch64__)
+void Flush(std::byte* begin, int64_t size_bytes) {
+  for (int64_t at = 0; at < size_bytes; at += kLineBytes)
+    __asm__ volatile("dc civac, %0" : : "r"(begin + at) : "memory");
+  __asm__ volatile("dsb sy" : : : "memory");
+}
 #else
 void Flush(std::byte* /*begin*/, int64_t /*size_bytes*/) {}
 #endif

@@ -100,5 +100,37 @@ TEST_F(CpuTrialTest, WithoutTheTrialNothingIsKept) {
   EXPECT_FALSE(std::filesystem::exists(path_));
 }
 
+TEST_F(CpuTrialTest, AnInstructionSetMayBeAskedFor) {
+  EngineOptions options;
+  options.model = FixturePath("families/llama2/model.gguf");
+  options.strategy = "full-offload";
+  options.dtype = DType::kBF16;
+  options.cpu_threads = 2;
+  options.gpu_kv_cache = SizeInTokens(512);
+  options.cpu_kv_cache = SizeInTokens(512);
+  options.show_progress = false;
+  options.cpu_trial = false;
+  options.measure_costs = true;
+  options.profile_seconds = 1;
+  options.cache_folder = folder_.string();
+  options.cpu_attention_isa = "avx3";
+  const auto refused = Engine::Create(options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+  EXPECT_EQ(refused.error().param, "cpu-attention-isa");
+  EXPECT_NE(refused.error().message.find("portable"), std::string::npos) << "what there is";
+
+  options.cpu_attention_isa = "portable";
+  ASSERT_TRUE(Engine::Create(options).ok());
+  std::vector<std::string> said;
+  for (const auto& file : std::filesystem::directory_iterator(folder_)) {
+    std::ostringstream text;
+    text << std::ifstream(file.path()).rdbuf();
+    if (file.path().filename().string().starts_with("profile")) said.push_back(text.str());
+  }
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_NE(said.front().find("2 threads, portable"), std::string::npos) << said.front();
+}
+
 }  // namespace
 }  // namespace tandem

@@ -58,6 +58,9 @@ const LinearKernels& LinearKernelsPortable();
 const LinearKernels& LinearKernelsAvx2();
 const LinearKernels& LinearKernelsAvx512();
 const LinearKernels& LinearKernelsAvx512Bf16();
+#elif defined(__aarch64__)
+const LinearKernels& LinearKernelsNeon();
+const LinearKernels& LinearKernelsNeonBf16();
 #endif
 const LinearKernels& LinearKernelsFor(CpuIsa isa);
 

@@ -71,6 +71,10 @@ const QuantizedKernels& QuantizedKernelsAvx2();
 const QuantizedKernels& QuantizedKernelsAvx512();
 const QuantizedKernels& QuantizedKernelsAvx512Bf16();
 const QuantizedKernels& QuantizedKernelsAmx();
+#elif defined(__aarch64__)
+const QuantizedKernels& QuantizedKernelsNeon();
+const QuantizedKernels& QuantizedKernelsNeonDot();
+const QuantizedKernels& QuantizedKernelsNeonBf16();
 #endif
 const QuantizedKernels& QuantizedKernelsFor(CpuIsa isa);
 
@@ -80,6 +84,8 @@ const QuantizedKernels& Fp8KernelsPortable();
 const QuantizedKernels& Fp8KernelsAvx2();
 const QuantizedKernels& Fp8KernelsAvx512();
 const QuantizedKernels& Fp8KernelsAvx512Bf16();
+#elif defined(__aarch64__)
+const QuantizedKernels& Fp8KernelsNeon();
 #endif
 const QuantizedKernels& Fp8KernelsFor(CpuIsa isa);
 

@@ -40,7 +40,7 @@ TANDEM_SIMD_INLINE void MultiplyDequantized(const QuantizedLayout& layout, const
   }
 }
 
-#if defined(__AVX2__)
+#if defined(TANDEM_INTEGER_PRODUCTS)
 
 template <typename X>
 constexpr bool kIsInteger = false;
@@ -81,7 +81,7 @@ void QuantizedColumns(const QuantizedTile& tile, int64_t row, int64_t panel, int
                              tile.panels + panel * layout.panel_bytes,
                              tile.factors + panel * kPanelColumns,
                              column};
-#if defined(__AVX2__)
+#if defined(TANDEM_INTEGER_PRODUCTS)
   if constexpr (kIsInteger<X>) {
     MultiplyIntegers<kBits>(layout, pass, acc);
     ScaleRows(tile.x_scales + row, acc);
@@ -101,10 +101,13 @@ void QuantizedColumns(const QuantizedTile& tile, int64_t row, int64_t panel, int
   }
 }
 
-// A unit of 32 columns has 2 vectors of 16 lanes, or 4 of 8.
+// A unit of 32 columns has 2 vectors of 16 lanes, 4 of 8 or 8 of 4.
 constexpr int kVectorsPerUnit = static_cast<int>(kColumnsPerUnit) / kLanes;
 constexpr int kQuantizedVectors = kVectorsPerUnit < 2 ? kVectorsPerUnit : 2;
 constexpr int kQuantizedGroupRows = kNumVectorRegisters >= 32 ? 6 : 4;
+// Vectors of 4 lanes are a quarter of a line: as many as there are registers for.
+template <int kRows>
+constexpr int kPassVectors = kLanes == 4 && kNumVectorRegisters >= 32 && kRows <= 3 ? 4 : kQuantizedVectors;
 
 template <typename X, typename Y, int kBits, int kRows>
 void QuantizedRowGroup(const QuantizedTile& tile, int64_t row) {
@@ -120,8 +123,8 @@ void QuantizedRowGroup(const QuantizedTile& tile, int64_t row) {
         continue;
       }
     }
-    for (int64_t c = column; c < column + kColumnsPerUnit; c += kQuantizedVectors * kLanes)
-      QuantizedColumns<X, Y, kBits, kRows, kQuantizedVectors>(tile, row, panel, c);
+    for (int64_t c = column; c < column + kColumnsPerUnit; c += kPassVectors<kRows> * kLanes)
+      QuantizedColumns<X, Y, kBits, kRows, kPassVectors<kRows>>(tile, row, panel, c);
     ++unit;
   }
 }
@@ -240,7 +243,7 @@ void DequantizePanel(const QuantizedLayout& layout, const std::byte* panel, cons
 
 constexpr QuantizedKernels kQuantizedKernels = {
     .f32 = RunQuantizedTile<float, float>,
-#if defined(__AVX2__)
+#if defined(TANDEM_INTEGER_PRODUCTS)
     .to_integers = ToIntegers,
     .integers_to_f32 = RunQuantizedTile<Integer16, float>,
     .integers_to_bf16 = RunQuantizedTile<Integer16, uint16_t>,

@@ -46,6 +46,8 @@ const RowKernels& RowKernelsPortable();
 #if defined(__x86_64__)
 const RowKernels& RowKernelsAvx2();
 const RowKernels& RowKernelsAvx512();
+#elif defined(__aarch64__)
+const RowKernels& RowKernelsNeon();
 #endif
 const RowKernels& RowKernelsFor(CpuIsa isa);
 

@@ -1,0 +1,89 @@
+#!/usr/bin/env bash
+# Builds the image of deploy/Containerfile for the CPU with buildah, on a base that debootstrap makes (no image registry is
+# asked), and serves the real model from it over TLS with a key. Needs root and the Debian mirror that this machine's apt
+# is configured for; fails without.
+#
+#   scripts/check_container.sh     five to fifteen minutes: all is compiled in the container
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source scripts/bare_debian.sh
+
+case "${1:-}" in
+  "") ;;
+  -h | --help) sed -n '2,7s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  *) echo "check_container.sh: unknown argument '$1' (see --help)" >&2; exit 2 ;;
+esac
+fail() { echo "check_container.sh: $*" >&2; exit 1; }
+begin=$SECONDS
+passed() { printf '[container] %-56s %4d s\n' "$*" $((SECONDS - begin)); begin=$SECONDS; }
+
+[[ $(id -u) == 0 ]] || fail "needs root, to make a bare Debian; nothing was checked"
+if ! command -v buildah >/dev/null; then
+  apt-get -qq update && apt-get -qq install -y --no-install-recommends buildah >/dev/null || fail "could not install buildah"
+fi
+model="$(scripts/fetch_model.sh | tail -n 1)"
+# Travels along (.containerignore): the container need not know how this machine reaches PyPI.
+scripts/fetch_xgrammar.sh >/dev/null
+
+scratch="$(mktemp -d "$PWD/build/check_container.XXXXXX")"
+# Images of this check alone, in its own folder, on any file system.
+export STORAGE_DRIVER=vfs BUILDAH_ISOLATION=chroot
+buildah_here() { buildah --root "$scratch/images" --runroot "$scratch/run" "$@"; }
+quietly() { "$@" >"$scratch/log" 2>&1 || { tail -n 30 "$scratch/log" >&2; return 1; }; }
+server=""
+clean_up() {
+  local code=$?
+  trap - EXIT
+  [[ -z $server ]] || kill -KILL "$server" 2>/dev/null || true
+  wait 2>/dev/null || true
+  umount -R "$scratch"/images 2>/dev/null || true
+  rm -rf --one-file-system "$scratch"
+  exit "$code"
+}
+trap clean_up EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+said="$(make_bare_debian "$scratch/root")" || fail "$said; nothing was checked"
+base="$(buildah_here from scratch)"
+quietly buildah_here copy "$base" "$scratch/root" /
+quietly buildah_here commit "$base" tandem-base
+quietly buildah_here rm "$base"
+rm -rf --one-file-system "$scratch/root"
+passed "base image of Debian $bare_suite"
+
+quietly buildah_here build --pull-never -f deploy/Containerfile --build-arg BASE=localhost/tandem-base --target cpu -t tandem .
+passed "deploy/Containerfile, target cpu"
+
+container="$(buildah_here from --pull-never localhost/tandem)"
+mkdir "$scratch/models" "$scratch/tls"
+cp "$model" "$scratch/models/model.gguf"
+openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost \
+  -keyout "$scratch/tls/key.pem" -out "$scratch/tls/certificate.pem" 2>/dev/null
+chmod -R a+rX "$scratch/models" "$scratch/tls"
+key="key-$(openssl rand -hex 16)"
+port="$(python3 -c 'import socket; probe = socket.socket(); probe.bind(("127.0.0.1", 0)); print(probe.getsockname()[1])')"
+# As the image says: its entry point, its user.
+read -ra entry < <(buildah_here inspect --format '{{join .OCIv1.Config.Entrypoint " "}}' "$container")
+[[ ${entry[*]} == "tandem serve" ]] || fail "the image starts '${entry[*]}'"
+buildah_here run -e TANDEM_API_KEY="$key" -v "$scratch/models:/models:ro" -v "$scratch/tls:/tls:ro" "$container" -- \
+  "${entry[@]}" /models/model.gguf --port "$port" --max-model-len 1024 --gpu-kv-cache 4096tok \
+  --ssl-certfile /tls/certificate.pem --ssl-keyfile /tls/key.pem >"$scratch/server.log" 2>&1 &
+server=$!
+ask() { curl -sS --fail --cacert "$scratch/tls/certificate.pem" "$@"; }
+url="https://localhost:$port"
+for _ in $(seq 600); do
+  ask "$url/ready" >/dev/null 2>&1 && break
+  kill -0 "$server" 2>/dev/null || { cat "$scratch/server.log" >&2; fail "the server ended"; }
+  sleep 0.1
+done
+ask "$url/ready" >/dev/null || { cat "$scratch/server.log" >&2; fail "the server is not ready after a minute"; }
+passed "serves the model"
+
+body='{"prompt": "The capital of France is", "max_tokens": 4, "temperature": 0}'
+! ask -o /dev/null -H 'Content-Type: application/json' -d "$body" "$url/v1/completions" 2>/dev/null || fail "it answers without a key"
+answer="$(ask -H "Authorization: Bearer $key" -H 'Content-Type: application/json' -d "$body" "$url/v1/completions")"
+[[ $answer == *Paris* ]] || fail "the answer is: $answer"
+user="$(buildah_here run "$container" -- id -u)"
+[[ $user != 0 ]] || fail "the image runs as root"
+passed "answers with a key, over TLS, as user $user"

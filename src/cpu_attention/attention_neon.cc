@@ -1,0 +1,9 @@
+#include "cpu_attention/attention_microkernel.h"
+
+namespace tandem {
+
+const AttentionKernels& AttentionKernelsNeon() {
+  return kAttentionKernels;
+}
+
+}  // namespace tandem
