@@ -38,6 +38,7 @@ KINDS = [
     ("rows gathered", r"GatherRows"),
     ("sampling", r"SampleRows|GreedyKernel"),
     ("riders", r"GatherRiders|ScatterRiders"),
+    ("exchange of shards", r"AllReduce|AllGather|BroadcastKernel|MinKernel|nccl"),
     ("copies and fills", r"^\[(copy|fill)\]$"),
 ]
 BOUNDARY = re.compile(r"WidenRows")
@@ -51,10 +52,11 @@ def kind_of(name):
     return "other: " + name[:60]
 
 
-def read_trace(path):
-    """[(begin_ns, end_ns, name)] by begin."""
+def read_trace(path, gpu=0):
+    """[(begin_ns, end_ns, name)] of a GPU, by begin."""
     with open(path, newline="") as file:
-        events = [(int(row[0]), int(row[1]), ",".join(row[4:])) for row in csv.reader(file) if len(row) >= 5]
+        events = [(int(row[0]), int(row[1]), ",".join(row[5:])) for row in csv.reader(file)
+                  if len(row) >= 6 and int(row[2]) == gpu]
     return sorted(events)
 
 
@@ -125,6 +127,7 @@ def parser():
     parser.add_argument("--last", type=int, default=20, help="iterations that count")
     parser.add_argument("--memory-rate", type=float, default=4.65e12, help="bytes a second of the floor")
     parser.add_argument("--flop-rate", type=float, default=808e12)
+    parser.add_argument("--gpu", type=int, default=0, help="whose kernels, of a trace of several")
     parser.add_argument("--names", action="store_true", help="also each kernel's name")
     parser.add_argument("--json")
     return parser
@@ -160,11 +163,11 @@ def main():
     arguments = parser()
     options = arguments.parse_args()
     if options.whole:
-        print_whole_run(read_trace(options.trace))
+        print_whole_run(read_trace(options.trace, options.gpu))
         return
     if (options.decodes > 0) == (options.prompts > 0):
         arguments.error("either --decodes or --prompts")
-    chosen = [(events, end) for events, end in iterations_of(read_trace(options.trace)) if wanted(events, options)]
+    chosen = [(events, end) for events, end in iterations_of(read_trace(options.trace, options.gpu)) if wanted(events, options)]
     chosen = chosen[-options.last:]
     if not chosen:
         sys.exit(f"{options.trace}: no iteration of that kind")

@@ -33,7 +33,7 @@ class KernelAccountTest(unittest.TestCase):
         events = iteration(0, 50) + iteration(100, 500, prompt) + iteration(700, 50) + iteration(800, 50)
         with tempfile.TemporaryDirectory() as folder:
             trace = Path(folder) / "trace.csv"
-            trace.write_text("".join(f"{begin},{end},7,1,{name}\n" for begin, end, name in events))
+            trace.write_text("".join(f"{begin},{end},{gpu},7,1,{name}\n" for begin, end, name in events for gpu in (0, 1)))
             for words, total in (("--decodes 8", 100), ("--prompts 1", 600)):
                 printed = subprocess.run([sys.executable, SCRIPT, trace, *words.split()], check=True, capture_output=True,
                                          text=True).stdout

@@ -16,7 +16,7 @@
 #include "base/matrix_view.h"
 #include "collective/cuda/cuda_group.h"
 #include "device/cuda/cuda_device.h"
-#include "execute/rank_threads.h"
+#include "collective/rank_threads.h"
 
 namespace tandem {
 namespace {

@@ -2,8 +2,8 @@
 //
 //   CUDA_INJECTION64_PATH=build/cuda-release/libcuda_trace.so TANDEM_CUDA_TRACE=trace.csv PROGRAM ...
 //
-// A line for each kernel, copy and fill, in the order in which they ended: begin_ns, end_ns, stream, blocks,
-// name.
+// A line for each kernel, copy and fill, in the order in which they ended: begin_ns, end_ns, GPU, stream,
+// blocks, name.
 // evaluation/kernel_account.py adds them up. Kernels inside of graphs are told apart as well.
 #include <cupti.h>
 
@@ -26,10 +26,11 @@ class TraceFile {
     return file.out_ == nullptr ? nullptr : &file;
   }
 
-  void Write(uint64_t begin_ns, uint64_t end_ns, uint32_t stream, int64_t blocks, const char* name) {
+  void Write(uint64_t begin_ns, uint64_t end_ns, uint32_t gpu, uint32_t stream, int64_t blocks,
+             const char* name) {
     const std::lock_guard lock(mutex_);
-    std::fprintf(out_, "%llu,%llu,%u,%lld,%s\n", static_cast<unsigned long long>(begin_ns),
-                 static_cast<unsigned long long>(end_ns), stream, static_cast<long long>(blocks), name);
+    std::fprintf(out_, "%llu,%llu,%u,%u,%lld,%s\n", static_cast<unsigned long long>(begin_ns),
+                 static_cast<unsigned long long>(end_ns), gpu, stream, static_cast<long long>(blocks), name);
   }
   void Flush() {
     const std::lock_guard lock(mutex_);
@@ -50,18 +51,20 @@ void Write(const CUpti_Activity* record) {
   switch (record->kind) {
     case CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL: {
       const auto* kernel = reinterpret_cast<const CUpti_ActivityKernel10*>(record);
-      file->Write(kernel->start, kernel->end, kernel->streamId,
+      file->Write(kernel->start, kernel->end, kernel->deviceId, kernel->streamId,
                   int64_t{kernel->gridX} * kernel->gridY * kernel->gridZ, kernel->name);
       break;
     }
     case CUPTI_ACTIVITY_KIND_MEMCPY: {
       const auto* copy = reinterpret_cast<const CUpti_ActivityMemcpy6*>(record);
-      file->Write(copy->start, copy->end, copy->streamId, static_cast<int64_t>(copy->bytes), "[copy]");
+      file->Write(copy->start, copy->end, copy->deviceId, copy->streamId, static_cast<int64_t>(copy->bytes),
+                  "[copy]");
       break;
     }
     case CUPTI_ACTIVITY_KIND_MEMSET: {
       const auto* fill = reinterpret_cast<const CUpti_ActivityMemset4*>(record);
-      file->Write(fill->start, fill->end, fill->streamId, static_cast<int64_t>(fill->bytes), "[fill]");
+      file->Write(fill->start, fill->end, fill->deviceId, fill->streamId, static_cast<int64_t>(fill->bytes),
+                  "[fill]");
       break;
     }
     default:

@@ -24,7 +24,7 @@
 #include "collective/collective.h"
 #include "execute/executor.h"
 #include "execute/iteration_result.h"
-#include "execute/rank_threads.h"
+#include "collective/rank_threads.h"
 #include "execute/stall_watch.h"
 #include "plan/iteration_input.h"
 #include "plan/iteration_plan.h"

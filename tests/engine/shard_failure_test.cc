@@ -47,6 +47,8 @@ class ShardFailureTest : public ::testing::TestWithParam<std::string> {
     memories_ = CreateShardMemories(model_, cache).value();
     books_ = KvBooks::Create(shape.block_size, {kBlocks, 0}).value();
     workers_ = CreateWorkerGroup(model_, memories_, {.max_rows = 64}).value();
+    // As an engine does: memory of products that came while another shard's kernel waits could wait for it.
+    workers_->WarmUp();
     strategy_ = CreateStrategy("gpu-only", nullptr).value();
     EngineLoopOptions loop_options;
     loop_options.limits = {

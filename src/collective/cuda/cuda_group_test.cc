@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "collective/rank_threads.h"
 #include "device/cuda/cuda_device.h"
 
 namespace tandem {
@@ -102,6 +103,7 @@ class CudaGroupTest : public testing::TestWithParam<GroupMachine> {
   std::vector<Device*> pointers_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::unique_ptr<CollectiveGroup> group_;
+  std::unique_ptr<RankThreads> threads_ = std::make_unique<RankThreads>(num_shards());
 };
 
 // fp16 and bf16: added in fp32 in the order of ranks, rounded once.
@@ -114,10 +116,11 @@ void CudaGroupTest::ExpectExactSums(int64_t rows, int64_t cols, DType dtype) {
     for (int64_t i = 0; i < count; ++i) own[static_cast<size_t>(i)] = Round(dtype, Value(rank, i, rows));
     buffers.push_back(Upload(rank, own));
   }
-  for (int rank = 0; rank < num_shards(); ++rank) {
+  // Each on a thread of its own: NCCL's first sum ends when all ranks have enqueued it.
+  threads_->Run([&](int rank) {
     On(rank).AllReduce(StreamOf(rank),
                        MatrixView::Dense(buffers[static_cast<size_t>(rank)].data(), dtype, rows, cols));
-  }
+  });
   Synchronize();
   for (int rank = 0; rank < num_shards(); ++rank) {
     const auto sums = Download<uint16_t>(rank, buffers[static_cast<size_t>(rank)]);

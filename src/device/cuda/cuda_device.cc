@@ -93,7 +93,8 @@ class CudaDevice : public Device {
     if (const cudaError_t error = cudaGetDeviceProperties(&properties_, place_.gpu); error != cudaSuccess) {
       return Unavailable(error);
     }
-    Use();
+    // Of a device alone too: another one may have been used before it.
+    UseGpu(place_.gpu);
     // Creates the context.
     if (const cudaError_t error = cudaFree(nullptr); error != cudaSuccess) return Unavailable(error);
     if (const cudaError_t error = FindDeviceCode(); error != cudaSuccess) {
@@ -403,6 +404,7 @@ Result<std::vector<std::unique_ptr<Device>>> CreateCudaDevices(const CudaDeviceO
     TANDEM_RETURN_IF_ERROR(device->Open(options, {.gpu = gpu, .is_one_of_many = true}));
     devices.push_back(std::move(device));
   }
+  UseCudaGpu(*devices.front());
   return devices;
 }
 

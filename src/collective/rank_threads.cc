@@ -1,4 +1,4 @@
-#include "execute/rank_threads.h"
+#include "collective/rank_threads.h"
 
 namespace tandem {
 
