@@ -91,7 +91,9 @@ class Group {
   // Blocks until every request has so many tokens; returns the mean.
   double WaitForTokens(int64_t least) {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return *std::min_element(num_outputs_.begin(), num_outputs_.end()) >= least; });
+    const auto reached = [&] { return *std::min_element(num_outputs_.begin(), num_outputs_.end()) >= least; };
+    changed_.wait(lock, [&] { return reached() || num_ended_ == std::ssize(num_outputs_); });
+    TANDEM_CHECK(reached(), "requests have ended with fewer than {} tokens", least);
     double sum = 0;
     for (const int64_t count : num_outputs_) sum += static_cast<double>(count);
     return sum / static_cast<double>(num_outputs_.size());

@@ -17,7 +17,8 @@
 
 namespace tandem {
 
-// One shard's end of a channel. One thread enqueues. Memory is the device's and stays alive and in place
+// One shard's end of a channel. One thread enqueues, on the cuda backend each shard's own: a call may block
+// until all shards have made it. Memory is the device's and stays alive and in place
 // until the stream has run the call. After a failure of the group calls end at once and what they leave is
 // undefined.
 class Collective {
@@ -37,6 +38,8 @@ class Collective {
   virtual void Broadcast(Stream& stream, void* data, size_t size_bytes) = 0;
   // Each value becomes the least of all shards'. As many everywhere.
   virtual void Min(Stream& stream, std::span<int32_t> values) = 0;
+  // Before a graph that has captured such calls is launched: may block until all shards are about to.
+  virtual void AwaitReplay() {}
 };
 
 // Streams of a shard that exchange beside each other have a channel each.

@@ -120,6 +120,7 @@ void MainPass::PlanAttention(const MainRows& rows) {
 }
 
 void MainPass::Replay(const MainRows& rows) {
+  if (Collective* collective = parts_.decoder->collective()) collective->AwaitReplay();
   graphs_->Launch(parts_.compute_stream(), rows.graph);
 }
 

@@ -149,36 +149,49 @@ class NcclSums {
   std::optional<std::string> error_;
 };
 
-// Rank 0 enqueues each broadcast first. Before it there is what only rank 0 does on the host, and as long as
-// no other rank's kernel waits for it, it may do what waits for all that runs on the GPU: free memory.
-class BroadcastOrder {
+// Ranks enqueue what exchanges once all of them are about to. What a rank does on the host between two
+// exchanges may wait for all that runs on all GPUs: memory that comes or goes, code that is loaded. Nobody's
+// kernel waits then for what this rank has not enqueued yet.
+class Meeting {
  public:
-  explicit BroadcastOrder(const PeerControl* control, int size)
-      : control_(control), num_enqueued_(static_cast<size_t>(size)) {}
+  // control: of rank 0, for who is late.
+  Meeting(PeerControl* control, int size, std::chrono::milliseconds timeout)
+      : control_(control), timeout_(timeout), num_arrived_(static_cast<size_t>(size)) {}
 
-  // Before a rank enqueues its next broadcast.
+  // The calls of a rank follow each other. Returns too when all exchange has ended.
   void Await(int rank) {
-    const uint64_t number = num_enqueued_[static_cast<size_t>(rank)].load(std::memory_order_relaxed);
-    if (rank == 0) return;
-    while (num_enqueued_[0].load(std::memory_order_acquire) <= number && !aborted())
-      std::this_thread::yield();
-  }
-  void Enqueued(int rank) {
-    num_enqueued_[static_cast<size_t>(rank)].fetch_add(1, std::memory_order_release);
+    const uint64_t number =
+        1 + num_arrived_[static_cast<size_t>(rank)].fetch_add(1, std::memory_order_acq_rel);
+    std::optional<std::chrono::steady_clock::time_point> deadline;
+    constexpr int kLooks = 1024;
+    for (size_t other = 0; other < num_arrived_.size();) {
+      if (num_arrived_[other].load(std::memory_order_acquire) >= number) {
+        ++other;
+        continue;
+      }
+      for (int look = 0; look < kLooks && num_arrived_[other].load(std::memory_order_acquire) < number;
+           ++look)
+        std::this_thread::yield();
+      if (std::atomic_ref(control_->aborted).load(std::memory_order_acquire) != 0) return;
+      const auto now = std::chrono::steady_clock::now();
+      if (!deadline) deadline = now + timeout_;
+      if (now < *deadline) continue;
+      std::atomic_ref(control_->late).store(static_cast<uint32_t>(other) + 1, std::memory_order_release);
+      std::atomic_ref(control_->aborted).store(1, std::memory_order_release);
+    }
   }
 
  private:
-  bool aborted() const { return static_cast<const volatile PeerControl*>(control_)->aborted != 0; }
-
-  const PeerControl* control_;                       // of rank 0
-  std::vector<std::atomic<uint64_t>> num_enqueued_;  // by rank
+  PeerControl* const control_;
+  const std::chrono::milliseconds timeout_;
+  std::vector<std::atomic<uint64_t>> num_arrived_;  // by rank
 };
 
 class CudaCollective : public Collective {
  public:
   // nccl: null, or where sums go from nccl_from_bytes on.
-  CudaCollective(const PeerEnd& end, BroadcastOrder* order, NcclSums* nccl)
-      : end_(end), order_(order), nccl_(nccl) {}
+  CudaCollective(const PeerEnd& end, Meeting* meeting, NcclSums* nccl)
+      : end_(end), meeting_(meeting), nccl_(nccl) {}
   void set_nccl_from_bytes(int64_t size_bytes) { nccl_from_bytes_ = size_bytes; }
 
   Shard shard() const override { return {.rank = end_.rank, .size = end_.size}; }
@@ -186,7 +199,7 @@ class CudaCollective : public Collective {
   void AllReduce(Stream& stream, const MatrixView& values) override {
     TANDEM_CHECK(values.row_stride == values.cols, "all-reduce: [{}, {}] {} with a row stride of {}",
                  values.rows, values.cols, DTypeName(values.dtype), values.row_stride);
-    CudaStream& cuda_stream = AsCudaStream(stream);
+    CudaStream& cuda_stream = Enter(stream);
     const int64_t size_bytes = values.rows * values.cols * static_cast<int64_t>(DTypeSize(values.dtype));
     // At fp32 the order of the sum is to be the same wherever in a batch a row is.
     const bool by_nccl = nccl_ != nullptr && values.dtype != DType::kF32 && size_bytes >= nccl_from_bytes_;
@@ -195,20 +208,28 @@ class CudaCollective : public Collective {
   }
   void AllGather(Stream& stream, const MatrixView& matrix, int64_t column_begin,
                  int64_t num_columns) override {
-    LaunchPeerAllGather(AsCudaStream(stream), end_, matrix, column_begin, num_columns);
+    LaunchPeerAllGather(Enter(stream), end_, matrix, column_begin, num_columns);
   }
   void Broadcast(Stream& stream, void* data, size_t size_bytes) override {
-    order_->Await(end_.rank);
-    LaunchPeerBroadcast(AsCudaStream(stream), end_, data, size_bytes);
-    order_->Enqueued(end_.rank);
+    LaunchPeerBroadcast(Enter(stream), end_, data, size_bytes);
   }
   void Min(Stream& stream, std::span<int32_t> values) override {
-    LaunchPeerMin(AsCudaStream(stream), end_, values.data(), static_cast<int64_t>(values.size()));
+    LaunchPeerMin(Enter(stream), end_, values.data(), static_cast<int64_t>(values.size()));
   }
+  void AwaitReplay() override { meeting_->Await(end_.rank); }
 
  private:
+  // A capture runs nothing.
+  CudaStream& Enter(Stream& stream) {
+    CudaStream& cuda_stream = AsCudaStream(stream);
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    TANDEM_CUDA_CHECK(cudaStreamIsCapturing(cuda_stream.handle(), &capture), "stream {}", stream.name());
+    if (capture == cudaStreamCaptureStatusNone) meeting_->Await(end_.rank);
+    return cuda_stream;
+  }
+
   const PeerEnd end_;
-  BroadcastOrder* const order_;
+  Meeting* const meeting_;
   NcclSums* const nccl_;
   int64_t nccl_from_bytes_ = std::numeric_limits<int64_t>::max();
 };
@@ -237,10 +258,7 @@ class CudaGroup : public CollectiveGroup {
                               device->Allocate(sizeof(PeerControl), MemoryKind::kPinned, "exchange"));
       controls_.push_back(std::move(control));
     }
-    int num_blocks = kMostBlocks;
-    for (const Device* device : devices_) num_blocks = std::min(num_blocks, CudaTargetOf(*device).num_sms);
-    if (!peers_) num_blocks = std::min(num_blocks, kPinnedBlocks);
-    TANDEM_RETURN_IF_ERROR(OpenChannel(ShardChannel::kCompute, num_blocks, nccl_.get()));
+    TANDEM_RETURN_IF_ERROR(OpenChannel(ShardChannel::kCompute, ComputeBlocks(), nccl_.get()));
     TANDEM_RETURN_IF_ERROR(OpenChannel(ShardChannel::kRiders, kRiderBlocks, nullptr));
     if (nccl_) TANDEM_RETURN_IF_ERROR(ChooseNccl());
     UseCudaGpu(*devices_.front());
@@ -293,39 +311,47 @@ class CudaGroup : public CollectiveGroup {
     if (std::optional<std::string> error = nccl_->Error()) self->Abort(std::move(*error));
   }
 
+  // Of the own kernel, on the channel of the streams that compute.
+  int ComputeBlocks() const {
+    int num_blocks = peers_ ? kMostBlocks : kPinnedBlocks;
+    for (const Device* device : devices_) num_blocks = std::min(num_blocks, CudaTargetOf(*device).num_sms);
+    return num_blocks;
+  }
+
   void SendToNcclFrom(int64_t size_bytes) {
     for (const auto& end : ends_[static_cast<size_t>(ShardChannel::kCompute)])
       end->set_nccl_from_bytes(size_bytes);
   }
 
-  // From which size on NCCL is the faster one, unless the options say it.
+  // From which size on sums go through NCCL, unless the options say it: the smallest that it is faster at,
+  // and all for which the own kernel needs several rounds. One after the other those are as fast as NCCL, but
+  // amid products they have been seen to take four to eight times as long.
   Status ChooseNccl() {
     if (options_.nccl_from_bytes) {
       SendToNcclFrom(*options_.nccl_from_bytes);
       return {};
     }
-    constexpr int64_t kSmallest = int64_t{1} << 20;
-    constexpr int64_t kLargest = int64_t{32} << 20;
+    constexpr int64_t kSmallest = int64_t{64} << 10;
+    const int64_t one_round_bytes = PeerOneRoundBytes(ComputeBlocks());
     std::vector<Buffer> buffers;
     for (Device* device : devices_) {
-      TANDEM_ASSIGN_OR_RETURN(Buffer buffer, device->Allocate(static_cast<size_t>(kLargest),
+      TANDEM_ASSIGN_OR_RETURN(Buffer buffer, device->Allocate(static_cast<size_t>(one_round_bytes),
                                                               MemoryKind::kDevice, "measuring sums"));
       buffers.push_back(std::move(buffer));
     }
-    // Of the largest sums more than of anything else the time is to be saved.
-    int64_t from_bytes = 2 * kLargest;
-    for (int64_t size_bytes = kLargest; size_bytes >= kSmallest; size_bytes /= 2) {
+    int64_t from_bytes = one_round_bytes + 1;
+    for (int64_t size_bytes = one_round_bytes; size_bytes >= kSmallest; size_bytes /= 2) {
       SendToNcclFrom(std::numeric_limits<int64_t>::max());
       const double own_us = TimeOfSums(buffers, size_bytes);
       SendToNcclFrom(0);
       const double nccl_us = TimeOfSums(buffers, size_bytes);
-      LogDebug("a sum of {} MiB takes {:.0f} us by the own kernel, {:.0f} us by NCCL", size_bytes >> 20,
+      LogDebug("a sum of {} KiB takes {:.0f} us by the own kernel, {:.0f} us by NCCL", size_bytes >> 10,
                own_us, nccl_us);
       if (own_us <= nccl_us) break;
       from_bytes = size_bytes;
     }
     SendToNcclFrom(from_bytes);
-    LogInfo("sums of {} MiB and more go through NCCL", from_bytes >> 20);
+    LogInfo("sums of {} KiB and more go through NCCL", from_bytes >> 10);
     const std::optional<Error> failed = failure();
     return failed ? Status(*failed) : Status();
   }
@@ -389,13 +415,14 @@ class CudaGroup : public CollectiveGroup {
       end.flags[rank] = static_cast<uint32_t*>(flags);
       counts.push_back(static_cast<uint32_t*>(own));
     }
-    auto& order = orders_[static_cast<size_t>(channel)];
-    order = std::make_unique<BroadcastOrder>(controls_.front().as<PeerControl>(), size());
+    auto& meeting = meetings_[static_cast<size_t>(channel)];
+    meeting = std::make_unique<Meeting>(controls_.front().as<PeerControl>(), size(), options_.timeout);
     for (size_t rank = 0; rank < devices_.size(); ++rank) {
       end.rank = static_cast<int32_t>(rank);
       end.counts = counts[rank];
       end.control = controls_[rank].as<PeerControl>();
-      ends_[static_cast<size_t>(channel)].push_back(std::make_unique<CudaCollective>(end, order.get(), nccl));
+      ends_[static_cast<size_t>(channel)].push_back(
+          std::make_unique<CudaCollective>(end, meeting.get(), nccl));
     }
     return {};
   }
@@ -408,7 +435,7 @@ class CudaGroup : public CollectiveGroup {
   std::vector<Buffer> controls_;  // by rank, pinned
   mutable std::mutex mutex_;
   std::optional<std::string> reason_;
-  std::array<std::unique_ptr<BroadcastOrder>, kNumShardChannels> orders_;
+  std::array<std::unique_ptr<Meeting>, kNumShardChannels> meetings_;
   std::array<std::vector<std::unique_ptr<CudaCollective>>, kNumShardChannels> ends_;
 };
 

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -51,6 +52,9 @@ class CudaGroupTest : public testing::TestWithParam<GroupMachine> {
     ASSERT_TRUE(group.ok()) << group.error().message;
     group_ = std::move(group).value();
   }
+
+  // A call may wait for those of the other ranks.
+  void OnAll(const std::function<void(int rank)>& work) { threads_->Run(work); }
 
   static int num_shards() { return GetParam().num_shards; }
   Collective& On(int rank) { return *group_->Of(rank, ShardChannel::kCompute); }
@@ -116,8 +120,7 @@ void CudaGroupTest::ExpectExactSums(int64_t rows, int64_t cols, DType dtype) {
     for (int64_t i = 0; i < count; ++i) own[static_cast<size_t>(i)] = Round(dtype, Value(rank, i, rows));
     buffers.push_back(Upload(rank, own));
   }
-  // Each on a thread of its own: NCCL's first sum ends when all ranks have enqueued it.
-  threads_->Run([&](int rank) {
+  OnAll([&](int rank) {
     On(rank).AllReduce(StreamOf(rank),
                        MatrixView::Dense(buffers[static_cast<size_t>(rank)].data(), dtype, rows, cols));
   });
@@ -140,10 +143,10 @@ void CudaGroupTest::ExpectExactSumsInFp32(int64_t rows, int64_t cols, int64_t of
     values.push_back(ValuesOf(rank, count + offset, rows));
     buffers.push_back(Upload(rank, values.back()));
   }
-  for (int rank = 0; rank < num_shards(); ++rank) {
+  OnAll([&](int rank) {
     float* const data = buffers[static_cast<size_t>(rank)].as<float>() + offset;
     On(rank).AllReduce(StreamOf(rank), MatrixView::Dense(data, DType::kF32, rows, cols));
-  }
+  });
   Synchronize();
   for (int rank = 0; rank < num_shards(); ++rank) {
     const auto sums = Download<float>(rank, buffers[static_cast<size_t>(rank)]);
@@ -192,11 +195,11 @@ TEST_P(CudaGroupTest, AllGatherBringsTheColumnsOfAll) {
         }
         buffers.push_back(Upload(rank, own));
       }
-      for (int rank = 0; rank < num_shards(); ++rank) {
+      OnAll([&](int rank) {
         const MatrixView matrix = {buffers[static_cast<size_t>(rank)].data(), DType::kI32, rows, cols,
                                    stride};
         On(rank).AllGather(StreamOf(rank), matrix, begin(rank), begin(rank + 1) - begin(rank));
-      }
+      });
       Synchronize();
       for (int rank = 0; rank < num_shards(); ++rank) {
         const auto all = Download<int32_t>(rank, buffers[static_cast<size_t>(rank)]);
@@ -222,11 +225,11 @@ TEST_P(CudaGroupTest, BroadcastAndMinFollowEachOther) {
       own[static_cast<size_t>(rank)] = 1;
       joins.push_back(Upload(rank, own));
     }
-    for (int rank = 0; rank < num_shards(); ++rank) {
+    OnAll([&](int rank) {
       const auto index = static_cast<size_t>(rank);
       On(rank).Broadcast(StreamOf(rank), tokens[index].data(), tokens[index].size_bytes());
       On(rank).Min(StreamOf(rank), {joins[index].as<int32_t>(), kNumJoins});
-    }
+    });
     Synchronize();
     for (int rank = 0; rank < num_shards(); ++rank) {
       EXPECT_EQ(Download<int32_t>(rank, tokens[static_cast<size_t>(rank)]), std::vector<int32_t>(3, round));
@@ -304,12 +307,12 @@ TEST_P(CudaGroupTest, AShardThatDoesNotComeIsNamed) {
   for (int rank = 0; rank < num_shards(); ++rank) buffers.push_back(Upload(rank, ValuesOf(rank, 8192, 1)));
   const int missing = num_shards() - 1;
   const auto start = std::chrono::steady_clock::now();
-  for (int rank = 0; rank < missing; ++rank) {
-    for (int i = 0; i < 3; ++i) {
+  OnAll([&](int rank) {
+    for (int i = 0; rank < missing && i < 3; ++i) {
       On(rank).AllReduce(StreamOf(rank),
                          MatrixView::Dense(buffers[static_cast<size_t>(rank)].data(), DType::kF32, 1, 8192));
     }
-  }
+  });
   for (int rank = 0; rank < missing; ++rank) StreamOf(rank).Synchronize();
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
   const auto failure = group_->failure();
@@ -323,12 +326,36 @@ TEST_P(CudaGroupTest, AShardThatDoesNotComeIsNamed) {
   StreamOf(missing).Synchronize();
 }
 
+// The host of a shard comes, and its GPU does not.
+TEST_P(CudaGroupTest, AGpuThatDoesNotComeIsNamed) {
+  Open({.timeout = std::chrono::milliseconds(200), .use_nccl = false});
+  std::vector<Buffer> buffers;
+  buffers.reserve(static_cast<size_t>(num_shards()));
+  for (int rank = 0; rank < num_shards(); ++rank) buffers.push_back(Upload(rank, ValuesOf(rank, 8192, 1)));
+  const std::unique_ptr<Flag> never = devices_.front()->CreateFlag();
+  StreamOf(0).WaitFlag(*never, 1);
+  OnAll([&](int rank) {
+    On(rank).AllReduce(StreamOf(rank),
+                       MatrixView::Dense(buffers[static_cast<size_t>(rank)].data(), DType::kF32, 1, 8192));
+  });
+  for (int rank = 1; rank < num_shards(); ++rank) StreamOf(rank).Synchronize();
+  const auto failure = group_->failure();
+  ASSERT_TRUE(failure);
+  EXPECT_THAT(failure->message, HasSubstr("shard 0 of " + std::to_string(num_shards()) +
+                                          " has kept the others waiting for 0.2 s"));
+  never->Abort();
+  Synchronize();
+}
+
 TEST_P(CudaGroupTest, AnAbortEndsAllWaits) {
   const Buffer buffer = Upload(0, ValuesOf(0, 8192, 1));
-  On(0).AllReduce(StreamOf(0), MatrixView::Dense(buffer.data(), DType::kF32, 1, 8192));
+  std::thread waits([&] {
+    On(0).AllReduce(StreamOf(0), MatrixView::Dense(buffer.data(), DType::kF32, 1, 8192));
+    StreamOf(0).Synchronize();
+  });
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   group_->Abort("shard 1 has stopped");
-  StreamOf(0).Synchronize();
+  waits.join();
   ASSERT_TRUE(group_->failure());
   EXPECT_EQ(group_->failure()->message, "shard 1 has stopped");
 }

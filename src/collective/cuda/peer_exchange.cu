@@ -365,6 +365,10 @@ size_t PeerInboxBytes(int size, int num_blocks) {
   return static_cast<size_t>(size) * static_cast<size_t>(num_blocks) * 2 * (kSlotBytes + kSlotHeaderBytes);
 }
 
+int64_t PeerOneRoundBytes(int num_blocks) {
+  return int64_t{num_blocks} * static_cast<int64_t>(kSlotBytes);
+}
+
 void LaunchPeerAllReduce(CudaStream& stream, const PeerEnd& end, const MatrixView& values) {
   if (values.rows * values.cols == 0) return;
   if (values.dtype == DType::kF32) return LaunchAllReduce<F32>(stream, end, values);

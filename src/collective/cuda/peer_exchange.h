@@ -45,6 +45,8 @@ struct PeerEnd {
 
 // Of one rank, for sources of which each has num_blocks blocks.
 size_t PeerInboxBytes(int size, int num_blocks);
+// What num_blocks blocks exchange at most before they wait for each other a second time.
+int64_t PeerOneRoundBytes(int num_blocks);
 
 // All launch one kernel, the same on every rank. Shapes as of Collective. values: fp32, bf16 or fp16, added
 // in fp32 and in the order of ranks, rounded once.
