@@ -344,15 +344,25 @@ void CublasLinear::TuneDense(CudaStream& stream, const LinearTuning& tuning) {
             MatrixView::Dense(any, shape.y_dtype, rows, shape.out_features)};
   };
   std::erase_if(wanted, [&](int64_t rows) { return UsesSkinny(args_of(rows)); });
-  {
-    // What an earlier start measured counts if it still runs.
-    const std::lock_guard lock(mutex_);
-    std::erase_if(choices_[shape].measured, [&](const auto& entry) {
+  const auto take_measured = [&] {
+    Choices& choices = choices_[shape];
+    choices.resolved.clear();
+    std::erase_if(choices.measured, [&](const auto& entry) {
       const auto& [rows, algorithm] = entry;
       if (!runner_.CanRun(args_of(rows), algorithm)) return true;
       wanted.erase(rows);
       return false;
     });
+  };
+  {
+    // What an earlier start measured counts if it still runs.
+    const std::lock_guard lock(mutex_);
+    take_measured();
+    // And what another shard of this start has measured since.
+    if (!wanted.empty()) {
+      for (auto& [each, measured] : file_.Load()) choices_[each].measured.merge(measured);
+      take_measured();
+    }
   }
   if (wanted.empty()) return;
   std::map<int64_t, LinearAlgorithm> found =
