@@ -219,6 +219,10 @@ Result<ordered_json> ModelReport(const DoctorOptions& options, const Checkpoint&
     const DType cuda_dtype = options.dtype.value_or(cuda->dtypes.front());
     TANDEM_ASSIGN_OR_RETURN(report["cuda"], FitReport(checkpoint, *cuda, cuda_dtype, free_bytes));
     report["longest_context"] = LongestContextReport(report, config, *cuda->device, cuda_dtype);
+    const int num_shards = FewestShards(report["tensor_parallel_sizes"].get<std::vector<int>>(),
+                                        report["cuda"]["weight_bytes"].get<int64_t>(),
+                                        report["cuda"]["kv_bytes_per_token"].get<int64_t>(), free_bytes);
+    if (num_shards > 0) report["cuda"]["tensor_parallel_size"] = num_shards;
   } else {
     // Both tiers lie in the same memory: there is no cpu tier unless it is asked for.
     const int64_t room_bytes =
@@ -236,13 +240,23 @@ Result<ordered_json> ModelReport(const DoctorOptions& options, const Checkpoint&
   return report;
 }
 
-void AddFitLimits(const ordered_json& model, std::string_view where, std::vector<std::string>* limits) {
+// remedy: how the sentence ends.
+void AddFitLimits(const ordered_json& model, std::string_view where, std::string_view remedy,
+                  std::vector<std::string>* limits) {
   if (!model["fits"].get<bool>()) {
-    limits->push_back(
-        fmt::format("The model does not fit into {}: its weights need {:.2f} GiB ({}), {:.2f} GiB are free.",
-                    where, ToGiB(model["weight_bytes"].get<int64_t>()), model["weights"].get<std::string>(),
-                    ToGiB(model["free_bytes"].get<int64_t>())));
+    limits->push_back(fmt::format(
+        "The model does not fit into {}: its weights need {:.2f} GiB ({}), {:.2f} GiB are free{}.", where,
+        ToGiB(model["weight_bytes"].get<int64_t>()), model["weights"].get<std::string>(),
+        ToGiB(model["free_bytes"].get<int64_t>()), remedy));
   }
+}
+
+std::string ShardsRemedy(const ordered_json& model, size_t num_gpus) {
+  if (!model["cuda"].contains("tensor_parallel_size")) return "";
+  const int num_shards = model["cuda"]["tensor_parallel_size"].get<int>();
+  return static_cast<size_t>(num_shards) <= num_gpus
+             ? fmt::format("; --tensor-parallel-size {} fits", num_shards)
+             : fmt::format("; it takes {} such GPUs", num_shards);
 }
 
 // What a user should know before trying.
@@ -266,14 +280,28 @@ std::vector<std::string> Limits(const ordered_json& report) {
   }
   if (report.contains("model")) {
     const ordered_json& model = report["model"];
-    AddFitLimits(model, "memory", &limits);
-    if (model.contains("cuda")) AddFitLimits(model["cuda"], "the GPU's memory", &limits);
+    AddFitLimits(model, "memory", "", &limits);
+    if (model.contains("cuda")) {
+      AddFitLimits(model["cuda"], "the GPU's memory", ShardsRemedy(model, report["gpu"]["devices"].size()),
+                   &limits);
+    }
     if (model["fits"].get<bool>() &&
         model["kv_tokens_that_fit"].get<int64_t>() < model["context_length"].get<int64_t>()) {
       limits.emplace_back("Not even one sequence of the full context length fits: set --max-model-len.");
     }
   }
   return limits;
+}
+
+std::string LinkText(const ordered_json& link) {
+  const int from = link["gpus"][0].get<int>();
+  const int to = link["gpus"][1].get<int>();
+  const auto kind = link["link"].get<std::string>();
+  return kind == "none" ? fmt::format(
+                              "GPU {} and GPU {} do not reach each other's memory: shards exchange "
+                              "through memory of the host",
+                              from, to)
+                        : fmt::format("GPU {} and GPU {} reach each other's memory over {}", from, to, kind);
 }
 
 // A line for each form: what --quantization it takes, what the weights take, what is left for KV.
@@ -316,9 +344,11 @@ void PrintText(const ordered_json& report) {
              memory["transparent_huge_pages"].get<std::string>(),
              memory["reserved_2mib_pages"].get<int64_t>());
   for (const ordered_json& gpu : report["gpu"]["devices"]) {
-    fmt::print("GPU        {}, {:.1f} GiB, compute capability {}, {} SMs\n", gpu["name"].get<std::string>(),
-               gib(gpu["memory_bytes"]), gpu["compute_capability"].get<std::string>(), gpu["sms"].get<int>());
+    fmt::print("GPU        {}, {:.1f} GiB, compute capability {}, {} SMs{}\n", gpu["name"].get<std::string>(),
+               gib(gpu["memory_bytes"]), gpu["compute_capability"].get<std::string>(), gpu["sms"].get<int>(),
+               gpu["numa_node"].is_null() ? "" : fmt::format(", NUMA node {}", gpu["numa_node"].get<int>()));
   }
+  for (const ordered_json& link : report["gpu"]["links"]) fmt::print("           {}\n", LinkText(link));
   const ordered_json& cuda = report["gpu"]["backend"];
   if (cuda["ready"].get<bool>()) {
     fmt::print("           cuda backend ready: {}, {:.1f} GiB free for weights and KV cache\n",

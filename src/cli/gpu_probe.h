@@ -14,13 +14,25 @@ struct GpuInfo {
   int compute_capability_major = 0;
   int compute_capability_minor = 0;
   int num_sms = 0;
+  int numa_node = -1;  // whose memory is nearest; -1: not known
+};
+
+// How a GPU reaches another one's memory.
+enum class GpuLinkKind { kNvlink, kPcie, kNone };
+
+struct GpuLink {
+  int from = 0;  // ordinals, from < to
+  int to = 0;
+  GpuLinkKind kind = GpuLinkKind::kNone;
 };
 
 struct GpuProbe {
   std::vector<GpuInfo> gpus;
-  std::string reason;  // why there is none; empty if there is one
+  std::vector<GpuLink> links;  // of all pairs
+  std::string reason;          // why there is none; empty if there is one
 };
 
-GpuProbe ProbeGpus();
+// driver: the library that is asked.
+GpuProbe ProbeGpus(const char* driver = "libcuda.so.1");
 
 }  // namespace tandem

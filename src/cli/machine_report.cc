@@ -31,6 +31,22 @@ ordered_json CpuReport() {
           {"neon_bf16", features.neon_bf16}};
 }
 
+namespace {
+
+const char* NameOf(GpuLinkKind kind) {
+  switch (kind) {
+    case GpuLinkKind::kNvlink:
+      return "NVLink";
+    case GpuLinkKind::kPcie:
+      return "PCIe";
+    case GpuLinkKind::kNone:
+      break;
+  }
+  return "none";
+}
+
+}  // namespace
+
 ordered_json GpuReport() {
   const GpuProbe probe = ProbeGpus();
   ordered_json gpus = ordered_json::array();
@@ -39,9 +55,14 @@ ordered_json GpuReport() {
                     {"memory_bytes", gpu.memory_bytes},
                     {"compute_capability",
                      fmt::format("{}.{}", gpu.compute_capability_major, gpu.compute_capability_minor)},
-                    {"sms", gpu.num_sms}});
+                    {"sms", gpu.num_sms},
+                    {"numa_node", gpu.numa_node < 0 ? ordered_json(nullptr) : ordered_json(gpu.numa_node)}});
   }
+  ordered_json links = ordered_json::array();
+  for (const GpuLink& link : probe.links)
+    links.push_back({{"gpus", {link.from, link.to}}, {"link", NameOf(link.kind)}});
   return {{"devices", std::move(gpus)},
+          {"links", std::move(links)},
           {"reason_for_none", probe.reason.empty() ? ordered_json(nullptr) : ordered_json(probe.reason)}};
 }
 

@@ -73,4 +73,13 @@ std::vector<ModelFit> FitModel(const Checkpoint& checkpoint, const Backend& back
   return fits;
 }
 
+int FewestShards(const std::vector<int>& counts, int64_t weight_bytes, int64_t kv_bytes_per_token,
+                 int64_t free_bytes) {
+  constexpr int64_t kTokens = 4096;
+  const int64_t needed_bytes = weight_bytes + kTokens * kv_bytes_per_token;
+  const auto fitting =
+      std::ranges::find_if(counts, [&](int count) { return needed_bytes <= count * free_bytes; });
+  return fitting == counts.end() ? 0 : *fitting;
+}
+
 }  // namespace tandem

@@ -28,4 +28,9 @@ struct ModelFit {
 // backend multiplies (so backend should be made for kKeep). What activations take is left out.
 std::vector<ModelFit> FitModel(const Checkpoint& checkpoint, const Backend& backend, DType dtype);
 
+// The least of counts whose shards, one a device with free_bytes, hold weights of weight_bytes and a KV cache
+// of a few thousand tokens; 0: none of them. counts: ascending, into which the model can be cut.
+int FewestShards(const std::vector<int>& counts, int64_t weight_bytes, int64_t kv_bytes_per_token,
+                 int64_t free_bytes);
+
 }  // namespace tandem

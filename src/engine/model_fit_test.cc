@@ -111,5 +111,15 @@ TEST_F(ModelFitTest, CodesHaveNothingToQuantize) {
   EXPECT_EQ(fits[1].quantization, Quantization::kNone);
 }
 
+TEST_F(ModelFitTest, FewestShardsHoldWeightsAndSomeTokens) {
+  constexpr int64_t kGibibyte = int64_t{1} << 30;
+  const std::vector<int> counts = {1, 2, 4, 8};
+  constexpr int64_t kKvBytes = 320 << 10;  // 1.25 GiB for 4,096 tokens
+  EXPECT_EQ(FewestShards(counts, 14 * kGibibyte, kKvBytes, 22 * kGibibyte), 1);
+  EXPECT_EQ(FewestShards(counts, 131 * kGibibyte, kKvBytes, 75 * kGibibyte), 2);
+  EXPECT_EQ(FewestShards(counts, 131 * kGibibyte, kKvBytes, 66 * kGibibyte), 4);
+  EXPECT_EQ(FewestShards(counts, 131 * kGibibyte, kKvBytes, 16 * kGibibyte), 0);
+}
+
 }  // namespace
 }  // namespace tandem
