@@ -47,6 +47,12 @@ class StopState {
     changed_.wait(lock, [&] { return num_signals_ >= count || released_; });
   }
 
+  // False if there is none within the time.
+  bool WaitForSignal(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, time, [&] { return num_signals_ > 0; });
+  }
+
   void Release() {
     const std::lock_guard lock(mutex_);
     released_ = true;
@@ -139,8 +145,12 @@ Status Serve(const ServeOptions& options) {
   server->SetEngine(engine.get());
   fmt::print("tandem: {} is ready at {}\n", options.server.served_model_name, server->url());
   std::fflush(stdout);
-  stop_state.WaitForSignals(1);
+  // An engine that has lost a shard serves nobody any more; whoever has started this process can start it anew.
+  constexpr std::chrono::milliseconds kLook{100};
+  while (!stop_state.WaitForSignal(kLook) && !engine->failure()) {
+  }
   DrainAndStop(engine.get(), server.get(), &stop_state);
+  if (auto failure = engine->failure()) return *std::move(failure);
   return {};
 }
 
