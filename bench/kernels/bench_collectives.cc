@@ -15,8 +15,8 @@
 
 #include "base/matrix_view.h"
 #include "collective/cuda/cuda_group.h"
-#include "device/cuda/cuda_device.h"
 #include "collective/rank_threads.h"
+#include "device/cuda/cuda_device.h"
 
 namespace tandem {
 namespace {

@@ -17,8 +17,10 @@ int Report(const tandem::Status& status) {
 }
 
 template <typename Options>
-int RunOnEngine(const Options& options, tandem::EngineOptions* engine, tandem::Status (*command)(const Options&)) {
-  return tandem::RunWithShards(engine, [&] { return command(options); }, Report);
+int RunOnEngine(const Options& options, tandem::EngineOptions* engine,
+                tandem::Status (*command)(const Options&)) {
+  return tandem::RunWithShards(
+      engine, [&] { return command(options); }, Report);
 }
 
 int Run(int argc, char** argv) {

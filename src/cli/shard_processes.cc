@@ -35,9 +35,10 @@ class SignalsAreOfRank0 {
 
 Status CheckOneShardEach(const Shard& process, const EngineOptions& options) {
   if (process.size == options.tensor_parallel_size) return {};
-  return MakeParamError(ErrorCode::kInvalidArgument, "tensor-parallel-size",
-                        "{} processes were started and --tensor-parallel-size is {}: each process has one shard",
-                        process.size, options.tensor_parallel_size);
+  return MakeParamError(
+      ErrorCode::kInvalidArgument, "tensor-parallel-size",
+      "{} processes were started and --tensor-parallel-size is {}: each process has one shard", process.size,
+      options.tensor_parallel_size);
 }
 
 // Returns once rank 0 has ended.

@@ -36,9 +36,10 @@ Result<std::unique_ptr<Processes>> JoinProcesses(const ProcessesOptions& options
   return JoinMpiProcesses(options);
 #else
   static_cast<void>(options);
-  return MakeError(ErrorCode::kUnsupported,
-                   "this build has no MPI, so its processes cannot be shards of one model (libopenmpi-dev was "
-                   "missing when it was configured)");
+  return MakeError(
+      ErrorCode::kUnsupported,
+      "this build has no MPI, so its processes cannot be shards of one model (libopenmpi-dev was "
+      "missing when it was configured)");
 #endif
 }
 

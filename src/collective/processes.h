@@ -1,5 +1,5 @@
-// Shards in processes of their own, one each, started together by mpirun or srun: what they exchange, messages
-// between rank 0, which leads, and the others, and whether all are alive.
+// Shards in processes of their own, one each, started together by mpirun or srun: what they exchange,
+// messages between rank 0, which leads, and the others, and whether all are alive.
 #pragma once
 
 #include <chrono>

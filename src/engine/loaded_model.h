@@ -23,7 +23,7 @@ namespace tandem {
 // members: the decoders' weights live in the backend's memory and go first.
 struct LoadedModel {
   Backend backend;
-  ModelConfig config;                            // of the whole model
+  ModelConfig config;  // of the whole model
   Processes* processes = nullptr;
   std::unique_ptr<CollectiveGroup> collectives;  // null for one shard, and between processes
   int64_t num_shards = 1;                        // of all processes
@@ -56,8 +56,8 @@ struct LoadedModel {
 Result<ModelConfig> DummyConfigOf(const EngineOptions& options);
 
 // Fills in what options leave open (dtype, max_model_len, max_num_batched_tokens, served_model_name). With
-// processes all of them call it; an error of another rank is one of rank 0 that names it. Ranks but 0 get no text
-// side.
+// processes all of them call it; an error of another rank is one of rank 0 that names it. Ranks but 0 get no
+// text side.
 Result<LoadedModel> LoadModel(EngineOptions* options);
 
 }  // namespace tandem

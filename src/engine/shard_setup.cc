@@ -63,9 +63,9 @@ void OverWire(Archive& archive, CpuAttentionOptions& options) {
 
 template <typename Archive>
 void OverWire(Archive& archive, ExecutorOptions& options) {
-  auto& [max_rows, max_context, max_table_blocks, cpu_attention, max_cpu_rows, max_rider_rows, max_flight_rows,
-         max_transit_tokens, stall_timeout, graph_batch_sizes, graph_rider_rows, logits_slice_rows, timeline,
-         rider_collective] = options;
+  auto& [max_rows, max_context, max_table_blocks, cpu_attention, max_cpu_rows, max_rider_rows,
+         max_flight_rows, max_transit_tokens, stall_timeout, graph_batch_sizes, graph_rider_rows,
+         logits_slice_rows, timeline, rider_collective] = options;
   int64_t stall_ms = stall_timeout.count();
   archive(max_rows, max_context, max_table_blocks, cpu_attention, max_cpu_rows, max_rider_rows,
           max_flight_rows, max_transit_tokens, stall_ms, graph_batch_sizes, graph_rider_rows,
@@ -110,9 +110,10 @@ Status AgreeThatAllIsWell(Processes* processes, Status own) {
     WireReader reader(*message);
     reader(wellness);
     if (wellness.ok) continue;
-    return Error{.code = wellness.code,
-                 .message = fmt::format("shard {} of {}: {}", rank, processes->shard().size, wellness.message),
-                 .param = std::move(wellness.param)};
+    return Error{
+        .code = wellness.code,
+        .message = fmt::format("shard {} of {}: {}", rank, processes->shard().size, wellness.message),
+        .param = std::move(wellness.param)};
   }
   return {};
 }
@@ -146,8 +147,7 @@ Result<ShardSetup> ReadSetup(const Message& message, const LoadedModel& model) {
   KvCacheOptions cache;
   cache.num_layers = model.config.num_layers;
   const auto shape_of = [&](const KvFormat& format) {
-    return KvShape{
-        .format = format, .num_kv_heads = model.num_kv_heads(), .head_dim = model.config.head_dim};
+    return KvShape{.format = format, .num_kv_heads = model.num_kv_heads(), .head_dim = model.config.head_dim};
   };
   cache.gpu = {.shape = shape_of(setup.settled.gpu), .num_blocks = setup.num_gpu_blocks};
   cache.cpu = {.shape = shape_of(setup.settled.cpu), .num_blocks = setup.num_cpu_blocks};

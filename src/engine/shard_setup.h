@@ -11,8 +11,8 @@
 
 namespace tandem {
 
-// On all ranks at the same step; own: how it went here. What is wrong on another rank is an error of rank 0, which
-// names the rank; the others get their own. Null: no processes.
+// On all ranks at the same step; own: how it went here. What is wrong on another rank is an error of rank 0,
+// which names the rank; the others get their own. Null: no processes.
 Status AgreeThatAllIsWell(Processes* processes, Status own);
 
 struct ShardSetup {
@@ -22,8 +22,8 @@ struct ShardSetup {
 
 // Rank 0's. memory: its own.
 Message SetupMessage(const LoadedModel& model, const KvMemory& memory, const ExecutorOptions& options);
-// Errors: kInvalidArgument where this process has chosen something else for itself, kUnsupported where its processor
-// lacks something.
+// Errors: kInvalidArgument where this process has chosen something else for itself, kUnsupported where its
+// processor lacks something.
 Result<ShardSetup> ReadSetup(const Message& message, const LoadedModel& model);
 
 }  // namespace tandem

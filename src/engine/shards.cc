@@ -31,8 +31,8 @@ ExecutorOptions OptionsOf(const LoadedModel& model, const Shard& shard, Executor
   return options;
 }
 
-Result<std::unique_ptr<Executor>> CreateExecutor(const LoadedModel& model, size_t index, const KvMemory& memory,
-                                                 const ExecutorOptions& options) {
+Result<std::unique_ptr<Executor>> CreateExecutor(const LoadedModel& model, size_t index,
+                                                 const KvMemory& memory, const ExecutorOptions& options) {
   const Shard shard = model.ShardAt(index);
   return Executor::Create(model.backend.DeviceOf(shard.rank), model.backend.OpsOf(shard.rank),
                           model.shards[index].get(), &memory, OptionsOf(model, shard, options));

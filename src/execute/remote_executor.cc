@@ -200,8 +200,8 @@ std::optional<Reply> RemoteExecutor::Ask(Patience patience, uint8_t command, Arg
   if constexpr (std::is_same_v<Reply, NoReply>) {
     return std::nullopt;
   } else {
-    const std::optional<Message> message = processes_->Receive(
-        rank_, patience == Patience::kBounded ? std::optional(kPatience) : std::nullopt);
+    const std::optional<Message> message =
+        processes_->Receive(rank_, patience == Patience::kBounded ? std::optional(kPatience) : std::nullopt);
     if (!message) return std::nullopt;
     Reply reply{};
     WireReader reader(*message);

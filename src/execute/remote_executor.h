@@ -44,8 +44,8 @@ class RemoteExecutor : public ShardExecutor {
   const int rank_;
 };
 
-// In the process of another rank: does what rank 0 asks for until it says that it is over. Error: kUnavailable
-// after a failure of the processes.
+// In the process of another rank: does what rank 0 asks for until it says that it is over. Error:
+// kUnavailable after a failure of the processes.
 Status ObeyRank0(Processes* processes, Executor* executor);
 
 // Rank 0 says so to a rank, whatever that is at.

@@ -33,8 +33,7 @@ WorkerGroup::WorkerGroup(std::unique_ptr<Executor> rank0, std::vector<std::uniqu
     : executors_(std::move(others)), rank0_(rank0.get()), group_(group) {
   executors_.insert(executors_.begin(), std::move(rank0));
   if (own_threads && !is_one()) threads_ = std::make_unique<RankThreads>(static_cast<int>(executors_.size()));
-  TANDEM_CHECK(is_one() || group_ != nullptr, "{} shards without exchange",
-               executors_.size());
+  TANDEM_CHECK(is_one() || group_ != nullptr, "{} shards without exchange", executors_.size());
 }
 
 void WorkerGroup::WarmUp() {

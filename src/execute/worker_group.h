@@ -24,10 +24,10 @@
 
 #include "base/result.h"
 #include "collective/collective.h"
+#include "collective/rank_threads.h"
 #include "execute/executor.h"
 #include "execute/iteration_result.h"
 #include "execute/shard_executor.h"
-#include "collective/rank_threads.h"
 #include "execute/stall_watch.h"
 #include "plan/iteration_input.h"
 #include "plan/iteration_plan.h"

@@ -1,7 +1,9 @@
-// Shards in processes of their own give the tokens of shards of one process, bit for bit. Started by mpirun with as
-// many processes as shards, of which rank 0 tests and the others follow:
+// Shards in processes of their own give the tokens of shards of one process, bit for bit. Started by mpirun
+// with as many processes as shards, of which rank 0 tests and the others follow:
 //
 //   mpirun -n 3 build/host-release/tests/processes_test
+
+#include "collective/processes.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -19,7 +21,6 @@
 #include <utility>
 #include <vector>
 
-#include "collective/processes.h"
 #include "conformance/fixtures.h"
 #include "device/host/host_device.h"
 #include "engine/engine.h"
@@ -47,7 +48,8 @@ void ExpectSameBits(const Answers& answers, const Answers& expected, const std::
     ASSERT_EQ(answers[i].size(), expected[i].size()) << what << ", request " << i;
     for (size_t j = 0; j < answers[i].size(); ++j) {
       ASSERT_EQ(answers[i][j].token, expected[i][j].token) << what << ", request " << i << ", token " << j;
-      ASSERT_EQ(answers[i][j].logprob, expected[i][j].logprob) << what << ", request " << i << ", token " << j;
+      ASSERT_EQ(answers[i][j].logprob, expected[i][j].logprob)
+          << what << ", request " << i << ", token " << j;
     }
   }
 }
@@ -66,7 +68,8 @@ RequestSpec SpecOf(int index, int64_t max_tokens) {
 class ProcessesTest : public ::testing::Test {
  protected:
   ProcessesTest()
-      : cache_folder_(std::filesystem::temp_directory_path() / ("tandem-processes-" + std::to_string(getpid()))) {}
+      : cache_folder_(std::filesystem::temp_directory_path() /
+                      ("tandem-processes-" + std::to_string(getpid()))) {}
   ~ProcessesTest() override { std::filesystem::remove_all(cache_folder_); }
 
   EngineOptions Options() const {
@@ -159,10 +162,11 @@ TEST_F(ProcessesTest, ExchangeGivesTheBitsOfOneProcess) {
     std::vector<int32_t> gathered(static_cast<size_t>(kRows * gathered_cols), -1);
     for (int64_t row = 0; row < kRows; ++row) {
       for (int64_t col = begin; col < end; ++col)
-        gathered[static_cast<size_t>(row * gathered_cols + col)] = static_cast<int32_t>(row * gathered_cols + col);
+        gathered[static_cast<size_t>(row * gathered_cols + col)] =
+            static_cast<int32_t>(row * gathered_cols + col);
     }
-    collective.AllGather(*stream, MatrixView::Dense(gathered.data(), DType::kI32, kRows, gathered_cols), begin,
-                         end - begin);
+    collective.AllGather(*stream, MatrixView::Dense(gathered.data(), DType::kI32, kRows, gathered_cols),
+                         begin, end - begin);
     std::vector<int32_t> token = {100 + shard.rank, 7};
     collective.Broadcast(*stream, token.data(), token.size() * sizeof(int32_t));
     std::vector<int32_t> least(static_cast<size_t>(shard.size) + 1, 1);
@@ -188,8 +192,8 @@ TEST_F(ProcessesTest, EveryStrategyGivesTheTokensOfOneProcess) {
   constexpr int kRequests = 20;
   constexpr int64_t kTokens = 16;
   const Answers expected = Leads() ? RunInOneProcess(Options(), kRequests, kTokens) : Answers();
-  for (const std::string strategy : {"gpu-only", "asymmetric", "full-offload", "symmetric", "simple-offload", "async",
-                                     "apex", "auto", "switching"}) {
+  for (const std::string strategy : {"gpu-only", "asymmetric", "full-offload", "symmetric", "simple-offload",
+                                     "async", "apex", "auto", "switching"}) {
     EngineOptions tight = Options();
     tight.strategy = strategy;
     tight.gpu_kv_cache = SizeInTokens(384);
@@ -201,14 +205,16 @@ TEST_F(ProcessesTest, EveryStrategyGivesTheTokensOfOneProcess) {
       EXPECT_EQ(stats.gpu_blocks_free, stats.gpu_blocks_total) << strategy;
       EXPECT_EQ(stats.cpu_blocks_free, stats.cpu_blocks_total) << strategy;
       EXPECT_EQ(stats.cpu_tier_tokens > 0, strategy != "gpu-only") << strategy;
-      std::printf("%-15s %5lu iterations, %5lu tokens, %5lu of them in the cpu tier, %5lu swapped, rode %lu times\n",
-                  strategy.c_str(), stats.iterations, stats.generation_tokens, stats.cpu_tier_tokens,
-                  stats.swapped_tokens, stats.rider_visits);
+      std::printf(
+          "%-15s %5lu iterations, %5lu tokens, %5lu of them in the cpu tier, %5lu swapped, rode %lu times\n",
+          strategy.c_str(), stats.iterations, stats.generation_tokens, stats.cpu_tier_tokens,
+          stats.swapped_tokens, stats.rider_visits);
     });
   }
 }
 
-// Cohorts are dropped on all of them: neighbours are cancelled, and both tiers are so small that some are preempted.
+// Cohorts are dropped on all of them: neighbours are cancelled, and both tiers are so small that some are
+// preempted.
 TEST_F(ProcessesTest, TheSameBesideCancels) {
   constexpr int kRequests = 20;
   constexpr int64_t kTokens = 16;
@@ -268,7 +274,8 @@ TEST_F(ProcessesTest, WhatIsWrongElsewhereIsSaidByRank0) {
   if (Leads()) {
     const auto engine = Engine::Create(options);
     ASSERT_FALSE(engine.ok());
-    EXPECT_EQ(engine.error().message.find("shard 1 of " + std::to_string(all_processes->shard().size) + ": "), 0U)
+    EXPECT_EQ(engine.error().message.find("shard 1 of " + std::to_string(all_processes->shard().size) + ": "),
+              0U)
         << engine.error().message;
     EXPECT_NE(engine.error().message.find("/nowhere"), std::string::npos) << engine.error().message;
     for (int rank = 1; rank < all_processes->shard().size; ++rank) SendEnd(all_processes, rank);

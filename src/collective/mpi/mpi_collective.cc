@@ -71,9 +71,8 @@ void MpiCollective::Send(int rank, std::span<const std::byte> sent) {
 bool MpiCollective::Exchange() {
   const bool done = AwaitMpi(*state_, timeout_, [this] {
     int all = 0;
-    CheckMpi(
-        MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &all, MPI_STATUSES_IGNORE),
-        "MPI_Testall");
+    CheckMpi(MPI_Testall(static_cast<int>(requests_.size()), requests_.data(), &all, MPI_STATUSES_IGNORE),
+             "MPI_Testall");
     return all != 0;
   });
   if (!done && !state_->aborted()) {
@@ -228,8 +227,7 @@ void MpiCollective::AllReduce(Stream& stream, const MatrixView& values) {
 
 void MpiCollective::AllGather(Stream& stream, const MatrixView& matrix, int64_t column_begin,
                               int64_t num_columns) {
-  Enqueue(stream,
-          [this, matrix, column_begin, num_columns] { Gather(matrix, column_begin, num_columns); });
+  Enqueue(stream, [this, matrix, column_begin, num_columns] { Gather(matrix, column_begin, num_columns); });
 }
 
 void MpiCollective::Broadcast(Stream& stream, void* data, size_t size_bytes) {

@@ -95,7 +95,8 @@ class Pulse {
 
   void Tell(Peer* peer, const Beat& beat) {
     peer->sent = beat;
-    CheckMpi(MPI_Isend(&peer->sent, sizeof(Beat), MPI_BYTE, peer->rank, kMessageTag, communicator_, &peer->sending),
+    CheckMpi(MPI_Isend(&peer->sent, sizeof(Beat), MPI_BYTE, peer->rank, kMessageTag, communicator_,
+                       &peer->sending),
              "MPI_Isend");
   }
 
@@ -242,7 +243,8 @@ class MpiProcesses : public Processes {
     MPI_Request request = MPI_REQUEST_NULL;
     // Kept if it does not get away.
     auto kept = std::make_unique<Message>(message);
-    CheckMpi(MPI_Isend(kept->data(), static_cast<int>(kept->size()), MPI_BYTE, rank, kMessageTag, messages_, &request),
+    CheckMpi(MPI_Isend(kept->data(), static_cast<int>(kept->size()), MPI_BYTE, rank, kMessageTag, messages_,
+                       &request),
              "MPI_Isend");
     if (!AwaitRequest(&request)) static_cast<void>(kept.release());
   }

@@ -15,7 +15,13 @@ using Clock = std::chrono::steady_clock;
 // Shards in step are apart by microseconds.
 constexpr int kSpins = 50;
 constexpr std::chrono::microseconds kYielding{300};
-constexpr std::chrono::microseconds kSleep{50};
+
+// A process that has had nothing to do for a while is not to keep a core busy.
+std::chrono::microseconds SleepAfter(std::chrono::nanoseconds waited) {
+  if (waited < std::chrono::milliseconds(50)) return std::chrono::microseconds(50);
+  return std::chrono::microseconds(waited < std::chrono::seconds(1) ? 200 : 1000);
+}
+
 // What one look counts for at most.
 constexpr std::chrono::milliseconds kLongestPoll{50};
 
@@ -50,7 +56,7 @@ bool AwaitMpi(const ExchangeState& state, std::optional<std::chrono::millisecond
     if (waited < kYielding) {
       std::this_thread::yield();
     } else {
-      std::this_thread::sleep_for(kSleep);
+      std::this_thread::sleep_for(SleepAfter(waited));
     }
   }
   return false;
