@@ -11,12 +11,12 @@ set -euo pipefail
 build_packages=(
   build-essential cmake ninja-build pkg-config
   libdnnl-dev ocl-icd-opencl-dev libboost-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev prometheus-cpp-dev
-  libpcre2-dev libhwloc-dev libutf8proc-dev libssl-dev libzmq3-dev
+  libopenmpi-dev libpcre2-dev libhwloc-dev libutf8proc-dev libssl-dev libzmq3-dev
   libgtest-dev libgmock-dev libbenchmark-dev
 )
 run_packages=(python3 python3-pip curl ca-certificates)
 test_packages=(
-  python3-venv clang-format clang-tidy ccache chromium openssl haproxy json-schema-test-suite
+  python3-venv clang-format clang-tidy ccache chromium openssl haproxy openmpi-bin json-schema-test-suite
 )
 
 usage() { sed -n '2,7s/^# \{0,1\}//p' "$0"; }

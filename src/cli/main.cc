@@ -4,6 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/secret_arguments.h"
+#include "cli/shard_processes.h"
 
 namespace {
 
@@ -15,24 +16,31 @@ int Report(const tandem::Status& status) {
   return kRuntimeError;
 }
 
+template <typename Options>
+int RunOnEngine(const Options& options, tandem::EngineOptions* engine,
+                tandem::Status (*command)(const Options&)) {
+  return tandem::RunWithShards(
+      engine, [&] { return command(options); }, Report);
+}
+
 int Run(int argc, char** argv) {
-  const tandem::CommandLine command = tandem::ParseCommandLine(argc, argv);
+  tandem::CommandLine command = tandem::ParseCommandLine(argc, argv);
   tandem::OverwriteSecrets(argc, argv);
   return std::visit(
-      [](const auto& options) {
+      [](auto& options) {
         using Options = std::decay_t<decltype(options)>;
         if constexpr (std::is_same_v<Options, int>) {
           return options;
         } else if constexpr (std::is_same_v<Options, tandem::ServeOptions>) {
-          return Report(tandem::Serve(options));
+          return RunOnEngine(options, &options.engine, tandem::Serve);
         } else if constexpr (std::is_same_v<Options, tandem::GenerateOptions>) {
-          return Report(tandem::Generate(options));
+          return RunOnEngine(options, &options.engine, tandem::Generate);
         } else if constexpr (std::is_same_v<Options, tandem::BenchOptions>) {
-          return Report(tandem::BenchOffline(options));
+          return RunOnEngine(options, &options.engine, tandem::BenchOffline);
         } else if constexpr (std::is_same_v<Options, tandem::BenchCompareOptions>) {
-          return Report(tandem::BenchCompare(options));
+          return RunOnEngine(options, &options.run.engine, tandem::BenchCompare);
         } else if constexpr (std::is_same_v<Options, tandem::BenchOnlineOptions>) {
-          return Report(tandem::BenchOnline(options));
+          return RunOnEngine(options, &options.engine, tandem::BenchOnline);
         } else if constexpr (std::is_same_v<Options, tandem::ProfileCommandOptions>) {
           return Report(tandem::MeasureProfile(options));
         } else if constexpr (std::is_same_v<Options, tandem::PlanOptions>) {

@@ -47,6 +47,12 @@ class StopState {
     changed_.wait(lock, [&] { return num_signals_ >= count || released_; });
   }
 
+  // False if there is none within the time.
+  bool WaitForSignal(std::chrono::milliseconds time) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, time, [&] { return num_signals_ > 0; });
+  }
+
   void Release() {
     const std::lock_guard lock(mutex_);
     released_ = true;
@@ -134,13 +140,22 @@ Status Serve(const ServeOptions& options) {
     server->Stop();
     return created.error();
   }
-  const std::unique_ptr<Engine> engine = std::move(created).value();
+  std::unique_ptr<Engine> engine = std::move(created).value();
   stop_state.SetEngine(engine.get());
   server->SetEngine(engine.get());
   fmt::print("tandem: {} is ready at {}\n", options.server.served_model_name, server->url());
   std::fflush(stdout);
-  stop_state.WaitForSignals(1);
+  // An engine that has lost a shard serves nobody any more; whoever has started this process can start it
+  // anew.
+  constexpr std::chrono::milliseconds kLook{100};
+  while (!stop_state.WaitForSignal(kLook) && !engine->failure()) {
+  }
   DrainAndStop(engine.get(), server.get(), &stop_state);
+  if (auto failure = engine->failure()) {
+    // Its streams may wait for what never comes.
+    static_cast<void>(engine.release());
+    return *std::move(failure);
+  }
   return {};
 }
 

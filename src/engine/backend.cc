@@ -10,6 +10,7 @@
 #include "base/cpu_features.h"
 #include "base/param_error.h"
 #include "base/topology.h"
+#include "collective/processes.h"
 #include "collective/shared_memory.h"
 #include "device/host/host_device.h"
 #include "engine/shards.h"
@@ -34,8 +35,9 @@ std::string FolderWithout(const EngineOptions& options) {
 int HostComputeThreads(const EngineOptions& options) {
   const auto num_shards = static_cast<int>(options.tensor_parallel_size);
   if (num_shards == 1) return options.cpu_threads;
-  return ThreadsOf({.rank = 0, .size = num_shards},
-                   options.cpu_threads > 0 ? options.cpu_threads : MachineTopology().num_physical_cores)
+  const int rank = options.processes == nullptr ? 0 : options.processes->shard().rank;
+  return ThreadsOf(options.processes, {.rank = rank, .size = num_shards}, options.cpu_threads,
+                   MachineTopology().num_physical_cores)
       .num_threads;
 }
 
@@ -139,6 +141,10 @@ Result<Backend> CreateNamedBackend(const EngineOptions& options) {
   if (options.device != "cuda") {
     return MakeParamError(ErrorCode::kInvalidArgument, "device", "'{}' is neither host nor cuda",
                           options.device);
+  }
+  if (options.processes != nullptr) {
+    return MakeParamError(ErrorCode::kUnsupported, "device",
+                          "shards in processes of their own compute on the host backend so far");
   }
 #ifdef TANDEM_CUDA
   return CreateCudaBackend(options);

@@ -149,22 +149,26 @@ class EngineWithLoop : public Engine {
   double layer_weight_bytes() const override {
     double bytes = 0;
     for (const auto& shard : model_.shards) bytes += shard->weights().LayerBytes();
-    return bytes;
+    return model_.OfAll(bytes);
   }
   double head_weight_bytes() const override {
     double bytes = 0;
     for (const auto& shard : model_.shards)
       bytes += static_cast<double>(shard->weights().lm_head->size_bytes());
-    return bytes;
+    return model_.OfAll(bytes);
   }
   const CostTable* cost_table() const override { return cost_table_ ? &*cost_table_ : nullptr; }
   const LayerCosts* learned_costs() const override { return costs_.get(); }
   int64_t kv_token_bytes(Tier tier) const override {
     const TierLayout& layout = kv_memories_.front()->layout(tier);
-    return model_.num_shards() * layout.num_layers * static_cast<int64_t>(layout.shape.TokenBytes());
+    return model_.num_shards * layout.num_layers * static_cast<int64_t>(layout.shape.TokenBytes());
   }
   const KvFormat& kv_format(Tier tier) const override { return model_.kv_formats.of(tier); }
   const ScheduleLimits& schedule_limits() const override { return loop_->limits(); }
+  std::optional<Error> failure() const override {
+    const CollectiveGroup* const exchange = model_.exchange();
+    return exchange == nullptr ? std::nullopt : exchange->failure();
+  }
 
  private:
   Status StartKvEvents() {
@@ -228,7 +232,7 @@ class EngineWithLoop : public Engine {
                          .graph_rider_rows = GraphRiderRows(),
                          .timeline = timeline_.get()};
     const size_t reserved_bytes =
-        static_cast<size_t>(model_.num_shards()) *
+        static_cast<size_t>(model_.num_shards) *
             Executor::BytesFor(shard, executor_options_, cpu_tier ? &kv_shape : nullptr) +
         static_cast<size_t>(model_.backend.num_devices()) *
             (model_.backend.workspace_bytes + model_.backend.ops->UnallocatedBytes()) +
@@ -365,7 +369,7 @@ class EngineWithLoop : public Engine {
                       .logits = executor.logits,
                       .max_rows = options_.max_num_batched_tokens,
                       .max_context = options_.max_model_len};
-    if (model_.num_shards() == 1) return measured;
+    if (model_.num_shards == 1) return measured;
     measured.decoder = std::make_unique<Decoder>(model_.first_shard().Alone());
     TANDEM_ASSIGN_OR_RETURN(
         measured.logits, LogitsStage::Create(device, measured.decoder.get(), ops, executor.rows->max_rows(),
@@ -404,6 +408,7 @@ class EngineWithLoop : public Engine {
     const Decoder& shard = model_.first_shard();
     size_t weight_bytes = 0;
     for (const auto& each : model_.shards) weight_bytes += each->weights().size_bytes;
+    weight_bytes = model_.OfAll(weight_bytes);
     constexpr double kUsPerMs = 1e3;
     EngineLoopOptions loop_options;
     loop_options.limits = {.max_num_seqs = options_.max_num_seqs,
@@ -439,8 +444,9 @@ class EngineWithLoop : public Engine {
         workers_->cpu_attention() == nullptr
             ? ""
             : ", CPU attention: " + workers_->cpu_attention()->Description());
-    if (model_.num_shards() > 1)
-      LogInfo("{} shards, each with its part of these threads", model_.num_shards());
+    if (model_.num_shards > 1)
+      LogInfo("{} shards{}, each with its part of these threads", model_.num_shards,
+              model_.processes == nullptr ? "" : " in processes of their own");
   }
 
   // Destroyed in reverse: first the loop's thread ends, then the executor's streams, last the memory.

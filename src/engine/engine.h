@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -67,6 +68,8 @@ class Engine {
   virtual Status UseStrategy(const std::string& name, int64_t async_cohorts) = 0;
 
   virtual EngineStats Stats() const = 0;  // any thread
+  // Any thread. What has become of a shard that does not answer: every request ends with it from then on.
+  virtual std::optional<Error> failure() const = 0;
 
   // Any thread. While watched, the engine keeps what it is at; otherwise that costs nothing. Begins and ends
   // with nothing.

@@ -13,6 +13,8 @@
 
 namespace tandem {
 
+class Processes;
+
 // "--gpu-kv-cache SIZE": bytes or KV tokens.
 struct CacheSize {
   enum class Unit { kBytes, kTokens };
@@ -46,6 +48,8 @@ struct EngineOptions {
   int gpu_sm_slices = 0;
   // Shards that compute the model together. Sizes of tiers and numbers of threads are of all together.
   int64_t tensor_parallel_size = 1;
+  // That have a shard each, this one rank 0; null: all shards are in this process. Outlives the engine.
+  Processes* processes = nullptr;
   // Of CPU attention, and on the host backend of all computation. 0: one for each physical core; on the cuda
   // backend all but one in eight, which the scheduler and the driver need.
   int cpu_threads = 0;

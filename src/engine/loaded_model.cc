@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/param_error.h"
 #include "base/topology.h"
+#include "engine/shard_setup.h"
 #include "load/dummy_models.h"
 #include "load/rope_scaling.h"
 #include "model/dummy_weights.h"
@@ -76,6 +77,10 @@ Status SettleOptions(const ModelConfig& config, EngineOptions* options, LoadedMo
   return {};
 }
 
+bool SpeaksText(const LoadedModel& loaded) {
+  return loaded.processes == nullptr || loaded.processes->shard().rank == 0;
+}
+
 int NumLoaderThreads(const EngineOptions& options) {
   return options.cpu_threads > 0 ? options.cpu_threads : MachineTopology().num_physical_cores;
 }
@@ -125,17 +130,21 @@ template <typename Load>
 Status LoadShards(const ModelConfig& config, const EngineOptions& options, LoadedModel* loaded,
                   const Load& load) {
   loaded->config = config;
-  const auto num_shards = static_cast<int>(options.tensor_parallel_size);
-  if (num_shards > 1) {
-    TANDEM_ASSIGN_OR_RETURN(loaded->collectives, CreateCollectives(loaded->backend, num_shards));
+  loaded->num_shards = options.tensor_parallel_size;
+  const auto num_here =
+      loaded->processes == nullptr ? static_cast<size_t>(options.tensor_parallel_size) : size_t{1};
+  if (num_here > 1) {
+    TANDEM_ASSIGN_OR_RETURN(loaded->collectives,
+                            CreateCollectives(loaded->backend, static_cast<int>(num_here)));
   }
-  for (int rank = 0; rank < num_shards; ++rank) {
-    const Shard shard = {.rank = rank, .size = num_shards};
+  CollectiveGroup* const exchange = loaded->exchange();
+  for (size_t i = 0; i < num_here; ++i) {
+    const Shard shard = loaded->ShardAt(i);
     TANDEM_ASSIGN_OR_RETURN(DecoderWeights weights, load(shard));
     Collective* const collective =
-        num_shards > 1 ? loaded->collectives->Of(rank, ShardChannel::kCompute) : nullptr;
+        exchange == nullptr ? nullptr : exchange->Of(shard.rank, ShardChannel::kCompute);
     loaded->shards.push_back(std::make_unique<Decoder>(
-        ConfigOf(config, shard), *options.dtype, std::move(weights), loaded->backend.OpsOf(rank),
+        ConfigOf(config, shard), *options.dtype, std::move(weights), loaded->backend.OpsOf(shard.rank),
         ShardedDecoder{.vocab = SlicesOf(config, shard).vocab, .collective = collective}));
   }
   return {};
@@ -147,6 +156,10 @@ Status SettleSlices(EngineOptions* options) {
   if (options->device != "cuda") {
     return MakeParamError(ErrorCode::kInvalidArgument, "gpu-sm-slices",
                           "gpu-sm-slices {} needs --device cuda", options->gpu_sm_slices);
+  }
+  if (options->processes != nullptr) {
+    return MakeParamError(ErrorCode::kInvalidArgument, "gpu-sm-slices",
+                          "gpu-sm-slices {} are shards of one process", options->gpu_sm_slices);
   }
   if (options->tensor_parallel_size == 1) options->tensor_parallel_size = options->gpu_sm_slices;
   if (options->gpu_sm_slices < 2 || options->tensor_parallel_size != options->gpu_sm_slices) {
@@ -161,7 +174,9 @@ Status SettleSlices(EngineOptions* options) {
 Status LoadDummy(EngineOptions* options, LoadedModel* loaded) {
   TANDEM_ASSIGN_OR_RETURN(const ModelConfig config, DummyConfigOf(*options));
   TANDEM_RETURN_IF_ERROR(SettleOptions(config, options, loaded));
-  if (options->tokenizer.empty()) {
+  if (!SpeaksText(*loaded)) {
+    // Rank 0 does.
+  } else if (options->tokenizer.empty()) {
     TANDEM_ASSIGN_OR_RETURN(loaded->tokenizer, MakeByteTokenizer(config.vocab_size));
   } else {
     TANDEM_RETURN_IF_ERROR(TakeOtherTextSide(*options, config.vocab_size, loaded));
@@ -179,9 +194,11 @@ Status LoadDummy(EngineOptions* options, LoadedModel* loaded) {
 
 Status LoadFromCheckpoint(EngineOptions* options, const Checkpoint& checkpoint, LoadedModel* loaded) {
   TANDEM_RETURN_IF_ERROR(SettleOptions(checkpoint.config(), options, loaded));
-  TANDEM_RETURN_IF_ERROR(options->tokenizer.empty()
-                             ? TakeTextSide(checkpoint.text_side(), *options, loaded)
-                             : TakeOtherTextSide(*options, checkpoint.config().vocab_size, loaded));
+  if (SpeaksText(*loaded)) {
+    TANDEM_RETURN_IF_ERROR(options->tokenizer.empty()
+                               ? TakeTextSide(checkpoint.text_side(), *options, loaded)
+                               : TakeOtherTextSide(*options, checkpoint.config().vocab_size, loaded));
+  }
   return LoadShards(checkpoint.config(), *options, loaded, [&](const Shard& shard) {
     return LoadDecoderWeights(checkpoint, loaded->backend.DeviceOf(shard.rank),
                               loaded->backend.OpsOf(shard.rank),
@@ -202,8 +219,9 @@ Result<ModelConfig> DummyConfigOf(const EngineOptions& options) {
   return config;
 }
 
-Result<LoadedModel> LoadModel(EngineOptions* options) {
-  LoadedModel loaded;
+namespace {
+
+Status LoadHere(EngineOptions* options, LoadedModel* loaded) {
   std::unique_ptr<Checkpoint> checkpoint;
   TANDEM_RETURN_IF_ERROR(SettleSlices(options));
   // What is wrong with the model is said before the device is touched.
@@ -215,9 +233,16 @@ Result<LoadedModel> LoadModel(EngineOptions* options) {
     TANDEM_RETURN_IF_ERROR(CheckShards(config, options->tensor_parallel_size));
     TANDEM_RETURN_IF_ERROR(TakeDummyQuantization(options));
   }
-  TANDEM_ASSIGN_OR_RETURN(loaded.backend, CreateBackend(*options));
-  TANDEM_RETURN_IF_ERROR(checkpoint ? LoadFromCheckpoint(options, *checkpoint, &loaded)
-                                    : LoadDummy(options, &loaded));
+  TANDEM_ASSIGN_OR_RETURN(loaded->backend, CreateBackend(*options));
+  return checkpoint ? LoadFromCheckpoint(options, *checkpoint, loaded) : LoadDummy(options, loaded);
+}
+
+}  // namespace
+
+Result<LoadedModel> LoadModel(EngineOptions* options) {
+  LoadedModel loaded;
+  loaded.processes = options->processes;
+  TANDEM_RETURN_IF_ERROR(AgreeThatAllIsWell(options->processes, LoadHere(options, &loaded)));
   return loaded;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/result.h"
 #include "collective/collective.h"
+#include "collective/processes.h"
 #include "engine/backend.h"
 #include "engine/engine_options.h"
 #include "engine/kv_formats.h"
@@ -18,12 +19,15 @@
 
 namespace tandem {
 
-// Order of members: the decoders' weights live in the backend's memory and go first.
+// In one process all shards, in processes of their own (EngineOptions::processes) that of this one. Order of
+// members: the decoders' weights live in the backend's memory and go first.
 struct LoadedModel {
   Backend backend;
-  ModelConfig config;                            // of the whole model
-  std::unique_ptr<CollectiveGroup> collectives;  // null for one shard
-  std::vector<std::unique_ptr<Decoder>> shards;  // by rank
+  ModelConfig config;  // of the whole model
+  Processes* processes = nullptr;
+  std::unique_ptr<CollectiveGroup> collectives;  // null for one shard, and between processes
+  int64_t num_shards = 1;                        // of all processes
+  std::vector<std::unique_ptr<Decoder>> shards;  // of this one, by rank
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<ChatTemplate> chat_template;  // may be nullptr
   GenerationDefaults generation_defaults;
@@ -31,15 +35,29 @@ struct LoadedModel {
 
   // They are alike: all with as many heads.
   const Decoder& first_shard() const { return *shards.front(); }
-  int64_t num_shards() const { return static_cast<int64_t>(shards.size()); }
+  Shard ShardAt(size_t index) const {
+    const int first = processes == nullptr ? 0 : processes->shard().rank;
+    return {.rank = first + static_cast<int>(index), .size = static_cast<int>(num_shards)};
+  }
+  // What the shards exchange through; null for one.
+  CollectiveGroup* exchange() const {
+    return processes == nullptr ? collectives.get() : processes->collectives();
+  }
+  // Of all shards, from a sum over those of this process.
+  template <typename T>
+  T OfAll(T sum) const {
+    return sum * static_cast<T>(num_shards) / static_cast<T>(shards.size());
+  }
   // KV heads of all shards together: more than the model's where several have the same one.
-  int64_t num_kv_heads() const { return num_shards() * first_shard().config().num_kv_heads; }
+  int64_t num_kv_heads() const { return num_shards * first_shard().config().num_kv_heads; }
 };
 
 // Of the dummy that options name, with their RoPE scaling.
 Result<ModelConfig> DummyConfigOf(const EngineOptions& options);
 
-// Fills in what options leave open (dtype, max_model_len, max_num_batched_tokens, served_model_name).
+// Fills in what options leave open (dtype, max_model_len, max_num_batched_tokens, served_model_name). With
+// processes all of them call it; an error of another rank is one of rank 0 that names it. Ranks but 0 get no
+// text side.
 Result<LoadedModel> LoadModel(EngineOptions* options);
 
 }  // namespace tandem

@@ -2,11 +2,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "base/log.h"
 #include "cpu_attention/cpu_attention.h"
+#include "engine/cpu_kernel_choice.h"
+#include "engine/shard_setup.h"
 #include "execute/executor.h"
+#include "execute/remote_executor.h"
 
 namespace tandem {
 namespace {
@@ -18,13 +22,20 @@ ExecutorOptions OptionsOf(const LoadedModel& model, const Shard& shard, Executor
   if (shard.is_whole()) return options;
   CpuAttentionOptions& cpu = options.cpu_attention;
   const ShardThreads threads =
-      ThreadsOf(shard, cpu.num_threads > 0 ? cpu.num_threads : DefaultCpuAttentionThreads(cpu.leave_cores));
+      ThreadsOf(model.processes, shard, cpu.num_threads, DefaultCpuAttentionThreads(cpu.leave_cores));
   cpu.num_threads = threads.num_threads;
   cpu.num_cores_taken = threads.num_taken;
   options.stall_timeout = std::min(options.stall_timeout, kLongestStall);
-  options.rider_collective = model.collectives->Of(shard.rank, ShardChannel::kRiders);
+  options.rider_collective = model.exchange()->Of(shard.rank, ShardChannel::kRiders);
   if (shard.rank > 0) options.timeline = nullptr;
   return options;
+}
+
+Result<std::unique_ptr<Executor>> CreateExecutor(const LoadedModel& model, size_t index,
+                                                 const KvMemory& memory, const ExecutorOptions& options) {
+  const Shard shard = model.ShardAt(index);
+  return Executor::Create(model.backend.DeviceOf(shard.rank), model.backend.OpsOf(shard.rank),
+                          model.shards[index].get(), &memory, OptionsOf(model, shard, options));
 }
 
 }  // namespace
@@ -34,6 +45,12 @@ ShardThreads ThreadsOf(const Shard& shard, int num_threads) {
   const int end = num_threads * (shard.rank + 1) / shard.size;
   return {.num_threads = std::max(1, end - begin),
           .num_taken = std::max(begin, num_threads < shard.size ? shard.rank : 0)};
+}
+
+ShardThreads ThreadsOf(const Processes* processes, const Shard& shard, int num_threads, int of_host) {
+  if (processes == nullptr) return ThreadsOf(shard, num_threads > 0 ? num_threads : of_host);
+  const Shard here = processes->on_host();
+  return ThreadsOf(here, num_threads > 0 ? std::max(1, num_threads * here.size / shard.size) : of_host);
 }
 
 Result<std::vector<std::unique_ptr<KvMemory>>> CreateShardMemories(const LoadedModel& model,
@@ -54,17 +71,45 @@ Result<std::vector<std::unique_ptr<KvMemory>>> CreateShardMemories(const LoadedM
 Result<std::unique_ptr<WorkerGroup>> CreateWorkerGroup(const LoadedModel& model,
                                                        const std::vector<std::unique_ptr<KvMemory>>& memories,
                                                        const ExecutorOptions& options) {
-  std::vector<std::unique_ptr<Executor>> executors;
-  for (size_t rank = 0; rank < model.shards.size(); ++rank) {
-    const Shard shard = {.rank = static_cast<int>(rank), .size = static_cast<int>(model.shards.size())};
-    TANDEM_ASSIGN_OR_RETURN(
-        auto executor,
-        Executor::Create(model.backend.DeviceOf(shard.rank), model.backend.OpsOf(shard.rank),
-                         model.shards[rank].get(), memories[rank].get(), OptionsOf(model, shard, options)));
-    executors.push_back(std::move(executor));
+  Processes* const processes = model.processes;
+  if (processes != nullptr) {
+    const Message setup = SetupMessage(model, *memories.front(), options);
+    for (int rank = 1; rank < processes->shard().size; ++rank) processes->Send(rank, setup);
   }
-  return std::make_unique<WorkerGroup>(std::move(executors), model.collectives.get(),
-                                       !model.backend.others.empty());
+  auto rank0 = CreateExecutor(model, 0, *memories.front(), options);
+  TANDEM_RETURN_IF_ERROR(AgreeThatAllIsWell(processes, rank0.ok() ? Status() : rank0.error()));
+  std::vector<std::unique_ptr<ShardExecutor>> others;
+  for (size_t i = 1; i < model.shards.size(); ++i) {
+    TANDEM_ASSIGN_OR_RETURN(auto executor, CreateExecutor(model, i, *memories[i], options));
+    others.push_back(std::move(executor));
+  }
+  for (int rank = 1; processes != nullptr && rank < processes->shard().size; ++rank)
+    others.push_back(std::make_unique<RemoteExecutor>(processes, rank));
+  return std::make_unique<WorkerGroup>(std::move(*rank0), std::move(others), model.exchange(),
+                                       processes != nullptr || !model.backend.others.empty());
+}
+
+Status FollowRank0(EngineOptions options) {
+  Processes* const processes = options.processes;
+  options.show_progress = false;
+  TANDEM_ASSIGN_OR_RETURN(LoadedModel model, LoadModel(&options));
+  const std::optional<Message> message = processes->Receive(0, std::nullopt);
+  if (!message) return *processes->collectives()->failure();
+  if (IsEnd(*message)) return {};
+  std::vector<std::unique_ptr<KvMemory>> memories;
+  std::unique_ptr<Executor> executor;
+  const auto create = [&]() -> Status {
+    TANDEM_ASSIGN_OR_RETURN(const ShardSetup setup, ReadSetup(*message, model));
+    const bool cpu_tier = setup.cache.cpu.num_blocks > 0;
+    // Rank 0 has tried on this host, or there is nothing yet; which kernels attend on the CPU it says.
+    ChooseCpuKernels(options, model.first_shard().config(), model.first_shard().dtype(), model.kv_formats,
+                     cpu_tier, &model.backend);
+    TANDEM_ASSIGN_OR_RETURN(memories, CreateShardMemories(model, setup.cache));
+    TANDEM_ASSIGN_OR_RETURN(executor, CreateExecutor(model, 0, *memories.front(), setup.options));
+    return {};
+  };
+  TANDEM_RETURN_IF_ERROR(AgreeThatAllIsWell(processes, create()));
+  return ObeyRank0(processes, executor.get());
 }
 
 }  // namespace tandem

@@ -20,15 +20,24 @@ struct ShardThreads {
   int num_taken = 0;  // by shards of lower ranks
 };
 ShardThreads ThreadsOf(const Shard& shard, int num_threads);
+// The same of num_threads threads of all shards together, or where that is 0 of what a host has, which those
+// of other processes on the same host share. processes: null for shards of one process.
+ShardThreads ThreadsOf(const Processes* processes, const Shard& shard, int num_threads, int of_host);
 
-// By rank. cache: of all together; a shard has as many blocks, each with its KV heads. Errors:
-// kResourceExhausted.
+// By rank, of this process. cache: of all together; a shard has as many blocks, each with its KV heads.
+// Errors: kResourceExhausted.
 Result<std::vector<std::unique_ptr<KvMemory>>> CreateShardMemories(const LoadedModel& model,
                                                                    const KvCacheOptions& cache);
 
-// options: of all together. What the arguments point to outlives the group. Errors: kResourceExhausted.
+// options: of all together. What the arguments point to outlives the group. Of processes rank 0 calls it,
+// with what the others wait for in FollowRank0. Errors: kResourceExhausted.
 Result<std::unique_ptr<WorkerGroup>> CreateWorkerGroup(const LoadedModel& model,
                                                        const std::vector<std::unique_ptr<KvMemory>>& memories,
                                                        const ExecutorOptions& options);
+
+// The whole life of a shard in a process of its own, which is not rank 0: loads its part of the model, has
+// memory and executor as rank 0 tells it, and obeys until rank 0 says that it is over. options: as those of
+// rank 0. Errors: what rank 0 has heard of, and kUnavailable after a failure of the processes.
+Status FollowRank0(EngineOptions options);
 
 }  // namespace tandem

@@ -239,7 +239,7 @@ bool Executor::EndsWithin(std::chrono::microseconds time) {
   return running_.front()->end->SynchronizeFor(time);
 }
 
-StallWatch::Look Executor::LookAtOldest() const {
+StallWatch::Look Executor::LookAtOldest() {
   if (!cpu_attention_) return {};
   const RunningIteration& running = *running_.front();
   const bool owes_output =

@@ -39,6 +39,7 @@
 #include "execute/main_pass.h"
 #include "execute/riding_pass.h"
 #include "execute/running_iteration.h"
+#include "execute/shard_executor.h"
 #include "execute/shared_parts.h"
 #include "execute/stall_watch.h"
 #include "execute/tier_moves.h"
@@ -60,23 +61,23 @@ struct MeasurementParts {
 };
 
 // Engine thread only.
-class Executor {
+class Executor : public ShardExecutor {
  public:
   // All arguments outlive the executor. Errors: kResourceExhausted.
   static Result<std::unique_ptr<Executor>> Create(Device* device, Ops* ops, const Decoder* decoder,
                                                   const KvMemory* kv, const ExecutorOptions& options);
-  ~Executor();
+  ~Executor() override;
 
   // Forgets a cohort in flight and the token that it is at (the plan drops it, or one of its requests was
   // cancelled), after its running attention has ended. Its rows may then enter again with another cohort:
   // what they appended is computed anew. Between Finish and Start; unknown ids are ignored. False if CPU
   // attention has stalled instead: all cohorts are forgotten then, the sequences of all of them have failed,
   // and no plan may use the cpu tier before CpuTierUsable.
-  bool DropCohort(CohortId id);
+  bool DropCohort(CohortId id) override;
 
   // Finds the fastest products for the sizes of batches to come, and records the graphs. Blocks for some
   // seconds on a GPU that it has not seen before. Without it everything works as well, more slowly.
-  void WarmUp();
+  void WarmUp() override;
 
   // Enqueues a valid plan: first the copies of its moves, which run beside it, each layer's before that
   // layer. Blocks of all rows are reserved already, dropped cohorts dropped. Errors: kResourceExhausted,
@@ -93,24 +94,17 @@ class Executor {
   // in flight.
   IterationResult Finish();
 
-  // Start and Finish in steps, for executors that are shards of one model (execute/worker_group.h): each step
-  // on all of them before the next. Start is Enter and Run; after an Enter that failed nothing is to run.
-  Status Enter(IterationInput* input);
-  void Run(IterationInput input);
-  // Finish is: await the end of the oldest, Abort it if CPU attention has stalled, Complete it, AbortCohorts
-  // if it did not stall and they have, Collect.
-  // Whether the oldest has ended, within time.
-  bool EndsWithin(std::chrono::microseconds time);
-  // At the CPU attention that the device waits for in the oldest.
-  StallWatch::Look LookAtOldest() const;
+  // Start and Finish in steps, for executors that are shards of one model.
+  Status Enter(IterationInput* input) override;
+  void Run(IterationInput input) override;
+  bool EndsWithin(std::chrono::microseconds time) override;
+  StallWatch::Look LookAtOldest() override;
   const StallWatch& stall_watch() const { return cohort_watch_; }
-  void AbortOldest();
-  // Blocks until all of it has run. Whether CPU attention has stalled that nobody on the device waits for.
-  bool CompleteOldest(bool stalled);
-  void AbortCohorts() { AbortCpuRows(false); }
-  IterationResult CollectOldest(bool stalled);
-  // Forgets all cohorts, as a DropCohort that stalls does.
-  void FailCohorts();
+  void AbortOldest() override;
+  bool CompleteOldest(bool stalled) override;
+  void AbortCohorts() override { AbortCpuRows(false); }
+  IterationResult CollectOldest(bool stalled) override;
+  void FailCohorts() override;
 
   // Device memory that Create takes, without what the ops take for themselves. cpu_tier: of what form, or
   // null without one.
@@ -118,7 +112,7 @@ class Executor {
 
   // False after a stall until CPU attention has ended what it was at. Until then it may write to the blocks
   // of the sequences that failed.
-  bool CpuTierUsable();
+  bool CpuTierUsable() override;
 
   // Null without a cpu tier.
   CpuAttention* cpu_attention() { return parts_.cpu_attention; }

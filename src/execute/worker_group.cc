@@ -28,12 +28,12 @@ void CheckAlike(const IterationResult& result, const IterationResult& other, siz
 
 }  // namespace
 
-WorkerGroup::WorkerGroup(std::vector<std::unique_ptr<Executor>> executors, CollectiveGroup* group,
-                         bool own_threads)
-    : executors_(std::move(executors)), group_(group) {
+WorkerGroup::WorkerGroup(std::unique_ptr<Executor> rank0, std::vector<std::unique_ptr<ShardExecutor>> others,
+                         CollectiveGroup* group, bool own_threads)
+    : executors_(std::move(others)), rank0_(rank0.get()), group_(group) {
+  executors_.insert(executors_.begin(), std::move(rank0));
   if (own_threads && !is_one()) threads_ = std::make_unique<RankThreads>(static_cast<int>(executors_.size()));
-  TANDEM_CHECK(!executors_.empty() && (is_one() || group_ != nullptr), "{} shards without exchange",
-               executors_.size());
+  TANDEM_CHECK(is_one() || group_ != nullptr, "{} shards without exchange", executors_.size());
 }
 
 void WorkerGroup::WarmUp() {
@@ -41,7 +41,7 @@ void WorkerGroup::WarmUp() {
 }
 
 Status WorkerGroup::Start(IterationInput input) {
-  if (is_one()) return executors_.front()->Start(std::move(input));
+  if (is_one()) return rank0_->Start(std::move(input));
   std::vector<IterationInput> inputs(executors_.size(), input);
   // Moves are made on all, whoever has no room for cohorts.
   std::vector<Status> entered(executors_.size());
@@ -57,18 +57,20 @@ void WorkerGroup::OnAll(const std::function<void(size_t rank)>& work) {
 }
 
 bool WorkerGroup::MayRunAhead() const {
-  return std::ranges::all_of(executors_, [](const auto& executor) { return executor->MayRunAhead(); });
+  // The others run the same.
+  return rank0_->MayRunAhead();
 }
 
 bool WorkerGroup::AwaitEnd(std::chrono::microseconds timeout) {
-  return std::ranges::all_of(executors_, [&](const auto& executor) { return executor->AwaitEnd(timeout); });
+  // They end together.
+  return rank0_->AwaitEnd(timeout);
 }
 
 bool WorkerGroup::AllEndWithin(std::chrono::microseconds time) {
   return std::ranges::all_of(executors_, [&](const auto& executor) { return executor->EndsWithin(time); });
 }
 
-StallWatch::Look WorkerGroup::LookAtOldest() const {
+StallWatch::Look WorkerGroup::LookAtOldest() {
   // A shard that stalls holds up all others: soon nobody ends any task.
   StallWatch::Look all;
   for (const auto& executor : executors_) {
@@ -96,8 +98,8 @@ bool WorkerGroup::HangsSince(std::chrono::steady_clock::time_point progress) {
 }
 
 IterationResult WorkerGroup::Finish() {
-  if (is_one()) return executors_.front()->Finish();
-  const StallWatch& watch = executors_.front()->stall_watch();
+  if (is_one()) return rank0_->Finish();
+  const StallWatch& watch = rank0_->stall_watch();
   const std::chrono::microseconds pace = watch.longest_look();
   auto progress = std::chrono::steady_clock::now();
   int64_t num_tasks = -1;
@@ -127,6 +129,8 @@ IterationResult WorkerGroup::Finish() {
   IterationResult result = executors_.front()->CollectOldest(stalled);
   for (size_t rank = 1; rank < executors_.size(); ++rank) {
     const IterationResult other = executors_[rank]->CollectOldest(stalled);
+    // A process that has died since.
+    if (auto failure = Failure()) return {.failure = std::move(failure)};
     CheckAlike(result, other, rank);
     // What is read is of all; times are of rank 0, whom the costs are of.
     result.cpu_attention.kv_bytes += other.cpu_attention.kv_bytes;
@@ -139,12 +143,12 @@ bool WorkerGroup::DropCohort(CohortId id) {
   if (is_one()) return executors_.front()->DropCohort(id);
   // Of a group that has failed nothing is collected any more.
   if (group_->failure()) return true;
-  std::vector<Executor*> dropped;
+  std::vector<ShardExecutor*> dropped;
   for (const auto& executor : executors_) {
     if (executor->DropCohort(id)) dropped.push_back(executor.get());
   }
   if (dropped.size() == executors_.size()) return true;
-  for (Executor* executor : dropped) executor->FailCohorts();
+  for (ShardExecutor* executor : dropped) executor->FailCohorts();
   return false;
 }
 

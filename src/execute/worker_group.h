@@ -10,6 +10,8 @@
 // decides is agreed upon: who rides, by the least of all (execute/riding_pass.h); a stall of one is a stall
 // of all.
 //
+// Shards may be in processes of their own (execute/remote_executor.h): each step is then a message.
+//
 // A group of one is its executor, with nothing around it.
 #pragma once
 
@@ -25,6 +27,7 @@
 #include "collective/rank_threads.h"
 #include "execute/executor.h"
 #include "execute/iteration_result.h"
+#include "execute/shard_executor.h"
 #include "execute/stall_watch.h"
 #include "plan/iteration_input.h"
 #include "plan/iteration_plan.h"
@@ -34,10 +37,11 @@ namespace tandem {
 // Engine thread only. All methods as Executor's, which have the contract.
 class WorkerGroup {
  public:
-  // By rank. group: what they exchange through, outlives the executors; null for one. own_threads: each
-  // enqueues in a thread of its own, which takes ops and a device of its own.
-  WorkerGroup(std::vector<std::unique_ptr<Executor>> executors, CollectiveGroup* group,
-              bool own_threads = false);
+  // others: of ranks 1, 2, ..., in this process or in others. group: what they exchange through, outlives the
+  // executors; null for one. own_threads: each is told to start in a thread of its own, which in this process
+  // takes ops and a device of its own.
+  WorkerGroup(std::unique_ptr<Executor> rank0, std::vector<std::unique_ptr<ShardExecutor>> others,
+              CollectiveGroup* group, bool own_threads = false);
 
   void WarmUp();
   Status Start(IterationInput input);
@@ -50,13 +54,13 @@ class WorkerGroup {
   bool CpuTierUsable();
 
   // The others are alike, with as much to do.
-  Executor& rank0() { return *executors_.front(); }
+  Executor& rank0() { return *rank0_; }
   CpuAttention* cpu_attention() { return rank0().cpu_attention(); }
 
  private:
   bool is_one() const { return executors_.size() == 1; }
   bool AllEndWithin(std::chrono::microseconds time);
-  StallWatch::Look LookAtOldest() const;
+  StallWatch::Look LookAtOldest();
   // Once the exchange has failed: whether all streams come to their end all the same.
   std::optional<Error> Failure();
 
@@ -65,7 +69,8 @@ class WorkerGroup {
   // Whether exchange that knows no bound itself has held up the iteration for too long: ends it then.
   bool HangsSince(std::chrono::steady_clock::time_point progress);
 
-  std::vector<std::unique_ptr<Executor>> executors_;
+  std::vector<std::unique_ptr<ShardExecutor>> executors_;
+  Executor* rank0_;  // the first
   CollectiveGroup* group_;
   std::unique_ptr<RankThreads> threads_;  // null: all enqueue in the caller's
 };

@@ -78,18 +78,18 @@ DecoderHarness::DecoderHarness(const std::string& model_path, const Options& opt
                                 .cpu_parts = options.cpu_parts};
   memory_ = KvMemory::Create(device, cache.Layouts()).value();
   books_ = KvBooks::Create(shape.block_size, {options.gpu_blocks, options.cpu_blocks}).value();
-  std::vector<std::unique_ptr<Executor>> executors;
-  executors.push_back(Executor::Create(device, ops, decoder_.get(), memory_.get(),
-                                       {.max_rows = options.max_rows,
-                                        .cpu_attention = {.num_threads = options.num_threads},
-                                        .max_cpu_rows = options.max_cpu_rows,
-                                        .max_rider_rows = options.max_rider_rows,
-                                        .max_transit_tokens = options.max_rows,
-                                        .stall_timeout = options.stall_timeout,
-                                        .graph_batch_sizes = options.graph_batch_sizes,
-                                        .graph_rider_rows = options.graph_rider_rows})
-                          .value());
-  workers_ = std::make_unique<WorkerGroup>(std::move(executors), nullptr);
+  auto executor = Executor::Create(device, ops, decoder_.get(), memory_.get(),
+                                   {.max_rows = options.max_rows,
+                                    .cpu_attention = {.num_threads = options.num_threads},
+                                    .max_cpu_rows = options.max_cpu_rows,
+                                    .max_rider_rows = options.max_rider_rows,
+                                    .max_transit_tokens = options.max_rows,
+                                    .stall_timeout = options.stall_timeout,
+                                    .graph_batch_sizes = options.graph_batch_sizes,
+                                    .graph_rider_rows = options.graph_rider_rows})
+                      .value();
+  workers_ = std::make_unique<WorkerGroup>(std::move(executor), std::vector<std::unique_ptr<ShardExecutor>>(),
+                                           nullptr);
   max_rider_rows_ = options.max_rider_rows;
   workers_->WarmUp();
 }

@@ -28,13 +28,14 @@ ANSWER_S = 240
 
 
 class TandemServer:
-    def __init__(self, binary, model, *flags, wait=True, port=None, tls=None):
-        """tls: the client's ssl.SSLContext, where the flags have the server speak HTTPS."""
+    def __init__(self, binary, model, *flags, wait=True, port=None, tls=None, launcher=()):
+        """tls: the client's ssl.SSLContext, where the flags have the server speak HTTPS. launcher: the command that
+        starts the program, and gets the signals."""
         self.port = port or free_port()
         self.tls = tls
         self.url = f"{'https' if tls else 'http'}://127.0.0.1:{self.port}"
         self._errors = tempfile.TemporaryFile()
-        command = [binary, "serve", model, "--port", str(self.port), "--served-model-name", MODEL_NAME]
+        command = [*launcher, binary, "serve", model, "--port", str(self.port), "--served-model-name", MODEL_NAME]
         for name, value in DEFAULT_FLAGS.items():
             if name not in flags:
                 command += [name, value]

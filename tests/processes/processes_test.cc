@@ -1,0 +1,316 @@
+// Shards in processes of their own give the tokens of shards of one process, bit for bit. Started by mpirun
+// with as many processes as shards, of which rank 0 tests and the others follow:
+//
+//   mpirun -n 3 build/host-release/tests/processes_test
+
+#include "collective/processes.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "conformance/fixtures.h"
+#include "device/host/host_device.h"
+#include "engine/engine.h"
+#include "engine/engine_client.h"
+#include "engine/paying_costs.h"
+#include "engine/shards.h"
+#include "execute/remote_executor.h"
+#include "simulate/switching_testing.h"
+
+namespace tandem {
+namespace {
+
+Processes* all_processes = nullptr;
+
+bool Leads() {
+  return all_processes->shard().rank == 0;
+}
+
+// Drawn, with log-probabilities, of all requests.
+using Answers = std::vector<std::vector<SampledToken>>;
+
+void ExpectSameBits(const Answers& answers, const Answers& expected, const std::string& what) {
+  ASSERT_EQ(answers.size(), expected.size());
+  for (size_t i = 0; i < answers.size(); ++i) {
+    ASSERT_EQ(answers[i].size(), expected[i].size()) << what << ", request " << i;
+    for (size_t j = 0; j < answers[i].size(); ++j) {
+      ASSERT_EQ(answers[i][j].token, expected[i][j].token) << what << ", request " << i << ", token " << j;
+      ASSERT_EQ(answers[i][j].logprob, expected[i][j].logprob)
+          << what << ", request " << i << ", token " << j;
+    }
+  }
+}
+
+RequestSpec SpecOf(int index, int64_t max_tokens) {
+  RequestSpec spec;
+  for (int i = 0; i < 3 + (index * 37) % 120; ++i) spec.prompt_tokens.push_back((31 * index + 7 * i) % 300);
+  spec.sampling.temperature = index % 3 == 0 ? 1.0F : 0.0F;
+  spec.sampling.seed = static_cast<uint64_t>(index);
+  spec.sampling.ignore_eos = true;
+  spec.sampling.max_tokens = max_tokens;
+  spec.sampling.num_top_logprobs = 1;
+  return spec;
+}
+
+class ProcessesTest : public ::testing::Test {
+ protected:
+  ProcessesTest()
+      : cache_folder_(std::filesystem::temp_directory_path() /
+                      ("tandem-processes-" + std::to_string(getpid()))) {}
+  ~ProcessesTest() override { std::filesystem::remove_all(cache_folder_); }
+
+  EngineOptions Options() const {
+    EngineOptions options;
+    options.tensor_parallel_size = all_processes->shard().size;
+    // Three have three heads each; two and four the heads of a model of random weights.
+    if (options.tensor_parallel_size == 3) {
+      options.model = FixturePath("families/smollm2");
+      options.tokenizer = FixturePath("families/llama2/model.gguf");
+    } else {
+      options.dummy = "tiny";
+    }
+    options.dtype = DType::kF32;
+    options.cpu_threads = 2;
+    options.max_num_batched_tokens = 96;
+    options.show_progress = false;
+    options.cpu_trial = false;
+    options.cache_folder = cache_folder_;
+    return options;
+  }
+
+  // On rank 0 test gets an engine whose shards are the processes.
+  static void WithEngine(EngineOptions options, const std::function<void(Engine&)>& test) {
+    options.processes = all_processes;
+    if (!Leads()) {
+      const Status followed = FollowRank0(options);
+      EXPECT_TRUE(followed.ok()) << followed.error().message;
+      if (!followed.ok()) all_processes->Receive(0, std::nullopt);
+      return;
+    }
+    {
+      const auto engine = CreateEngine(options);
+      if (engine != nullptr) test(*engine);
+    }
+    for (int rank = 1; rank < all_processes->shard().size; ++rank) SendEnd(all_processes, rank);
+  }
+
+  // The strategy plans by costs for which the cpu tier pays, whatever the machine is.
+  static std::unique_ptr<Engine> CreateEngine(const EngineOptions& options) {
+    const auto costs = std::make_shared<AnalyticCosts>(CostsWhereTheCpuTierPays());
+    auto engine = Engine::Create(options, [name = options.strategy, costs](const LayerCosts* measured) {
+      if (measured != nullptr) costs->layers = measured->num_layers();
+      return testing::CreateAnyStrategy(name, measured == nullptr ? nullptr : costs.get());
+    });
+    EXPECT_TRUE(engine.ok()) << engine.error().message;
+    return engine.ok() ? std::move(*engine) : nullptr;
+  }
+
+  static Answers RunAll(Engine& engine, int num_requests, int64_t max_tokens) {
+    std::vector<Submitted> submitted;
+    for (int i = 0; i < num_requests; ++i) submitted.push_back(SubmitTo(engine, SpecOf(i, max_tokens)));
+    Answers answers;
+    for (const Submitted& each : submitted) {
+      EXPECT_EQ(each.output->Wait(), FinishReason::kLength) << each.output->error_message();
+      answers.push_back(each.output->tokens());
+    }
+    return answers;
+  }
+
+  // Of shards of this process, with room for everything.
+  static Answers RunInOneProcess(EngineOptions options, int num_requests, int64_t max_tokens) {
+    options.strategy = "gpu-only";
+    options.gpu_kv_cache = SizeInTokens(32'768);
+    options.cpu_kv_cache.reset();
+    const auto engine = CreateEngine(options);
+    return engine == nullptr ? Answers() : RunAll(*engine, num_requests, max_tokens);
+  }
+
+  std::filesystem::path cache_folder_;
+};
+
+TEST_F(ProcessesTest, ExchangeGivesTheBitsOfOneProcess) {
+  // Sums of few and of many numbers, which are cut; of numbers whose order matters.
+  const Shard shard = all_processes->shard();
+  const auto device = CreateHostDevice({.num_compute_threads = 1});
+  const auto stream = device->CreateStream(StreamKind::kCompute, "shard");
+  Collective& collective = *all_processes->collectives()->Of(shard.rank, ShardChannel::kCompute);
+  for (const int64_t cols : {1, 911, 50'001}) {
+    constexpr int64_t kRows = 3;
+    const auto value = [](int rank, int64_t i) {
+      return (rank % 2 == 0 ? 1.0F : -1.0F) * static_cast<float>(1 + (i * 7919 + rank * 104729) % 10007) *
+             (rank == 1 ? 1e-6F : 1.0F);
+    };
+    std::vector<float> values(static_cast<size_t>(kRows * cols));
+    for (size_t i = 0; i < values.size(); ++i) values[i] = value(shard.rank, static_cast<int64_t>(i));
+    collective.AllReduce(*stream, MatrixView::Dense(values.data(), DType::kF32, kRows, cols));
+    const int64_t gathered_cols = 10 * shard.size + 3;
+    const int64_t begin = gathered_cols * shard.rank / shard.size;
+    const int64_t end = gathered_cols * (shard.rank + 1) / shard.size;
+    std::vector<int32_t> gathered(static_cast<size_t>(kRows * gathered_cols), -1);
+    for (int64_t row = 0; row < kRows; ++row) {
+      for (int64_t col = begin; col < end; ++col)
+        gathered[static_cast<size_t>(row * gathered_cols + col)] =
+            static_cast<int32_t>(row * gathered_cols + col);
+    }
+    collective.AllGather(*stream, MatrixView::Dense(gathered.data(), DType::kI32, kRows, gathered_cols),
+                         begin, end - begin);
+    std::vector<int32_t> token = {100 + shard.rank, 7};
+    collective.Broadcast(*stream, token.data(), token.size() * sizeof(int32_t));
+    std::vector<int32_t> least(static_cast<size_t>(shard.size) + 1, 1);
+    least[static_cast<size_t>(shard.rank)] = 0;
+    collective.Min(*stream, least);
+    stream->Synchronize();
+    for (size_t i = 0; i < values.size(); ++i) {
+      float sum = value(0, static_cast<int64_t>(i));
+      for (int rank = 1; rank < shard.size; ++rank) sum += value(rank, static_cast<int64_t>(i));
+      ASSERT_EQ(values[i], sum) << i << " of " << values.size();
+    }
+    std::vector<int32_t> all(gathered.size());
+    std::iota(all.begin(), all.end(), 0);
+    EXPECT_EQ(gathered, all);
+    EXPECT_EQ(token, (std::vector<int32_t>{100, 7}));
+    std::vector<int32_t> zeros(least.size(), 0);
+    zeros.back() = 1;
+    EXPECT_EQ(least, zeros);
+  }
+}
+
+TEST_F(ProcessesTest, EveryStrategyGivesTheTokensOfOneProcess) {
+  constexpr int kRequests = 20;
+  constexpr int64_t kTokens = 16;
+  const Answers expected = Leads() ? RunInOneProcess(Options(), kRequests, kTokens) : Answers();
+  for (const std::string strategy : {"gpu-only", "asymmetric", "full-offload", "symmetric", "simple-offload",
+                                     "async", "apex", "auto", "switching"}) {
+    EngineOptions tight = Options();
+    tight.strategy = strategy;
+    tight.gpu_kv_cache = SizeInTokens(384);
+    if (strategy != "gpu-only") tight.cpu_kv_cache = SizeInTokens(2048);
+    WithEngine(tight, [&](Engine& engine) {
+      ExpectSameBits(RunAll(engine, kRequests, kTokens), expected, strategy);
+      engine.CancelAll();
+      const EngineStats stats = engine.Stats();
+      EXPECT_EQ(stats.gpu_blocks_free, stats.gpu_blocks_total) << strategy;
+      EXPECT_EQ(stats.cpu_blocks_free, stats.cpu_blocks_total) << strategy;
+      EXPECT_EQ(stats.cpu_tier_tokens > 0, strategy != "gpu-only") << strategy;
+      std::printf(
+          "%-15s %5lu iterations, %5lu tokens, %5lu of them in the cpu tier, %5lu swapped, rode %lu times\n",
+          strategy.c_str(), stats.iterations, stats.generation_tokens, stats.cpu_tier_tokens,
+          stats.swapped_tokens, stats.rider_visits);
+    });
+  }
+}
+
+// Cohorts are dropped on all of them: neighbours are cancelled, and both tiers are so small that some are
+// preempted.
+TEST_F(ProcessesTest, TheSameBesideCancels) {
+  constexpr int kRequests = 20;
+  constexpr int64_t kTokens = 16;
+  const Answers expected = Leads() ? RunInOneProcess(Options(), kRequests, kTokens) : Answers();
+  for (const std::string strategy : {"asymmetric", "async"}) {
+    EngineOptions tight = Options();
+    tight.strategy = strategy;
+    tight.gpu_kv_cache = SizeInTokens(320);
+    tight.cpu_kv_cache = SizeInTokens(640);
+    WithEngine(tight, [&](Engine& engine) {
+      std::vector<Submitted> cancelled;
+      for (int i = 0; i < kRequests; ++i) {
+        RequestSpec spec = SpecOf(i, 100);
+        spec.prompt_tokens.front() = 299 - i;
+        cancelled.push_back(SubmitTo(engine, std::move(spec)));
+      }
+      cancelled.front().output->WaitForTokens(4);
+      for (const Submitted& each : cancelled) engine.Cancel(each.id);
+      ExpectSameBits(RunAll(engine, kRequests, kTokens), expected, strategy);
+      engine.CancelAll();
+      EXPECT_EQ(engine.Stats().gpu_blocks_free, engine.Stats().gpu_blocks_total);
+      EXPECT_EQ(engine.Stats().cpu_blocks_free, engine.Stats().cpu_blocks_total);
+    });
+  }
+}
+
+TEST_F(ProcessesTest, TheRealModelGivesTheTokensOfOneProcess) {
+  const auto path = RealModelPath();
+  if (!path) GTEST_SKIP() << "the model file is not here; scripts/fetch_model.sh fetches it";
+  if (all_processes->shard().size != 3) GTEST_SKIP() << "its 9 heads are cut in 3";
+  constexpr int kRequests = 8;
+  constexpr int64_t kTokens = 12;
+  EngineOptions options = Options();
+  options.model = *path;
+  options.tokenizer.clear();
+  const Answers expected = Leads() ? RunInOneProcess(options, kRequests, kTokens) : Answers();
+  for (const std::string strategy : {"gpu-only", "asymmetric", "async"}) {
+    EngineOptions tight = options;
+    tight.strategy = strategy;
+    tight.gpu_kv_cache = SizeInTokens(384);
+    if (strategy != "gpu-only") tight.cpu_kv_cache = SizeInTokens(2048);
+    WithEngine(tight, [&](Engine& engine) {
+      ExpectSameBits(RunAll(engine, kRequests, kTokens), expected, strategy);
+      EXPECT_EQ(engine.Stats().cpu_tier_tokens > 0, strategy != "gpu-only") << strategy;
+    });
+  }
+}
+
+// What is wrong in one process alone is said by rank 0; the others know it too.
+TEST_F(ProcessesTest, WhatIsWrongElsewhereIsSaidByRank0) {
+  EngineOptions options = Options();
+  options.processes = all_processes;
+  if (all_processes->shard().rank == 1) {
+    options.dummy.clear();
+    options.model = "/nowhere";
+  }
+  if (Leads()) {
+    const auto engine = Engine::Create(options);
+    ASSERT_FALSE(engine.ok());
+    EXPECT_EQ(engine.error().message.find("shard 1 of " + std::to_string(all_processes->shard().size) + ": "),
+              0U)
+        << engine.error().message;
+    EXPECT_NE(engine.error().message.find("/nowhere"), std::string::npos) << engine.error().message;
+    for (int rank = 1; rank < all_processes->shard().size; ++rank) SendEnd(all_processes, rank);
+    return;
+  }
+  const Status followed = FollowRank0(options);
+  EXPECT_EQ(followed.ok(), all_processes->shard().rank != 1);
+  // Who has failed by itself waits for what rank 0 says.
+  if (!followed.ok()) {
+    EXPECT_TRUE(IsEnd(all_processes->Receive(0, std::nullopt).value()));
+  }
+}
+
+}  // namespace
+}  // namespace tandem
+
+int main(int argc, char** argv) {
+  if (!tandem::IsOneOfSeveralProcesses()) {
+    std::fprintf(stderr, "%s is started by mpirun\n", argv[0]);
+    return 1;
+  }
+  auto joined = tandem::JoinProcesses({});
+  if (!joined.ok()) {
+    std::fprintf(stderr, "%s\n", joined.error().message.c_str());
+    return 1;
+  }
+  tandem::all_processes = std::move(joined).value().release();
+  // Rank 0 reports. What fails on another rank ends this with an error too.
+  if (!tandem::Leads()) unsetenv("GTEST_OUTPUT");
+  ::testing::InitGoogleTest(&argc, argv);
+  if (!tandem::Leads()) {
+    auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
+    delete listeners.Release(listeners.default_result_printer());
+  }
+  const int code = RUN_ALL_TESTS();
+  tandem::all_processes->Leave();
+  return code;
+}
