@@ -27,6 +27,7 @@
 #include "kv_events/kv_event_publisher.h"
 #include "perf/corrected_costs.h"
 #include "policy/strategy.h"
+#include "profile/profile_report.h"
 #include "profile/profiler.h"
 #include "simd/cpu_isa.h"
 
@@ -341,45 +342,29 @@ class EngineWithLoop : public Engine {
             wanted_model_len_, longest_context_.why);
   }
 
-  // One shard alone, as if the others took no time: they do as much as it does, beside it.
-  struct MeasuredShard {
-    std::unique_ptr<Decoder> decoder;  // these two null for a whole model, which is measured as it is
-    std::unique_ptr<LogitsStage> logits;
-    ProfileParts parts;
-  };
-  Result<MeasuredShard> ShardToMeasure() {
+  ProfileParts PartsToMeasure() {
     const MeasurementParts executor = workers_->rank0().measurement_parts();
-    Device* const device = model_.backend.device.get();
-    Ops* const ops = model_.backend.ops.get();
-    MeasuredShard measured;
-    measured.parts = {.device = device,
-                      .ops = ops,
-                      .decoder = &model_.first_shard(),
-                      .books = kv_books_.get(),
-                      .memory = kv_memories_.front().get(),
-                      .cpu_attention = workers_->cpu_attention(),
-                      .compute = executor.compute,
-                      .copy = executor.copy,
-                      .rows = executor.rows,
-                      .plan = executor.plan,
-                      .logits = executor.logits,
-                      .max_rows = options_.max_num_batched_tokens,
-                      .max_context = options_.max_model_len};
-    if (model_.num_shards() == 1) return measured;
-    measured.decoder = std::make_unique<Decoder>(model_.first_shard().Alone());
-    TANDEM_ASSIGN_OR_RETURN(
-        measured.logits, LogitsStage::Create(device, measured.decoder.get(), ops, executor.rows->max_rows(),
-                                             executor.logits->slice_rows()));
-    measured.parts.decoder = measured.decoder.get();
-    measured.parts.logits = measured.logits.get();
-    return measured;
+    return {.device = model_.backend.device.get(),
+            .ops = model_.backend.ops.get(),
+            .decoder = &model_.first_shard(),
+            .books = kv_books_.get(),
+            .memory = kv_memories_.front().get(),
+            .cpu_attention = workers_->cpu_attention(),
+            .compute = executor.compute,
+            .copy = executor.copy,
+            .rows = executor.rows,
+            .plan = executor.plan,
+            .logits = executor.logits,
+            .max_rows = options_.max_num_batched_tokens,
+            .max_context = options_.max_model_len,
+            .others = OtherShardParts(model_, kv_memories_, workers_.get()),
+            .on_all = [this](const std::function<void(size_t rank)>& work) { workers_->OnAll(work); }};
   }
 
   Status CreateScheduler() {
     const bool needs_costs = uses_cpu_tier() || options_.max_itl_ms > 0 || options_.measure_costs;
     if (needs_costs || model_.backend.measures_costs) {
-      TANDEM_ASSIGN_OR_RETURN(const MeasuredShard measured, ShardToMeasure());
-      const ProfileParts& parts = measured.parts;
+      const ProfileParts parts = PartsToMeasure();
       std::string_view last_what;
       TANDEM_ASSIGN_OR_RETURN(
           CostTable table,
@@ -439,8 +424,10 @@ class EngineWithLoop : public Engine {
         workers_->cpu_attention() == nullptr
             ? ""
             : ", CPU attention: " + workers_->cpu_attention()->Description());
-    if (model_.num_shards() > 1)
-      LogInfo("{} shards, each with its part of these threads", model_.num_shards());
+    if (model_.num_shards() > 1) {
+      LogInfo("{} shards, each with its part of these threads{}", model_.num_shards(),
+              cost_table_ ? ", and " + DescribeSums(cost_table_->measurements()) : "");
+    }
   }
 
   // Destroyed in reverse: first the loop's thread ends, then the executor's streams, last the memory.

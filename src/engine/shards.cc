@@ -67,4 +67,22 @@ Result<std::unique_ptr<WorkerGroup>> CreateWorkerGroup(const LoadedModel& model,
                                        !model.backend.others.empty());
 }
 
+std::vector<ShardParts> OtherShardParts(const LoadedModel& model,
+                                        const std::vector<std::unique_ptr<KvMemory>>& memories,
+                                        WorkerGroup* workers) {
+  std::vector<ShardParts> others;
+  for (size_t rank = 1; rank < workers->size(); ++rank) {
+    const MeasurementParts executor = workers->of(rank).measurement_parts();
+    others.push_back({.device = model.backend.DeviceOf(static_cast<int>(rank)),
+                      .ops = model.backend.OpsOf(static_cast<int>(rank)),
+                      .decoder = model.shards[rank].get(),
+                      .memory = memories[rank].get(),
+                      .cpu_attention = workers->of(rank).cpu_attention(),
+                      .compute = executor.compute,
+                      .rows = executor.rows,
+                      .logits = executor.logits});
+  }
+  return others;
+}
+
 }  // namespace tandem

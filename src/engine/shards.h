@@ -11,6 +11,7 @@
 #include "execute/worker_group.h"
 #include "kv/kv_cache_options.h"
 #include "kv/kv_memory.h"
+#include "profile/profile_parts.h"
 
 namespace tandem {
 
@@ -30,5 +31,10 @@ Result<std::vector<std::unique_ptr<KvMemory>>> CreateShardMemories(const LoadedM
 Result<std::unique_ptr<WorkerGroup>> CreateWorkerGroup(const LoadedModel& model,
                                                        const std::vector<std::unique_ptr<KvMemory>>& memories,
                                                        const ExecutorOptions& options);
+
+// Of ranks 1, 2, ..., for measurements while nothing runs.
+std::vector<ShardParts> OtherShardParts(const LoadedModel& model,
+                                        const std::vector<std::unique_ptr<KvMemory>>& memories,
+                                        WorkerGroup* workers);
 
 }  // namespace tandem

@@ -22,9 +22,9 @@
 
 #include "base/result.h"
 #include "collective/collective.h"
+#include "collective/rank_threads.h"
 #include "execute/executor.h"
 #include "execute/iteration_result.h"
-#include "collective/rank_threads.h"
 #include "execute/stall_watch.h"
 #include "plan/iteration_input.h"
 #include "plan/iteration_plan.h"
@@ -49,9 +49,14 @@ class WorkerGroup {
   bool DropCohort(CohortId id);
   bool CpuTierUsable();
 
+  size_t size() const { return executors_.size(); }
+  Executor& of(size_t rank) { return *executors_[rank]; }
   // The others are alike, with as much to do.
   Executor& rank0() { return *executors_.front(); }
   CpuAttention* cpu_attention() { return rank0().cpu_attention(); }
+  // Calls work for every rank, beside each other if they have threads of their own: whoever enqueues for a
+  // rank does it there.
+  void OnAll(const std::function<void(size_t rank)>& work);
 
  private:
   bool is_one() const { return executors_.size() == 1; }
@@ -60,8 +65,6 @@ class WorkerGroup {
   // Once the exchange has failed: whether all streams come to their end all the same.
   std::optional<Error> Failure();
 
-  // Of every rank, beside each other if they have threads of their own.
-  void OnAll(const std::function<void(size_t rank)>& work);
   // Whether exchange that knows no bound itself has held up the iteration for too long: ends it then.
   bool HangsSince(std::chrono::steady_clock::time_point progress);
 

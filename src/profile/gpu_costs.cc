@@ -10,6 +10,7 @@
 
 #include "execute/int_inputs.h"
 #include "plan/iteration_plan.h"
+#include "profile/shard_timer.h"
 #include "profile/stream_timer.h"
 
 namespace tandem {
@@ -84,9 +85,9 @@ void FillGpuTier(const ProfileParts& parts, int64_t num_layers, int64_t num_toke
 // Token ids, positions and slots of up to max_rows rows in device memory.
 class RowInputs {
  public:
-  static Result<RowInputs> Create(const ProfileParts& parts) {
+  static Result<RowInputs> Create(const ProfileParts& parts, const ShardParts& shard) {
     RowInputs result;
-    TANDEM_ASSIGN_OR_RETURN(result.inputs_, IntInputs::Allocate(parts.device, 3 * parts.max_rows));
+    TANDEM_ASSIGN_OR_RETURN(result.inputs_, IntInputs::Allocate(shard.device, 3 * parts.max_rows));
     const int64_t vocab_size = parts.decoder->config().vocab_size;
     std::vector<int32_t> ids;
     std::vector<int32_t> positions;
@@ -100,13 +101,13 @@ class RowInputs {
     result.ids_ = result.inputs_.Add(ids);
     result.positions_ = result.inputs_.Add(positions);
     result.slots_ = result.inputs_.Add(slots);
-    result.inputs_.Upload(*parts.compute);
-    parts.compute->Synchronize();
+    result.inputs_.Upload(*shard.compute);
+    shard.compute->Synchronize();
     return result;
   }
 
-  RowBatch Batch(const ProfileParts& parts, int64_t num_rows) const {
-    RowBatch batch(*parts.rows, num_rows);
+  RowBatch Batch(const ShardParts& shard, int64_t num_rows) const {
+    RowBatch batch(*shard.rows, num_rows);
     batch.token_ids = ids_;
     batch.positions = positions_;
     batch.slots = slots_;
@@ -140,6 +141,10 @@ double MeasureAttention(const ProfileParts& parts, const AttentionBatch& batch, 
 
 }  // namespace
 
+std::vector<int64_t> LinearRowCounts(int64_t max_rows) {
+  return UpTo(max_rows, kLinearRows);
+}
+
 std::vector<int64_t> DecodeContexts(int64_t rows, int64_t max_tokens, int64_t max_context,
                                     int64_t block_size) {
   const int64_t longest = std::min(max_context, max_tokens / rows / block_size * block_size);
@@ -155,10 +160,12 @@ std::vector<int64_t> DecodeContexts(int64_t rows, int64_t max_tokens, int64_t ma
 
 Result<std::vector<CostPoint>> MeasureLinear(const ProfileParts& parts, double share, CostSampler* sampler) {
   TANDEM_ASSIGN_OR_RETURN(StreamTimer timer, StreamTimer::Create(parts.device, parts.compute));
-  TANDEM_ASSIGN_OR_RETURN(const RowInputs inputs, RowInputs::Create(parts));
+  const ShardParts shard = ShardsOf(parts).front();
+  TANDEM_ASSIGN_OR_RETURN(const RowInputs inputs, RowInputs::Create(parts, shard));
+  const Decoder decoder = parts.decoder->Alone();
   FillActivations(parts);
   FillGpuTier(parts, parts.decoder->config().num_layers, parts.max_rows);
-  const std::vector<int64_t> counts = UpTo(parts.max_rows, kLinearRows);
+  const std::vector<int64_t> counts = LinearRowCounts(parts.max_rows);
   sampler->BeginSection("linear operations", share, static_cast<int64_t>(counts.size()));
   const int64_t num_layers = parts.decoder->config().num_layers;
   const int64_t layers_per_run = std::min(kLayersPerRun, num_layers);
@@ -168,17 +175,17 @@ Result<std::vector<CostPoint>> MeasureLinear(const ProfileParts& parts, double s
     const double growth =
         points.empty() ? 1.0 : static_cast<double>(count) / static_cast<double>(points.back().count);
     if (!sampler->HasTimeFor(growth)) break;
-    RowBatch batch = inputs.Batch(parts, count);
+    RowBatch batch = inputs.Batch(shard, count);
     const auto pass = [&] {
       for (int64_t i = 0; i < layers_per_run; ++i) {
         const int64_t layer = next_layer++ % num_layers;
         const KvRows all = {.num_rows = count, .kv = parts.memory->LayerView(Tier::kGpu, layer)};
-        parts.decoder->PreProjection(*parts.compute, layer, {all}, &batch);
-        parts.decoder->PostProjection(*parts.compute, layer, &batch);
+        decoder.PreProjection(*parts.compute, layer, {all}, &batch);
+        decoder.PostProjection(*parts.compute, layer, &batch);
       }
     };
     const double us = sampler->MedianUs([&](bool warm) {
-      parts.decoder->Embed(*parts.compute, &batch);
+      decoder.Embed(*parts.compute, &batch);
       return warm ? timer.TimeEnqueuedUs(pass) : timer.TimeUs(pass);
     });
     points.push_back({count, us / static_cast<double>(layers_per_run)});
@@ -260,8 +267,13 @@ Result<std::vector<CostLine>> MeasurePrefillAttention(const ProfileParts& parts,
 
 Result<std::vector<CostPoint>> MeasureOutsideLayers(const ProfileParts& parts, double share,
                                                     CostSampler* sampler) {
-  TANDEM_ASSIGN_OR_RETURN(StreamTimer timer, StreamTimer::Create(parts.device, parts.compute));
-  TANDEM_ASSIGN_OR_RETURN(const RowInputs inputs, RowInputs::Create(parts));
+  TANDEM_ASSIGN_OR_RETURN(ShardTimer timer, ShardTimer::Create(parts));
+  const std::vector<ShardParts> shards = ShardsOf(parts);
+  std::vector<RowInputs> inputs;
+  for (const ShardParts& shard : shards) {
+    TANDEM_ASSIGN_OR_RETURN(RowInputs of_shard, RowInputs::Create(parts, shard));
+    inputs.push_back(std::move(of_shard));
+  }
   std::vector<int64_t> counts = UpTo(std::min(parts.max_rows, kSampledRows.back()), kSampledRows);
   counts.insert(counts.begin(), 0);
   sampler->BeginSection("logits and sampling", share, static_cast<int64_t>(counts.size()));
@@ -271,22 +283,26 @@ Result<std::vector<CostPoint>> MeasureOutsideLayers(const ProfileParts& parts, d
         !sampler->HasTimeFor(static_cast<double>(count) / static_cast<double>(points.back().count))) {
       break;
     }
-    RowBatch batch = inputs.Batch(parts, std::max<int64_t>(1, count));
-    LogitsWork work;
-    for (int64_t row = 0; row < count; ++row) {
-      work.row_indices.push_back(static_cast<int32_t>(row));
-      SampleRow sample;
-      sample.temperature = 0;
-      work.sample_rows.push_back(sample);
+    std::vector<RowBatch> batches;
+    std::vector<LogitsWork> works(shards.size());
+    for (size_t rank = 0; rank < shards.size(); ++rank) {
+      batches.push_back(inputs[rank].Batch(shards[rank], std::max<int64_t>(1, count)));
+      for (int64_t row = 0; row < count; ++row) {
+        works[rank].row_indices.push_back(static_cast<int32_t>(row));
+        SampleRow sample;
+        sample.temperature = 0;
+        works[rank].sample_rows.push_back(sample);
+      }
+      shards[rank].logits->BeginIteration(nullptr);
+      shards[rank].logits->Prepare(&works[rank]);
     }
-    parts.logits->BeginIteration(nullptr);
-    parts.logits->Prepare(&work);
     const double us = sampler->MedianUs([&](bool /*warm*/) {
       // Sampling may need the host: nothing is held back.
-      return timer.TimeUs([&] {
-        parts.logits->Upload(*parts.compute);
-        parts.decoder->Embed(*parts.compute, &batch);
-        if (count > 0) parts.logits->Run(*parts.compute, &batch, &work);
+      return timer.TimeUs([&](size_t rank) {
+        const ShardParts& shard = shards[rank];
+        shard.logits->Upload(*shard.compute);
+        shard.decoder->Embed(*shard.compute, &batches[rank]);
+        if (count > 0) shard.logits->Run(*shard.compute, &batches[rank], &works[rank]);
       });
     });
     points.push_back({count, us + kStartOfIterationUs});
