@@ -88,7 +88,8 @@ class EngineWithLoop : public Engine {
     // Known only now: limits depend on the model.
     std::erase_if(model_.backend.graph_batch_sizes,
                   [this](int64_t size) { return size > options_.max_num_seqs; });
-    timeline_ = std::make_unique<Timeline>(options_.timeline.empty() ? 0 : kMaxTimelineSpans);
+    const size_t max_spans = static_cast<size_t>(model_.num_shards()) * kMaxTimelineSpans;
+    timeline_ = std::make_unique<Timeline>(options_.timeline.empty() ? 0 : max_spans);
     TANDEM_RETURN_IF_ERROR(UseNamedStrategy());
     TANDEM_RETURN_IF_ERROR(CreateCacheAndExecutor());
     TANDEM_RETURN_IF_ERROR(CreateScheduler());

@@ -23,7 +23,6 @@ ExecutorOptions OptionsOf(const LoadedModel& model, const Shard& shard, Executor
   cpu.num_cores_taken = threads.num_taken;
   options.stall_timeout = std::min(options.stall_timeout, kLongestStall);
   options.rider_collective = model.collectives->Of(shard.rank, ShardChannel::kRiders);
-  if (shard.rank > 0) options.timeline = nullptr;
   return options;
 }
 

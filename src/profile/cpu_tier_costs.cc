@@ -119,6 +119,7 @@ AttentionTask CpuTierProfiler::TaskOf(const Side& side, DecodePlan* plan, int64_
   task.layer.scale = parts_.decoder->attention_scale();
   task.done = done;
   task.done_value = value;
+  task.name = "measured";
   return task;
 }
 
