@@ -79,6 +79,7 @@ std::vector<ShardParts> OtherShardParts(const LoadedModel& model,
                       .cpu_attention = workers->of(rank).cpu_attention(),
                       .compute = executor.compute,
                       .rows = executor.rows,
+                      .plan = executor.plan,
                       .logits = executor.logits});
   }
   return others;

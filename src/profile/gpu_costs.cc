@@ -11,7 +11,6 @@
 #include "execute/int_inputs.h"
 #include "plan/iteration_plan.h"
 #include "profile/shard_timer.h"
-#include "profile/stream_timer.h"
 
 namespace tandem {
 namespace {
@@ -57,29 +56,38 @@ std::vector<int32_t> ConsecutiveBlocks(int64_t first, int64_t count) {
 }
 
 // Values that a model might compute: power, and with it the clock of a GPU, depends on them.
-void FillActivations(const ProfileParts& parts) {
-  const RowBatch rows(*parts.rows, parts.max_rows);
-  parts.ops->FillRandom(*parts.compute, rows.qkv, 1, 1.0F);
-  parts.ops->FillRandom(*parts.compute, rows.attention_out, 2, 1.0F);
-  parts.ops->FillRandom(*parts.compute, rows.hidden, 3, 1.0F);
+void FillActivations(const ProfileParts& parts, const ShardParts& shard) {
+  const RowBatch rows(*shard.rows, parts.max_rows);
+  shard.ops->FillRandom(*shard.compute, rows.qkv, 1, 1.0F);
+  shard.ops->FillRandom(*shard.compute, rows.attention_out, 2, 1.0F);
+  shard.ops->FillRandom(*shard.compute, rows.hidden, 3, 1.0F);
 }
 
 // The first blocks of the first layers. Also has their memory there: an append that touches a page for the
 // first time takes milliseconds.
-void FillGpuTier(const ProfileParts& parts, int64_t num_layers, int64_t num_tokens) {
+void FillGpuTier(const ProfileParts& parts, const ShardParts& shard, int64_t num_layers, int64_t num_tokens) {
   const int64_t num_blocks =
       std::min(parts.books->total_blocks(Tier::kGpu), parts.books->BlocksFor(num_tokens));
-  for (int64_t layer = 0; layer < std::min(num_layers, parts.decoder->config().num_layers); ++layer) {
-    const KvLayerView kv = parts.memory->LayerView(Tier::kGpu, layer);
+  for (int64_t layer = 0; layer < std::min(num_layers, shard.decoder->config().num_layers); ++layer) {
+    const KvLayerView kv = shard.memory->LayerView(Tier::kGpu, layer);
     // Where elements are codes, numbers of bf16 are pairs of them, and scales.
     const bool plain = kv.shape.format.is_plain(kv.shape.format.k_type);
     const DType dtype = plain ? kv.shape.plain_dtype() : DType::kBF16;
     const auto row_size = static_cast<int64_t>(kv.shape.HeadBytes() / DTypeSize(dtype));
-    parts.ops->FillRandom(*parts.compute,
+    shard.ops->FillRandom(*shard.compute,
                           MatrixView::Dense(kv.data, dtype, num_blocks * kv.shape.num_kv_heads, row_size),
                           static_cast<uint64_t>(layer), 1.0F);
   }
-  parts.compute->Synchronize();
+  shard.compute->Synchronize();
+}
+
+// Of all shards.
+void Fill(const ProfileParts& parts, int64_t num_layers, int64_t num_tokens) {
+  const std::vector<ShardParts> shards = ShardsOf(parts);
+  OnAllShards(parts, [&](size_t rank) {
+    FillActivations(parts, shards[rank]);
+    FillGpuTier(parts, shards[rank], num_layers, num_tokens);
+  });
 }
 
 // Token ids, positions and slots of up to max_rows rows in device memory.
@@ -121,16 +129,31 @@ class RowInputs {
   const int32_t* slots_ = nullptr;
 };
 
+// Of all shards.
+Result<std::vector<RowInputs>> CreateInputs(const ProfileParts& parts) {
+  std::vector<RowInputs> inputs;
+  for (const ShardParts& shard : ShardsOf(parts)) {
+    TANDEM_ASSIGN_OR_RETURN(RowInputs of_shard, RowInputs::Create(parts, shard));
+    inputs.push_back(std::move(of_shard));
+  }
+  return inputs;
+}
+
 // Microseconds a layer of attention over the gpu tier for a batch of rows 0 ...
-double MeasureAttention(const ProfileParts& parts, const AttentionBatch& batch, StreamTimer* timer,
+double MeasureAttention(const ProfileParts& parts, const AttentionBatch& batch, ShardTimer* timer,
                         CostSampler* sampler) {
-  parts.ops->PlanAttention(*parts.compute, batch, parts.plan);
-  parts.compute->Synchronize();
-  const RowBatch rows(*parts.rows, batch.num_rows);
+  const std::vector<ShardParts> shards = ShardsOf(parts);
+  OnAllShards(parts, [&](size_t rank) {
+    const ShardParts& shard = shards[rank];
+    shard.ops->PlanAttention(*shard.compute, batch, shard.plan);
+    shard.compute->Synchronize();
+  });
   const int64_t num_layers = std::min(kLayersPerRun, parts.decoder->config().num_layers);
-  const auto attend = [&] {
+  const auto attend = [&](size_t rank) {
+    const ShardParts& shard = shards[rank];
+    const RowBatch rows(*shard.rows, batch.num_rows);
     for (int64_t layer = 0; layer < num_layers; ++layer) {
-      parts.decoder->Attend(*parts.compute, *parts.plan, parts.memory->LayerView(Tier::kGpu, layer), 0,
+      shard.decoder->Attend(*shard.compute, *shard.plan, shard.memory->LayerView(Tier::kGpu, layer), 0,
                             batch.num_rows, rows);
     }
   };
@@ -159,33 +182,36 @@ std::vector<int64_t> DecodeContexts(int64_t rows, int64_t max_tokens, int64_t ma
 }
 
 Result<std::vector<CostPoint>> MeasureLinear(const ProfileParts& parts, double share, CostSampler* sampler) {
-  TANDEM_ASSIGN_OR_RETURN(StreamTimer timer, StreamTimer::Create(parts.device, parts.compute));
-  const ShardParts shard = ShardsOf(parts).front();
-  TANDEM_ASSIGN_OR_RETURN(const RowInputs inputs, RowInputs::Create(parts, shard));
-  const Decoder decoder = parts.decoder->Alone();
-  FillActivations(parts);
-  FillGpuTier(parts, parts.decoder->config().num_layers, parts.max_rows);
+  TANDEM_ASSIGN_OR_RETURN(ShardTimer timer, ShardTimer::Create(parts));
+  const std::vector<ShardParts> shards = ShardsOf(parts);
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<RowInputs> inputs, CreateInputs(parts));
+  std::vector<Decoder> decoders;
+  for (const ShardParts& shard : shards) decoders.push_back(shard.decoder->Alone());
+  const int64_t num_layers = parts.decoder->config().num_layers;
+  Fill(parts, num_layers, parts.max_rows);
   const std::vector<int64_t> counts = LinearRowCounts(parts.max_rows);
   sampler->BeginSection("linear operations", share, static_cast<int64_t>(counts.size()));
-  const int64_t num_layers = parts.decoder->config().num_layers;
   const int64_t layers_per_run = std::min(kLayersPerRun, num_layers);
-  int64_t next_layer = 0;
+  std::vector<int64_t> next_layers(shards.size());
   std::vector<CostPoint> points;
   for (const int64_t count : counts) {
     const double growth =
         points.empty() ? 1.0 : static_cast<double>(count) / static_cast<double>(points.back().count);
     if (!sampler->HasTimeFor(growth)) break;
-    RowBatch batch = inputs.Batch(shard, count);
-    const auto pass = [&] {
+    std::vector<RowBatch> batches;
+    for (size_t rank = 0; rank < shards.size(); ++rank)
+      batches.push_back(inputs[rank].Batch(shards[rank], count));
+    const auto pass = [&](size_t rank) {
+      const ShardParts& shard = shards[rank];
       for (int64_t i = 0; i < layers_per_run; ++i) {
-        const int64_t layer = next_layer++ % num_layers;
-        const KvRows all = {.num_rows = count, .kv = parts.memory->LayerView(Tier::kGpu, layer)};
-        decoder.PreProjection(*parts.compute, layer, {all}, &batch);
-        decoder.PostProjection(*parts.compute, layer, &batch);
+        const int64_t layer = next_layers[rank]++ % num_layers;
+        const KvRows all = {.num_rows = count, .kv = shard.memory->LayerView(Tier::kGpu, layer)};
+        decoders[rank].PreProjection(*shard.compute, layer, {all}, &batches[rank]);
+        decoders[rank].PostProjection(*shard.compute, layer, &batches[rank]);
       }
     };
     const double us = sampler->MedianUs([&](bool warm) {
-      decoder.Embed(*parts.compute, &batch);
+      OnAllShards(parts, [&](size_t rank) { decoders[rank].Embed(*shards[rank].compute, &batches[rank]); });
       return warm ? timer.TimeEnqueuedUs(pass) : timer.TimeUs(pass);
     });
     points.push_back({count, us / static_cast<double>(layers_per_run)});
@@ -195,7 +221,7 @@ Result<std::vector<CostPoint>> MeasureLinear(const ProfileParts& parts, double s
 
 Result<std::vector<CostLine>> MeasureGpuDecodeAttention(const ProfileParts& parts, double share,
                                                         CostSampler* sampler) {
-  TANDEM_ASSIGN_OR_RETURN(StreamTimer timer, StreamTimer::Create(parts.device, parts.compute));
+  TANDEM_ASSIGN_OR_RETURN(ShardTimer timer, ShardTimer::Create(parts));
   const int64_t max_tokens = std::min(GpuTokens(parts), kMaxDecodeTokens);
   const int64_t block_size = parts.books->block_size();
   std::vector<CostLine> lines;
@@ -207,8 +233,7 @@ Result<std::vector<CostLine>> MeasureGpuDecodeAttention(const ProfileParts& part
     num_points += static_cast<int64_t>(line.points.size());
   }
   std::erase_if(lines, [](const CostLine& line) { return line.points.empty(); });
-  FillActivations(parts);
-  FillGpuTier(parts, kLayersPerRun, max_tokens);
+  Fill(parts, kLayersPerRun, max_tokens);
   sampler->BeginSection("gpu decode attention", share, num_points);
   const auto measure = [&](const CostLine& line, int64_t count) {
     AttentionBatch batch;
@@ -229,7 +254,7 @@ Result<std::vector<CostLine>> MeasureGpuDecodeAttention(const ProfileParts& part
 
 Result<std::vector<CostLine>> MeasurePrefillAttention(const ProfileParts& parts, double share,
                                                       CostSampler* sampler) {
-  TANDEM_ASSIGN_OR_RETURN(StreamTimer timer, StreamTimer::Create(parts.device, parts.compute));
+  TANDEM_ASSIGN_OR_RETURN(ShardTimer timer, ShardTimer::Create(parts));
   const int64_t longest = std::min(parts.max_context, GpuTokens(parts));
   std::vector<CostLine> lines;
   int64_t num_points = 0;
@@ -240,8 +265,7 @@ Result<std::vector<CostLine>> MeasurePrefillAttention(const ProfileParts& parts,
     }
     num_points += static_cast<int64_t>(line.points.size());
   }
-  FillActivations(parts);
-  FillGpuTier(parts, kLayersPerRun, longest);
+  Fill(parts, kLayersPerRun, longest);
   sampler->BeginSection("prefill attention", share, num_points);
   double last_work = 1;
   const auto work_of = [](const CostLine& line, int64_t count) {
@@ -269,11 +293,7 @@ Result<std::vector<CostPoint>> MeasureOutsideLayers(const ProfileParts& parts, d
                                                     CostSampler* sampler) {
   TANDEM_ASSIGN_OR_RETURN(ShardTimer timer, ShardTimer::Create(parts));
   const std::vector<ShardParts> shards = ShardsOf(parts);
-  std::vector<RowInputs> inputs;
-  for (const ShardParts& shard : shards) {
-    TANDEM_ASSIGN_OR_RETURN(RowInputs of_shard, RowInputs::Create(parts, shard));
-    inputs.push_back(std::move(of_shard));
-  }
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<RowInputs> inputs, CreateInputs(parts));
   std::vector<int64_t> counts = UpTo(std::min(parts.max_rows, kSampledRows.back()), kSampledRows);
   counts.insert(counts.begin(), 0);
   sampler->BeginSection("logits and sampling", share, static_cast<int64_t>(counts.size()));

@@ -1,4 +1,4 @@
-// Measures what the compute stream does.
+// Measures what the compute stream does, of all shards at once: they may share memory or cores.
 #pragma once
 
 #include <vector>

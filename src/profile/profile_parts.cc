@@ -10,6 +10,7 @@ std::vector<ShardParts> ShardsOf(const ProfileParts& parts) {
                                      .cpu_attention = parts.cpu_attention,
                                      .compute = parts.compute,
                                      .rows = parts.rows,
+                                     .plan = parts.plan,
                                      .logits = parts.logits}};
   shards.insert(shards.end(), parts.others.begin(), parts.others.end());
   return shards;

@@ -26,11 +26,12 @@ struct ShardParts {
   CpuAttention* cpu_attention = nullptr;
   Stream* compute = nullptr;
   const RowBuffers* rows = nullptr;
+  AttentionPlan* plan = nullptr;
   LogitsStage* logits = nullptr;
 };
 
 // All of one engine, idle, and nothing in its cache: the profile overwrites any block and all activations.
-// Single fields are rank 0's, whose costs those of all are but where shards do something together. plan has
+// Single fields are rank 0's; shards do at once what is measured, and the slowest of them counts. plan has
 // room for max_rows rows and sequences and for all blocks of the gpu tier.
 struct ProfileParts {
   Device* device = nullptr;

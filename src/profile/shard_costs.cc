@@ -40,7 +40,7 @@ Result<std::vector<CostPoint>> MeasureAllReduce(const ProfileParts& parts, doubl
       for (int i = 0; i < kSumsPerRun; ++i) sum(rank, count);
     };
     const double us = sampler->MedianUs(
-        [&](bool warm) { return warm ? timer.TimeEnqueuedUs(meet, sums) : timer.TimeUs(sums); });
+        [&](bool warm) { return warm ? timer.TimeEnqueuedUs(sums, meet) : timer.TimeUs(sums); });
     points.push_back({count, us / kSumsPerRun});
   }
   return points;

@@ -29,10 +29,10 @@ double ShardTimer::TimeUs(const Work& enqueue) {
   return AwaitUs();
 }
 
-double ShardTimer::TimeEnqueuedUs(const Work& first, const Work& enqueue) {
+double ShardTimer::TimeEnqueuedUs(const Work& enqueue, const Work& first) {
   OnAllShards(parts_, [&](size_t rank) {
     timers_[rank].Hold();
-    first(rank);
+    if (first) first(rank);
     timers_[rank].Begin();
     enqueue(rank);
     timers_[rank].End();

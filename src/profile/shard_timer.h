@@ -24,7 +24,7 @@ class ShardTimer {
   double TimeUs(const Work& enqueue);
   // As StreamTimer::TimeEnqueuedUs: all shards begin once all of them have enqueued. first: what their
   // streams do before the time begins, which may bring them in step.
-  double TimeEnqueuedUs(const Work& first, const Work& enqueue);
+  double TimeEnqueuedUs(const Work& enqueue, const Work& first = {});
 
  private:
   explicit ShardTimer(const ProfileParts& parts) : parts_(parts) {}
