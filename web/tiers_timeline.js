@@ -6,7 +6,15 @@ const LABELS = { gpu: "compute stream", engine: "engine thread" };
 
 const MIN_EDGED = 0.006;
 
-const rank = (lane) => (ORDER.indexOf(lane.name) + ORDER.length) % ORDER.length;
+// Lanes of shards have their number behind the name.
+const laneKind = (lane) => lane.name.replace(/ \d+$/, "");
+const rank = (lane) => (ORDER.indexOf(laneKind(lane)) + ORDER.length) % ORDER.length;
+const byRank = (a, b) => rank(a) - rank(b) || a.name.localeCompare(b.name, undefined, { numeric: true });
+
+function labelOf(lane) {
+  const kind = laneKind(lane);
+  return (LABELS[kind] ?? kind) + lane.name.slice(kind.length);
+}
 
 // Which color a span has: what it does, without its layer.
 function kindOf(name) {
@@ -21,7 +29,7 @@ const endOf = (lanes) => Math.max(1, ...lanes.flatMap((lane) => lane.spans.map((
 
 // Share of the iteration that the compute stream waited for CPU attention; null without a compute stream.
 export function waitShareOf(lanes) {
-  const compute = lanes.find((lane) => lane.name === "gpu");
+  const compute = lanes.find((lane) => lane.name === "gpu" || lane.name === "gpu 0");
   if (!compute) return null;
   const waited = compute.spans.filter(([name]) => name.startsWith("wait for cpu attention"));
   return waited.reduce((sum, [, , length]) => sum + length, 0) / endOf(lanes);
@@ -61,7 +69,7 @@ export class TimelinePanel {
 
   update(lanes) {
     if (this.held) return;
-    this.lanes = [...lanes].sort((a, b) => rank(a) - rank(b));
+    this.lanes = [...lanes].sort(byRank);
     this.download.disabled = false;
     const end = endOf(this.lanes);
     setText(this.length, `${(end / 1000).toFixed(end < 10_000 ? 2 : 1)} ms, from the end of the one before to its own`);
@@ -80,7 +88,7 @@ export class TimelinePanel {
       track.append(span);
     }
     const share = `${Math.min(100 * busy / end, 100).toFixed(0)} %`;
-    return make("div", { class: "lane", dataset: { lane: lane.name } }, make("span", { class: "lane-name", text: LABELS[lane.name] ?? lane.name }),
+    return make("div", { class: "lane", dataset: { lane: laneKind(lane) } }, make("span", { class: "lane-name", text: labelOf(lane) }),
                 track, make("span", { class: "lane-share", text: share }));
   }
 

@@ -6,8 +6,9 @@
 
 The iteration is --iteration N (counted from 0, those without cpu attention too), or among those with cpu attention the
 one of median length. The panel above shows all of it, the panel below --layers FIRST-LAST. White is idle: on the GPU
-what lies between spans and spans that wait (their names begin with "wait"). Prints and, with --json, writes the
-shares. Needs matplotlib, but not for --json alone.
+what lies between spans and spans that wait (their names begin with "wait"). With shards there are lanes for each, its
+copies in one; the iteration is that of shard 0, and a sum over the shards has the time until the last of them is there.
+Prints and, with --json, writes the shares. Needs matplotlib, but not for --json alone.
 """
 
 import argparse
@@ -28,6 +29,8 @@ COLORS = {
     "post-projection": "#8fb1de",
     "gpu attention": "#c44e52",
     "visit of a cohort": "#55a868",
+    "sum over the shards": "#e3a72f",
+    "logits gathered": "#e3a72f",
     "embedding": "#937860",
     "logits": "#937860",
     "sampling": "#937860",
@@ -61,13 +64,36 @@ def read_trace(path):
         begin = event["ts"]
         span = Span(lane, kind, None if number is None else int(number), begin, begin + event["dur"])
         lanes[lane].append(span)
+    for shard in {shard_of(lane) for lane in lanes} - {None}:
+        copies = [lane for lane in lanes if lane.startswith(COPY) and shard_of(lane) == shard]
+        spans = [span for lane in copies for span in lanes.pop(lane)]
+        if spans:
+            lanes[f"copies {shard}"] = spans
     for spans in lanes.values():
         spans.sort(key=lambda span: span.begin)
     return dict(lanes)
 
 
+def shard_of(lane):
+    """None for a lane of a whole model."""
+    match = re.fullmatch(r".* (\d+)", lane)
+    return int(match[1]) if match else None
+
+
+def lanes_like(lanes, name):
+    """Those of the shards, or the one of a whole model."""
+    found = [lane for lane in lanes if lane.startswith(f"{name} ") and shard_of(lane) is not None]
+    return sorted(found, key=shard_of) or [name]
+
+
 def copy_lanes(lanes):
-    return sorted(lane for lane in lanes if lane.startswith(COPY))
+    """Of a whole model one a stream, of a shard one."""
+    return sorted((lane for lane in lanes if lane.startswith("cop")), key=lambda lane: (shard_of(lane) or 0, lane))
+
+
+def drawn_lanes(lanes):
+    """The GPUs, the CPU pools, the copies; shard 0 first in each."""
+    return (*lanes_like(lanes, GPU), *lanes_like(lanes, CPU), *copy_lanes(lanes))
 
 
 def split_iterations(gpu_spans):
@@ -121,18 +147,27 @@ def measure(spans, begin, end):
 
 def describe(lanes, begin, end, index):
     """What is drawn, in numbers: each lane, and where the GPU's time goes."""
-    result = {"iteration": index, "us": end - begin, "lanes": {}, "gpu_us": defaultdict(float)}
-    for lane in (GPU, CPU, *copy_lanes(lanes)):
+    result = {"iteration": index, "us": end - begin, "lanes": {}}
+    for lane in drawn_lanes(lanes):
         result["lanes"][lane] = measure(lanes.get(lane, []), begin, end)
-    for span in clip(lanes[GPU], begin, end):
-        result["gpu_us"][span.kind] += span.end - span.begin
-    result["gpu_us"] = dict(result["gpu_us"])
+    gpus = lanes_like(lanes, GPU)
+    result["gpu_us"] = kinds_us(lanes[gpus[0]], begin, end)
+    if len(gpus) > 1:
+        result["gpu_us_of_lanes"] = {lane: kinds_us(lanes[lane], begin, end) for lane in gpus}
     return result
+
+
+def kinds_us(spans, begin, end):
+    """Microseconds of each kind of span."""
+    times = defaultdict(float)
+    for span in clip(spans, begin, end):
+        times[span.kind] += span.end - span.begin
+    return dict(times)
 
 
 def choose_iteration(lanes, wanted=None):
     """(index, begin, end)."""
-    iterations = split_iterations(lanes.get(GPU, []))
+    iterations = split_iterations(lanes.get(lanes_like(lanes, GPU)[0], []))
     if not iterations:
         raise ValueError("there is no whole iteration on the GPU in it")
     if wanted is not None:
@@ -142,7 +177,7 @@ def choose_iteration(lanes, wanted=None):
     hybrid = [
         (end - begin, index)
         for index, (begin, end) in enumerate(iterations)
-        if any(begin <= span.begin < end for span in lanes.get(CPU, []))
+        if any(begin <= span.begin < end for lane in lanes_like(lanes, CPU) for span in lanes.get(lane, []))
     ]
     if not hybrid:
         raise ValueError(f"none of its {len(iterations)} iterations has cpu attention; name one with --iteration")
@@ -154,7 +189,7 @@ def layer_range(lanes, begin, end, first, last):
     """From the first to the last span of these layers on the GPU."""
     spans = [
         span
-        for span in clip(lanes[GPU], begin, end)
+        for span in clip(lanes[lanes_like(lanes, GPU)[0]], begin, end)
         if span.number is not None and first <= span.number <= last and not span.waits
     ]
     if not spans:
@@ -163,7 +198,8 @@ def layer_range(lanes, begin, end, first, last):
 
 
 def middle_layers(lanes, begin, end):
-    numbers = [span.number for span in clip(lanes[GPU], begin, end) if span.number is not None]
+    gpu = lanes[lanes_like(lanes, GPU)[0]]
+    numbers = [span.number for span in clip(gpu, begin, end) if span.number is not None]
     if not numbers:
         raise ValueError("the iteration has no spans of layers: was it made with --timeline?")
     first = max(numbers) // 2
@@ -172,9 +208,9 @@ def middle_layers(lanes, begin, end):
 
 def lane_title(lane, shares):
     busy = f"{100 * shares['busy']:.0f} % busy"
-    if lane != GPU and shares["busy"] == 0:
+    if not lane.startswith(GPU) and shares["busy"] == 0:
         return f"{lane}\nidle"
-    if lane.startswith(COPY):
+    if lane.startswith("cop"):
         return f"{lane}\n{busy}"
     bubbles = "1 bubble" if shares["bubbles"] == 1 else f"{shares['bubbles']} bubbles"
     return f"{lane}\n{busy}\n{bubbles}, {shares['idle_us'] / 1e3:.2f} ms"
@@ -283,8 +319,9 @@ def main(words=None):
             f"{lane:16} {shares['busy']:6.1%} busy, {shares['bubbles']} bubbles, {shares['idle_us']:.0f} us idle, "
             f"the longest {shares['longest_bubble_us']:.0f} us"
         )
-    for kind, time in sorted(description["gpu_us"].items(), key=lambda item: -item[1]):
-        print(f"  {kind:20} {time:8.0f} us on the GPU")
+    for gpu, kinds in description.get("gpu_us_of_lanes", {"the GPU": description["gpu_us"]}).items():
+        for kind, time in sorted(kinds.items(), key=lambda item: -item[1]):
+            print(f"  {kind:20} {time:8.0f} us on {gpu}")
     if args.json:
         args.json.write_text(json.dumps(description, indent=1) + "\n")
 

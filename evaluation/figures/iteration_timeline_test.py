@@ -13,6 +13,8 @@ from contextlib import redirect_stdout
 import iteration_timeline
 
 LANES = {"engine": 1, "gpu": 2, "cpu attention": 3, "copy": 4}
+LANES |= {"gpu 0": 5, "gpu 1": 6, "cpu attention 0": 7, "cpu attention 1": 8}
+LANES |= {"copy: rows in 1": 9, "copy: rows out 1": 10, "copy: KV 0": 11}
 
 
 class Trace:
@@ -65,6 +67,43 @@ def mixed_trace():
         trace.add_iteration(4, hybrid=True, wait=wait)
     trace.add_iteration(4, hybrid=False)
     return trace
+
+
+def sharded_trace():
+    """Two shards: the second is 10 us later at each sum, for which the first waits."""
+    trace = Trace()
+    for shard, late in ((1, 10), (0, 0)):
+        now = 0.0
+        for name, length in (("embedding", 20), ("pre-projection 0", 40 + late), ("sum over the shards 0", 15 - late)):
+            trace.add(f"gpu {shard}", name, now, length)
+            now += length
+        trace.add(f"gpu {shard}", "end", now, 0)
+        trace.add(f"cpu attention {shard}", "main 0", 10.0 + shard, 30)
+    trace.add("copy: rows in 1", "main 0", 5.0, 10)
+    trace.add("copy: rows out 1", "main 0", 10.0, 10)
+    trace.add("copy: KV 0", "moves between tiers", 0.0, 75)
+    return trace
+
+
+class Shards(unittest.TestCase):
+    def test_each_has_its_lanes(self):
+        lanes = lanes_of(sharded_trace())
+        index, begin, end = iteration_timeline.choose_iteration(lanes)
+        self.assertEqual((index, begin, end), (0, 0.0, 75.0))
+        description = iteration_timeline.describe(lanes, begin, end, index)
+        self.assertEqual(
+            list(description["lanes"]),
+            ["gpu 0", "gpu 1", "cpu attention 0", "cpu attention 1", "copies 0", "copies 1"],
+        )
+        self.assertAlmostEqual(description["lanes"]["copies 1"]["busy"], 15 / 75)
+        self.assertAlmostEqual(description["lanes"]["cpu attention 1"]["busy"], 30 / 75)
+        self.assertAlmostEqual(description["gpu_us"]["sum over the shards"], 15)
+        self.assertAlmostEqual(description["gpu_us_of_lanes"]["gpu 1"]["sum over the shards"], 5)
+        self.assertEqual(iteration_timeline.middle_layers(lanes, begin, end), (0, 0))
+
+    def test_the_tenth_comes_behind_the_second(self):
+        lanes = {f"gpu {shard}": [] for shard in (10, 2, 0)}
+        self.assertEqual(iteration_timeline.lanes_like(lanes, "gpu"), ["gpu 0", "gpu 2", "gpu 10"])
 
 
 class Choice(unittest.TestCase):

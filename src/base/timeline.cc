@@ -22,10 +22,14 @@ int64_t SteadyNowNs() {
       .count();
 }
 
+std::string LaneOfShard(std::string_view lane, int rank, int num_shards) {
+  return num_shards == 1 ? std::string(lane) : fmt::format("{} {}", lane, rank);
+}
+
 void Timeline::Add(std::string_view lane, std::string_view name, int64_t number, int64_t begin_ns,
                    int64_t end_ns) {
   if (!on()) return;
-  TimelineSpan span{.lane = lane,
+  TimelineSpan span{.lane = std::string(lane),
                     .name = number < 0 ? std::string(name) : fmt::format("{} {}", name, number),
                     .begin_ns = begin_ns,
                     .end_ns = end_ns};

@@ -17,8 +17,11 @@ namespace tandem {
 // Nanoseconds of std::chrono::steady_clock.
 int64_t SteadyNowNs();
 
+// "gpu", or with shards "gpu 0".
+std::string LaneOfShard(std::string_view lane, int rank, int num_shards);
+
 struct TimelineSpan {
-  std::string_view lane;  // static storage
+  std::string lane;
   std::string name;
   int64_t begin_ns = 0;  // SteadyNowNs
   int64_t end_ns = 0;
@@ -33,7 +36,7 @@ class Timeline {
   // Whether anybody wants spans: those added otherwise are dropped.
   bool on() const { return on_.load(std::memory_order_relaxed); }
 
-  // lane: static storage. Times: SteadyNowNs. number: shown beside the name (a layer, an iteration);
+  // Times: SteadyNowNs. number: shown beside the name (a layer, an iteration);
   // negative: none.
   void Add(std::string_view lane, std::string_view name, int64_t number, int64_t begin_ns, int64_t end_ns);
 

@@ -11,6 +11,8 @@
 #include "bench/bench_report.h"
 #include "bench/engine_testing.h"
 #include "bench/run_totals.h"
+#include "bench/upper_bound.h"
+#include "perf/cost_table.h"
 
 namespace tandem {
 namespace {
@@ -299,6 +301,42 @@ TEST(OfflineBench, WhatATraceSharesIsNoWorkOfTheBound) {
   workload.requests[1].block_ids = {2};
   // 496 of 880 prompt tokens are left where they share.
   EXPECT_GT(shared, 1.2 * bound_of(0));
+}
+
+// Each shard has all rows and its heads of all tokens: what one of them takes is what all of them do.
+TEST(OfflineBench, TheBoundOfShardsIsOfAllAndHasTheirSums) {
+  EngineOptions options = TestEngineOptions();
+  options.model.clear();
+  options.dummy = "tiny";
+  options.tensor_parallel_size = 2;
+  options.cpu_threads = 2;
+  options.strategy = "asymmetric";
+  options.max_num_batched_tokens = 64;
+  options.cpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 1024};
+  options.measure_costs = true;
+  options.profile_seconds = 2;
+  options.cache_folder = "/proc/no-such-folder";
+  const auto engine = CreateTestEngine(options);
+  const Workload workload = MakeWorkload(8);
+  const auto run = RunOfflineBench(engine.get(), workload, {.seed = 3, .show_progress = false});
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  BenchConditions conditions;
+  conditions.engine = engine->options();
+  const auto report = MakeBenchReport(conditions, *run, {});
+  EXPECT_EQ(report["gpu_kv_tokens"], 512);
+  EXPECT_EQ(report["cpu_kv_tokens"], 1024);
+
+  const auto bound_of = [&](const CostTable& costs) {
+    return BoundThroughput(costs, workload.requests,
+                           {.gpu_tier_tokens = 512, .cpu_tier_tokens = 1024, .max_chunk_tokens = 64});
+  };
+  CostMeasurements measured = engine->cost_table()->measurements();
+  const ThroughputBound bound = bound_of(*engine->cost_table());
+  EXPECT_DOUBLE_EQ(report["ideal_gpu_only_throughput"], bound.ideal_gpu_only);
+  EXPECT_DOUBLE_EQ(report["upper_bound_throughput"], bound.upper_bound);
+  EXPECT_FALSE(measured.all_reduce.empty());
+  measured.all_reduce.clear();
+  EXPECT_LT(bound.ideal_gpu_only, bound_of(CostTable::Create(measured).value()).ideal_gpu_only);
 }
 
 }  // namespace

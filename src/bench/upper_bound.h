@@ -30,6 +30,9 @@ struct ThroughputBound {
 // Of a prompt only what no earlier request has computed is work, and what rows have in common takes room
 // once, as if it took none; in the cpu tier it is read for as many rows as CPU attention can at once.
 //
+// Of shards: costs are of one, which does its part of every row, with their sums in the linear operations;
+// tiers and throughput are of all.
+//
 // Ideal gpu-only: the best g / T_gpu(g, 0) of all g rows that the gpu tier holds. Upper bound: the best
 // (g + c) / T of all g and c that the tiers hold. requests: not empty, each with a prompt and an output.
 ThroughputBound BoundThroughput(const LayerCosts& costs, std::span<const WorkloadRequest> requests,

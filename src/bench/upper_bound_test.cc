@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
+
+#include "perf/cost_table.h"
 
 namespace tandem {
 namespace {
@@ -175,6 +178,33 @@ TEST(UpperBound, NeverBelowGpuOnlyAndNeverLessForMoreMemory) {
       last = bound.upper_bound;
     }
   }
+}
+
+// Two shards, each with half of the weights and of all KV heads, and 50 us for a sum.
+TEST(UpperBound, ShardsDoWhatOneOfThemTakesWithItsSums) {
+  const auto costs_of = [](double share, double sum_us) {
+    CostMeasurements measured = {.num_layers = 4,
+                                 .linear = {{1, 500 * share}, {1000, 500 * share}},
+                                 .gpu_decode_attention = {{1, {{1, 0.25 * share}, {1000, 250 * share}}}},
+                                 .prefill_attention = {{1, {{1, 0}, {1000, 0}}}},
+                                 .outside_layers = {{0, 400}, {1, 400}},
+                                 .cpu_attention = {{1, {{1, share}, {1000, 1000 * share}}}},
+                                 .exchange = {{1, 1}},
+                                 .swap = {{1, 1}}};
+    if (sum_us > 0) measured.all_reduce = {{1, sum_us}, {1000, sum_us}};
+    return CostTable::Create(std::move(measured)).value();
+  };
+  const auto bound = [](const CostTable& costs) {
+    return BoundThroughput(costs, Requests(100, 200),
+                           {.gpu_tier_tokens = 2000, .cpu_tier_tokens = 1'000'000});
+  };
+  const double whole_us = 4 * (500 + 500) + 400;
+  EXPECT_NEAR(bound(costs_of(1, 0)).ideal_gpu_only, 10 / whole_us * 1e6, 1e-3);
+  const double shard_us = 4 * (250 + 2 * 50 + 250) + 400;
+  const ThroughputBound of_shards = bound(costs_of(0.5, 50));
+  EXPECT_NEAR(of_shards.ideal_gpu_only, 10 / shard_us * 1e6, 1e-3);
+  // While the sums go on the CPUs read, each half of every token.
+  EXPECT_NEAR(of_shards.upper_bound / of_shards.ideal_gpu_only, 1 + shard_us / (4 * 0.5) / 2000, 1e-3);
 }
 
 }  // namespace

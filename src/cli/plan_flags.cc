@@ -50,6 +50,10 @@ void AddPlanFlags(CLI::App* app, PlanFlags* flags) {
           "Size of the cpu tier, as SIZE (default: half of the host's memory)");
   AddFlag(app, "gpu-memory-utilization", &flags->gpu_memory_utilization,
           "Share of the GPU's memory at most (default: 0.9, and 0.97 where that leaves no room)");
+  AddFlag(app, "tensor-parallel-size", &forecast->tensor_parallel_size,
+          "Cards, each with a shard of the model; the host is that of all of them")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}))
+      ->capture_default_str();
   AddFlag(app, "gpu-sm-limit", &forecast->gpu_sm_limit, "A slice of the GPU with so many SMs; 0: all")
       ->check(CLI::NonNegativeNumber);
   app->add_option("--host-memory", flags->host_memory,

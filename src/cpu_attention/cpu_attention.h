@@ -41,6 +41,7 @@ struct CpuAttentionOptions {
   int64_t most_readers = kRowsPerGroup;  // DecodeShape's, for those who make plans
   TaskOrder order = TaskOrder::kWanted;
   Timeline* timeline = nullptr;  // for a span a task; outlives the object
+  std::string timeline_lane = "cpu attention";
 };
 
 // Everything it points to stays alive until done is set (or, without done, until WaitIdle returns).

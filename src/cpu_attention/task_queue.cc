@@ -218,7 +218,7 @@ void CpuAttention::Complete(Task* task) {
       last_done_ns_ = now_ns;
       pace_.SeeTask(kv_bytes, now_ns - begin_ns);
       if (options_.timeline != nullptr)
-        options_.timeline->Add("cpu attention", done.name, done.number, begin_ns, now_ns);
+        options_.timeline->Add(options_.timeline_lane, done.name, done.number, begin_ns, now_ns);
     }
   }
   if (task->users == 0) spare_.push_back(task);

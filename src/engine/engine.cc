@@ -27,6 +27,7 @@
 #include "kv_events/kv_event_publisher.h"
 #include "perf/corrected_costs.h"
 #include "policy/strategy.h"
+#include "profile/profile_report.h"
 #include "profile/profiler.h"
 #include "simd/cpu_isa.h"
 
@@ -87,7 +88,8 @@ class EngineWithLoop : public Engine {
     // Known only now: limits depend on the model.
     std::erase_if(model_.backend.graph_batch_sizes,
                   [this](int64_t size) { return size > options_.max_num_seqs; });
-    timeline_ = std::make_unique<Timeline>(options_.timeline.empty() ? 0 : kMaxTimelineSpans);
+    const size_t max_spans = static_cast<size_t>(model_.num_shards) * kMaxTimelineSpans;
+    timeline_ = std::make_unique<Timeline>(options_.timeline.empty() ? 0 : max_spans);
     TANDEM_RETURN_IF_ERROR(UseNamedStrategy());
     TANDEM_RETURN_IF_ERROR(CreateCacheAndExecutor());
     TANDEM_RETURN_IF_ERROR(CreateScheduler());
@@ -345,19 +347,16 @@ class EngineWithLoop : public Engine {
             wanted_model_len_, longest_context_.why);
   }
 
-  // One shard alone, as if the others took no time: they do as much as it does, beside it.
-  struct MeasuredShard {
-    std::unique_ptr<Decoder> decoder;  // these two null for a whole model, which is measured as it is
+  struct MeasuredParts {
+    std::unique_ptr<Decoder> decoder;  // these two null where the engine's own are measured
     std::unique_ptr<LogitsStage> logits;
     ProfileParts parts;
   };
-  Result<MeasuredShard> ShardToMeasure() {
+  Result<MeasuredParts> PartsToMeasure() {
     const MeasurementParts executor = workers_->rank0().measurement_parts();
-    Device* const device = model_.backend.device.get();
-    Ops* const ops = model_.backend.ops.get();
-    MeasuredShard measured;
-    measured.parts = {.device = device,
-                      .ops = ops,
+    MeasuredParts measured;
+    measured.parts = {.device = model_.backend.device.get(),
+                      .ops = model_.backend.ops.get(),
                       .decoder = &model_.first_shard(),
                       .books = kv_books_.get(),
                       .memory = kv_memories_.front().get(),
@@ -369,11 +368,17 @@ class EngineWithLoop : public Engine {
                       .logits = executor.logits,
                       .max_rows = options_.max_num_batched_tokens,
                       .max_context = options_.max_model_len};
-    if (model_.num_shards == 1) return measured;
+    if (model_.processes == nullptr) {
+      measured.parts.others = OtherShardParts(model_, kv_memories_, *workers_);
+      measured.parts.on_all = [this](const std::function<void(size_t rank)>& work) { workers_->OnAll(work); };
+      return measured;
+    }
+    // Shards of other processes measure nothing: this one alone, as if the others took no time.
     measured.decoder = std::make_unique<Decoder>(model_.first_shard().Alone());
     TANDEM_ASSIGN_OR_RETURN(
-        measured.logits, LogitsStage::Create(device, measured.decoder.get(), ops, executor.rows->max_rows(),
-                                             executor.logits->slice_rows()));
+        measured.logits,
+        LogitsStage::Create(measured.parts.device, measured.decoder.get(), measured.parts.ops,
+                            executor.rows->max_rows(), executor.logits->slice_rows()));
     measured.parts.decoder = measured.decoder.get();
     measured.parts.logits = measured.logits.get();
     return measured;
@@ -382,7 +387,7 @@ class EngineWithLoop : public Engine {
   Status CreateScheduler() {
     const bool needs_costs = uses_cpu_tier() || options_.max_itl_ms > 0 || options_.measure_costs;
     if (needs_costs || model_.backend.measures_costs) {
-      TANDEM_ASSIGN_OR_RETURN(const MeasuredShard measured, ShardToMeasure());
+      TANDEM_ASSIGN_OR_RETURN(const MeasuredParts measured, PartsToMeasure());
       const ProfileParts& parts = measured.parts;
       std::string_view last_what;
       TANDEM_ASSIGN_OR_RETURN(
@@ -444,9 +449,11 @@ class EngineWithLoop : public Engine {
         workers_->cpu_attention() == nullptr
             ? ""
             : ", CPU attention: " + workers_->cpu_attention()->Description());
-    if (model_.num_shards > 1)
-      LogInfo("{} shards{}, each with its part of these threads", model_.num_shards,
-              model_.processes == nullptr ? "" : " in processes of their own");
+    if (model_.num_shards > 1) {
+      LogInfo("{} shards{}, each with its part of these threads{}", model_.num_shards,
+              model_.processes == nullptr ? "" : " in processes of their own",
+              cost_table_ ? ", and " + DescribeSums(cost_table_->measurements()) : "");
+    }
   }
 
   // Destroyed in reverse: first the loop's thread ends, then the executor's streams, last the memory.

@@ -56,8 +56,9 @@ void OverWire(Archive& archive, AttentionFetch& fetch) {
 
 template <typename Archive>
 void OverWire(Archive& archive, CpuAttentionOptions& options) {
-  auto& [num_threads, leave_cores, pin, num_cores_taken, spin_us, isa, fetch, most_readers, order, timeline] =
-      options;
+  // Timelines are the process' own.
+  auto& [num_threads, leave_cores, pin, num_cores_taken, spin_us, isa, fetch, most_readers, order, timeline,
+         timeline_lane] = options;
   archive(num_threads, leave_cores, pin, num_cores_taken, spin_us, isa, fetch, most_readers, order);
 }
 

@@ -27,7 +27,6 @@ ExecutorOptions OptionsOf(const LoadedModel& model, const Shard& shard, Executor
   cpu.num_cores_taken = threads.num_taken;
   options.stall_timeout = std::min(options.stall_timeout, kLongestStall);
   options.rider_collective = model.exchange()->Of(shard.rank, ShardChannel::kRiders);
-  if (shard.rank > 0) options.timeline = nullptr;
   return options;
 }
 
@@ -110,6 +109,26 @@ Status FollowRank0(EngineOptions options) {
   };
   TANDEM_RETURN_IF_ERROR(AgreeThatAllIsWell(processes, create()));
   return ObeyRank0(processes, executor.get());
+}
+
+std::vector<ShardParts> OtherShardParts(const LoadedModel& model,
+                                        const std::vector<std::unique_ptr<KvMemory>>& memories,
+                                        const WorkerGroup& workers) {
+  std::vector<ShardParts> others;
+  for (size_t rank = 1; rank < workers.local().size(); ++rank) {
+    Executor& executor = *workers.local()[rank];
+    const MeasurementParts parts = executor.measurement_parts();
+    others.push_back({.device = model.backend.DeviceOf(static_cast<int>(rank)),
+                      .ops = model.backend.OpsOf(static_cast<int>(rank)),
+                      .decoder = model.shards[rank].get(),
+                      .memory = memories[rank].get(),
+                      .cpu_attention = executor.cpu_attention(),
+                      .compute = parts.compute,
+                      .rows = parts.rows,
+                      .plan = parts.plan,
+                      .logits = parts.logits});
+  }
+  return others;
 }
 
 }  // namespace tandem

@@ -11,6 +11,7 @@
 #include "execute/worker_group.h"
 #include "kv/kv_cache_options.h"
 #include "kv/kv_memory.h"
+#include "profile/profile_parts.h"
 
 namespace tandem {
 
@@ -39,5 +40,10 @@ Result<std::unique_ptr<WorkerGroup>> CreateWorkerGroup(const LoadedModel& model,
 // memory and executor as rank 0 tells it, and obeys until rank 0 says that it is over. options: as those of
 // rank 0. Errors: what rank 0 has heard of, and kUnavailable after a failure of the processes.
 Status FollowRank0(EngineOptions options);
+
+// Of ranks 1, 2, ... of this process, for measurements while nothing runs.
+std::vector<ShardParts> OtherShardParts(const LoadedModel& model,
+                                        const std::vector<std::unique_ptr<KvMemory>>& memories,
+                                        const WorkerGroup& workers);
 
 }  // namespace tandem

@@ -63,9 +63,16 @@ Result<std::unique_ptr<Executor>> Executor::Create(Device* device, Ops* ops, con
 Status Executor::CreateParts(const ExecutorOptions& options) {
   const bool cpu_tier = parts_.kv->layout(Tier::kCpu).num_blocks > 0;
   const bool riders = options.max_rider_rows > 0;
-  TANDEM_ASSIGN_OR_RETURN(lanes_, Lanes::Create(parts_.device, parts_.num_layers(),
-                                                {.cpu_tier = cpu_tier, .riders = riders}, options.timeline));
+  const Shard shard = parts_.decoder->shard();
+  TANDEM_ASSIGN_OR_RETURN(
+      lanes_, Lanes::Create(parts_.device, parts_.num_layers(), {.cpu_tier = cpu_tier, .riders = riders},
+                            options.timeline, shard));
   parts_.lanes = lanes_.get();
+  if (!shard.is_whole()) {
+    stamped_exchange_ = std::make_unique<StampedExchange>(&lanes_->compute().stamps);
+    stamped_decoder_ = std::make_unique<Decoder>(parts_.decoder->ObservedBy(stamped_exchange_.get()));
+    parts_.decoder = stamped_decoder_.get();
+  }
   const int64_t max_sampled = options.max_rows + options.max_cpu_rows + options.max_rider_rows;
   TANDEM_ASSIGN_OR_RETURN(logits_stage_, LogitsStage::Create(parts_.device, parts_.decoder, parts_.ops,
                                                              max_sampled, LogitsSliceRows(options)));
@@ -73,6 +80,7 @@ Status Executor::CreateParts(const ExecutorOptions& options) {
   if (cpu_tier) {
     CpuAttentionOptions cpu_options = options.cpu_attention;
     cpu_options.timeline = options.timeline;
+    cpu_options.timeline_lane = LaneOfShard(cpu_options.timeline_lane, shard.rank, shard.size);
     cpu_attention_ = std::make_unique<CpuAttention>(cpu_options);
     parts_.cpu_attention = cpu_attention_.get();
     TANDEM_ASSIGN_OR_RETURN(

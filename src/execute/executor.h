@@ -142,6 +142,9 @@ class Executor : public ShardExecutor {
   std::vector<SequenceResult> AbandonCohorts();
 
   SharedParts parts_;
+  // Of a shard, else null: its exchange is told apart on the compute lane.
+  std::unique_ptr<StampedExchange> stamped_exchange_;
+  std::unique_ptr<Decoder> stamped_decoder_;
   std::unique_ptr<LogitsStage> logits_stage_;
   std::unique_ptr<TransitSlots> transit_slots_;  // null without a cpu tier
   TierMoves moves_;

@@ -5,8 +5,9 @@
 namespace tandem {
 namespace {
 
-// Embedding, pre-projection, attention, post-projection, visits of cohorts, logits, sampling.
-constexpr int64_t kStampsPerLayer = 16;
+// Embedding, pre-projection, attention, post-projection, visits of cohorts, logits, sampling, and where
+// shards exchange.
+constexpr int64_t kStampsPerLayer = 24;
 constexpr int64_t kStampsPerIteration = 16;
 
 }  // namespace
@@ -22,12 +23,23 @@ Result<IterationStamps> IterationStamps::Allocate(Device* device, int64_t num_la
 
 void IterationStamps::Begin(Stream& stream) {
   labels_.clear();
+  num_named_ = 0;
   half_ = alternate() ? half_ ^ 1U : 0;
   stream.Stamp(times());
 }
 
 void IterationStamps::Mark(Stream& stream, std::string_view what, int64_t layer) {
-  labels_.push_back({what, layer});
+  for (; num_named_ < labels_.size(); ++num_named_) {
+    StampLabel& label = labels_[num_named_];
+    if (label.layer != kLayerToCome) continue;
+    label.layer = layer;
+    if (label.what == kToCome) label.what = what;
+  }
+  Stamp(stream, {what, layer});
+}
+
+void IterationStamps::Stamp(Stream& stream, const StampLabel& label) {
+  labels_.push_back(label);
   TANDEM_CHECK(labels_.size() < capacity(), "{} stamps", labels_.size());
   stream.Stamp(times() + labels_.size());
 }

@@ -3,13 +3,15 @@
 namespace tandem {
 
 Result<std::unique_ptr<Lanes>> Lanes::Create(Device* device, int64_t num_layers, const Which& which,
-                                             Timeline* timeline) {
+                                             Timeline* timeline, const Shard& shard) {
   auto lanes = std::unique_ptr<Lanes>(new Lanes());
   lanes->device_ = device;
   lanes->timeline_ = timeline;
+  lanes->is_last_shard_ = shard.rank + 1 == shard.size;
   const auto open = [&](Lane* lane, StreamKind kind, std::string_view stream_name) -> Status {
     TANDEM_ASSIGN_OR_RETURN(lane->stamps, IterationStamps::Allocate(device, num_layers, timeline != nullptr));
     lane->stream = device->CreateStream(kind, stream_name);
+    lane->timeline_name = LaneOfShard(lane->timeline_name, shard.rank, shard.size);
     return {};
   };
   TANDEM_RETURN_IF_ERROR(open(&lanes->compute_, StreamKind::kCompute, "compute"));
@@ -55,7 +57,7 @@ void Lanes::AddToTimeline() {
   for (const Lane* lane : {&compute_, &copy_, &rows_out_, &rows_in_, &riders_}) {
     if (lane->stream) lane->stamps.AddTo(timeline_, lane->timeline_name, clock_offset_ns_);
   }
-  timeline_->EndIteration();
+  if (is_last_shard_) timeline_->EndIteration();
 }
 
 }  // namespace tandem

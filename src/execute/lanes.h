@@ -11,17 +11,18 @@
 
 #include <cstdint>
 #include <memory>
-#include <string_view>
+#include <string>
 
 #include "base/result.h"
 #include "base/timeline.h"
+#include "collective/shard.h"
 #include "device/device.h"
 #include "execute/iteration_stamps.h"
 
 namespace tandem {
 
 struct Lane {
-  std::string_view timeline_name;
+  std::string timeline_name;
   IterationStamps stamps;
   std::unique_ptr<Stream> stream;  // null: there is none. Last, because its work writes the stamps
 };
@@ -33,9 +34,10 @@ class Lanes {
     bool cpu_tier = false;
     bool riders = false;
   };
-  // device, and timeline unless it is null: outlive the lanes. Errors: kResourceExhausted.
+  // shard: of which these are the lanes. device, and timeline unless it is null: outlive the lanes. Errors:
+  // kResourceExhausted.
   static Result<std::unique_ptr<Lanes>> Create(Device* device, int64_t num_layers, const Which& which,
-                                               Timeline* timeline);
+                                               Timeline* timeline, const Shard& shard = {});
 
   Lane& compute() { return compute_; }
   Lane& copy() { return copy_; }
@@ -51,7 +53,8 @@ class Lanes {
   bool stamps_alternate() const { return !detailed_ && compute_.stamps.alternate(); }
   // Whether the next BeginMoves finds that somebody wants a timeline.
   bool timeline_wanted() const { return timeline_ != nullptr && timeline_->on(); }
-  // Blocks until all lanes have run what is enqueued. Then AddToTimeline.
+  // Blocks until all lanes have run what is enqueued. Then AddToTimeline, of the last shard last: its ends
+  // the iteration there.
   void Synchronize();
   void AddToTimeline();
 
@@ -62,6 +65,7 @@ class Lanes {
   Device* device_ = nullptr;
   Timeline* timeline_ = nullptr;
   bool detailed_ = false;  // in this iteration
+  bool is_last_shard_ = true;
   int64_t clock_offset_ns_ = 0;
   Lane compute_{.timeline_name = "gpu"};
   Lane copy_{.timeline_name = "copy: KV"};

@@ -32,6 +32,9 @@ WorkerGroup::WorkerGroup(std::unique_ptr<Executor> rank0, std::vector<std::uniqu
                          CollectiveGroup* group, bool own_threads)
     : executors_(std::move(others)), rank0_(rank0.get()), group_(group) {
   executors_.insert(executors_.begin(), std::move(rank0));
+  for (const auto& executor : executors_) {
+    if (auto* local = dynamic_cast<Executor*>(executor.get())) local_.push_back(local);
+  }
   if (own_threads && !is_one()) threads_ = std::make_unique<RankThreads>(static_cast<int>(executors_.size()));
   TANDEM_CHECK(is_one() || group_ != nullptr, "{} shards without exchange", executors_.size());
 }

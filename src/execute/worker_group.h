@@ -20,6 +20,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/result.h"
@@ -53,9 +54,14 @@ class WorkerGroup {
   bool DropCohort(CohortId id);
   bool CpuTierUsable();
 
+  // Of this process, by rank.
+  std::span<Executor* const> local() const { return local_; }
   // The others are alike, with as much to do.
   Executor& rank0() { return *rank0_; }
   CpuAttention* cpu_attention() { return rank0().cpu_attention(); }
+  // Calls work for every rank, beside each other if they have threads of their own: whoever enqueues for a
+  // rank does it there.
+  void OnAll(const std::function<void(size_t rank)>& work);
 
  private:
   bool is_one() const { return executors_.size() == 1; }
@@ -64,13 +70,12 @@ class WorkerGroup {
   // Once the exchange has failed: whether all streams come to their end all the same.
   std::optional<Error> Failure();
 
-  // Of every rank, beside each other if they have threads of their own.
-  void OnAll(const std::function<void(size_t rank)>& work);
   // Whether exchange that knows no bound itself has held up the iteration for too long: ends it then.
   bool HangsSince(std::chrono::steady_clock::time_point progress);
 
   std::vector<std::unique_ptr<ShardExecutor>> executors_;
   Executor* rank0_;  // the first
+  std::vector<Executor*> local_;
   CollectiveGroup* group_;
   std::unique_ptr<RankThreads> threads_;  // null: all enqueue in the caller's
 };

@@ -14,6 +14,7 @@
 #include "engine/cache_sizing.h"
 #include "engine/longest_context.h"
 #include "forecast/units.h"
+#include "model/shard_slices.h"
 #include "perf/profile_file.h"
 #include "policy/strategy.h"
 #include "simulate/whole_run.h"
@@ -28,7 +29,15 @@ constexpr double kUsPerMs = 1e3;
 constexpr double kMostUtilization = 0.97;
 constexpr int64_t kFewTokens = 512;
 
-Status CheckShape(const ProfileKey& key, const ModelConfig& config, const std::string& path) {
+// config: of a shard.
+Status CheckShape(const ProfileKey& key, const ModelConfig& config, int64_t num_shards,
+                  const std::string& path) {
+  if (key.num_shards != num_shards) {
+    return MakeParamError(
+        ErrorCode::kInvalidArgument, "profile", "{} is of {}, and tensor-parallel-size is {}", path,
+        key.num_shards == 1 ? std::string("a whole model") : fmt::format("a shard of {}", key.num_shards),
+        num_shards);
+  }
   if (key.num_layers == config.num_layers && key.hidden_size == config.hidden_size &&
       key.intermediate_size == config.intermediate_size && key.num_heads == config.num_heads &&
       key.num_kv_heads == config.num_kv_heads && key.head_dim == config.head_dim &&
@@ -54,9 +63,10 @@ Status SizeGpuTier(const ForecastOptions& options, const GpuCard& gpu, ForecastM
     machine->gpu_kv_tokens = TokensOf(*options.gpu_kv_cache, config);
     return {};
   }
-  const int64_t taken = machine->model.weight_bytes() + CudaDefaults().workspace_bytes;
+  const int64_t memory_bytes = machine->num_shards * gpu.memory_bytes;
+  const int64_t taken = machine->model.weight_bytes() + machine->num_shards * CudaDefaults().workspace_bytes;
   const auto tokens_at = [&](double utilization) {
-    const auto bytes = static_cast<int64_t>(utilization * static_cast<double>(gpu.memory_bytes));
+    const auto bytes = static_cast<int64_t>(utilization * static_cast<double>(memory_bytes));
     return TokensWithin(config, bytes - taken);
   };
   machine->gpu_memory_utilization =
@@ -70,8 +80,8 @@ Status SizeGpuTier(const ForecastOptions& options, const GpuCard& gpu, ForecastM
   return MakeParamError(
       ErrorCode::kResourceExhausted, "model",
       "the weights of {} take {:.1f} GiB ({}), and {} has {:.1f} GiB: try {}:int4 or a larger card",
-      machine->model.name, ToGiB(machine->model.weight_bytes()), machine->model.form, gpu.title,
-      ToGiB(gpu.memory_bytes), machine->model.name);
+      machine->model.name, ToGiB(machine->model.weight_bytes()), machine->model.form, machine->gpu,
+      ToGiB(memory_bytes), machine->model.name);
 }
 
 ScheduleLimits LimitsOf(const ForecastMachine& machine) {
@@ -259,7 +269,12 @@ std::optional<double> JoulesPerToken(const ForecastMachine& machine, const Satur
 
 Result<ForecastMachine> DescribeMachine(const ForecastOptions& options) {
   TANDEM_ASSIGN_OR_RETURN(ModelOutline model, OutlineModel(options.model));
-  SheetMachine sheet{.gpu_sm_limit = options.gpu_sm_limit};
+  const int64_t num_shards = options.tensor_parallel_size;
+  TANDEM_RETURN_IF_ERROR(CheckShards(model.config, num_shards));
+  const ModelConfig shard = ConfigOf(model.config, {.rank = 0, .size = static_cast<int>(num_shards)});
+  // Those that several shards have are there as often.
+  model.config.num_kv_heads = num_shards * shard.num_kv_heads;
+  SheetMachine sheet{.gpu_sm_limit = options.gpu_sm_limit, .num_shards = num_shards};
   const bool has_profile = !options.profile.empty();
   if (!has_profile || !options.gpu.empty() || !options.gpu_kv_cache) {
     TANDEM_ASSIGN_OR_RETURN(sheet.gpu, FindGpuCard(options.gpu));
@@ -272,7 +287,7 @@ Result<ForecastMachine> DescribeMachine(const ForecastOptions& options) {
   std::optional<CostTable> costs;
   if (has_profile) {
     TANDEM_ASSIGN_OR_RETURN(StoredProfile profile, ReadStoredProfile(options.profile));
-    TANDEM_RETURN_IF_ERROR(CheckShape(profile.key, model.config, options.profile));
+    TANDEM_RETURN_IF_ERROR(CheckShape(profile.key, shard, num_shards, options.profile));
     costs = std::move(profile.costs);
   } else {
     costs = SheetCosts(sheet, model);
@@ -281,11 +296,14 @@ Result<ForecastMachine> DescribeMachine(const ForecastOptions& options) {
     const double rate = CpuRateOf(*costs, model);
     if (rate > 0) costs = WithCpuRate(*costs, options.host_bytes_per_s / rate);
   }
-  ForecastMachine machine{.gpu = std::string(sheet.gpu.title),
+  ForecastMachine machine{.gpu = num_shards == 1 || sheet.gpu.title.empty()
+                                     ? std::string(sheet.gpu.title)
+                                     : fmt::format("{} x {}", num_shards, sheet.gpu.title),
                           .host = std::string(sheet.host.title),
                           .costs_from = has_profile ? options.profile : "published figures",
+                          .num_shards = num_shards,
                           .model = std::move(model),
-                          .gpu_watts = sheet.gpu.watts,
+                          .gpu_watts = static_cast<double>(num_shards) * sheet.gpu.watts,
                           .watts_per_core = WattsPerCore(options, sheet.host),
                           .cpu_attention_cores = CpuAttentionCores(sheet.host),
                           .max_num_seqs = options.max_num_seqs,

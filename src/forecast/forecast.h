@@ -25,6 +25,7 @@ struct ForecastOptions {
   std::string profile;  // file whose costs replace those of the table; empty: none
   std::string workload;
   std::vector<std::string> strategies = {"gpu-only", "full-offload", "asymmetric", "async", "apex", "auto"};
+  int64_t tensor_parallel_size = 1;              // cards, each with a shard; the host is that of all
   int64_t gpu_sm_limit = 0;                      // 0: all
   std::optional<double> gpu_memory_utilization;  // absent: the engine's, more where that leaves no room
   std::optional<CacheSize> gpu_kv_cache;         // absent: what the card has left
@@ -45,8 +46,9 @@ struct ForecastOptions {
 struct ForecastMachine {
   std::string gpu;  // titles; empty: not said
   std::string host;
-  std::string costs_from;  // "published figures" or the profile's file
-  ModelOutline model;
+  std::string costs_from;             // "published figures" or the profile's file
+  int64_t num_shards = 1;             // costs are of one; tokens, rates, watts and the model of all
+  ModelOutline model;                 // with the KV heads of all shards
   double gpu_memory_utilization = 0;  // 0: the gpu tier was given
   int64_t gpu_kv_tokens = 0;
   int64_t cpu_kv_tokens = 0;

@@ -67,6 +67,7 @@ ordered_json ForecastJson(const ForecastOptions& options, const ForecastMachine&
   ordered_json json = {{"simulated", true},
                        {"gpu", machine.gpu},
                        {"host", machine.host},
+                       {"tensor_parallel_size", machine.num_shards},
                        {"costs_from", machine.costs_from},
                        {"model", machine.model.name},
                        {"weights", machine.model.form},

@@ -57,6 +57,43 @@ TEST(ForecastTest, SaysWhatEveryStrategyMakes) {
             1.2 * forecast->strategies.front().saturated.output_throughput);
 }
 
+TEST(ForecastTest, ShardsHaveTheRoomOfAllCards) {
+  ForecastOptions options = Small();
+  options.model = "llama-2-13b";
+  const auto one = DescribeMachine(options);
+  ASSERT_FALSE(one.ok()) << "26 GB on a card of 24";
+  EXPECT_EQ(one.error().code, ErrorCode::kResourceExhausted);
+  options.tensor_parallel_size = 2;
+  const auto two = DescribeMachine(options);
+  ASSERT_TRUE(two.ok()) << two.error().message;
+  EXPECT_EQ(two->gpu, "2 x NVIDIA L4");
+  EXPECT_DOUBLE_EQ(two->gpu_watts, 2 * 72);
+  const double room = 0.9 * 2 * 22.5 * 1024 * 1024 * 1024 - static_cast<double>(two->model.weight_bytes()) -
+                      2 * 768.0 * 1024 * 1024;
+  EXPECT_NEAR(static_cast<double>(two->gpu_kv_tokens), room / (2 * 2 * 40 * 5120), 64);
+  const auto forecast = PlayForecast(options, *two);
+  ASSERT_TRUE(forecast.ok()) << forecast.error().message;
+  for (const StrategyForecast& of : forecast->strategies) {
+    EXPECT_GT(of.saturated.output_throughput, 0);
+    EXPECT_LE(of.saturated.output_throughput, 1.05 * forecast->upper_bound) << of.strategy;
+  }
+  // The same rates hold for all of the host, however many share it.
+  options.tensor_parallel_size = 4;
+  EXPECT_NEAR(DescribeMachine(options)->cpu_attention_bytes_per_s, two->cpu_attention_bytes_per_s,
+              0.02 * two->cpu_attention_bytes_per_s);
+
+  options.tensor_parallel_size = 3;
+  const auto uneven = DescribeMachine(options);
+  ASSERT_FALSE(uneven.ok());
+  EXPECT_EQ(uneven.error().param, "tensor-parallel-size");
+  options.model = "llama-3.1-8b";
+  options.tensor_parallel_size = 2;
+  options.profile = kProfile;
+  const auto whole_profile = DescribeMachine(options);
+  ASSERT_FALSE(whole_profile.ok());
+  EXPECT_THAT(whole_profile.error().message, HasSubstr("of a whole model, and tensor-parallel-size is 2"));
+}
+
 TEST(ForecastTest, EnergyIsThatOfTheCardAndTheBusyCores) {
   ForecastOptions options = Small();
   options.host = "2x-gold-6130";

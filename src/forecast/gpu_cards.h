@@ -23,6 +23,8 @@ struct GpuCard {
   double link_bytes_per_s = 0;  // to the host, each way
   double watts = 0;             // at most, its memory included; 0: not published of the GPU alone
   std::string_view source;      // of these figures
+  // NVLink to the other GPUs of a board of eight, each way; 0: they exchange over PCI Express.
+  double peer_bytes_per_s = 0;
 };
 
 std::span<const GpuCard> GpuCards();

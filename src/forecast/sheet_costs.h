@@ -5,6 +5,10 @@
 //   n / FLOP/s T_ga    = start + KV bytes / (attention rate)        rates: shares of bytes/s, no more than
 //   SMs can draw T_ga of prompts = start + FLOP of whole tiles / (share of FLOP/s) T_ca    = start + KV bytes
 //   / (CPU's rate)
+//
+// A shard has its part of the weights, of attention and of the host's bandwidth, and
+//
+//   sum of n rows = start + 2 (N - 1) / N * bytes / (share of the link's rate)     between the GPUs
 #pragma once
 
 #include <cstdint>
@@ -37,6 +41,10 @@ struct Efficiencies {
   double exchange_us = 15;
   double least_exchange_us = 23;
   double swap_start_us = 15;
+  // Sums over shards: two H200s over NVLink, 1 to 8,192 rows. Over PCI Express nothing was measured.
+  double peer_of_sheet = 0.64;
+  double sum_start_us = 3.5;
+  double pcie_sum_start_us = 10;
   // Host. The share of a memory's peak that reads reach is no fit: the machines we had do not tell their
   // peak.
   double host_read_of_peak = 0.80;
@@ -49,6 +57,7 @@ struct SheetMachine {
   GpuCard gpu;
   HostMachine host;
   int64_t gpu_sm_limit = 0;  // 0: all
+  int64_t num_shards = 1;    // a GPU each; they share the host
 };
 
 // The cores that the engine leaves to CPU attention, and what it reads with them, bytes a second.
@@ -58,6 +67,7 @@ double CpuAttentionRate(const HostMachine& host, const Efficiencies& of = {});
 double WeightReadRate(const SheetMachine& machine, const Efficiencies& of = {});
 double ProductRate(const SheetMachine& machine, const ModelOutline& model, const Efficiencies& of = {});
 
+// Of a shard, the first of machine.num_shards. model: the whole one, with the KV heads of all of them.
 CostTable SheetCosts(const SheetMachine& machine, const ModelOutline& model, const Efficiencies& of = {});
 
 }  // namespace tandem

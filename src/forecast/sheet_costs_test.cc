@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
 
 #include "perf/profile_file.h"
 
@@ -60,6 +61,35 @@ TEST(SheetCostsTest, GoByTheFigures) {
   const CostTable fp8 = SheetCosts(machine, OutlineModel("llama-3.1-8b:fp8").value());
   EXPECT_LT(fp8.LinearUs(1), costs.LinearUs(1));
   EXPECT_LT(fp8.LinearUs(2048), 0.55 * costs.LinearUs(2048));
+}
+
+TEST(SheetCostsTest, SumsOfShardsAreThoseOfTwoH200s) {
+  const SheetMachine machine{
+      .gpu = FindGpuCard("h200").value(), .host = FindHostMachine("xeon-16").value(), .num_shards = 2};
+  const ModelOutline model = OutlineModel("llama-3.1-70b").value();
+  const CostTable costs = SheetCosts(machine, model);
+  // Measured: rows of 8,192 bf16 over NVLink.
+  for (const CostPoint& measured : std::vector<CostPoint>{
+           {1, 3.7}, {8, 4.1}, {32, 5.4}, {64, 7.2}, {128, 10.8}, {256, 17.7}, {1024, 64}, {4096, 251}}) {
+    EXPECT_NEAR(CostCurve(costs.measurements().all_reduce).Us(measured.count), measured.us,
+                0.12 * measured.us)
+        << measured.count;
+  }
+  // Half of the weights, of a context and of the host.
+  SheetMachine one = machine;
+  one.num_shards = 1;
+  const CostTable whole = SheetCosts(one, model);
+  const Efficiencies of;
+  EXPECT_TRUE(whole.measurements().all_reduce.empty());
+  const double products_us = whole.LinearUs(64) - of.per_layer_us;
+  EXPECT_NEAR(costs.LinearUs(64), of.per_layer_us + products_us / 2 + 2 * 7.2, 0.5);
+  EXPECT_NEAR(costs.GpuDecodeAttentionUs(64, 65'536) - of.attention_start_us,
+              (whole.GpuDecodeAttentionUs(64, 65'536) - of.attention_start_us) / 2, 1e-6);
+  EXPECT_DOUBLE_EQ(costs.CpuAttentionUs(64, 65'536), whole.CpuAttentionUs(64, 65'536));
+  // Cards without NVLink pay for it.
+  SheetMachine cards = machine;
+  cards.gpu.peer_bytes_per_s = 0;
+  EXPECT_GT(SheetCosts(cards, model).LinearUs(1024), costs.LinearUs(1024) + 500);
 }
 
 TEST(ModelOutlineTest, CountsWhatPublishedModelsHave) {

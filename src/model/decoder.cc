@@ -26,8 +26,17 @@ Decoder Decoder::Alone() const {
   return alone;
 }
 
+Decoder Decoder::ObservedBy(ExchangeObserver* observer) const {
+  Decoder observed = *this;
+  observed.observer_ = observer;
+  return observed;
+}
+
 void Decoder::Sum(Stream& stream, const MatrixView& values) const {
-  if (collective_ != nullptr) collective_->AllReduce(stream, values);
+  if (collective_ == nullptr) return;
+  if (observer_ != nullptr) observer_->BeforeExchange(stream);
+  collective_->AllReduce(stream, values);
+  if (observer_ != nullptr) observer_->AfterExchange(stream, "sum over the shards");
 }
 
 void Decoder::Tune(Stream& stream, std::span<const int64_t> row_counts,
@@ -121,7 +130,10 @@ void Decoder::MultiplyHead(Stream& stream, const MatrixView& hidden, const Matri
   ops_->Linear(
       stream,
       {.x = hidden, .weight = weights_->lm_head.get(), .y = logits.Columns(vocab_.begin, vocab_.count)});
-  if (collective_ != nullptr) collective_->AllGather(stream, logits, vocab_.begin, vocab_.count);
+  if (collective_ == nullptr) return;
+  if (observer_ != nullptr) observer_->BeforeExchange(stream);
+  collective_->AllGather(stream, logits, vocab_.begin, vocab_.count);
+  if (observer_ != nullptr) observer_->AfterExchange(stream, "logits gathered");
 }
 
 void Decoder::Logits(Stream& stream, const RowBatch& rows, const MatrixView& logits) const {

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string_view>
 
 #include "collective/collective.h"
 #include "device/device.h"
@@ -32,6 +33,14 @@ struct ShardedDecoder {
   Collective* collective = nullptr;  // of the compute stream; outlives the decoder
 };
 
+// Told where on the compute stream the shards exchange. what: static storage.
+class ExchangeObserver {
+ public:
+  virtual ~ExchangeObserver() = default;
+  virtual void BeforeExchange(Stream& stream) = 0;
+  virtual void AfterExchange(Stream& stream, std::string_view what) = 0;
+};
+
 // Immutable; every method enqueues on a stream and returns. Several sub-batches may be in different layers.
 class Decoder {
  public:
@@ -42,6 +51,8 @@ class Decoder {
           const ShardedDecoder& sharded);
   // The same weights without the other shards: for measurements, as its rows lack what those add.
   Decoder Alone() const;
+  // The same decoder, of which observer, which outlives it, hears.
+  Decoder ObservedBy(ExchangeObserver* observer) const;
 
   const ModelConfig& config() const { return config_; }
   // What scores are multiplied with.
@@ -52,6 +63,7 @@ class Decoder {
   const DecoderWeights& weights() const { return *weights_; }
   // Null unless it is a shard.
   Collective* collective() const { return collective_; }
+  Shard shard() const { return collective_ == nullptr ? Shard{} : collective_->shard(); }
 
   // Has the ops find the fastest way for these numbers of rows, and of rows of logits. Blocks.
   void Tune(Stream& stream, std::span<const int64_t> row_counts,
@@ -96,6 +108,7 @@ class Decoder {
   float attention_scale_;
   Slice vocab_;  // that the weights have
   Collective* collective_ = nullptr;
+  ExchangeObserver* observer_ = nullptr;
 };
 
 }  // namespace tandem

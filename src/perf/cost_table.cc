@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -81,6 +83,23 @@ std::array<double, kRowsPerGroup + 1> SharedReadCosts(const std::vector<CostPoin
   return costs;
 }
 
+// A layer of a shard: its products, and the sums behind the output and the down projection.
+std::vector<CostPoint> WithSums(const std::vector<CostPoint>& linear,
+                                const std::vector<CostPoint>& all_reduce) {
+  if (all_reduce.empty()) return linear;
+  constexpr double kSumsPerLayer = 2;
+  std::set<int64_t> counts;
+  for (const auto* points : {&linear, &all_reduce}) {
+    for (const CostPoint& point : *points) counts.insert(point.count);
+  }
+  const CostCurve products(linear);
+  const CostCurve sums(all_reduce);
+  std::vector<CostPoint> both;
+  for (const int64_t count : counts)
+    both.push_back({count, products.Us(count) + kSumsPerLayer * sums.Us(count)});
+  return both;
+}
+
 Status CheckSharedReads(const std::vector<CostPoint>& points) {
   if (points.empty()) return {};
   TANDEM_RETURN_IF_ERROR(CheckPoints(points, "shared reads", 1));
@@ -99,6 +118,8 @@ Result<CostTable> CostTable::Create(CostMeasurements measurements) {
   TANDEM_RETURN_IF_ERROR(CheckLines(measurements.gpu_decode_attention, "gpu decode attention"));
   TANDEM_RETURN_IF_ERROR(CheckLines(measurements.prefill_attention, "prefill attention"));
   TANDEM_RETURN_IF_ERROR(CheckPoints(measurements.outside_layers, "what is outside the layers", 0));
+  if (!measurements.all_reduce.empty())
+    TANDEM_RETURN_IF_ERROR(CheckPoints(measurements.all_reduce, "sums over the shards", 1));
   if (measurements.has_cpu_tier()) {
     TANDEM_RETURN_IF_ERROR(CheckLines(measurements.cpu_attention, "cpu attention"));
     TANDEM_RETURN_IF_ERROR(CheckSharedReads(measurements.shared_reads));
@@ -110,7 +131,7 @@ Result<CostTable> CostTable::Create(CostMeasurements measurements) {
 
 CostTable::CostTable(CostMeasurements measurements)
     : measurements_(std::move(measurements)),
-      linear_(measurements_.linear),
+      linear_(WithSums(measurements_.linear, measurements_.all_reduce)),
       gpu_decode_attention_(measurements_.gpu_decode_attention),
       prefill_attention_(measurements_.prefill_attention),
       outside_layers_(measurements_.outside_layers),

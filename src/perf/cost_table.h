@@ -18,11 +18,13 @@ namespace tandem {
 // Microseconds of one layer, except outside_layers. Names and arguments as in LayerCosts.
 struct CostMeasurements {
   int64_t num_layers = 0;
-  std::vector<CostPoint> linear;               // tokens
+  std::vector<CostPoint> linear;               // tokens; of a shard without the sums
   RowTiles row_tiles;                          // of the linear operations, as their backend says
   std::vector<CostLine> gpu_decode_attention;  // rows, kv tokens of all rows together
   std::vector<CostLine> prefill_attention;     // tokens of the chunk, context length
   std::vector<CostPoint> outside_layers;       // sampled rows, 0 among them
+  // Of a shard: a sum over all of them, rows. A layer has two. Empty for a whole model.
+  std::vector<CostPoint> all_reduce;
   // Empty without a cpu tier.
   std::vector<CostLine> cpu_attention;  // rows, kv tokens of all rows together
   std::vector<CostPoint> shared_reads;  // rows that read at once; of the same rows, in groups of so many
@@ -61,7 +63,7 @@ class CostTable : public LayerCosts {
   explicit CostTable(CostMeasurements measurements);
 
   CostMeasurements measurements_;
-  CostCurve linear_;
+  CostCurve linear_;  // with the sums
   CostSurface gpu_decode_attention_;
   CostSurface prefill_attention_;
   CostCurve outside_layers_;

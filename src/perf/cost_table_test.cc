@@ -188,7 +188,24 @@ TEST(CostTable, RefusesWhatIsNoMeasurement) {
           "outside");
   refused([](CostMeasurements* m) { m->gpu_decode_attention[0].points.clear(); }, "gpu decode");
   refused([](CostMeasurements* m) { m->prefill_attention.push_back(m->prefill_attention[0]); }, "rows");
+  refused([](CostMeasurements* m) { m->all_reduce = {{2, 1}, {1, 1}}; }, "sums");
   refused([](CostMeasurements* m) { m->cpu_attention = {{1, {{1, 1}}}}; }, "exchange");
+}
+
+TEST(CostTable, ALayerOfAShardHasTwoSums) {
+  CostMeasurements measurements = Valid();
+  measurements.linear = {{1, 100}, {9, 108}};
+  measurements.all_reduce = {{1, 3}, {5, 3}, {13, 11}};
+  const CostTable table = CostTable::Create(measurements).value();
+  EXPECT_DOUBLE_EQ(table.LinearUs(1), 100 + 2 * 3);
+  EXPECT_DOUBLE_EQ(table.LinearUs(5), 104 + 2 * 3);
+  EXPECT_DOUBLE_EQ(table.LinearUs(7), 106 + 2 * 5);
+  EXPECT_DOUBLE_EQ(table.LinearUs(9), 108 + 2 * 7);
+  EXPECT_DOUBLE_EQ(table.LinearUs(13), 112 + 2 * 11);
+  EXPECT_EQ(table.LinearUs(0), 0);
+  EXPECT_EQ(table.measurements(), measurements);
+  measurements.all_reduce.clear();
+  EXPECT_DOUBLE_EQ(CostTable::Create(measurements).value().LinearUs(5), 104);
 }
 
 TEST(CostTable, AnUnmeasuredCpuTierIsNeverWorthIt) {

@@ -84,6 +84,7 @@ CostMeasurements MeasurementsOf(const Json& tables) {
   measurements.shared_reads = PointsOf(tables.at("shared_reads"));
   measurements.exchange = PointsOf(tables.at("exchange"));
   measurements.swap = PointsOf(tables.at("swap"));
+  if (tables.contains("all_reduce")) measurements.all_reduce = PointsOf(tables.at("all_reduce"));
   return measurements;
 }
 
@@ -123,6 +124,7 @@ ProfileKey KeyOf(const Json& key) {
           .head_dim = CountOf(key.at("head_dim")),
           .vocab_size = CountOf(key.at("vocab_size")),
           .sliding_window = CountOf(key.at("sliding_window")),
+          .num_shards = key.contains("num_shards") ? CountOf(key.at("num_shards")) : 1,
           .dtype = key.at("dtype").get<std::string>(),
           .weights = key.at("weights").get<std::string>(),
           .gpu_kv = key.at("gpu_kv").get<std::string>(),
@@ -163,36 +165,41 @@ bool ProfileCoverage::Serves(const ProfileCoverage& wanted) const {
          (wanted.cpu_kv_tokens == 0 || cpu_kv_tokens > 0);
 }
 
+// What only shards have is left out of the file of a whole model.
 Json ToJson(const ProfileKey& key) {
-  return {{"num_layers", key.num_layers},
-          {"hidden_size", key.hidden_size},
-          {"intermediate_size", key.intermediate_size},
-          {"num_heads", key.num_heads},
-          {"num_kv_heads", key.num_kv_heads},
-          {"head_dim", key.head_dim},
-          {"vocab_size", key.vocab_size},
-          {"sliding_window", key.sliding_window},
-          {"dtype", key.dtype},
-          {"weights", key.weights},
-          {"gpu_kv", key.gpu_kv},
-          {"cpu_kv", key.cpu_kv},
-          {"device", key.device},
-          {"gpu_sm_limit", key.gpu_sm_limit},
-          {"cpu_threads", key.cpu_threads},
-          {"cpu_isa", key.cpu_isa}};
+  Json json = {{"num_layers", key.num_layers},
+               {"hidden_size", key.hidden_size},
+               {"intermediate_size", key.intermediate_size},
+               {"num_heads", key.num_heads},
+               {"num_kv_heads", key.num_kv_heads},
+               {"head_dim", key.head_dim},
+               {"vocab_size", key.vocab_size},
+               {"sliding_window", key.sliding_window},
+               {"dtype", key.dtype},
+               {"weights", key.weights},
+               {"gpu_kv", key.gpu_kv},
+               {"cpu_kv", key.cpu_kv},
+               {"device", key.device},
+               {"gpu_sm_limit", key.gpu_sm_limit},
+               {"cpu_threads", key.cpu_threads},
+               {"cpu_isa", key.cpu_isa}};
+  if (key.num_shards > 1) json["num_shards"] = key.num_shards;
+  return json;
 }
 
 Json ToJson(const CostMeasurements& measurements) {
-  return {{"num_layers", measurements.num_layers},
-          {"linear", PointsToJson(measurements.linear)},
-          {"row_tiles", TilesToJson(measurements.row_tiles)},
-          {"gpu_decode_attention", LinesToJson(measurements.gpu_decode_attention)},
-          {"prefill_attention", LinesToJson(measurements.prefill_attention)},
-          {"outside_layers", PointsToJson(measurements.outside_layers)},
-          {"cpu_attention", LinesToJson(measurements.cpu_attention)},
-          {"shared_reads", PointsToJson(measurements.shared_reads)},
-          {"exchange", PointsToJson(measurements.exchange)},
-          {"swap", PointsToJson(measurements.swap)}};
+  Json json = {{"num_layers", measurements.num_layers},
+               {"linear", PointsToJson(measurements.linear)},
+               {"row_tiles", TilesToJson(measurements.row_tiles)},
+               {"gpu_decode_attention", LinesToJson(measurements.gpu_decode_attention)},
+               {"prefill_attention", LinesToJson(measurements.prefill_attention)},
+               {"outside_layers", PointsToJson(measurements.outside_layers)},
+               {"cpu_attention", LinesToJson(measurements.cpu_attention)},
+               {"shared_reads", PointsToJson(measurements.shared_reads)},
+               {"exchange", PointsToJson(measurements.exchange)},
+               {"swap", PointsToJson(measurements.swap)}};
+  if (!measurements.all_reduce.empty()) json["all_reduce"] = PointsToJson(measurements.all_reduce);
+  return json;
 }
 
 std::string ProfilePath(const std::string& folder, const ProfileKey& key) {

@@ -21,6 +21,7 @@ struct ProfileKey {
   int64_t head_dim = 0;
   int64_t vocab_size = 0;
   int64_t sliding_window = 0;
+  int64_t num_shards = 1;  // heads and intermediate_size are of one
   std::string dtype;
   std::string weights;       // how they are stored: DecoderWeights::Describe
   std::string gpu_kv;        // KvFormatName of the gpu tier

@@ -85,6 +85,26 @@ TEST_F(ProfileFileTest, ReadsWhatItWrote) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_ / "deep"), {}), 1);
 }
 
+TEST_F(ProfileFileTest, ShardsHaveTheirSumsAndAFileOfTheirOwn) {
+  ProfileKey key = Key();
+  key.num_shards = 2;
+  const std::string path = ProfilePath(folder_.string(), key);
+  EXPECT_NE(path, ProfilePath(folder_.string(), Key()));
+  CostMeasurements measurements = Measurements();
+  measurements.all_reduce = {{1, 3.7}, {256, 17.75}};
+  ASSERT_TRUE(WriteProfile(path, key, kCoverage, measurements).ok());
+  const auto table = ReadProfile(path, key, kCoverage);
+  ASSERT_TRUE(table.ok()) << table.error().message;
+  EXPECT_EQ(table->measurements(), measurements);
+  EXPECT_EQ(ReadStoredProfile(path).value().key, key);
+  // A whole model's has no word of either.
+  Write();
+  EXPECT_EQ(Text().find("shards"), std::string::npos);
+  EXPECT_EQ(Text().find("all_reduce"), std::string::npos);
+  EXPECT_EQ(ReadStoredProfile(path_).value().key, Key());
+  EXPECT_FALSE(ReadProfile(path_, key, kCoverage).ok());
+}
+
 TEST_F(ProfileFileTest, NameIsReadableAndDiffersWithTheKey) {
   const std::string name = std::filesystem::path(path_).filename().string();
   EXPECT_EQ(name.find("profile4-32x4096-bf16-cuda-NVIDIA-H200-16sm-15threads-"), 0U) << name;

@@ -41,37 +41,47 @@ Result<CpuTierProfiler> CpuTierProfiler::Create(const ProfileParts& parts) {
   profiler.num_blocks_ =
       std::clamp<int64_t>(kMaxBytes / profiler.num_layers_ / static_cast<int64_t>(shape.BlockBytes()), 1,
                           parts.books->total_blocks(Tier::kCpu));
-  const auto rows = static_cast<size_t>(profiler.max_rows_);
-
-  TANDEM_ASSIGN_OR_RETURN(profiler.qkv_,
-                          parts.device->Allocate(rows * static_cast<size_t>(config.qkv_width()) *
-                                                     DTypeSize(parts.decoder->product_dtype()),
-                                                 MemoryKind::kPinned, "rows for the cpu tier"));
-  TANDEM_ASSIGN_OR_RETURN(profiler.out_, parts.device->Allocate(rows * static_cast<size_t>(config.q_width()) *
-                                                                    DTypeSize(parts.decoder->dtype()),
-                                                                MemoryKind::kPinned, "rows of the cpu tier"));
-  profiler.TouchBlocks();
+  for (const ShardParts& shard : ShardsOf(parts)) {
+    TANDEM_ASSIGN_OR_RETURN(Side side, profiler.CreateSide(shard));
+    profiler.TouchBlocks(side);
+    profiler.sides_.push_back(std::move(side));
+  }
   return profiler;
 }
 
-void CpuTierProfiler::TouchBlocks() {
+Result<CpuTierProfiler::Side> CpuTierProfiler::CreateSide(const ShardParts& shard) const {
+  const ModelConfig& config = shard.decoder->config();
+  const auto rows = static_cast<size_t>(max_rows_);
+  Side side;
+  side.memory = shard.memory;
+  side.workers = shard.cpu_attention;
+  TANDEM_ASSIGN_OR_RETURN(side.qkv, shard.device->Allocate(rows * static_cast<size_t>(config.qkv_width()) *
+                                                               DTypeSize(shard.decoder->product_dtype()),
+                                                           MemoryKind::kPinned, "rows for the cpu tier"));
+  TANDEM_ASSIGN_OR_RETURN(side.out, shard.device->Allocate(rows * static_cast<size_t>(config.q_width()) *
+                                                               DTypeSize(shard.decoder->dtype()),
+                                                           MemoryKind::kPinned, "rows of the cpu tier"));
+  return side;
+}
+
+void CpuTierProfiler::TouchBlocks(const Side& side) const {
   // Many threads: the system clears the pages meanwhile.
-  const int num_threads = parts_.cpu_attention->num_threads();
-  parts_.cpu_attention->RunOnWorkers([&](int thread) {
+  const int num_threads = side.workers->num_threads();
+  side.workers->RunOnWorkers([&](int thread) {
     for (int64_t layer = 0; layer < num_layers_; ++layer) {
-      const KvLayerView kv = parts_.memory->LayerView(Tier::kCpu, layer);
+      const KvLayerView kv = side.memory->LayerView(Tier::kCpu, layer);
       for (int64_t block = thread; block < num_blocks_; block += num_threads) {
         for (int64_t head = 0; head < kv.shape.num_kv_heads; ++head)
           std::memset(kv.Head(block, head), 0, kv.shape.HeadBytes());
       }
     }
   });
-  std::memset(qkv_.data(), 0, qkv_.size_bytes());
-  std::memset(out_.data(), 0, out_.size_bytes());
+  std::memset(side.qkv.data(), 0, side.qkv.size_bytes());
+  std::memset(side.out.data(), 0, side.out.size_bytes());
 }
 
-std::unique_ptr<DecodePlan> CpuTierProfiler::PlanRows(int64_t rows, int64_t context, int64_t first_block,
-                                                      int64_t readers) const {
+std::unique_ptr<DecodePlan> CpuTierProfiler::PlanRows(const Side& side, int64_t rows, int64_t context,
+                                                      int64_t first_block, int64_t readers) const {
   const int64_t blocks_a_row = parts_.books->BlocksFor(context);
   std::vector<DecodeSequence> sequences;
   for (int64_t row = 0; row < rows; ++row) {
@@ -84,36 +94,45 @@ std::unique_ptr<DecodePlan> CpuTierProfiler::PlanRows(int64_t rows, int64_t cont
     std::copy_n(first.begin(), SharedBlocks(context), sequence.block_table.begin());
   }
   const ModelConfig& config = parts_.decoder->config();
-  const KvLayerView kv = parts_.memory->LayerView(Tier::kCpu, 0);
+  const KvLayerView kv = side.memory->LayerView(Tier::kCpu, 0);
   const DecodeShape shape = {.kv = kv.shape,
                              .num_heads = config.num_heads,
                              .sliding_window = config.sliding_window,
                              .heads_per_part = kv.heads_per_part,
-                             .most_readers = parts_.cpu_attention->most_readers()};
-  return std::make_unique<DecodePlan>(std::move(sequences), shape, parts_.cpu_attention->num_threads());
+                             .most_readers = side.workers->most_readers()};
+  return std::make_unique<DecodePlan>(std::move(sequences), shape, side.workers->num_threads());
 }
 
-AttentionTask CpuTierProfiler::TaskOf(DecodePlan* plan, int64_t layer, Flag* done, uint32_t value) const {
+AttentionTask CpuTierProfiler::TaskOf(const Side& side, DecodePlan* plan, int64_t layer, Flag* done,
+                                      uint32_t value) const {
   const ModelConfig& config = parts_.decoder->config();
   const auto rows = static_cast<int64_t>(plan->sequences().size());
   const MatrixView qkv =
-      MatrixView::Dense(qkv_.data(), parts_.decoder->product_dtype(), rows, config.qkv_width());
+      MatrixView::Dense(side.qkv.data(), parts_.decoder->product_dtype(), rows, config.qkv_width());
   AttentionTask task;
   task.plan = plan;
-  task.layer.kv = parts_.memory->LayerView(Tier::kCpu, layer);
+  task.layer.kv = side.memory->LayerView(Tier::kCpu, layer);
   task.layer.q = qkv.Columns(0, config.q_width());
   task.layer.k = qkv.Columns(config.q_width(), config.kv_width());
   task.layer.v = qkv.Columns(config.q_width() + config.kv_width(), config.kv_width());
-  task.layer.out = MatrixView::Dense(out_.data(), parts_.decoder->dtype(), rows, config.q_width());
+  task.layer.out = MatrixView::Dense(side.out.data(), parts_.decoder->dtype(), rows, config.q_width());
   task.layer.scale = parts_.decoder->attention_scale();
   task.done = done;
   task.done_value = value;
+  task.name = "measured";
   return task;
 }
 
 int64_t CpuTierProfiler::SharedBlocks(int64_t context) const {
   return (context - 1) / kPartitionTokens * kPartitionTokens / parts_.books->block_size();
 }
+
+struct CpuTierProfiler::SideRun {
+  std::unique_ptr<DecodePlan> plan;
+  std::unique_ptr<DecodePlan> waking_plan;
+  std::unique_ptr<Flag> ready;
+  std::unique_ptr<Flag> done;
+};
 
 double CpuTierProfiler::AttendUs(int64_t rows, int64_t context, int64_t readers) {
   const int64_t layer = num_runs_ % num_layers_;
@@ -123,23 +142,26 @@ double CpuTierProfiler::AttendUs(int64_t rows, int64_t context, int64_t readers)
                num_blocks_);
   const int64_t first_block = num_runs_ / num_layers_ % num_places * num_blocks;
   ++num_runs_;
-  const std::unique_ptr<DecodePlan> plan = PlanRows(rows, context, first_block, readers);
-  // One row, to have the workers awake as they are between two layers.
-  const std::unique_ptr<DecodePlan> waking_plan = PlanRows(1, 1, first_block);
-  const std::unique_ptr<Flag> ready = parts_.device->CreateFlag();
-  const std::unique_ptr<Flag> done = parts_.device->CreateFlag();
-  AttentionTask task = TaskOf(plan.get(), layer, done.get(), 2);
-  task.ready = ready.get();
-  task.ready_value = 1;
-  parts_.cpu_attention->Submit(task);
-  parts_.cpu_attention->Submit(TaskOf(waking_plan.get(), layer, done.get(), 1));
-  static_cast<void>(done->Wait(1));
+  std::vector<SideRun> runs;
+  for (const Side& side : sides_) {
+    const SideRun& run =
+        runs.emplace_back(SideRun{.plan = PlanRows(side, rows, context, first_block, readers),
+                                  .waking_plan = PlanRows(side, 1, 1, first_block),
+                                  .ready = parts_.device->CreateFlag(),
+                                  .done = parts_.device->CreateFlag()});
+    AttentionTask task = TaskOf(side, run.plan.get(), layer, run.done.get(), 2);
+    task.ready = run.ready.get();
+    task.ready_value = 1;
+    side.workers->Submit(task);
+    side.workers->Submit(TaskOf(side, run.waking_plan.get(), layer, run.done.get(), 1));
+  }
+  for (const SideRun& run : runs) static_cast<void>(run.done->Wait(1));
   const auto begin = Clock::now();
-  ready->Set(1);
-  static_cast<void>(done->Wait(2));
+  for (const SideRun& run : runs) run.ready->Set(1);
+  for (const SideRun& run : runs) static_cast<void>(run.done->Wait(2));
   const auto end = Clock::now();
   // The workers may still hold the task.
-  parts_.cpu_attention->WaitIdle();
+  for (const Side& side : sides_) side.workers->WaitIdle();
   return std::chrono::duration<double, std::micro>(end - begin).count();
 }
 
@@ -207,10 +229,10 @@ Result<std::vector<CostPoint>> CpuTierProfiler::MeasureExchange(double share, Co
       ++sequence;
       parts_.compute->Record(*computed);
       parts_.copy->Wait(*computed);
-      parts_.copy->Copy(qkv_.data(), rows.qkv.data, bytes(rows.qkv));
+      parts_.copy->Copy(sides_.front().qkv.data(), rows.qkv.data, bytes(rows.qkv));
       parts_.copy->SetFlag(*ready, sequence);
       parts_.copy->WaitFlag(*done, sequence);
-      parts_.copy->Copy(rows.attention_out.data, out_.data(), bytes(rows.attention_out));
+      parts_.copy->Copy(rows.attention_out.data, sides_.front().out.data(), bytes(rows.attention_out));
       parts_.copy->Record(*returned);
       parts_.compute->Wait(*returned);
     };

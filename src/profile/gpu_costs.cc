@@ -10,7 +10,7 @@
 
 #include "execute/int_inputs.h"
 #include "plan/iteration_plan.h"
-#include "profile/stream_timer.h"
+#include "profile/shard_timer.h"
 
 namespace tandem {
 namespace {
@@ -56,37 +56,46 @@ std::vector<int32_t> ConsecutiveBlocks(int64_t first, int64_t count) {
 }
 
 // Values that a model might compute: power, and with it the clock of a GPU, depends on them.
-void FillActivations(const ProfileParts& parts) {
-  const RowBatch rows(*parts.rows, parts.max_rows);
-  parts.ops->FillRandom(*parts.compute, rows.qkv, 1, 1.0F);
-  parts.ops->FillRandom(*parts.compute, rows.attention_out, 2, 1.0F);
-  parts.ops->FillRandom(*parts.compute, rows.hidden, 3, 1.0F);
+void FillActivations(const ProfileParts& parts, const ShardParts& shard) {
+  const RowBatch rows(*shard.rows, parts.max_rows);
+  shard.ops->FillRandom(*shard.compute, rows.qkv, 1, 1.0F);
+  shard.ops->FillRandom(*shard.compute, rows.attention_out, 2, 1.0F);
+  shard.ops->FillRandom(*shard.compute, rows.hidden, 3, 1.0F);
 }
 
 // The first blocks of the first layers. Also has their memory there: an append that touches a page for the
 // first time takes milliseconds.
-void FillGpuTier(const ProfileParts& parts, int64_t num_layers, int64_t num_tokens) {
+void FillGpuTier(const ProfileParts& parts, const ShardParts& shard, int64_t num_layers, int64_t num_tokens) {
   const int64_t num_blocks =
       std::min(parts.books->total_blocks(Tier::kGpu), parts.books->BlocksFor(num_tokens));
-  for (int64_t layer = 0; layer < std::min(num_layers, parts.decoder->config().num_layers); ++layer) {
-    const KvLayerView kv = parts.memory->LayerView(Tier::kGpu, layer);
+  for (int64_t layer = 0; layer < std::min(num_layers, shard.decoder->config().num_layers); ++layer) {
+    const KvLayerView kv = shard.memory->LayerView(Tier::kGpu, layer);
     // Where elements are codes, numbers of bf16 are pairs of them, and scales.
     const bool plain = kv.shape.format.is_plain(kv.shape.format.k_type);
     const DType dtype = plain ? kv.shape.plain_dtype() : DType::kBF16;
     const auto row_size = static_cast<int64_t>(kv.shape.HeadBytes() / DTypeSize(dtype));
-    parts.ops->FillRandom(*parts.compute,
+    shard.ops->FillRandom(*shard.compute,
                           MatrixView::Dense(kv.data, dtype, num_blocks * kv.shape.num_kv_heads, row_size),
                           static_cast<uint64_t>(layer), 1.0F);
   }
-  parts.compute->Synchronize();
+  shard.compute->Synchronize();
+}
+
+// Of all shards.
+void Fill(const ProfileParts& parts, int64_t num_layers, int64_t num_tokens) {
+  const std::vector<ShardParts> shards = ShardsOf(parts);
+  OnAllShards(parts, [&](size_t rank) {
+    FillActivations(parts, shards[rank]);
+    FillGpuTier(parts, shards[rank], num_layers, num_tokens);
+  });
 }
 
 // Token ids, positions and slots of up to max_rows rows in device memory.
 class RowInputs {
  public:
-  static Result<RowInputs> Create(const ProfileParts& parts) {
+  static Result<RowInputs> Create(const ProfileParts& parts, const ShardParts& shard) {
     RowInputs result;
-    TANDEM_ASSIGN_OR_RETURN(result.inputs_, IntInputs::Allocate(parts.device, 3 * parts.max_rows));
+    TANDEM_ASSIGN_OR_RETURN(result.inputs_, IntInputs::Allocate(shard.device, 3 * parts.max_rows));
     const int64_t vocab_size = parts.decoder->config().vocab_size;
     std::vector<int32_t> ids;
     std::vector<int32_t> positions;
@@ -100,13 +109,13 @@ class RowInputs {
     result.ids_ = result.inputs_.Add(ids);
     result.positions_ = result.inputs_.Add(positions);
     result.slots_ = result.inputs_.Add(slots);
-    result.inputs_.Upload(*parts.compute);
-    parts.compute->Synchronize();
+    result.inputs_.Upload(*shard.compute);
+    shard.compute->Synchronize();
     return result;
   }
 
-  RowBatch Batch(const ProfileParts& parts, int64_t num_rows) const {
-    RowBatch batch(*parts.rows, num_rows);
+  RowBatch Batch(const ShardParts& shard, int64_t num_rows) const {
+    RowBatch batch(*shard.rows, num_rows);
     batch.token_ids = ids_;
     batch.positions = positions_;
     batch.slots = slots_;
@@ -120,16 +129,31 @@ class RowInputs {
   const int32_t* slots_ = nullptr;
 };
 
+// Of all shards.
+Result<std::vector<RowInputs>> CreateInputs(const ProfileParts& parts) {
+  std::vector<RowInputs> inputs;
+  for (const ShardParts& shard : ShardsOf(parts)) {
+    TANDEM_ASSIGN_OR_RETURN(RowInputs of_shard, RowInputs::Create(parts, shard));
+    inputs.push_back(std::move(of_shard));
+  }
+  return inputs;
+}
+
 // Microseconds a layer of attention over the gpu tier for a batch of rows 0 ...
-double MeasureAttention(const ProfileParts& parts, const AttentionBatch& batch, StreamTimer* timer,
+double MeasureAttention(const ProfileParts& parts, const AttentionBatch& batch, ShardTimer* timer,
                         CostSampler* sampler) {
-  parts.ops->PlanAttention(*parts.compute, batch, parts.plan);
-  parts.compute->Synchronize();
-  const RowBatch rows(*parts.rows, batch.num_rows);
+  const std::vector<ShardParts> shards = ShardsOf(parts);
+  OnAllShards(parts, [&](size_t rank) {
+    const ShardParts& shard = shards[rank];
+    shard.ops->PlanAttention(*shard.compute, batch, shard.plan);
+    shard.compute->Synchronize();
+  });
   const int64_t num_layers = std::min(kLayersPerRun, parts.decoder->config().num_layers);
-  const auto attend = [&] {
+  const auto attend = [&](size_t rank) {
+    const ShardParts& shard = shards[rank];
+    const RowBatch rows(*shard.rows, batch.num_rows);
     for (int64_t layer = 0; layer < num_layers; ++layer) {
-      parts.decoder->Attend(*parts.compute, *parts.plan, parts.memory->LayerView(Tier::kGpu, layer), 0,
+      shard.decoder->Attend(*shard.compute, *shard.plan, shard.memory->LayerView(Tier::kGpu, layer), 0,
                             batch.num_rows, rows);
     }
   };
@@ -139,6 +163,10 @@ double MeasureAttention(const ProfileParts& parts, const AttentionBatch& batch, 
 }
 
 }  // namespace
+
+std::vector<int64_t> LinearRowCounts(int64_t max_rows) {
+  return UpTo(max_rows, kLinearRows);
+}
 
 std::vector<int64_t> DecodeContexts(int64_t rows, int64_t max_tokens, int64_t max_context,
                                     int64_t block_size) {
@@ -154,31 +182,36 @@ std::vector<int64_t> DecodeContexts(int64_t rows, int64_t max_tokens, int64_t ma
 }
 
 Result<std::vector<CostPoint>> MeasureLinear(const ProfileParts& parts, double share, CostSampler* sampler) {
-  TANDEM_ASSIGN_OR_RETURN(StreamTimer timer, StreamTimer::Create(parts.device, parts.compute));
-  TANDEM_ASSIGN_OR_RETURN(const RowInputs inputs, RowInputs::Create(parts));
-  FillActivations(parts);
-  FillGpuTier(parts, parts.decoder->config().num_layers, parts.max_rows);
-  const std::vector<int64_t> counts = UpTo(parts.max_rows, kLinearRows);
-  sampler->BeginSection("linear operations", share, static_cast<int64_t>(counts.size()));
+  TANDEM_ASSIGN_OR_RETURN(ShardTimer timer, ShardTimer::Create(parts));
+  const std::vector<ShardParts> shards = ShardsOf(parts);
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<RowInputs> inputs, CreateInputs(parts));
+  std::vector<Decoder> decoders;
+  for (const ShardParts& shard : shards) decoders.push_back(shard.decoder->Alone());
   const int64_t num_layers = parts.decoder->config().num_layers;
+  Fill(parts, num_layers, parts.max_rows);
+  const std::vector<int64_t> counts = LinearRowCounts(parts.max_rows);
+  sampler->BeginSection("linear operations", share, static_cast<int64_t>(counts.size()));
   const int64_t layers_per_run = std::min(kLayersPerRun, num_layers);
-  int64_t next_layer = 0;
+  std::vector<int64_t> next_layers(shards.size());
   std::vector<CostPoint> points;
   for (const int64_t count : counts) {
     const double growth =
         points.empty() ? 1.0 : static_cast<double>(count) / static_cast<double>(points.back().count);
     if (!sampler->HasTimeFor(growth)) break;
-    RowBatch batch = inputs.Batch(parts, count);
-    const auto pass = [&] {
+    std::vector<RowBatch> batches;
+    for (size_t rank = 0; rank < shards.size(); ++rank)
+      batches.push_back(inputs[rank].Batch(shards[rank], count));
+    const auto pass = [&](size_t rank) {
+      const ShardParts& shard = shards[rank];
       for (int64_t i = 0; i < layers_per_run; ++i) {
-        const int64_t layer = next_layer++ % num_layers;
-        const KvRows all = {.num_rows = count, .kv = parts.memory->LayerView(Tier::kGpu, layer)};
-        parts.decoder->PreProjection(*parts.compute, layer, {all}, &batch);
-        parts.decoder->PostProjection(*parts.compute, layer, &batch);
+        const int64_t layer = next_layers[rank]++ % num_layers;
+        const KvRows all = {.num_rows = count, .kv = shard.memory->LayerView(Tier::kGpu, layer)};
+        decoders[rank].PreProjection(*shard.compute, layer, {all}, &batches[rank]);
+        decoders[rank].PostProjection(*shard.compute, layer, &batches[rank]);
       }
     };
     const double us = sampler->MedianUs([&](bool warm) {
-      parts.decoder->Embed(*parts.compute, &batch);
+      OnAllShards(parts, [&](size_t rank) { decoders[rank].Embed(*shards[rank].compute, &batches[rank]); });
       return warm ? timer.TimeEnqueuedUs(pass) : timer.TimeUs(pass);
     });
     points.push_back({count, us / static_cast<double>(layers_per_run)});
@@ -188,7 +221,7 @@ Result<std::vector<CostPoint>> MeasureLinear(const ProfileParts& parts, double s
 
 Result<std::vector<CostLine>> MeasureGpuDecodeAttention(const ProfileParts& parts, double share,
                                                         CostSampler* sampler) {
-  TANDEM_ASSIGN_OR_RETURN(StreamTimer timer, StreamTimer::Create(parts.device, parts.compute));
+  TANDEM_ASSIGN_OR_RETURN(ShardTimer timer, ShardTimer::Create(parts));
   const int64_t max_tokens = std::min(GpuTokens(parts), kMaxDecodeTokens);
   const int64_t block_size = parts.books->block_size();
   std::vector<CostLine> lines;
@@ -200,8 +233,7 @@ Result<std::vector<CostLine>> MeasureGpuDecodeAttention(const ProfileParts& part
     num_points += static_cast<int64_t>(line.points.size());
   }
   std::erase_if(lines, [](const CostLine& line) { return line.points.empty(); });
-  FillActivations(parts);
-  FillGpuTier(parts, kLayersPerRun, max_tokens);
+  Fill(parts, kLayersPerRun, max_tokens);
   sampler->BeginSection("gpu decode attention", share, num_points);
   const auto measure = [&](const CostLine& line, int64_t count) {
     AttentionBatch batch;
@@ -222,7 +254,7 @@ Result<std::vector<CostLine>> MeasureGpuDecodeAttention(const ProfileParts& part
 
 Result<std::vector<CostLine>> MeasurePrefillAttention(const ProfileParts& parts, double share,
                                                       CostSampler* sampler) {
-  TANDEM_ASSIGN_OR_RETURN(StreamTimer timer, StreamTimer::Create(parts.device, parts.compute));
+  TANDEM_ASSIGN_OR_RETURN(ShardTimer timer, ShardTimer::Create(parts));
   const int64_t longest = std::min(parts.max_context, GpuTokens(parts));
   std::vector<CostLine> lines;
   int64_t num_points = 0;
@@ -233,8 +265,7 @@ Result<std::vector<CostLine>> MeasurePrefillAttention(const ProfileParts& parts,
     }
     num_points += static_cast<int64_t>(line.points.size());
   }
-  FillActivations(parts);
-  FillGpuTier(parts, kLayersPerRun, longest);
+  Fill(parts, kLayersPerRun, longest);
   sampler->BeginSection("prefill attention", share, num_points);
   double last_work = 1;
   const auto work_of = [](const CostLine& line, int64_t count) {
@@ -260,8 +291,9 @@ Result<std::vector<CostLine>> MeasurePrefillAttention(const ProfileParts& parts,
 
 Result<std::vector<CostPoint>> MeasureOutsideLayers(const ProfileParts& parts, double share,
                                                     CostSampler* sampler) {
-  TANDEM_ASSIGN_OR_RETURN(StreamTimer timer, StreamTimer::Create(parts.device, parts.compute));
-  TANDEM_ASSIGN_OR_RETURN(const RowInputs inputs, RowInputs::Create(parts));
+  TANDEM_ASSIGN_OR_RETURN(ShardTimer timer, ShardTimer::Create(parts));
+  const std::vector<ShardParts> shards = ShardsOf(parts);
+  TANDEM_ASSIGN_OR_RETURN(const std::vector<RowInputs> inputs, CreateInputs(parts));
   std::vector<int64_t> counts = UpTo(std::min(parts.max_rows, kSampledRows.back()), kSampledRows);
   counts.insert(counts.begin(), 0);
   sampler->BeginSection("logits and sampling", share, static_cast<int64_t>(counts.size()));
@@ -271,22 +303,26 @@ Result<std::vector<CostPoint>> MeasureOutsideLayers(const ProfileParts& parts, d
         !sampler->HasTimeFor(static_cast<double>(count) / static_cast<double>(points.back().count))) {
       break;
     }
-    RowBatch batch = inputs.Batch(parts, std::max<int64_t>(1, count));
-    LogitsWork work;
-    for (int64_t row = 0; row < count; ++row) {
-      work.row_indices.push_back(static_cast<int32_t>(row));
-      SampleRow sample;
-      sample.temperature = 0;
-      work.sample_rows.push_back(sample);
+    std::vector<RowBatch> batches;
+    std::vector<LogitsWork> works(shards.size());
+    for (size_t rank = 0; rank < shards.size(); ++rank) {
+      batches.push_back(inputs[rank].Batch(shards[rank], std::max<int64_t>(1, count)));
+      for (int64_t row = 0; row < count; ++row) {
+        works[rank].row_indices.push_back(static_cast<int32_t>(row));
+        SampleRow sample;
+        sample.temperature = 0;
+        works[rank].sample_rows.push_back(sample);
+      }
+      shards[rank].logits->BeginIteration(nullptr);
+      shards[rank].logits->Prepare(&works[rank]);
     }
-    parts.logits->BeginIteration(nullptr);
-    parts.logits->Prepare(&work);
     const double us = sampler->MedianUs([&](bool /*warm*/) {
       // Sampling may need the host: nothing is held back.
-      return timer.TimeUs([&] {
-        parts.logits->Upload(*parts.compute);
-        parts.decoder->Embed(*parts.compute, &batch);
-        if (count > 0) parts.logits->Run(*parts.compute, &batch, &work);
+      return timer.TimeUs([&](size_t rank) {
+        const ShardParts& shard = shards[rank];
+        shard.logits->Upload(*shard.compute);
+        shard.decoder->Embed(*shard.compute, &batches[rank]);
+        if (count > 0) shard.logits->Run(*shard.compute, &batches[rank], &works[rank]);
       });
     });
     points.push_back({count, us + kStartOfIterationUs});

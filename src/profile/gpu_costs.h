@@ -1,4 +1,4 @@
-// Measures what the compute stream does.
+// Measures what the compute stream does, of all shards at once: they may share memory or cores.
 #pragma once
 
 #include <vector>
@@ -12,7 +12,8 @@ namespace tandem {
 
 // Each begins a section of the sampler with the given share of its budget. Errors: kResourceExhausted.
 
-// Pre- and post-projection of several layers in turn, so that no cache holds their weights.
+// Pre- and post-projection of several layers in turn, so that no cache holds their weights. Of a shard
+// without what the others add.
 Result<std::vector<CostPoint>> MeasureLinear(const ProfileParts& parts, double share, CostSampler* sampler);
 // Decodes of equal context, as many as the gpu tier holds.
 Result<std::vector<CostLine>> MeasureGpuDecodeAttention(const ProfileParts& parts, double share,
@@ -20,9 +21,13 @@ Result<std::vector<CostLine>> MeasureGpuDecodeAttention(const ProfileParts& part
 // One chunk at a time.
 Result<std::vector<CostLine>> MeasurePrefillAttention(const ProfileParts& parts, double share,
                                                       CostSampler* sampler);
-// Embedding, final norm, lm_head and greedy sampling, and a guess at what the host adds to an iteration.
+// Embedding, final norm, lm_head and greedy sampling, of all shards with what they exchange, and a guess at
+// what the host adds to an iteration.
 Result<std::vector<CostPoint>> MeasureOutsideLayers(const ProfileParts& parts, double share,
                                                     CostSampler* sampler);
+
+// Numbers of rows that MeasureLinear measures.
+std::vector<int64_t> LinearRowCounts(int64_t max_rows);
 
 // Contexts to measure decodes of `rows` rows at: some of those that matter, and the longest that fits.
 // max_tokens: of all rows together.

@@ -82,10 +82,18 @@ ProfileFigures FiguresOf(const CostMeasurements& measurements, const ModelConfig
   return figures;
 }
 
+std::string DescribeSums(const CostMeasurements& measurements) {
+  constexpr int64_t kSomeRows = 256;
+  const CostCurve sums(measurements.all_reduce);
+  return fmt::format("a sum over them takes {:.0f} us for 1 row, {:.0f} us for {} rows", sums.Us(1),
+                     sums.Us(kSomeRows), kSomeRows);
+}
+
 std::string FormatProfile(const CostMeasurements& measurements, const ModelConfig& config,
                           double layer_weight_bytes, const KvTokenBytes& kv) {
   std::string text;
   AppendCurve("linear operations, one layer", "tokens", measurements.linear, &text);
+  AppendCurve("sum over the shards, two a layer", "rows", measurements.all_reduce, &text);
   AppendLines("gpu decode attention, one layer", "rows", "context", measurements.gpu_decode_attention, true,
               kv.gpu, &text);
   AppendLines("prefill attention, one layer", "chunk", "context", measurements.prefill_attention, false, 0,

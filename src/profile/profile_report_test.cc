@@ -45,6 +45,21 @@ TEST(ProfileReport, Figures) {
   EXPECT_NE(text.find("cpu attention 20.0 GB/s, swaps 4.0 GB/s\n"), std::string::npos) << text;
 }
 
+TEST(ProfileReport, SumsOfShards) {
+  const CostMeasurements measurements = {.num_layers = 2,
+                                         .linear = {{1, 18}},
+                                         .gpu_decode_attention = {{1, {{100, 4}}}},
+                                         .prefill_attention = {{16, {{16, 5}}}},
+                                         .outside_layers = {{0, 100}},
+                                         .all_reduce = {{1, 4}, {511, 24}}};
+  const std::string text = FormatProfile(measurements, SmallConfig(), kLayerWeightBytes, kKvTokenBytes);
+  EXPECT_NE(
+      text.find("sum over the shards, two a layer\n        rows           us\n           1          4.0\n"),
+      std::string::npos)
+      << text;
+  EXPECT_EQ(DescribeSums(measurements), "a sum over them takes 4 us for 1 row, 14 us for 256 rows");
+}
+
 TEST(ProfileReport, SaysNothingOfACpuTierThatIsNotThere) {
   const CostMeasurements measurements = {.num_layers = 2,
                                          .linear = {{1, 18}},

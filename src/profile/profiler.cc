@@ -9,6 +9,7 @@
 #include "plan/iteration_plan.h"
 #include "profile/cpu_tier_costs.h"
 #include "profile/gpu_costs.h"
+#include "profile/shard_costs.h"
 
 namespace tandem {
 namespace {
@@ -23,6 +24,7 @@ constexpr double kOutsideShare = 0.10;
 constexpr double kDecodeShare = 0.15;
 constexpr double kPrefillShare = 0.20;
 constexpr double kLinearShare = 0.25;
+constexpr double kAllReduceShare = 0.05;  // with shards: of that of the linear operations
 
 // Device::Description without the memory it may use, which no cost depends on.
 std::string DeviceName(const Device& device) {
@@ -51,7 +53,12 @@ Result<CostTable> Profile(const ProfileParts& parts, const ProfileOptions& optio
   TANDEM_ASSIGN_OR_RETURN(measured.outside_layers, MeasureOutsideLayers(parts, kOutsideShare, &sampler));
   TANDEM_ASSIGN_OR_RETURN(measured.prefill_attention,
                           MeasurePrefillAttention(parts, kPrefillShare, &sampler));
-  TANDEM_ASSIGN_OR_RETURN(measured.linear, MeasureLinear(parts, kLinearShare, &sampler));
+  double linear_share = kLinearShare;
+  if (!parts.others.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(measured.all_reduce, MeasureAllReduce(parts, kAllReduceShare, &sampler));
+    linear_share -= kAllReduceShare;
+  }
+  TANDEM_ASSIGN_OR_RETURN(measured.linear, MeasureLinear(parts, linear_share, &sampler));
   if (options.progress) options.progress(1, "done");
   return CostTable::Create(std::move(measured));
 }
@@ -67,6 +74,7 @@ ProfileKey MakeProfileKey(const ProfileParts& parts, int64_t sm_limit) {
   key.head_dim = config.head_dim;
   key.vocab_size = config.vocab_size;
   key.sliding_window = config.sliding_window;
+  key.num_shards = static_cast<int64_t>(parts.others.size()) + 1;
   key.dtype = DTypeName(parts.decoder->dtype());
   key.weights = parts.decoder->weights().Describe();
   key.gpu_kv = KvFormatName(parts.memory->layout(Tier::kGpu).shape.format);

@@ -18,33 +18,41 @@ Result<StreamTimer> StreamTimer::Create(Device* device, Stream* stream) {
   return timer;
 }
 
-double StreamTimer::StampedUs() const {
+void StreamTimer::Hold() {
+  stream_->WaitFlag(*start_, ++sequence_);
+}
+
+void StreamTimer::Begin() {
+  stream_->Stamp(times_.as<uint64_t>());
+}
+
+void StreamTimer::End() {
+  stream_->Stamp(times_.as<uint64_t>() + 1);
+}
+
+double StreamTimer::AwaitUs() {
+  stream_->Synchronize();
   const auto* times = static_cast<const volatile uint64_t*>(times_.data());
   const auto ns = static_cast<double>(static_cast<int64_t>(times[1] - times[0]));
   return std::max(0.0, ns / 1000 - empty_us_);
 }
 
 double StreamTimer::TimeUs(const std::function<void()>& enqueue) {
-  auto* times = times_.as<uint64_t>();
-  stream_->Stamp(times);
+  Begin();
   enqueue();
-  stream_->Stamp(times + 1);
-  stream_->Synchronize();
-  return StampedUs();
+  End();
+  return AwaitUs();
 }
 
 double StreamTimer::TimeEnqueuedUs(const std::function<void()>& enqueue,
                                    const std::function<void()>& meanwhile) {
-  auto* times = times_.as<uint64_t>();
-  ++sequence_;
-  stream_->WaitFlag(*start_, sequence_);
-  stream_->Stamp(times);
+  Hold();
+  Begin();
   enqueue();
-  stream_->Stamp(times + 1);
-  start_->Set(sequence_);
+  End();
+  Release();
   if (meanwhile) meanwhile();
-  stream_->Synchronize();
-  return StampedUs();
+  return AwaitUs();
 }
 
 }  // namespace tandem

@@ -23,9 +23,16 @@ class StreamTimer {
   // once the stream has begun.
   double TimeEnqueuedUs(const std::function<void()>& enqueue, const std::function<void()>& meanwhile = {});
 
+  // In steps, for streams that work together: Hold, which may be left out, and what is to come before; Begin,
+  // the work, End; Release if there was a Hold; Await, which blocks.
+  void Hold();
+  void Begin();
+  void End();
+  void Release() { start_->Set(sequence_); }
+  double AwaitUs();
+
  private:
   StreamTimer() = default;
-  double StampedUs() const;
 
   Stream* stream_ = nullptr;
   std::unique_ptr<Flag> start_;

@@ -1,13 +1,16 @@
 // What the engine shows to those who watch it, and that it keeps nothing for nobody.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "conformance/fixtures.h"
@@ -16,6 +19,8 @@
 
 namespace tandem {
 namespace {
+
+using ::testing::ElementsAre;
 
 constexpr size_t kNumLiveRequests = 60;  // four at a time
 constexpr size_t kNumLiveSlots = 4;
@@ -122,6 +127,53 @@ TEST(LiveTest, RowsAddUpWithTheGauges) {
   engine->Watch(false);
   EXPECT_EQ(engine->Live(), nullptr);
   EXPECT_TRUE(engine->LastIteration().empty());
+}
+
+TEST(Live, EachShardHasItsLanes) {
+  EngineOptions options;
+  options.dummy = "tiny";
+  options.tensor_parallel_size = 2;
+  options.strategy = "gpu-only";
+  options.dtype = DType::kF32;
+  options.cpu_threads = 2;
+  options.gpu_kv_cache = SizeInTokens(1024);
+  options.show_progress = false;
+  options.cpu_trial = false;
+  const auto engine = Engine::Create(options);
+  ASSERT_TRUE(engine.ok()) << engine.error().message;
+  (*engine)->Watch(true);
+  RequestSpec spec;
+  spec.prompt_tokens = {1, 2, 3};
+  spec.sampling.temperature = 0;
+  spec.sampling.max_tokens = 5;
+  spec.sampling.ignore_eos = true;
+  EXPECT_EQ(SubmitTo(**engine, std::move(spec)).output->Wait(), FinishReason::kLength);
+  (*engine)->Drain();
+  std::map<std::string, std::vector<TimelineSpan>> lanes;
+  for (const TimelineSpan& span : (*engine)->LastIteration()) lanes[span.lane].push_back(span);
+  EXPECT_FALSE(lanes.contains("gpu"));
+  // Behind the embedding, two a layer, and the logits: the same on both, each named by what it follows.
+  for (const char* lane : {"gpu 0", "gpu 1"}) {
+    std::vector<std::string> names;
+    for (const TimelineSpan& span : lanes[lane]) names.push_back(span.name);
+    EXPECT_THAT(names, ElementsAre("embedding", "sum over the shards", "embedding", "pre-projection 0",
+                                   "gpu attention 0", "post-projection 0", "sum over the shards 0",
+                                   "post-projection 0", "sum over the shards 0", "post-projection 0",
+                                   "pre-projection 1", "gpu attention 1", "post-projection 1",
+                                   "sum over the shards 1", "post-projection 1", "sum over the shards 1",
+                                   "post-projection 1", "logits and sampling", "logits gathered",
+                                   "logits and sampling", "end"))
+        << lane;
+  }
+  // Nobody has left a sum before the other one was there.
+  const auto& first = lanes["gpu 0"];
+  const auto& second = lanes["gpu 1"];
+  ASSERT_EQ(first.size(), second.size());
+  for (size_t i = 0; i < first.size(); ++i) {
+    if (first[i].name.find("sum") == std::string::npos) continue;
+    EXPECT_GE(first[i].end_ns, second[i].begin_ns) << i;
+    EXPECT_GE(second[i].end_ns, first[i].begin_ns) << i;
+  }
 }
 
 }  // namespace
