@@ -43,7 +43,7 @@ struct ProcessesOptions {
   // For which a shard waits for another one's part of an exchange.
   std::chrono::milliseconds timeout{10'000};
   // For which a process may not be heard of.
-  std::chrono::milliseconds silence{8'000};
+  std::chrono::milliseconds silence{6'000};
 };
 
 // By the environment that mpirun and srun give: whether this process is one of several.

@@ -83,7 +83,7 @@ def test_generate_writes_the_text_of_one_process(binary, model_path):
 
 @pytest.mark.parametrize("rank, number, sentence", [
     (2, signal.SIGKILL, "shard 2 of 3 has ended: its process is gone"),
-    (1, signal.SIGSTOP, "shard 1 of 3 has not been heard of for 8 s"),
+    (1, signal.SIGSTOP, "shard 1 of 3 has not been heard of for 6 s"),
 ], ids=["killed", "hangs"])
 def test_a_shard_that_is_gone_ends_all_with_one_sentence(sharded, rank, number, sentence):
     pids = processes_of(sharded.process)

@@ -106,10 +106,10 @@ bool MpiCollective::ShareWithAll(std::span<const std::byte> own) {
 
 void MpiCollective::AddInRankOrder(std::span<const float> own, std::span<float> sum) const {
   // own may be where the sum goes.
-  constexpr size_t kTaskFloats = 2048;
-  std::array<float, kTaskFloats> part;
-  for (size_t begin = 0; begin < own.size(); begin += kTaskFloats) {
-    const size_t count = std::min(kTaskFloats, own.size() - begin);
+  constexpr size_t kPartFloats = 2048;
+  std::array<float, kPartFloats> part;
+  for (size_t begin = 0; begin < own.size(); begin += kPartFloats) {
+    const size_t count = std::min(kPartFloats, own.size() - begin);
     std::copy_n(ReceivedFrom(0, own.data()) + begin, count, part.begin());
     for (int rank = 1; rank < shard_.size; ++rank) {
       const float* const values = ReceivedFrom(rank, own.data()) + begin;
