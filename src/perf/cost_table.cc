@@ -95,6 +95,7 @@ std::vector<CostPoint> WithSums(const std::vector<CostPoint>& linear,
   const CostCurve products(linear);
   const CostCurve sums(all_reduce);
   std::vector<CostPoint> both;
+  both.reserve(counts.size());
   for (const int64_t count : counts)
     both.push_back({count, products.Us(count) + kSumsPerLayer * sums.Us(count)});
   return both;

@@ -186,6 +186,7 @@ Result<std::vector<CostPoint>> MeasureLinear(const ProfileParts& parts, double s
   const std::vector<ShardParts> shards = ShardsOf(parts);
   TANDEM_ASSIGN_OR_RETURN(const std::vector<RowInputs> inputs, CreateInputs(parts));
   std::vector<Decoder> decoders;
+  decoders.reserve(shards.size());
   for (const ShardParts& shard : shards) decoders.push_back(shard.decoder->Alone());
   const int64_t num_layers = parts.decoder->config().num_layers;
   Fill(parts, num_layers, parts.max_rows);
