@@ -187,7 +187,7 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
       ->envname("TANDEM_CPU_TRIAL");
   AddFlag(app, "without", &options->without,
           "To see what it is worth, leaves out (cuda): fa3, fused-gate-up, streamed-products, fp8-products, "
-          "hot-products, rider-graphs, graphs")
+          "hot-products, rider-graphs, graphs; of shards nccl or one-shot, for the other to do all sums")
       ->delimiter(',')
       ->allow_extra_args(false);
   AddFlag(app, "seed", &options->seed, "Seed of requests that bring none")->capture_default_str();

@@ -69,8 +69,13 @@ std::vector<int64_t> GraphBatchSizes(int64_t max_num_seqs) {
 }
 
 // Parts for EngineOptions::without. Without graphs there are none with riders either.
-constexpr std::array<std::string_view, 7> kParts = {
-    "fa3", "fused-gate-up", "streamed-products", "fp8-products", "hot-products", "rider-graphs", "graphs"};
+constexpr std::array<std::string_view, 9> kParts = {"fa3",          "fused-gate-up", "streamed-products",
+                                                    "fp8-products", "hot-products",  "rider-graphs",
+                                                    "graphs",       "nccl",          "one-shot"};
+
+bool Has(const EngineOptions& options, std::string_view part) {
+  return std::ranges::find(options.without, part) == options.without.end();
+}
 
 // By rank.
 Result<std::vector<std::unique_ptr<Device>>> CreateDevices(const EngineOptions& options) {
@@ -91,9 +96,7 @@ Result<Backend> CreateCudaBackend(const EngineOptions& options) {
     return MakeParamError(ErrorCode::kInvalidArgument, "without", "'{}' is none of {}", part,
                           fmt::join(kParts, ", "));
   }
-  const auto has = [&](std::string_view part) {
-    return std::ranges::find(options.without, part) == options.without.end();
-  };
+  const auto has = [&](std::string_view part) { return Has(options, part); };
   Backend backend;
   TANDEM_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Device>> devices, CreateDevices(options));
   const bool same_products = has("hot-products") && has("fused-gate-up") && has("streamed-products");
@@ -180,12 +183,16 @@ FreeMemory Backend::free_memory() const {
   return memory;
 }
 
-Result<std::unique_ptr<CollectiveGroup>> CreateCollectives(const Backend& backend, int num_shards) {
+Result<std::unique_ptr<CollectiveGroup>> CreateCollectives(const Backend& backend,
+                                                           [[maybe_unused]] const EngineOptions& options,
+                                                           int num_shards) {
 #ifdef TANDEM_CUDA
   if (!backend.others.empty()) {
     std::vector<Device*> devices(static_cast<size_t>(num_shards));
     for (int rank = 0; rank < num_shards; ++rank) devices[static_cast<size_t>(rank)] = backend.DeviceOf(rank);
-    return CreateCudaGroup(devices, {});
+    CudaGroupOptions group_options = {.use_nccl = Has(options, "nccl")};
+    if (!Has(options, "one-shot")) group_options.nccl_from_bytes = 0;
+    return CreateCudaGroup(devices, group_options);
   }
 #endif
   TANDEM_CHECK(backend.others.empty(), "{} devices that have no exchange", backend.num_devices());

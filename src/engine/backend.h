@@ -79,6 +79,7 @@ Result<Backend> CreateBackend(const EngineOptions& options);
 
 // What num_shards shards on this backend exchange through. Errors: kResourceExhausted; kUnsupported with
 // param tensor-parallel-size.
-Result<std::unique_ptr<CollectiveGroup>> CreateCollectives(const Backend& backend, int num_shards);
+Result<std::unique_ptr<CollectiveGroup>> CreateCollectives(const Backend& backend,
+                                                           const EngineOptions& options, int num_shards);
 
 }  // namespace tandem

@@ -83,7 +83,7 @@ struct EngineOptions {
   // Where what was measured about the machine is kept between starts; empty: ~/.cache/tandem.
   std::string cache_folder;
   // cuda: what is left out to see what it is worth: fa3, fused-gate-up, streamed-products, fp8-products,
-  // hot-products, rider-graphs, graphs.
+  // hot-products, rider-graphs, graphs, nccl, one-shot.
   std::vector<std::string> without;
   bool measure_costs = false;             // for the scheduler, even if there is a profile already
   double profile_seconds = 40;            // of measuring them at most

@@ -135,7 +135,7 @@ Status LoadShards(const ModelConfig& config, const EngineOptions& options, Loade
       loaded->processes == nullptr ? static_cast<size_t>(options.tensor_parallel_size) : size_t{1};
   if (num_here > 1) {
     TANDEM_ASSIGN_OR_RETURN(loaded->collectives,
-                            CreateCollectives(loaded->backend, static_cast<int>(num_here)));
+                            CreateCollectives(loaded->backend, options, static_cast<int>(num_here)));
   }
   CollectiveGroup* const exchange = loaded->exchange();
   for (size_t i = 0; i < num_here; ++i) {

@@ -19,8 +19,8 @@ struct CudaGroupOptions {
   std::chrono::milliseconds timeout{10'000};
   // Whether NCCL takes the sums for which it is the faster one, where GPUs are several.
   bool use_nccl = true;
-  // Sums of so many bytes and more go through NCCL; absent: from where it was the faster one in a short
-  // measurement, which takes some ten milliseconds.
+  // Sums of so many bytes and more go through NCCL; absent: those of several rounds of the own kernel, and
+  // smaller ones from where it was the faster one in a short measurement, which takes some ten milliseconds.
   std::optional<int64_t> nccl_from_bytes;
 };
 
@@ -29,8 +29,8 @@ struct CudaGroupOptions {
 // "tensor-parallel-size" for more shards than exchange can have.
 //
 // Of the interface's calls AllReduce takes fp32, bf16 and fp16. All but large sums in bf16 or fp16 on several
-// GPUs give the same bits in every run. Broadcast blocks until rank 0 has enqueued its own: one thread that
-// enqueues for all begins with rank 0. Where GPUs do not reach each other's memory, exchange goes through
+// GPUs give the same bits in every run. A call blocks until all ranks have made it, so each has a thread of
+// its own; only in a capture it does not. Where GPUs do not reach each other's memory, exchange goes through
 // pinned memory.
 Result<std::unique_ptr<CollectiveGroup>> CreateCudaGroup(std::span<Device* const> devices,
                                                          const CudaGroupOptions& options);

@@ -1,0 +1,83 @@
+#!/usr/bin/env bash
+# What shards do on two GPUs (docs/tensor_parallel.md): tests, sums, iterations, strategies, each way of summing, a picture.
+#
+#   evaluation/two_gpus.sh OUT [STEP...]     without steps: all
+#
+# A step writes OUT/STEP.json or OUT/STEP.log and is passed over where OUT/STEP.done says that it ended well, so a run that
+# was cut goes on. Needs preset cuda-release with tests and benchmarks; BUILD names another build folder.
+# Half an hour of two H200 from an empty folder, most of it weights of 131 GiB that each step makes anew.
+set -uo pipefail
+
+[[ $# -ge 1 ]] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+out=$1
+shift
+cd "$(dirname "$0")/.." || exit
+build=${BUILD:-build/cuda-release}
+mkdir -p "$out"
+all=(tests sums 8b_one_gpu 8b_two_gpus 70b 70b_without_one-shot 70b_without_nccl strategies timeline)
+steps=("$@")
+[[ ${#steps[@]} -gt 0 ]] || steps=("${all[@]}")
+
+eight=(--dummy llama-3.1-8b --device cuda --dtype bf16)
+seventy=(--dummy llama-3.1-70b --device cuda --dtype bf16 --tensor-parallel-size 2 --gpu-memory-utilization 0.97)
+iterations=(--strategy gpu-only --max-model-len 2200 --context 1024 --prompt-len 2048)
+# Twice what one H200 has, since floors of bench_engine are those of the whole model.
+of_two=(--memory-rate 9.3e12 --flop-rate 1616e12)
+short=(--gpu-kv-cache 75000tok)
+tiers=(--gpu-kv-cache 39000tok --cpu-kv-cache 300000tok --max-num-seqs 512 --profile-seconds 15)
+
+run_step() {
+  case "$1" in
+    tests)
+      "$build/src/collective/collective_cuda_test" --gtest_filter='*2_gpus' &&
+        "$build/tests/engine_test" --gtest_filter='*Shard*cuda*:-*slices*'
+      ;;
+    sums) "$build/bench_collectives" --gpus 2 >"$out/sums.json" ;;
+    8b_one_gpu)
+      "$build/bench_engine" "${eight[@]}" "${iterations[@]}" --gpu-kv-cache 600000tok --batches 1,32,256 --prefills 4 \
+        --json "$out/8b_one_gpu.json"
+      ;;
+    8b_two_gpus)
+      "$build/bench_engine" "${eight[@]}" --tensor-parallel-size 2 "${iterations[@]}" "${of_two[@]}" \
+        --gpu-kv-cache 600000tok --batches 1,32,256 --prefills 4 --json "$out/8b_two_gpus.json"
+      ;;
+    70b)
+      "$build/bench_engine" "${seventy[@]}" "${iterations[@]}" "${of_two[@]}" "${short[@]}" --batches 1,8,32,64 \
+        --prefills 1,4 --json "$out/70b.json"
+      ;;
+    70b_without_*)
+      "$build/bench_engine" "${seventy[@]}" "${iterations[@]}" "${of_two[@]}" "${short[@]}" --batches 1,64 --prefills 4 \
+        --without "${1#70b_without_}" --json "$out/$1.json"
+      ;;
+    strategies)
+      "$build/tandem" bench compare "${seventy[@]}" "${tiers[@]}" --strategies gpu-only,full-offload,asymmetric,apex,async,auto \
+        --workload synthetic:in=1000,out=300 --workload synthetic:in=2000,out=200 --num-requests 2000 --steady-start \
+        --duration 20 --warm-up 8 --log-level debug --json "$out/strategies.json"
+      ;;
+    timeline)
+      "$build/tandem" bench offline "${seventy[@]}" "${tiers[@]}" --strategy asymmetric --workload synthetic:in=1000,out=300 \
+        --num-requests 400 --steady-start --duration 4 --timeline "$out/timeline.json" --json "$out/timeline_run.json" &&
+        python3 evaluation/figures/iteration_timeline.py "$out/timeline.json" --out "$out/timeline.svg"
+      ;;
+    *)
+      echo "two_gpus.sh: no step '$1'; there are ${all[*]}" >&2
+      return 2
+      ;;
+  esac
+}
+
+failed=0
+for step in "${steps[@]}"; do
+  [[ -e "$out/$step.done" ]] && continue
+  began=$SECONDS
+  if run_step "$step" >"$out/$step.log" 2>&1; then
+    touch "$out/$step.done"
+    echo "$step: $((SECONDS - began)) s"
+  else
+    failed=1
+    echo "$step: failed after $((SECONDS - began)) s:"
+    tail -n 3 "$out/$step.log"
+  fi
+  grep -E '^(decode|prefill) ' "$out/$step.log"
+done
+exit "$failed"
