@@ -60,6 +60,8 @@ class FifoStream : public HostStream {
   }
 
   void Copy(void* dst, const void* src, size_t size_bytes) override {
+    // Of nothing, which may be nowhere, nothing.
+    if (size_bytes == 0) return;
     Enqueue([=](ComputePool&) { std::memcpy(dst, src, size_bytes); });
   }
 
