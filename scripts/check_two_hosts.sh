@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Shards of a model on two hosts, as docs/tensor_parallel.md says it: mpirun starts them over ssh, they exchange over TCP.
 # The hosts are namespaces of this machine, each with its own network, name, processes, shared memory and sshd; a veth
-# pair is all that joins them. Compares tokens with one process, kills the shard on the other host amid a stream, cuts
-# the link, and starts again each time. Ends with 77 and one sentence where it may not make namespaces (only root may), or
-# where openssh-server or openmpi-bin is not installed.
+# pair is all that joins them. Compares tokens with one process, kills the shard on the other host amid a stream, starts
+# again, cuts the link; where slurm-wlm is installed, through srun too. Ends with 77 and one sentence where it may not
+# make namespaces (root may), or where openssh-server or openmpi-bin is not installed.
 #
 #   scripts/check_two_hosts.sh [TANDEM]     two minutes; default: build/host-release/tandem
 set -euo pipefail
@@ -97,7 +97,7 @@ passed "two hosts, joined by a link"
 # What docs/tensor_parallel.md has for several hosts. Rank 0 and 1 are on host-a, rank 2 on host-b.
 sigkill_s=8
 printf '%s\n' 'host-a slots=2' 'host-b slots=1' >"$scratch/HOSTS"
-several=(mpirun -n 3 --bind-to none --hostfile "$scratch/HOSTS" --mca btl 'tcp,vader,self' --mca btl_tcp_if_include 10.77.0.0/24
+several=(mpirun -n 3 --bind-to none --hostfile "$scratch/HOSTS" --mca btl_tcp_if_include 10.77.0.0/24
   --mca oob_tcp_if_include 10.77.0.0/24 --mca odls_base_sigkill_timeout "$sigkill_s" --allow-run-as-root)
 url=http://127.0.0.1:8000
 launcher=""
@@ -117,13 +117,13 @@ ask() {
   on host-a curl -sS --fail -H 'Content-Type: application/json' "$url/v1/completions" -d '{"prompt": "The capital of France is",
     "max_tokens": 16, "temperature": 0, "logprobs": 3}' | python3 -c 'import json, sys; print(json.load(sys.stdin)["choices"])'
 }
-# In the host's own numbers. pgrep compares 15 characters.
+# In the host's own numbers, without those that are dead and not yet asked for. pgrep compares 15 characters.
 name="$(basename "$tandem" | cut -c1-15)"
-shards_on() { on "$1" pgrep -x "$name" || true; }
+shards_on() { on "$1" pgrep --runstates R,S,D,T -x "$name" || true; }
 rank_0() {
   local pid
   for pid in $(shards_on host-a); do
-    ! on host-a grep -zq '^OMPI_COMM_WORLD_RANK=[1-9]' "/proc/$pid/environ" || continue
+    ! on host-a grep -zqE '^(OMPI_COMM_WORLD_RANK|PMIX_RANK)=[1-9]' "/proc/$pid/environ" || continue
     echo "$pid"
   done
 }
@@ -132,14 +132,14 @@ seconds_since() { awk -v ms=$(($(now_ms) - $1)) 'BEGIN { printf "%.1f", ms / 100
 nobody_is_left() {
   local host left
   for host in host-a host-b; do
-    left="$(on "$host" ps -eo comm= | grep -xE "$name|mpirun|orted" || true)"
+    left="$(on "$host" ps -eo comm= | grep -xE "$name|mpirun|orted|srun|slurmstepd" || true)"
     [[ -z $left ]] || fail "left over on $host: $left"
   done
 }
 wait_for_launcher() {  # seconds; sets code
   local limit=$((SECONDS + $1))
   while kill -0 "$launcher" 2>/dev/null; do
-    ((SECONDS < limit)) || { on host-a ps -ef >&2; fail "mpirun has not ended within $1 s"; }
+    ((SECONDS < limit)) || { on host-a ps -ef >&2; fail "it has not ended within $1 s"; }
     sleep 0.1
   done
   code=0
@@ -188,15 +188,51 @@ stream_until_fault() {
 # For each process of a host mpirun waits for so long.
 ends_with_an_error() {
   wait_for_launcher 120
-  [[ $code != 0 ]] || fail "mpirun ended with 0"
+  [[ $code != 0 ]] || fail "it ended with 0"
   nobody_is_left
   grep -q "^tandem: $1" "$scratch/err" || { cat "$scratch/err" >&2; fail "rank 0 did not say '$1'"; }
-  passed "mpirun ends with $code after $(seconds_since "$fault_ms") s, and nobody is left"
+  passed "${2##*/} ends with $code after $(seconds_since "$fault_ms") s, and nobody is left"
 }
 start "${several[@]}"
 gone='shard 2 of 3 has not been heard of for 6 s'
 stream_until_fault "$gone" on host-b kill -KILL "$(shards_on host-b)"
-ends_with_an_error "$gone"
+ends_with_an_error "$gone" mpirun
+
+if command -v srun slurmctld slurmd munged >/dev/null; then
+  # All that it writes goes to /run, which each host has for itself.
+  mkdir "$scratch/slurm"
+  head -c 1024 /dev/urandom >"$scratch/slurm/munge.key"
+  printf '%s\n' ClusterName=two "SlurmctldHost=host-a($(address host-a))" SlurmUser=root SlurmdUser=root TmpFS=/run/tmp \
+    ProctrackType=proctrack/linuxproc TaskPlugin=task/none StateSaveLocation=/run/slurm SlurmdSpoolDir=/run/slurmd \
+    SlurmctldPidFile=/run/slurmctld.pid SlurmdPidFile=/run/slurmd.pid SlurmctldLogFile=/run/slurmctld.log \
+    SlurmdLogFile=/run/slurmd.log SelectType=select/cons_tres "NodeName=host-a NodeAddr=$(address host-a) CPUs=$(nproc)" \
+    "NodeName=host-b NodeAddr=$(address host-b) CPUs=$(nproc)" 'PartitionName=all Nodes=ALL Default=YES' >"$scratch/slurm/slurm.conf"
+  for host in host-a host-b; do
+    on "$host" bash -euc '
+      mkdir -p /run/munge /run/tmp /run/slurm /etc/slurm
+      mount --bind "$1" /etc/slurm
+      install -m 600 "$1/munge.key" /run/munge/key
+      munged --key-file=/run/munge/key --pid-file=/run/munge/pid --log-file=/run/munge/log --seed-file=/run/munge/seed
+      [[ $(hostname) != host-a ]] || slurmctld
+      slurmd -N "$(hostname)"' slurm "$scratch/slurm" || fail "Slurm does not start on $host"
+  done
+  with_slurm=(srun -N 2 -n 3 --mpi=pmix --overcommit)
+  for _ in $(seq 100); do
+    [[ $(on host-a sinfo --noheader --states=idle --format=%D) != 2 ]] || break
+    sleep 0.1
+  done
+  start "${with_slurm[@]}"
+  [[ $(shards_on host-a | wc -l) == 2 && $(shards_on host-b | wc -l) == 1 ]] || fail "the shards are not on both hosts"
+  [[ $(ask) == "$one_process" ]] || fail "two hosts under Slurm answer otherwise than one process"
+  passed "srun: tokens and logprobs of one process"
+  drain
+  passed "srun: SIGTERM to rank 0's process: all end with 0"
+  start "${with_slurm[@]}"
+  stream_until_fault "$gone" on host-b kill -KILL "$(shards_on host-b)"
+  ends_with_an_error "$gone" srun
+else
+  echo "[hosts] srun: skipped: slurm-wlm is not installed"
+fi
 
 start "${several[@]}"
 [[ $(ask) == "$one_process" ]] || fail "after a new start two hosts answer otherwise"
