@@ -39,7 +39,8 @@ clean_up() {
   # All of a host ends with its first process, and its end of the link too.
   for host in "${!init[@]}"; do kill -KILL "${init[$host]}" 2>/dev/null || true; done
   wait 2>/dev/null || true
-  rm -rf --one-file-system "$scratch"
+  # What mpirun and its daemons leave when they are killed.
+  rm -rf --one-file-system "$scratch" /tmp/ompi.host-a.0 /tmp/ompi.host-b.0
   exit "$code"
 }
 trap clean_up EXIT
