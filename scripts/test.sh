@@ -5,7 +5,7 @@
 #   scripts/test.sh --quick            release build and its tests, lint without clang-tidy
 #   scripts/test.sh release debug      only these stages (packages and the model are fetched all the same)
 #   scripts/test.sh nightly            the stages that take longer: soak, more-cases, all-checks, fuzz, clients,
-#                                      grammars, package, deploy, cuda-all, arm-qemu
+#                                      grammars, package, deploy, hosts, cuda-all, arm-qemu
 #
 #   lint        format, layers, words, headers that compile alone, docs
 #   quickstart  scripts/quickstart.sh --check, which compiles tandem
@@ -25,6 +25,7 @@
 #   grammars    the JSON-Schema-Test-Suite, and 100,000 answers of random weights that follow its schemas
 #   package     scripts/package.sh and scripts/check_package.sh: a .deb on a bare Debian
 #   deploy      scripts/check_manifests.py and scripts/check_container.sh: what deploy/ has for Kubernetes, and its container
+#   hosts       scripts/check_two_hosts.sh: shards on two hosts, which are namespaces of this machine; skipped where none may be made
 #   cuda-all    every GPU architecture, FA3
 #   arm-qemu    host-aarch64, cross-compiled: unit, engine and conformance tests under qemu-user
 #
@@ -37,11 +38,11 @@ exec </dev/null
 
 all_stages=(lint quickstart release http debug threads cuda tidy arm)
 quick_stages=(lint release http)
-nightly_stages=(soak more-cases all-checks fuzz clients grammars package deploy cuda-all arm-qemu)
+nightly_stages=(soak more-cases all-checks fuzz clients grammars package deploy hosts cuda-all arm-qemu)
 stages=()
 for argument in "$@"; do
   case "$argument" in
-    -h | --help) sed -n '2,33s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,34s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --quick) stages+=("${quick_stages[@]}") ;;
     nightly) stages+=("${nightly_stages[@]}") ;;
     *)
@@ -199,6 +200,14 @@ test_deploy() {
   local environment=build/manifests-venv
   python3 -m venv "$environment" && "$environment/bin/pip" install -q --disable-pip-version-check kubernetes-validate==1.37.0 &&
     "$environment/bin/python" scripts/check_manifests.py build/host-release/tandem && scripts/check_container.sh
+}
+
+compile_hosts() { build host-release tandem; }
+test_hosts() {
+  local code=0
+  scripts/check_two_hosts.sh || code=$?
+  # It has said why it could not be tried here.
+  [[ $code == 0 || $code == 77 ]]
 }
 
 compile_cuda-all() {

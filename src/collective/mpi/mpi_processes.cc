@@ -1,5 +1,6 @@
 #include "collective/mpi/mpi_processes.h"
 
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <mpi.h>
 #include <sys/stat.h>
@@ -43,6 +44,22 @@ HostProcess ThisProcess(int rank) {
   const bool known = stat("/proc/self/ns/pid", &status) == 0;
   return {.rank = rank, .pid = getpid(), .pid_namespace = known ? status.st_ino : 0};
 }
+
+// Open MPI 4 says that a connection broke by asking the daemon of its host to print it, and waits for the
+// answer with the connection locked, on whichever thread was looking. The daemon answers nobody while it
+// kills the processes of a job in which one has died: the pulse would stand still until rank 0 is killed too.
+// What broke is said by Pulse.
+#if defined(OMPI_MAJOR_VERSION) && OMPI_MAJOR_VERSION == 4
+int SayNothing(const char* /*file*/, const char* /*topic*/, bool /*has_header*/, ...) {
+  return 0;
+}
+void SilenceHelp() {
+  if (void* const variable = dlsym(RTLD_DEFAULT, "opal_show_help"))
+    *static_cast<decltype(&SayNothing)*>(variable) = SayNothing;
+}
+#else
+void SilenceHelp() {}
+#endif
 
 // Every process tells rank 0, and rank 0 all others, that it is alive, or why it is not going on.
 class Pulse {
@@ -319,6 +336,7 @@ Result<std::unique_ptr<Processes>> JoinMpiProcesses(const ProcessesOptions& opti
   int provided = 0;
   CheckMpi(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided), "MPI_Init_thread");
   CheckMpi(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  SilenceHelp();
   if (provided < MPI_THREAD_MULTIPLE)
     return MakeError(ErrorCode::kUnavailable, "this MPI cannot be called by several threads at a time");
   Shard shard;
