@@ -40,7 +40,7 @@ clean_up() {
   for host in "${!init[@]}"; do kill -KILL "${init[$host]}" 2>/dev/null || true; done
   wait 2>/dev/null || true
   # What mpirun and its daemons leave when they are killed.
-  rm -rf --one-file-system "$scratch" /tmp/ompi.host-a.0 /tmp/ompi.host-b.0
+  rm -rf --one-file-system "$scratch" "${TMPDIR:-/tmp}"/ompi.host-{a,b}.0
   exit "$code"
 }
 trap clean_up EXIT
