@@ -139,7 +139,7 @@ compile_threads() {
 test_threads() { run_ctest host-tsan 1 -L threads; }
 
 has_nvcc() { command -v nvcc >/dev/null || { echo "no nvcc on this machine"; return 1; }; }
-cuda_targets=(tandem ops_cuda_test device_cuda_test conformance_cuda_test)
+cuda_targets=(tandem ops_cuda_test device_cuda_test collective_cuda_test conformance_cuda_test)
 compile_cuda() {
   has_nvcc || return 0
   scripts/fetch_flashinfer.sh >/dev/null || return 1
@@ -159,7 +159,7 @@ compile_tidy() {
   cmake --preset host-release >/dev/null && scripts/lint.sh tidy || return 1
   # The host code of the cuda backend, where the stage before has configured it.
   [[ -f build/cuda-release/compile_commands.json ]] || return 0
-  TANDEM_BUILD_DIR=build/cuda-release scripts/lint.sh tidy src/device/cuda src/ops/cuda
+  TANDEM_BUILD_DIR=build/cuda-release scripts/lint.sh tidy src/device/cuda src/collective/cuda src/ops/cuda
 }
 
 compile_arm() { scripts/cross_aarch64.sh --kernels; }
