@@ -1,6 +1,7 @@
 #include "cli/shard_processes.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <memory>
@@ -76,7 +77,7 @@ int RunWithShards(EngineOptions* options, const std::function<Status()>& command
                   const std::function<int(const Status&)>& report) {
   if (!IsOneOfSeveralProcesses()) return report(command());
   auto signals = std::make_unique<SignalsAreOfRank0>();
-  auto joined = JoinProcesses({});
+  auto joined = JoinProcesses({.on_stuck = [] { _exit(1); }});
   if (!joined.ok()) return report(joined.error());
   // Never destroyed: see JoinProcesses.
   Processes* const processes = std::move(joined).value().release();

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -44,6 +45,9 @@ struct ProcessesOptions {
   std::chrono::milliseconds timeout{10'000};
   // For which a process may not be heard of.
   std::chrono::milliseconds silence{6'000};
+  // Of ranks but 0, which have nobody to answer to: called some seconds after a failure if the process has
+  // not ended by then, as part of it may be stuck. On a thread of its own; empty: nothing is done.
+  std::function<void()> on_stuck;
 };
 
 // By the environment that mpirun and srun give: whether this process is one of several.

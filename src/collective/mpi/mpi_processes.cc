@@ -14,6 +14,7 @@
 #include <csignal>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -65,11 +66,12 @@ void SilenceHelp() {}
 class Pulse {
  public:
   Pulse(MPI_Comm communicator, Shard shard, std::vector<HostProcess> neighbours,
-        std::chrono::milliseconds silence, ExchangeState* state)
+        const ProcessesOptions& options, ExchangeState* state)
       : communicator_(communicator),
         shard_(shard),
         neighbours_(std::move(neighbours)),
-        longest_silence_(silence),
+        longest_silence_(options.silence),
+        on_stuck_(options.on_stuck),
         state_(state),
         thread_([this] { ThreadMain(); }) {}
   // Only where all have agreed to end, or none of it matters any more.
@@ -184,11 +186,10 @@ class Pulse {
     }
     wait([](Peer& peer) { return Ended(&peer.sending); });
     if (state_->aborted()) {
-      // Others than rank 0 have nobody to answer to: where a process is stuck, it ends all the same.
       constexpr std::chrono::seconds kTimeToEnd{3};
-      if (shard_.rank == 0) return;
+      if (shard_.rank == 0 || !on_stuck_) return;
       std::this_thread::sleep_for(kTimeToEnd);
-      _exit(1);
+      return on_stuck_();
     }
     // So that MPI has nothing under way at its end.
     const auto all_left = [this] {
@@ -204,6 +205,7 @@ class Pulse {
   const Shard shard_;
   const std::vector<HostProcess> neighbours_;  // of the peers, those whose pid says whether they are alive
   const std::chrono::milliseconds longest_silence_;
+  const std::function<void()> on_stuck_;
   ExchangeState* const state_;
   std::vector<Peer> peers_;  // the thread's own; does not grow once there are requests
   std::atomic<bool> stops_{false};
@@ -246,7 +248,7 @@ class MpiProcesses : public Processes {
     CheckMpi(MPI_Comm_dup(MPI_COMM_WORLD, &messages_), "MPI_Comm_dup");
     MPI_Comm pulse = MPI_COMM_NULL;
     CheckMpi(MPI_Comm_dup(MPI_COMM_WORLD, &pulse), "MPI_Comm_dup");
-    pulse_ = std::make_unique<Pulse>(pulse, shard, FindNeighbours(), options.silence, &state_);
+    pulse_ = std::make_unique<Pulse>(pulse, shard, FindNeighbours(), options, &state_);
   }
 
   Shard shard() const override { return shard_; }
