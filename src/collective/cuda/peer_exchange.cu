@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "collective/cuda/peer_exchange.h"
 #include "device/cuda/kernel_launch.h"
+#include "device/cuda/system_memory.cuh"
 
 namespace tandem {
 namespace {
@@ -33,16 +34,6 @@ Cut CutOf(const PeerEnd& end, int64_t size_bytes) {
   return {.num_blocks = static_cast<unsigned>(num_blocks),
           .slot_bytes = static_cast<int>(slot_passes * kPassBytes),
           .num_rounds = divide_up(num_passes, num_blocks * slot_passes)};
-}
-
-__device__ __forceinline__ uint32_t LoadAcquireSystem(const uint32_t* word) {
-  uint32_t value;
-  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
-  return value;
-}
-
-__device__ __forceinline__ void StoreReleaseSystem(uint32_t* word, uint32_t value) {
-  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
 }
 
 __device__ __forceinline__ uint64_t NowNs() {
@@ -285,13 +276,20 @@ __global__ void __launch_bounds__(kThreads)
       });
 }
 
+// body(i, &element) for the elements of a block's slot in a round, where a slot has per_slot of them.
+template <typename T, typename Body>
+__device__ __forceinline__ void ForEachOfSlot(int64_t round, int64_t per_slot, T* values, int64_t num_values,
+                                              const Body& body) {
+  const int64_t first = (round * gridDim.x + blockIdx.x) * per_slot;
+  const int64_t count = min(per_slot, num_values - first);
+  for (int64_t i = threadIdx.x; i < count; i += kThreads) body(i, values + first + i);
+}
+
 __global__ void __launch_bounds__(kThreads)
     BroadcastKernel(PeerEnd end, Cut cut, uint32_t* data, int64_t num_words) {
   const int64_t per_slot = cut.slot_bytes / sizeof(uint32_t);
   const auto for_each = [&](int64_t round, const auto& body) {
-    const int64_t first = (round * gridDim.x + blockIdx.x) * per_slot;
-    const int64_t count = min(per_slot, num_words - first);
-    for (int64_t i = threadIdx.x; i < count; i += kThreads) body(i, data + first + i);
+    ForEachOfSlot(round, per_slot, data, num_words, body);
   };
   Exchange(
       end, cut.num_rounds,
@@ -313,9 +311,7 @@ __global__ void __launch_bounds__(kThreads)
     MinKernel(PeerEnd end, Cut cut, int32_t* values, int64_t num_values) {
   const int64_t per_slot = cut.slot_bytes / sizeof(int32_t);
   const auto for_each = [&](int64_t round, const auto& body) {
-    const int64_t first = (round * gridDim.x + blockIdx.x) * per_slot;
-    const int64_t count = min(per_slot, num_values - first);
-    for (int64_t i = threadIdx.x; i < count; i += kThreads) body(i, values + first + i);
+    ForEachOfSlot(round, per_slot, values, num_values, body);
   };
   Exchange(
       end, cut.num_rounds,

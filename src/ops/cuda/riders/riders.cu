@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "device/cuda/cuda_sync.h"
+#include "device/cuda/system_memory.cuh"
 #include "ops/cuda/riders/riders.h"
 #include "ops/cuda/row_launch.h"
 
@@ -18,16 +19,6 @@ constexpr int kThreads = 256;
 // Of which this many move what lies in host memory, and the others the residual, at the same time.
 constexpr int kBusThreads = 128;
 constexpr int kUnitsInFlight = 4;
-
-__device__ __forceinline__ uint32_t LoadAcquireSystem(const uint32_t* word) {
-  uint32_t value;
-  asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
-  return value;
-}
-
-__device__ __forceinline__ void StoreReleaseSystem(uint32_t* word, uint32_t value) {
-  asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(word), "r"(value) : "memory");
-}
 
 __device__ __forceinline__ uint32_t CompareAndSwap(uint32_t* word, uint32_t expected, uint32_t value) {
   uint32_t before;
