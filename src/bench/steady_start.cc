@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/round_up.h"
+#include "perf/time_model.h"
 #include "policy/strategy.h"
 #include "simulate/schedule_simulation.h"
 
@@ -86,6 +87,7 @@ class Play {
       ++num_submitted_;
     }
     most_to_begin_ = num_submitted_ + (requests_.size() - num_submitted_) / 2;
+    seconds_ = std::max(play.seconds, SecondsToSettle(room.cpu_blocks * room.block_size));
   }
 
   // Until the time is over, then on to a moment at which both tiers decode as many as on average: requests
@@ -93,10 +95,10 @@ class Play {
   Status Run() {
     TimeMean gpu;
     TimeMean cpu;
-    while (played_s() < play_.seconds && CanGoOn()) {
+    while (played_s() < seconds_ && CanGoOn()) {
       const double before_us = simulation_.counts().us;
       TANDEM_RETURN_IF_ERROR(Step());
-      if (played_s() < play_.seconds / 2) continue;
+      if (played_s() < seconds_ / 2) continue;
       gpu.Add(NumDecodes(Tier::kGpu), simulation_.counts().us - before_us);
       cpu.Add(NumDecodes(Tier::kCpu), simulation_.counts().us - before_us);
     }
@@ -106,14 +108,11 @@ class Play {
       return NumDecodes(Tier::kGpu) > gpu.value() - 1 &&
              (std::abs(num_cpu - cpu.value()) < 1 || (num_cpu > cpu.value()) != above);
     };
-    while (played_s() < 2 * play_.seconds && !is_usual() && CanGoOn()) TANDEM_RETURN_IF_ERROR(Step());
+    while (played_s() < 2 * seconds_ && !is_usual() && CanGoOn()) TANDEM_RETURN_IF_ERROR(Step());
     return {};
   }
 
-  double played_s() const {
-    constexpr double kSecondsAMicrosecond = 1e-6;
-    return kSecondsAMicrosecond * simulation_.counts().us;
-  }
+  double played_s() const { return kSecondsAMicrosecond * simulation_.counts().us; }
 
   // As PlayIntoSteadyState says.
   std::vector<WorkloadRequest> Found(TierRoom room, SteadyRequests* found) const {
@@ -157,6 +156,8 @@ class Play {
   }
 
  private:
+  static constexpr double kSecondsAMicrosecond = 1e-6;
+
   class TimeMean {
    public:
     void Add(double value, double us) {
@@ -170,6 +171,20 @@ class Play {
     double us_ = 0;
   };
 
+  // Some times what the prompts of a cpu tier of so many tokens take, were they all that the GPU did.
+  double SecondsToSettle(int64_t cpu_tokens) const {
+    if (!strategy_->uses_cpu_tier() || requests_.empty()) return 0;
+    constexpr double kFillings = 3;
+    double prompt_tokens = 0;
+    for (const WorkloadRequest& request : requests_)
+      prompt_tokens += static_cast<double>(request.prompt_tokens);
+    const TimeModel time(*play_.costs);
+    const double token_us =
+        static_cast<double>(play_.costs->num_layers()) *
+        (time.LinearSlopeUs() +
+         time.PromptTokenAttentionUs(prompt_tokens / static_cast<double>(requests_.size())));
+    return kFillings * kSecondsAMicrosecond * token_us * static_cast<double>(cpu_tokens);
+  }
   double NumDecodes(Tier tier) const {
     const auto& running = simulation_.state().running;
     return static_cast<double>(
@@ -205,6 +220,7 @@ class Play {
   ScheduleSimulation simulation_;
   size_t num_submitted_ = 0;  // begun, waiting or ended
   size_t most_to_begin_ = 0;
+  double seconds_ = 0;
 };
 
 }  // namespace

@@ -41,7 +41,8 @@ struct SteadyPlay {
   std::string strategy;
   ScheduleLimits limits;
   const LayerCosts* costs = nullptr;
-  // Predicted ones; less if half of the requests that had not begun would begin in them.
+  // Predicted ones, at least; more where the cpu tier takes long to fill, less if half of the requests that
+  // had not begun would begin in them.
   double seconds = 120;
 };
 

@@ -153,6 +153,14 @@ TEST_F(PlayedStart, TheCpuTierGetsToWhatTheStrategyKeepsThere) {
               0.15 * static_cast<double>(from_many));
 }
 
+TEST_F(PlayedStart, ACpuTierThatFillsSlowlyIsGivenTheTime) {
+  if (kSanitized) GTEST_SKIP() << "minutes of work are played";
+  std::vector<WorkloadRequest> requests = Numbered(4000);
+  const SteadyRequests steady = PlayFrom("async", 250, 1, &requests);
+  EXPECT_GT(steady.played_s, 30);
+  EXPECT_GT(steady.num_in_cpu_tier, 350) << "it has been filled";
+}
+
 TEST_F(PlayedStart, HalfOfTheRequestsAreLeftForTheRun) {
   std::vector<WorkloadRequest> requests = Numbered(100);
   const SteadyRequests steady = PlayFrom("gpu-only", 0, 1e4, &requests);
