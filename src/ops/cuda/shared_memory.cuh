@@ -29,6 +29,12 @@ __device__ __forceinline__ void CopyAsync(uint32_t shared_to, const void* from, 
                "l"(from), "r"(bytes), "l"(policy)
                : "memory");
 }
+// 4 bytes; zeros if not valid.
+__device__ __forceinline__ void CopyAsync4(uint32_t shared_to, const void* from, bool valid) {
+  const int bytes = valid ? 4 : 0;
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_to), "l"(from), "r"(bytes)
+               : "memory");
+}
 
 __device__ __forceinline__ void CommitCopies() {
   asm volatile("cp.async.commit_group;" ::: "memory");

@@ -247,6 +247,11 @@ bool LinearRunner::RunGateUp(CudaStream& stream, const GateUpArgs& args, const L
                          StreamedWorkspaceOf(stream));
     return true;
   }
+  if (algorithm.method == LinearMethod::kFp8Codes && weight.is_gate_up() &&
+      Fp8GateUpSupports(target_, args.x, Fp8ViewOf(weight))) {
+    LaunchFp8GateUp(stream, args.x, Fp8ViewOf(weight), F32BiasOf(weight), args.y);
+    return true;
+  }
   if (!Run(stream, {.x = args.x, .weight = args.weight, .y = args.scratch}, algorithm)) return false;
   LaunchSiluMul(stream, {.gate_up = args.scratch, .out = args.y});
   return true;

@@ -61,8 +61,8 @@ class LinearRunner {
 
   // Whether RunGateUp can run a fused product.
   bool CanFuse(const GateUpArgs& args) const;
-  // algorithm.fused, or if that is none the product and SiluMul, which a streamed product does itself if it
-  // can. False as in Run.
+  // algorithm.fused, or if that is none the product and SiluMul, which a streamed product, and one of codes
+  // of FP8, does itself if it can. False as in Run.
   bool RunGateUp(CudaStream& stream, const GateUpArgs& args, const LinearAlgorithm& algorithm);
 
  private:

@@ -62,6 +62,13 @@ void CudaFp8Weight::LaunchProduct(CudaStream& stream, const CodeRows& /*code_row
   LaunchFp8Linear(stream, x, view_, bias(), y, workspace);
 }
 
+bool CudaFp8Weight::LaunchGateUp(CudaStream& stream, const CodeRows& code_rows, const MatrixView& x,
+                                 const MatrixView& y, const QuantizedWorkspace& /*workspace*/) const {
+  if (x.rows > code_rows.max || !Fp8GateUpSupports(stream.target(), x, view_)) return false;
+  LaunchFp8GateUp(stream, x, view_, bias(), y);
+  return true;
+}
+
 void CudaFp8Weight::LaunchDequantize(CudaStream& stream, int64_t first_output, const MatrixView& to) const {
   LaunchDequantizeFp8(stream, view_, first_output, to);
 }

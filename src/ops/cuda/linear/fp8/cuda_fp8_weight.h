@@ -25,6 +25,8 @@ class CudaFp8Weight final : public CudaCodedWeight {
                    const MatrixView& y) const override;
   void LaunchProduct(CudaStream& stream, const CodeRows& code_rows, const MatrixView& x, const MatrixView& y,
                      const QuantizedWorkspace& workspace) const override;
+  bool LaunchGateUp(CudaStream& stream, const CodeRows& code_rows, const MatrixView& x, const MatrixView& y,
+                    const QuantizedWorkspace& workspace) const override;
   void LaunchDequantize(CudaStream& stream, int64_t first_output, const MatrixView& to) const override;
   void LaunchGather(CudaStream& stream, const int32_t* ids, int32_t first_id,
                     const MatrixView& to) const override;

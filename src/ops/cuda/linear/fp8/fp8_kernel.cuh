@@ -12,6 +12,7 @@
 #include "device/cuda/per_gpu.h"
 #include "ops/cuda/e4m3_values.cuh"
 #include "ops/cuda/linear/fp8/fp8_linear.h"
+#include "ops/cuda/linear/fp8/skinny_fp8.cuh"
 #include "ops/cuda/linear/quantized/quantized_kernel.cuh"
 
 namespace tandem {
@@ -320,6 +321,11 @@ void LaunchFp8Scales(CudaStream& stream, const Fp8Product& product) {
   using Rows32 = BlockTiling<1, 4, 1, 2, 96 << 10>;
   using Rows64 = BlockTiling<2, 4, 2, 2, 96 << 10>;
   using Rows128 = BlockTiling<2, 8, 2, 1, 144 << 10>;
+  if (product.rows <= kMaxSkinnyCodeRows &&
+      kSkinnyCodesSharedBytes <= stream.target().max_shared_bytes_per_block) {
+    return LaunchSkinnyFp8<T, kGroupScales>(stream, product);
+  }
+  TANDEM_CHECK(!product.is_gate_up);
   if (product.rows <= Rows8::kRows) return LaunchFp8Tiling<T, kGroupScales, Rows8>(stream, product);
   if (product.rows <= Rows16::kRows) return LaunchFp8Tiling<T, kGroupScales, Rows16>(stream, product);
   if (product.rows <= Rows32::kRows) return LaunchFp8Tiling<T, kGroupScales, Rows32>(stream, product);

@@ -17,10 +17,19 @@ bool Fp8LinearSupports(const CudaTarget& target, const MatrixView& x, const Fp8V
 // rows; up to 128 the weight is read once.
 //
 // Codes are multiplied as they are, which is exact, and fp32 sums by the scales: the weights are not rounded.
-// A row's bits do not depend on the other rows, but on how many there are. Weight and bias are read before
-// the stream's earlier kernels have ended.
+// Of up to kMaxSkinnyCodeRows rows, x of bf16 becomes fp16 times a power of two: what is less than 2^-31 of
+// the largest magnitude of its part of a row moves by at most 2^-39 of that magnitude. A row's bits do not
+// depend on the other rows, but on how many there are. Weight and bias are read before the stream's earlier
+// kernels have ended.
 void LaunchFp8Linear(CudaStream& stream, const MatrixView& x, const Fp8View& weight, const float* bias,
                      const MatrixView& y, const QuantizedWorkspace& workspace);
+
+// y[rows, out / 2] = silu(gate) * up of the product with a weight whose rows are in GateUpOrder, in one
+// kernel. y: x's dtype. Supports: what LaunchFp8Linear needs, at most kMaxSkinnyCodeRows, out / 2 a multiple
+// of 8, and 101 KiB of shared memory a block.
+bool Fp8GateUpSupports(const CudaTarget& target, const MatrixView& x, const Fp8View& weight);
+void LaunchFp8GateUp(CudaStream& stream, const MatrixView& x, const Fp8View& weight, const float* bias,
+                     const MatrixView& y);
 
 // What a kernel is launched with: records are the codes, factors the scales.
 struct Fp8Product : QuantizedProduct {
