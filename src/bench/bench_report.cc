@@ -16,6 +16,7 @@
 
 #include "base/dtype.h"
 #include "base/duration_histogram.h"
+#include "base/fnv1a.h"
 #include "base/param_error.h"
 #include "bench/balanced_throughput.h"
 #include "bench/distribution.h"
@@ -78,6 +79,16 @@ ordered_json CountErrors(const std::vector<RequestRecord>& records) {
 }
 
 // Mean and percentiles of a histogram in a unit of us_per_unit microseconds; null where nothing was counted.
+// Null unless every request was completed and said which tokens came.
+ordered_json OutputDigest(const BenchRun& run) {
+  uint64_t digest = 0;
+  for (const RequestRecord& record : run.records) {
+    if (!record.completed() || !record.output_digest) return nullptr;
+    digest = Fnv1a(fmt::format("{:016x}", *record.output_digest), digest);
+  }
+  return fmt::format("{:016x}", digest);
+}
+
 ordered_json HistogramToJson(const DurationHistogram& histogram, double us_per_unit,
                              const std::vector<std::pair<const char*, double>>& quantiles) {
   const bool any = histogram.count() > 0;
@@ -329,6 +340,7 @@ ordered_json MakeBenchReport(const BenchConditions& conditions, const BenchRun& 
   report["errors"] = CountErrors(run.records);
   report["total_input_tokens"] = totals.input_tokens;
   report["total_output_tokens"] = totals.output_tokens;
+  report["output_digest"] = OutputDigest(run);
   report["request_throughput"] = per_second(totals.ended);
   report["output_throughput"] = per_second(totals.output_tokens);
   report["total_token_throughput"] = per_second(totals.input_tokens + totals.output_tokens);

@@ -106,6 +106,7 @@ class OfflineRun {
         if (!output.tokens.empty()) {
           recorder->AddTokens(index, static_cast<int64_t>(output.tokens.size()), output.cpu_tier,
                               Clock::now());
+          for (const SampledToken& token : output.tokens) recorder->DigestToken(index, token.token);
         }
         if (output.finish_reason == FinishReason::kCancelled && over->load()) {
           recorder->Cancel(index);

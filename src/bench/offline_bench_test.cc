@@ -90,6 +90,20 @@ TEST(OfflineBench, TheSamePromptsAgainAreComputedAgain) {
   }
 }
 
+TEST(OfflineBench, TheDigestSaysWhetherTokensWereTheSame) {
+  const Workload workload = MakeWorkload(12);
+  const auto digest_of = [&](const char* strategy, uint64_t seed) {
+    const auto engine = MakeOfflineEngine(100, strategy);
+    const auto run = RunOfflineBench(engine.get(), workload, {.seed = seed, .show_progress = false});
+    EXPECT_TRUE(run.ok());
+    return run.ok() ? MakeBenchReport({}, *run, {})["output_digest"] : nlohmann::ordered_json();
+  };
+  const nlohmann::ordered_json digest = digest_of("gpu-only", 3);
+  ASSERT_TRUE(digest.is_string());
+  EXPECT_EQ(digest_of("full-offload", 3), digest) << "at fp32 strategies make the same tokens";
+  EXPECT_NE(digest_of("gpu-only", 4), digest) << "of other prompts";
+}
+
 TEST(OfflineBench, WhatTheEngineRefusesHasFailed) {
   const auto engine = MakeOfflineEngine();
   Workload workload = MakeWorkload(5);
@@ -97,6 +111,7 @@ TEST(OfflineBench, WhatTheEngineRefusesHasFailed) {
   const auto run = RunOfflineBench(engine.get(), workload, {.show_progress = false});
   ASSERT_TRUE(run.ok()) << run.error().message;
   for (size_t i = 0; i < 5; ++i) EXPECT_EQ(run->records[i].completed(), i != 2);
+  EXPECT_TRUE(MakeBenchReport({}, *run, {})["output_digest"].is_null());
   EXPECT_NE(run->records[2].error.find("the context is 64 tokens"), std::string::npos)
       << run->records[2].error;
 }

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/fnv1a.h"
 
 namespace tandem {
 
@@ -46,6 +47,11 @@ void RequestRecorder::AddTokens(int64_t index, int64_t num_tokens, bool in_cpu_t
     record.last_token = now;
     record.in_cpu_tier.push_back(in_cpu_tier);
   }
+}
+
+void RequestRecorder::DigestToken(int64_t index, int32_t token) {
+  std::optional<uint64_t>& digest = records_[static_cast<size_t>(index)].output_digest;
+  digest = Fnv1a({reinterpret_cast<const char*>(&token), sizeof(token)}, digest.value_or(0));
 }
 
 void RequestRecorder::End(int64_t index, std::string error) {

@@ -28,6 +28,7 @@ struct RequestRecord {
   Clock::time_point last_token;
   std::vector<float> inter_token_ms;  // from each token to the next: output_tokens - 1 values
   std::vector<bool> in_cpu_tier;      // for each token whether the request's KV lay there
+  std::optional<uint64_t> output_digest;  // of the token ids in their order; absent if nobody said which
   bool ended = false;
   bool cancelled = false;  // by the benchmark, as its time was over
   bool rejected = false;   // not accepted by whoever should have worked it off; error says why
@@ -59,6 +60,8 @@ class RequestRecorder {
   // It was sent when it was due.
   void Start(int64_t index, Clock::time_point now) { Start(index, {.start = now, .due = now, .sent = now}); }
   void AddTokens(int64_t index, int64_t num_tokens, bool in_cpu_tier, Clock::time_point now);
+  // Beside AddTokens: which token it was.
+  void DigestToken(int64_t index, int32_t token);
   // error: empty if all went well; a request that got another number of tokens than it wanted has failed too.
   // What the request recorded is visible to whoever learns of the end through this class.
   void End(int64_t index, std::string error);

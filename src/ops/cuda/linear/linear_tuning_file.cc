@@ -20,7 +20,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kFormat = 6;
+constexpr int kFormat = 7;
 constexpr size_t kAlgorithmBytes = sizeof(cublasLtMatmulAlgo_t);
 
 constexpr std::string_view kCublasLtName = "cublaslt";
