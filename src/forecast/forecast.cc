@@ -335,13 +335,13 @@ Result<SaturatedForecast> PlaySaturated(const std::string& strategy, const Forec
   std::vector<WorkloadRequest> begun(requests.begin(), requests.end());
   BeginAmidWork(room, &begun);
   const SteadyPlay play{.strategy = strategy, .limits = setup.limits, .costs = &costs};
-  TANDEM_RETURN_IF_ERROR(PlayIntoSteadyState(room, play, &begun));
+  TANDEM_ASSIGN_OR_RETURN(const SteadyRequests steady, PlayIntoSteadyState(room, play, &begun));
   room.max_cpu_requests = created->uses_cpu_tier() ? room.max_num_seqs : 0;
   // Long enough that tiers fill and empty several times.
   constexpr double kWarmUpUs = 10 * kUsPerSecond;
-  constexpr double kEndUs = 100 * kUsPerSecond;
+  const double end_us = kWarmUpUs + std::max(90.0, steady.played_s) * kUsPerSecond;
   TANDEM_ASSIGN_OR_RETURN(const PlayedRun run, PlayRun(setup, costs, RunRequestsOf(begun, room),
-                                                       {.begin_us = kWarmUpUs, .end_us = kEndUs}));
+                                                       {.begin_us = kWarmUpUs, .end_us = end_us}));
   const auto iterations = static_cast<double>(run.iterations);
   const double rows = static_cast<double>(run.output_tokens) / iterations;
   const double gpu_share = run.decodes[0] / std::max(1e-9, run.decodes[0] + run.decodes[1]);
