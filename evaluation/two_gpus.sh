@@ -14,7 +14,7 @@ shift
 cd "$(dirname "$0")/.." || exit
 build=${BUILD:-build/cuda-release}
 mkdir -p "$out"
-all=(tests sums 8b_one_gpu 8b_two_gpus 70b 70b_without_one-shot 70b_without_nccl strategies timeline)
+all=(tests tokens sums 8b_one_gpu 8b_two_gpus 8b_ablation 70b 70b_without_one-shot 70b_without_nccl timeline strategies)
 steps=("$@")
 [[ ${#steps[@]} -gt 0 ]] || steps=("${all[@]}")
 
@@ -26,11 +26,24 @@ of_two=(--memory-rate 9.3e12 --flop-rate 1616e12)
 short=(--gpu-kv-cache 75000tok)
 tiers=(--gpu-kv-cache 39000tok --cpu-kv-cache 300000tok --max-num-seqs 512 --profile-seconds 15)
 
+# Requests of which every strategy has some in the cpu tier.
+same_work=(--dtype fp32 --device cuda --gpu-kv-cache 1600tok --cpu-kv-cache 8000tok --max-model-len 1024 --profile-seconds 4
+  --strategies gpu-only,full-offload,asymmetric,async,apex,auto --workload synthetic:in=200,out=24 --num-requests 24)
+
 run_step() {
   case "$1" in
     tests)
       "$build/src/collective/collective_cuda_test" --gtest_filter='*2_gpus' &&
         "$build/tests/engine_test" --gtest_filter='*Shard*cuda*:-*slices*'
+      ;;
+    tokens)
+      for model in llama-3.2-1b llama-3.1-8b; do
+        for gpus in 1 2; do
+          "$build/tandem" bench compare --dummy "$model" "${same_work[@]}" --tensor-parallel-size "$gpus" \
+            --json "$out/tokens_${model}_$gpus.json" || return
+        done
+      done
+      python3 evaluation/same_tokens.py "$out"/tokens_*.json
       ;;
     sums) "$build/bench_collectives" --gpus 2 >"$out/sums.json" ;;
     8b_one_gpu)
@@ -41,6 +54,15 @@ run_step() {
       "$build/bench_engine" "${eight[@]}" --tensor-parallel-size 2 "${iterations[@]}" "${of_two[@]}" \
         --gpu-kv-cache 600000tok --batches 1,32,256 --prefills 4 --json "$out/8b_two_gpus.json"
       ;;
+    8b_ablation)
+      for part in nothing one-shot nccl; do
+        without=()
+        [[ $part == nothing ]] || without=(--without "$part")
+        echo "without $part:"
+        "$build/bench_engine" "${eight[@]}" --tensor-parallel-size 2 "${iterations[@]}" "${of_two[@]}" "${without[@]}" \
+          --gpu-kv-cache 600000tok --batches 1,32,256 --prefills 4 --json "$out/8b_ablation_$part.json" || return
+      done
+      ;;
     70b)
       "$build/bench_engine" "${seventy[@]}" "${iterations[@]}" "${of_two[@]}" "${short[@]}" --batches 1,8,32,64 \
         --prefills 1,4 --json "$out/70b.json"
@@ -50,7 +72,7 @@ run_step() {
         --without "${1#70b_without_}" --json "$out/$1.json"
       ;;
     strategies)
-      "$build/tandem" bench compare "${seventy[@]}" "${tiers[@]}" --strategies gpu-only,full-offload,asymmetric,apex,async,auto \
+      "$build/tandem" bench compare "${seventy[@]}" "${tiers[@]}" --strategies gpu-only,async,auto,asymmetric,full-offload,apex \
         --workload synthetic:in=1000,out=300 --workload synthetic:in=2000,out=200 --num-requests 2000 --steady-start \
         --duration 20 --warm-up 8 --log-level debug --json "$out/strategies.json"
       ;;
