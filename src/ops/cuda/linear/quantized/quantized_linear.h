@@ -21,8 +21,8 @@ constexpr size_t kQuantizedCounters = 16 << 10;
 
 // Up to here products are not cut into parts that wait for each other.
 constexpr int64_t kMaxSkinnyCodeRows = 8;
-// What such a product's kernels are launched with: warps of a block, a warp's shared memory (x, sums, and a ring
-// of records in what is left), blocks that work on an SM.
+// What such a product's kernels are launched with: warps of a block, a warp's shared memory (x, sums, and a
+// ring of records in what is left), blocks that work on an SM.
 constexpr int kSkinnyCodesWarps = 8;
 constexpr int kSkinnyCodesWarpBytes = 14 << 10;
 constexpr int kSkinnyCodesBlocksPerSm = 2;
@@ -38,9 +38,9 @@ bool QuantizedLinearSupports(const CudaTarget& target, const MatrixView& x, cons
 // Codes, less the one that stands for zero, are multiplied as they are, which is exact; the sums of a group
 // are multiplied by its scale, and those of x by its minimum. So the weights are not rounded at all.
 // Up to kMaxSkinnyCodeRows x is: to integers of 16 bits, by up to 2^-15.8 of the largest |x| of 512 elements
-// (if that is below 1e-30: to 0); sums of a group are exact. Not finite elements make a row's results NaN. With more
-// rows x stays as it is and sums are fp32's; in bf16, codes of 4 bits with a minimum are multiplied as
-// code + 128, and 128 scales are taken from the minimum: fewer instructions, and an error of 2^-24 of 128
+// (if that is below 1e-30: to 0); sums of a group are exact. Not finite elements make a row's results NaN.
+// With more rows x stays as it is and sums are fp32's; in bf16, codes of 4 bits with a minimum are multiplied
+// as code + 128, and 128 scales are taken from the minimum: fewer instructions, and an error of 2^-24 of 128
 // scales. A row's bits do not depend on the other rows, but on how many there are. Codes and bias are read
 // before the stream's earlier kernels have ended.
 void LaunchQuantizedLinear(CudaStream& stream, const MatrixView& x, const CodesView& codes, const float* bias,

@@ -105,8 +105,8 @@ class CudaQuantizedTest : public CudaLinearTest {
   }
 
   // y = x weight^T, some rows with the first and the last, in double precision. weight_precision: relative
-  // rounding of the weights; 0: they are not rounded. x_precision: rounding of x, relative to the row's largest
-  // element. The message says where errors are.
+  // rounding of the weights; 0: they are not rounded. x_precision: rounding of x, relative to the row's
+  // largest element. The message says where errors are.
   static void ExpectQuantizedProduct(const CudaMatrix& x, const QuantizedTestWeight& weight,
                                      const CudaMatrix& y, DType y_dtype, double weight_precision,
                                      const std::string& what, double x_precision = 0.0) {
