@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "ops/cuda/linear/quantized/code_layout.h"
 #include "ops/cuda/linear/quantized/integer_rows.cuh"
@@ -20,22 +21,30 @@ class SetOfX {
   __device__ __forceinline__ SetOfX(const QuantizedProduct& product, unsigned char* warp_bytes, int warp,
                                     int lane)
       : bytes_(warp_bytes), warp_(warp), lane_(lane), in_features_(product.in_features) {
-    const int row = Row();
-    if (row >= product.rows) in_features_ = 0;
+    const int row = min(Row(), product.rows - 1);
     row_ = static_cast<const T*>(product.x) + row * product.x_stride;
   }
 
-  // Begins to read a set.
+  // Begins to read a set. Behind the last element, and the last row, it is that again: what it is multiplied
+  // by has scales of 0, or belongs to no row of y.
   __device__ __forceinline__ void Load(int set) {
-    constexpr CodeLayout kLayout = Shape::kLayout;
-#pragma unroll
-    for (int step = 0; step < Shape::kSetSteps; ++step) {
+    constexpr int kSliceSize = Shape::kLayout.slice_size();
+    const int first = (warp_ + set * Shape::kSetSlices * kSkinnyCodesWarps) * kSliceSize + lane_ % 4 * 8;
+    const auto load = [&](int step, int most) {
       const int piece = PieceOf(step);
-      const int slice = warp_ + (set * Shape::kSetSlices + piece / Shape::kPieces) * kSkinnyCodesWarps;
-      const int k = slice * kLayout.slice_size() + piece % Shape::kPieces * 32 + lane_ % 4 * 8;
-      loaded_[step] = make_uint4(0, 0, 0, 0);
-      // in_features is a multiple of 16.
-      if (k < in_features_) loaded_[step] = *reinterpret_cast<const uint4*>(row_ + k);
+      const int k =
+          first + piece / Shape::kPieces * kSkinnyCodesWarps * kSliceSize + piece % Shape::kPieces * 32;
+      return *reinterpret_cast<const uint4*>(row_ + min(k, most));
+    };
+    const int end = (warp_ + ((set + 1) * Shape::kSetSlices - 1) * kSkinnyCodesWarps + 1) * kSliceSize;
+    if (end <= in_features_) {
+#pragma unroll
+      for (int step = 0; step < Shape::kSetSteps; ++step) {
+        loaded_[step] = load(step, std::numeric_limits<int>::max());
+      }
+    } else {
+#pragma unroll
+      for (int step = 0; step < Shape::kSetSteps; ++step) loaded_[step] = load(step, in_features_ - 8);
     }
   }
 
