@@ -26,8 +26,8 @@ struct RequestRecord {
   double send_delay_ms = 0;  // from when it was due to when it was sent
   Clock::time_point first_token;
   Clock::time_point last_token;
-  std::vector<float> inter_token_ms;  // from each token to the next: output_tokens - 1 values
-  std::vector<bool> in_cpu_tier;      // for each token whether the request's KV lay there
+  std::vector<float> inter_token_ms;      // from each token to the next: output_tokens - 1 values
+  std::vector<bool> in_cpu_tier;          // for each token whether the request's KV lay there
   std::optional<uint64_t> output_digest;  // of the token ids in their order; absent if nobody said which
   bool ended = false;
   bool cancelled = false;  // by the benchmark, as its time was over

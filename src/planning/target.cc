@@ -99,7 +99,7 @@ void ChooseOverlap(const PlanningInput& input, const TierBooks& books, const Ste
   const bool any_decodes_amid_a_token =
       std::ranges::any_of(state.cohorts, [](const InFlightCohort& cohort) { return !cohort.in_transit(); });
   const double weight =
-      any_decodes_amid_a_token ? input.tuning.worth_staying : 1 / WorthRiding(input, *target);
+      (any_decodes_amid_a_token ? input.tuning.worth_staying : 1.0) / WorthRiding(input, *target);
   const double attainable = std::min(beyond_gpu_tier, static_cast<double>(num_that_may));
   if (weight * rate(Overlap::kAsynchronous, attainable, target->riding.cpu_rows) <
       rate(Overlap::kAsymmetric, beyond_gpu_tier, target->point.cpu_rows))

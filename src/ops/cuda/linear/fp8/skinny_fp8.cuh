@@ -27,7 +27,7 @@
 
 namespace tandem {
 
-constexpr int kSkinnyFp8Threads = kSkinnyCodesWarps * 32;
+constexpr int kSkinnyFp8Threads = kSkinnyFp8Warps * 32;
 static_assert(kMaxSkinnyCodeRows == 8);  // the width of the tensor core's product
 
 template <typename T, bool kGroupScales>
@@ -37,7 +37,7 @@ struct SkinnyFp8Shape {
   // Behind the codes of a stage the scales of their group.
   static constexpr int kStageBytes =
       kCodeBytes + (kGroupScales ? kTileOutputs * static_cast<int>(sizeof(float)) : 0);
-  static constexpr int kDepth = kSkinnyCodesRingBytes / kStageBytes;
+  static constexpr int kDepth = kSkinnyFp8RingBytes / kStageBytes;
   // Slices of x in registers, a set. For rows of 4096 elements that is all of it.
   static constexpr int kSlicesOfX = 4;
   // Of a slice: 64 codes of an output, of which a lane reads 16.
@@ -46,8 +46,8 @@ struct SkinnyFp8Shape {
   static constexpr int kTilePitch = kTileOutputs + 4;
   static constexpr int kSumsOfWarp = static_cast<int>(kMaxSkinnyCodeRows) * kTilePitch;
   static constexpr bool kScalesX = std::is_same_v<T, __nv_bfloat16>;
-  static_assert(kSkinnyCodesSharedBytes ==
-                kSkinnyCodesWarps * (kSkinnyCodesRingBytes + kSumsOfWarp * static_cast<int>(sizeof(float))));
+  static_assert(kSkinnyFp8SharedBytes ==
+                kSkinnyFp8Warps * (kSkinnyFp8RingBytes + kSumsOfWarp * static_cast<int>(sizeof(float))));
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -138,7 +138,7 @@ template <typename T, bool kGroupScales, bool kWhole>
 __global__ void __launch_bounds__(kSkinnyFp8Threads, 2) SkinnyFp8Kernel(const Fp8Product product) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   using Shape = SkinnyFp8Shape<T, kGroupScales>;
-  constexpr int kWarps = kSkinnyCodesWarps;
+  constexpr int kWarps = kSkinnyFp8Warps;
   constexpr int kTileOutputs = Shape::kTileOutputs;
   constexpr int kSlicesOfX = Shape::kSlicesOfX;
   constexpr int kHalves = Shape::kHalves;
@@ -162,7 +162,7 @@ __global__ void __launch_bounds__(kSkinnyFp8Threads, 2) SkinnyFp8Kernel(const Fp
   // Requests: lane l brings 16 codes (chunk l % 8) of rows l / 8, l / 8 + 4, ... of a stage. Odd rows have
   // their halves exchanged, which spreads the fragments that a warp reads at once over all banks.
   const uint32_t ring = static_cast<uint32_t>(__cvta_generic_to_shared(shared)) +
-                        static_cast<uint32_t>(warp * kSkinnyCodesRingBytes);
+                        static_cast<uint32_t>(warp * kSkinnyFp8RingBytes);
   const uint64_t policy = StreamingPolicy();
   const int request_row = lane / 8;
   const int request_chunk = lane % 8;
@@ -241,7 +241,7 @@ __global__ void __launch_bounds__(kSkinnyFp8Threads, 2) SkinnyFp8Kernel(const Fp
       if (i < warp_slices) load_x(xs[i], i);
     }
   };
-  auto* sums_of_warps = reinterpret_cast<float*>(shared + kWarps * kSkinnyCodesRingBytes);
+  auto* sums_of_warps = reinterpret_cast<float*>(shared + kWarps * kSkinnyFp8RingBytes);
   // Of the lane's codes in a stage; those of the other half are 64 bytes on or before, where rows are odd.
   const auto place = static_cast<uint32_t>(group * kFp8Slice + (member ^ (group % 2 * 4)) * 16);
 
@@ -356,7 +356,7 @@ void LaunchSkinnyFp8Kernel(CudaStream& stream, const Fp8Product& product) {
   static PerGpu<bool> prepared;
   TANDEM_CHECK(prepared.Of(stream, [kernel] {
     TANDEM_CUDA_CHECK(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSkinnyCodesSharedBytes));
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSkinnyFp8SharedBytes));
     // Room for a block of the next kernel.
     TANDEM_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                            cudaSharedmemCarveoutMaxShared));
@@ -366,7 +366,7 @@ void LaunchSkinnyFp8Kernel(CudaStream& stream, const Fp8Product& product) {
   const int num_tiles = (product.out_features + kTileOutputs - 1) / kTileOutputs;
   const int grid = std::min(num_tiles, stream.target().num_sms * 2);
   LaunchKernel("skinny fp8", kernel, dim3(static_cast<unsigned>(grid)), dim3(kSkinnyFp8Threads),
-               kSkinnyCodesSharedBytes, stream, product);
+               kSkinnyFp8SharedBytes, stream, product);
 }
 
 template <typename T, bool kGroupScales>
