@@ -32,21 +32,6 @@ __device__ __forceinline__ void MultiplyAdd<__half>(float (&sums)[4], uint32_t a
       : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-// sums[16 outputs, 8 columns] += a[16, 32] b[32, 8], unsigned and signed bytes.
-__device__ __forceinline__ void MultiplyAddBytes(int32_t (&sums)[4], uint32_t a0, uint32_t a1, uint32_t a2,
-                                                 uint32_t a3, uint32_t b0, uint32_t b1) {
-  asm("mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
-      : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
-}
-// sums[16 outputs, 8 columns] += a[16, 16] b[16, 8]
-__device__ __forceinline__ void MultiplyAddBytes(int32_t (&sums)[4], uint32_t a0, uint32_t a1, uint32_t b0) {
-  asm("mma.sync.aligned.m16n8k16.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
-      : "+r"(sums[0]), "+r"(sums[1]), "+r"(sums[2]), "+r"(sums[3])
-      : "r"(a0), "r"(a1), "r"(b0));
-}
-
 __device__ __forceinline__ void StoreRounded(__nv_bfloat16* to, float value) {
   *to = __float2bfloat16(value);
 }

@@ -21,12 +21,10 @@ constexpr size_t kQuantizedCounters = 16 << 10;
 
 // Up to here products are not cut into parts that wait for each other.
 constexpr int64_t kMaxSkinnyCodeRows = 8;
-// What such a product's kernels are launched with: warps of a block, a warp's shared memory (x, sums, and a
-// ring of records in what is left), blocks that work on an SM.
+// Of such a product's block: rings and sums of 8 warps.
 constexpr int kSkinnyCodesWarps = 8;
-constexpr int kSkinnyCodesWarpBytes = 14 << 10;
-constexpr int kSkinnyCodesBlocksPerSm = 2;
-constexpr int kSkinnyCodesSharedBytes = kSkinnyCodesWarps * kSkinnyCodesWarpBytes;
+constexpr int kSkinnyCodesRingBytes = 12 << 10;
+constexpr int kSkinnyCodesSharedBytes = kSkinnyCodesWarps * (kSkinnyCodesRingBytes + 8 * 20 * 4);
 
 // True if LaunchQuantizedLinear can do the product: compute capability 8.0, bf16 or fp16, x and its rows
 // aligned to 16 bytes.
@@ -35,20 +33,17 @@ bool QuantizedLinearSupports(const CudaTarget& target, const MatrixView& x, cons
 // y[rows, out] = x[rows, in] weight^T + bias. bias: fp32 [out] or null; y: fp32 or x's dtype. Any number of
 // rows; up to 128 the weight is read once.
 //
-// Codes, less the one that stands for zero, are multiplied as they are, which is exact; the sums of a group
-// are multiplied by its scale, and those of x by its minimum. So the weights are not rounded at all.
-// Up to kMaxSkinnyCodeRows x is: to integers of 16 bits, by up to 2^-15.8 of the largest |x| of 512 elements
-// (if that is below 1e-30: to 0); sums of a group are exact. Not finite elements make a row's results NaN.
-// With more rows x stays as it is and sums are fp32's; in bf16, codes of 4 bits with a minimum are multiplied
-// as code + 128, and 128 scales are taken from the minimum: fewer instructions, and an error of 2^-24 of 128
-// scales. A row's bits do not depend on the other rows, but on how many there are. Codes and bias are read
-// before the stream's earlier kernels have ended.
+// Codes, less the one that stands for zero, are multiplied as they are, which is exact; the fp32 sums of a
+// group are multiplied by its scale, and those of x by its minimum. So the weights are not rounded at all.
+// In bf16, codes of 4 bits with a minimum are multiplied as code + 128, and 128 scales are taken from the
+// minimum: fewer instructions, and an error of 2^-24 of 128 scales. A row's bits do not depend on the other
+// rows, but on how many there are. Codes and bias are read before the stream's earlier kernels have ended.
 void LaunchQuantizedLinear(CudaStream& stream, const MatrixView& x, const CodesView& codes, const float* bias,
                            const MatrixView& y, const QuantizedWorkspace& workspace);
 
 // y[rows, out / 2] = silu(gate) * up of the product with a weight whose rows are in GateUpOrder, in one
 // kernel. y: x's dtype. Supports: what LaunchQuantizedLinear needs, at most kMaxSkinnyCodeRows, out / 2 a
-// multiple of 8, and 112 KiB of shared memory a block.
+// multiple of 8, and 103 KiB of shared memory a block.
 bool QuantizedGateUpSupports(const CudaTarget& target, const MatrixView& x, const CodesView& codes);
 void LaunchQuantizedGateUp(CudaStream& stream, const MatrixView& x, const CodesView& codes, const float* bias,
                            const MatrixView& y, const QuantizedWorkspace& workspace);

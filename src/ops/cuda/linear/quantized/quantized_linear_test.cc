@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <string>
 #include <thread>
@@ -25,11 +24,6 @@ double WeightPrecision(DType dtype, int64_t rows, bool aligned = true) {
   if (streams && rows <= kMaxStreamedCodeRows) return dtype == DType::kBF16 ? 3 * 0x1p-8 : 3 * 0x1p-11;
   if (rows <= kRows.max && aligned) return 0.0;
   return dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11;
-}
-
-// Of x in such products.
-double XPrecision(int64_t rows, bool aligned = true) {
-  return rows <= kMaxSkinnyCodeRows && aligned ? 0x1p-16 : 0.0;
 }
 
 // No GPU needed. 132 SMs, Llama-3.1-8B.
@@ -110,7 +104,7 @@ TEST_F(CudaQuantizedTest, SingleElementsMeetTheirCodes) {
       const int64_t in = format.group_size * 2;
       const int64_t out = 144;
       const QuantizedTestWeight weight = MakeQuantized(ops(), {out, in, dtype}, format);
-      for (const int64_t rows : {1, 2, 4, 8, 16, 32, 64, 128}) {
+      for (const int64_t rows : {8, 16, 32, 64, 128}) {
         for (int64_t first = 0; first < in; first += rows) {
           CudaMatrix x(device(), dtype, rows, in);
           for (int64_t r = 0; r < rows; ++r) {
@@ -147,7 +141,7 @@ TEST_F(CudaQuantizedTest, MatchesDoublePrecision) {
       for (const DType dtype : {DType::kBF16, DType::kF16}) {
         const bool bias = (out + in) % 3 == 0 || out == 100;
         const QuantizedTestWeight weight = MakeQuantized(ops(), {out, in, dtype}, format, bias);
-        for (const int64_t rows : {1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33, 64, 100, 128, 129, 256, 300, 1024}) {
+        for (const int64_t rows : {1, 2, 7, 8, 9, 16, 17, 33, 64, 100, 128, 129, 256, 300, 1024}) {
           const DType y_dtype = rows % 2 == 0 ? dtype : DType::kF32;
           CudaMatrix x(device(), dtype, rows, in, rows % 3 * 8);
           x.Fill(random());
@@ -155,67 +149,7 @@ TEST_F(CudaQuantizedTest, MatchesDoublePrecision) {
           ops().Linear(stream(), {x.view(), weight.weight.get(), y.view()});
           stream().Synchronize();
           ExpectQuantizedProduct(x, weight, y.Download(), y_dtype, WeightPrecision(dtype, rows),
-                                 fmt::format("{} rows, y {}", rows, DTypeName(y_dtype)), XPrecision(rows));
-        }
-      }
-    }
-  }
-}
-
-// What a row's integers are made of: elements far apart, rows of zeros beside others, several sets of slices.
-TEST_F(CudaQuantizedTest, FewRowsOfUnequalElements) {
-  for (const WeightFormat& format : Formats()) {
-    for (const auto& [out, in] : {std::pair<int64_t, int64_t>{100, 1536}, {40, 5376}, {24, 14336}}) {
-      if (in % format.group_size != 0) continue;
-      const DType dtype = out == 40 ? DType::kF16 : DType::kBF16;
-      const QuantizedTestWeight weight = MakeQuantized(ops(), {out, in, dtype}, format, true);
-      for (const int64_t rows : {1, 2, 3, 4, 5, 8}) {
-        CudaMatrix x(device(), dtype, rows, in);
-        x.Fill(random());
-        for (int64_t r = 0; r < rows; ++r) {
-          if (r % 3 == 0) x.At(r, in / 3) *= 1000.0F;
-          for (int64_t k = 0; k < in && r % 4 == 1; ++k) x.At(r, k) = 0.0F;
-        }
-        x.Upload();
-        CudaMatrix y(device(), DType::kF32, rows, out);
-        ops().Linear(stream(), {x.view(), weight.weight.get(), y.view()});
-        stream().Synchronize();
-        y.Download();
-        ExpectQuantizedProduct(x, weight, y, DType::kF32, WeightPrecision(dtype, rows),
-                               fmt::format("{} rows of unequal elements", rows), XPrecision(rows));
-        for (int64_t o = 0; o < out && rows > 1; ++o) {
-          ASSERT_EQ(y.At(1, o), weight.bias[static_cast<size_t>(o)]) << weight.Name() << " output " << o;
-        }
-      }
-    }
-  }
-}
-
-// Rows with what is no number are themselves none, and the others are as without them.
-TEST_F(CudaQuantizedTest, FewRowsThatAreNotFinite) {
-  constexpr int64_t kIn = 1152;
-  for (const WeightFormat& format : {Int4Format(128, true), Int4Format(32, false), Int8Format(64, false)}) {
-    for (const DType dtype : {DType::kBF16, DType::kF16}) {
-      const QuantizedTestWeight weight = MakeQuantized(ops(), {100, kIn, dtype}, format);
-      for (const int64_t rows : {1, 2, 4, 8}) {
-        CudaMatrix x(device(), dtype, rows, kIn);
-        x.Fill(random());
-        CudaMatrix before(device(), DType::kF32, rows, 100);
-        ops().Linear(stream(), {x.view(), weight.weight.get(), before.view()});
-        stream().Synchronize();
-        before.Download();
-        for (const float value : {INFINITY, -INFINITY, NAN}) {
-          x.At(rows - 1, kIn - 5) = value;
-          x.Upload();
-          CudaMatrix y(device(), DType::kF32, rows, 100);
-          ops().Linear(stream(), {x.view(), weight.weight.get(), y.view()});
-          stream().Synchronize();
-          y.Download();
-          for (int64_t o = 0; o < 100; ++o) {
-            ASSERT_FALSE(std::isfinite(y.At(rows - 1, o)))
-                << weight.Name() << ", " << rows << " rows with " << value << ", output " << o;
-            for (int64_t r = 0; r + 1 < rows; ++r) ASSERT_EQ(y.At(r, o), before.At(r, o)) << r << " " << o;
-          }
+                                 fmt::format("{} rows, y {}", rows, DTypeName(y_dtype)));
         }
       }
     }
@@ -227,23 +161,20 @@ TEST_F(CudaQuantizedTest, LargeShapes) {
   const std::vector<std::pair<QuantizedWeightShape, WeightFormat>> cases = {
       {{4096, 4096, DType::kBF16}, Int4Format(128, true)},
       {{1024, 14336, DType::kBF16}, Int4Format(32, true)},
-      {{1024, 14336, DType::kBF16}, Int4Format(128, true)},
-      {{5120, 8192, DType::kF16}, Int4Format(128, false)},
-      {{512, 28672, DType::kBF16}, Int4Format(128, true)},
       {{256, 8192, DType::kF16}, Int8Format(32, false)},
       {{49152, 576, DType::kBF16}, Int8Format(32, false)},
       {{6144, 4096, DType::kBF16}, Int8Format(16, true)},
   };
   for (const auto& [shape, format] : cases) {
     const QuantizedTestWeight weight = MakeQuantized(ops(), shape, format);
-    for (const int64_t rows : {1, 2, 4, 8, 16, 32, 64, 128, 200, 257}) {
+    for (const int64_t rows : {1, 8, 16, 32, 64, 128, 200, 257}) {
       CudaMatrix x(device(), shape.dtype, rows, shape.in_features);
       x.Fill(random());
       CudaMatrix y(device(), DType::kF32, rows, shape.out_features);
       ops().Linear(stream(), {x.view(), weight.weight.get(), y.view()});
       stream().Synchronize();
       ExpectQuantizedProduct(x, weight, y.Download(), DType::kF32, WeightPrecision(shape.dtype, rows),
-                             fmt::format("{} rows", rows), XPrecision(rows));
+                             fmt::format("{} rows", rows));
     }
   }
 }
@@ -283,7 +214,7 @@ TEST_F(CudaQuantizedTest, NothingIsWrittenBesideY) {
 // Blocks that share outputs end in any order.
 TEST_F(CudaQuantizedTest, TheSameProductHasTheSameBits) {
   const QuantizedTestWeight weight = MakeQuantized(ops(), {256, 4096, DType::kBF16}, Int4Format(32, true));
-  for (const int64_t rows : {1, 2, 4, 8, 16, 32, 64, 128}) {
+  for (const int64_t rows : {1, 8, 16, 32, 64, 128}) {
     CudaMatrix x(device(), DType::kBF16, rows, 4096);
     x.Fill(random());
     CudaMatrix first(device(), DType::kF32, rows, 256);
@@ -331,7 +262,7 @@ TEST_F(CudaQuantizedTest, GateUpIsAProductAndSilu) {
     for (const int64_t mlp : {int64_t{96}, int64_t{100}}) {
       const QuantizedWeightShape shape = {2 * mlp, 192, DType::kBF16, true};
       const QuantizedTestWeight weight = MakeQuantized(ops(), shape, format, mlp == 100);
-      for (const int64_t rows : {1, 2, 4, 8, 20, 100, 300}) {
+      for (const int64_t rows : {1, 20, 100, 300}) {
         CudaMatrix x(device(), DType::kBF16, rows, 192);
         x.Fill(random());
         CudaMatrix scratch(device(), DType::kBF16, rows, 2 * mlp);
@@ -430,15 +361,15 @@ TEST_F(CudaQuantizedTest, WorksInASlice) {
   const auto slice_ops = CreateCudaOps(sliced->get(), {.tuning_folder = "", .tune_linear = false});
   const auto slice_stream = (*sliced)->CreateStream(StreamKind::kCompute, "slice");
   const QuantizedTestWeight weight =
-      MakeQuantized(*slice_ops, {700, 9216, DType::kBF16}, Int4Format(128, true));
-  for (const int64_t rows : {1, 2, 4, 8, 12, 60, 200, 300}) {
-    CudaMatrix x(**sliced, DType::kBF16, rows, 9216);
+      MakeQuantized(*slice_ops, {700, 2048, DType::kBF16}, Int4Format(128, true));
+  for (const int64_t rows : {1, 12, 60, 200, 300}) {
+    CudaMatrix x(**sliced, DType::kBF16, rows, 2048);
     x.Fill(random());
     CudaMatrix y(**sliced, DType::kF32, rows, 700);
     slice_ops->Linear(*slice_stream, {x.view(), weight.weight.get(), y.view()});
     slice_stream->Synchronize();
     ExpectQuantizedProduct(x, weight, y.Download(), DType::kF32, WeightPrecision(DType::kBF16, rows),
-                           fmt::format("{} rows in a slice", rows), XPrecision(rows));
+                           fmt::format("{} rows in a slice", rows));
   }
 }
 
@@ -587,7 +518,7 @@ TEST_F(CudaQuantizedTest, TunedProductsOfManyRows) {
     tuned->Linear(stream(), {x.view(), weight.weight.get(), y.view()});
     stream().Synchronize();
     ExpectQuantizedProduct(x, weight, y.Download(), DType::kBF16, WeightPrecision(DType::kBF16, rows),
-                           fmt::format("{} rows", rows), XPrecision(rows));
+                           fmt::format("{} rows", rows));
   }
 }
 
