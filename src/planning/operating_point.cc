@@ -61,18 +61,9 @@ OperatingPoint FindOperatingPoint(const SteadyWork& work, Overlap overlap, const
   const SteadyTimes::Point* chosen = std::find_if(
       points.begin(), points.begin() + static_cast<std::ptrdiff_t>(num_points),
       [&](const SteadyTimes::Point& point) { return value_of(point) >= tuning.nearly_best * best; });
-  const bool mostly_there = work.present_cpu_rows >= tuning.mostly_there * chosen->cpu_rows;
-  if (has_price && !mostly_there && value_of(*chosen) < tuning.worth_splitting * points[0].rate)
+  const bool must_be_worth_it = has_price && work.present_cpu_rows < tuning.mostly_there * chosen->cpu_rows;
+  if (must_be_worth_it && value_of(*chosen) < tuning.worth_splitting * points[0].rate)
     chosen = points.begin();
-  // Between the two nothing changes: who rides goes on, who does not has not begun.
-  if (overlap == Overlap::kAsynchronous && gpu_tier_decodes) {
-    if (!work.rides && !mostly_there && chosen->rate < tuning.worth_filling * points[0].rate) {
-      chosen = points.begin();
-    } else if (work.rides && chosen == points.begin() && best > points[0].rate) {
-      chosen = std::find_if(points.begin(), points.begin() + static_cast<std::ptrdiff_t>(num_points),
-                            [&](const SteadyTimes::Point& point) { return point.rate >= best; });
-    }
-  }
 
   OperatingPoint result;
   result.prefilled_token_us = steady.PrefilledTokenUs();

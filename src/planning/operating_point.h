@@ -28,7 +28,6 @@ struct SteadyWork : SteadyMix {
   double present_cpu_rows = 0;  // decodes that the cpu tier has already
   double num_requests = 0;      // that are here, waiting ones too; 0: there is no end of them
   double num_waiting = 0;       // of those, the ones that wait
-  bool rides = false;           // cohorts are amid their tokens
 };
 
 struct OperatingPoint {

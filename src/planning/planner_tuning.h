@@ -19,10 +19,6 @@ struct PlannerTuning {
   // Times the throughput without cpu rows: what two sub-batches must promise. Rows that wait for one another
   // cost what the model does not see: at 1000 in, 50 out 2 % were promised and 5 % lost (measured).
   double worth_splitting = 1.03;
-  // Times the throughput without cpu rows: what riding must promise before its tier is filled. It goes on
-  // while it promises anything at all, so that what is learned about iterations with and without riders does
-  // not change it to and fro. On whole GPUs 1 to 2 % were promised and nothing was made (measured).
-  double worth_filling = 1.025;
   // Times the throughput of two sub-batches: what riding must promise. Less than one: the model leaves out
   // that prompts of riders are dealt out evenly, holding none of the gpu tier's blocks, where those for the
   // gpu tier come in lumps. Played: mixtures 1 to 200 (docs/held_out.md).

@@ -17,11 +17,6 @@ double IterationLimitUs(const PlanningInput& input, const TierBooks& books) {
   return any ? max_tpot_us : max_iteration_us;
 }
 
-bool AnyDecodesAmidAToken(const ScheduleState& state) {
-  return std::ranges::any_of(state.cohorts,
-                             [](const InFlightCohort& cohort) { return !cohort.in_transit(); });
-}
-
 SteadyWork WorkOfTheState(const PlanningInput& input, const TierBooks& books, double max_iteration_us) {
   const ScheduleState& state = input.state;
   int64_t num_decodes = 0;
@@ -64,7 +59,6 @@ SteadyWork WorkOfTheState(const PlanningInput& input, const TierBooks& books, do
   work.present_cpu_rows = static_cast<double>(books.num_decodes(Tier::kCpu));
   work.num_waiting = static_cast<double>(state.waiting.size());
   work.num_requests = static_cast<double>(books.num_sequences()) + work.num_waiting;
-  work.rides = AnyDecodesAmidAToken(state);
   return work;
 }
 
@@ -102,7 +96,10 @@ void ChooseOverlap(const PlanningInput& input, const TierBooks& books, const Ste
                                              : std::max(some, SteadyRate(work, 0, overlap, input.costs));
   };
   // Changing back and forth costs more than a little throughput is worth.
-  const double weight = (work.rides ? input.tuning.worth_staying : 1.0) / WorthRiding(input, *target);
+  const bool any_decodes_amid_a_token =
+      std::ranges::any_of(state.cohorts, [](const InFlightCohort& cohort) { return !cohort.in_transit(); });
+  const double weight =
+      any_decodes_amid_a_token ? input.tuning.worth_staying : 1 / WorthRiding(input, *target);
   const double attainable = std::min(beyond_gpu_tier, static_cast<double>(num_that_may));
   if (weight * rate(Overlap::kAsynchronous, attainable, target->riding.cpu_rows) <
       rate(Overlap::kAsymmetric, beyond_gpu_tier, target->point.cpu_rows))

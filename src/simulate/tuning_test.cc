@@ -59,7 +59,6 @@ std::vector<Constant> Constants() {
           DistanceFromOne("nearly_best", &T::nearly_best),
           DistanceFromOne("worth_splitting", &T::worth_splitting),
           Times("mostly_there", &T::mostly_there),
-          DistanceFromOne("worth_filling", &T::worth_filling),
           DistanceFromOne("worth_riding", &T::worth_riding),
           Times("price_of_filling", &T::price_of_filling),
           DistanceFromOne("most_filled_in", &T::most_filled_in),
