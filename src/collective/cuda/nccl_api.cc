@@ -33,6 +33,10 @@ int NcclTypeOf(DType dtype) {
 Result<NcclApi> LoadNccl() {
   // Multicast takes what not every machine lets a process have; a user who has it may say so.
   setenv("NCCL_NVLS_ENABLE", "0", 0);
+  // A first sum would wait on the host for that of the other ranks, and so would one that is captured: but a
+  // rank captures its graphs by itself.
+  setenv("NCCL_RUNTIME_CONNECT", "0", 0);
+  setenv("NCCL_GRAPH_REGISTER", "0", 0);
   // Stays loaded: its threads end with the process.
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return MakeError(ErrorCode::kUnavailable, "{} cannot be loaded", kLibrary);
