@@ -17,7 +17,8 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "base/param_error.h"
-#include "collective/cuda/nccl_api.h"
+#include "collective/cuda/meeting.h"
+#include "collective/cuda/nccl_sums.h"
 #include "collective/cuda/peer_exchange.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_error.h"
@@ -58,134 +59,6 @@ bool ConnectPeers(std::span<Device* const> devices) {
   }
   return true;
 }
-
-// The communicators of a group, by rank. Any thread.
-class NcclSums {
- public:
-  // Null, with a word in the log, where NCCL is not there.
-  static std::unique_ptr<NcclSums> Create(std::span<Device* const> devices) {
-    Result<NcclApi> api = LoadNccl();
-    if (!api.ok()) {
-      LogWarn("NCCL is missing ({}): sums of many rows over {} GPUs go through an own kernel",
-              api.error().message, devices.size());
-      return nullptr;
-    }
-    std::vector<int> gpus;
-    for (const Device* device : devices) gpus.push_back(CudaGpuOf(*device));
-    auto sums = std::unique_ptr<NcclSums>(new NcclSums(*api, devices));
-    const int result =
-        sums->api_.comm_init_all(sums->communicators_.data(), static_cast<int>(devices.size()), gpus.data());
-    UseCudaGpu(*devices.front());
-    if (result != 0) {
-      LogWarn("NCCL cannot be used ({}): sums of many rows over {} GPUs go through an own kernel",
-              sums->api_.error_text(result), devices.size());
-      sums->communicators_.assign(devices.size(), nullptr);
-      return nullptr;
-    }
-    constexpr int kMajor = 10'000;
-    constexpr int kMinor = 100;
-    LogInfo("NCCL {}.{} is there", sums->api_.version / kMajor, sums->api_.version % kMajor / kMinor);
-    return sums;
-  }
-  ~NcclSums() { Abort(); }
-  NcclSums(const NcclSums&) = delete;
-  NcclSums& operator=(const NcclSums&) = delete;
-
-  void AllReduce(int rank, CudaStream& stream, const MatrixView& values) {
-    if (aborted_.load(std::memory_order_relaxed)) return;
-    const auto index = static_cast<size_t>(rank);
-    const cudaStream_t handle = stream.handle();
-    const int result =
-        api_.all_reduce(values.data, values.data, static_cast<size_t>(values.rows * values.cols),
-                        NcclTypeOf(values.dtype), kNcclSum, communicators_[index], handle);
-    // In a graph more than a kernel may come before the next one.
-    stream.Record(*enqueued_[index]);
-    stream.Wait(*enqueued_[index]);
-    if (result == 0) return;
-    const std::lock_guard lock(mutex_);
-    if (!error_) error_ = fmt::format("shard {}: NCCL: {}", rank, api_.error_text(result));
-  }
-
-  std::optional<std::string> Error() {
-    const std::lock_guard lock(mutex_);
-    if (error_ || aborted_.load()) return error_;
-    for (size_t rank = 0; rank < communicators_.size(); ++rank) {
-      int state = 0;
-      constexpr int kInProgress = 7;
-      const int result = api_.comm_get_async_error(communicators_[rank], &state);
-      if (result == 0) {
-        if (state == 0 || state == kInProgress) continue;
-        error_ = fmt::format("shard {}: NCCL: {}", rank, api_.error_text(state));
-        break;
-      }
-    }
-    return error_;
-  }
-
-  // What waits on the GPUs ends.
-  void Abort() {
-    if (aborted_.exchange(true)) return;
-    const std::lock_guard lock(mutex_);
-    // Each may wait for the others.
-    std::vector<std::thread> threads;
-    for (NcclApi::Communicator& communicator : communicators_) {
-      if (communicator != nullptr)
-        threads.emplace_back([this, communicator] { api_.comm_abort(communicator); });
-    }
-    for (std::thread& thread : threads) thread.join();
-  }
-
- private:
-  NcclSums(const NcclApi& api, std::span<Device* const> devices)
-      : api_(api), communicators_(devices.size(), nullptr) {
-    for (Device* device : devices) enqueued_.push_back(device->CreateEvent());
-  }
-
-  NcclApi api_;
-  std::vector<NcclApi::Communicator> communicators_;
-  std::vector<std::unique_ptr<Event>> enqueued_;
-  std::atomic<bool> aborted_{false};
-  std::mutex mutex_;
-  std::optional<std::string> error_;
-};
-
-// Ranks enqueue what exchanges once all of them are about to. What a rank does on the host between two
-// exchanges may wait for all that runs on all GPUs: memory that comes or goes, code that is loaded. Nobody's
-// kernel waits then for what this rank has not enqueued yet.
-class Meeting {
- public:
-  // control: of rank 0, for who is late.
-  Meeting(PeerControl* control, int size, std::chrono::milliseconds timeout)
-      : control_(control), timeout_(timeout), num_arrived_(static_cast<size_t>(size)) {}
-
-  // The calls of a rank follow each other. Returns too when all exchange has ended.
-  void Await(int rank) {
-    const uint64_t number =
-        1 + num_arrived_[static_cast<size_t>(rank)].fetch_add(1, std::memory_order_acq_rel);
-    std::optional<std::chrono::steady_clock::time_point> deadline;
-    constexpr int kLooks = 1024;
-    for (size_t other = 0; other < num_arrived_.size();) {
-      if (num_arrived_[other].load(std::memory_order_acquire) >= number) {
-        ++other;
-        continue;
-      }
-      for (int look = 0; look < kLooks && num_arrived_[other].load(std::memory_order_acquire) < number;
-           ++look)
-        std::this_thread::yield();
-      if (std::atomic_ref(control_->aborted).load(std::memory_order_acquire) != 0) return;
-      const auto now = std::chrono::steady_clock::now();
-      if (!deadline) deadline = now + timeout_;
-      if (now < *deadline) continue;
-      std::atomic_ref(control_->late).store(static_cast<uint32_t>(other) + 1, std::memory_order_release);
-      std::atomic_ref(control_->aborted).store(1, std::memory_order_release);
-    }
-  }
-
- private:
-  PeerControl* const control_;
-  const std::chrono::milliseconds timeout_;
-  std::vector<std::atomic<uint64_t>> num_arrived_;  // by rank
-};
 
 class CudaCollective : public Collective {
  public:
