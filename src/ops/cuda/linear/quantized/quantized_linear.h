@@ -43,7 +43,7 @@ void LaunchQuantizedLinear(CudaStream& stream, const MatrixView& x, const CodesV
 
 // y[rows, out / 2] = silu(gate) * up of the product with a weight whose rows are in GateUpOrder, in one
 // kernel. y: x's dtype. Supports: what LaunchQuantizedLinear needs, at most kMaxSkinnyCodeRows, out / 2 a
-// multiple of 8, and 103 KiB of shared memory a block.
+// multiple of 8, and 101 KiB of shared memory a block.
 bool QuantizedGateUpSupports(const CudaTarget& target, const MatrixView& x, const CodesView& codes);
 void LaunchQuantizedGateUp(CudaStream& stream, const MatrixView& x, const CodesView& codes, const float* bias,
                            const MatrixView& y, const QuantizedWorkspace& workspace);
