@@ -14,7 +14,7 @@ shift
 cd "$(dirname "$0")/.." || exit
 build=${BUILD:-build/cuda-release}
 mkdir -p "$out"
-all=(tests tokens sums 8b_one_gpu 8b_two_gpus 8b_ablation 70b 70b_without_one-shot 70b_without_nccl timeline strategies)
+all=(tests tokens sums 8b_one_gpu 8b_two_gpus 8b_two_gpus_without_one-shot 8b_two_gpus_without_nccl 70b 70b_without_one-shot 70b_without_nccl timeline strategies)
 steps=("$@")
 [[ ${#steps[@]} -gt 0 ]] || steps=("${all[@]}")
 
@@ -31,6 +31,7 @@ same_work=(--dtype fp32 --device cuda --gpu-kv-cache 1600tok --cpu-kv-cache 8000
   --strategies gpu-only,full-offload,asymmetric,async,apex,auto --workload synthetic:in=200,out=24 --num-requests 24)
 
 run_step() {
+  local without=()
   case "$1" in
     tests)
       "$build/src/collective/collective_cuda_test" --gtest_filter='*2_gpus' &&
@@ -50,18 +51,10 @@ run_step() {
       "$build/bench_engine" "${eight[@]}" "${iterations[@]}" --gpu-kv-cache 600000tok --batches 1,32,256 --prefills 4 \
         --json "$out/8b_one_gpu.json"
       ;;
-    8b_two_gpus)
-      "$build/bench_engine" "${eight[@]}" --tensor-parallel-size 2 "${iterations[@]}" "${of_two[@]}" \
-        --gpu-kv-cache 600000tok --batches 1,32,256 --prefills 4 --json "$out/8b_two_gpus.json"
-      ;;
-    8b_ablation)
-      for part in nothing one-shot nccl; do
-        without=()
-        [[ $part == nothing ]] || without=(--without "$part")
-        echo "without $part:"
-        "$build/bench_engine" "${eight[@]}" --tensor-parallel-size 2 "${iterations[@]}" "${of_two[@]}" "${without[@]}" \
-          --gpu-kv-cache 600000tok --batches 1,32,256 --prefills 4 --json "$out/8b_ablation_$part.json" || return
-      done
+    8b_two_gpus | 8b_two_gpus_without_*)
+      [[ $1 == 8b_two_gpus ]] || without=(--without "${1#8b_two_gpus_without_}")
+      "$build/bench_engine" "${eight[@]}" --tensor-parallel-size 2 "${iterations[@]}" "${of_two[@]}" "${without[@]}" \
+        --gpu-kv-cache 600000tok --batches 1,32,256 --prefills 4 --json "$out/$1.json"
       ;;
     70b)
       "$build/bench_engine" "${seventy[@]}" "${iterations[@]}" "${of_two[@]}" "${short[@]}" --batches 1,8,32,64 \

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "base/round_up.h"
-#include "perf/time_model.h"
+#include "perf/steady_times.h"
 #include "policy/strategy.h"
 #include "simulate/schedule_simulation.h"
 
@@ -175,15 +175,9 @@ class Play {
   double SecondsToSettle(int64_t cpu_tokens) const {
     if (!strategy_->uses_cpu_tier() || requests_.empty()) return 0;
     constexpr double kFillings = 3;
-    double prompt_tokens = 0;
-    for (const WorkloadRequest& request : requests_)
-      prompt_tokens += static_cast<double>(request.prompt_tokens);
-    const TimeModel time(*play_.costs);
-    const double token_us =
-        static_cast<double>(play_.costs->num_layers()) *
-        (time.LinearSlopeUs() +
-         time.PromptTokenAttentionUs(prompt_tokens / static_cast<double>(requests_.size())));
-    return kFillings * kSecondsAMicrosecond * token_us * static_cast<double>(cpu_tokens);
+    const SteadyMix mix{.mean_prompt = MeanLengthsOf(requests_).prompt};
+    return kFillings * kSecondsAMicrosecond * SteadyTimes(mix, *play_.costs).PrefilledTokenUs() *
+           static_cast<double>(cpu_tokens);
   }
   double NumDecodes(Tier tier) const {
     const auto& running = simulation_.state().running;

@@ -183,11 +183,7 @@ __global__ void __launch_bounds__(kThreads, 2) SkinnyLinearKernel(const SkinnyAr
       for (int w = 0; w < kWarps; ++w) sum += sums_of_warps[w * kSumsOfWarp + row * kTilePitch + column];
       if (arguments.bias != nullptr) sum += arguments.bias[output];
       const int64_t at = row * arguments.y_stride + output;
-      if (arguments.y_is_f32) {
-        static_cast<float*>(arguments.y)[at] = sum;
-      } else {
-        StoreRounded(static_cast<T*>(arguments.y) + at, sum);
-      }
+      StoreResult<T>(arguments.y, arguments.y_is_f32, at, sum);
     }
   }
 #else

@@ -38,6 +38,15 @@ __device__ __forceinline__ void StoreRounded(__nv_bfloat16* to, float value) {
 __device__ __forceinline__ void StoreRounded(__half* to, float value) {
   *to = __float2half(value);
 }
+// y[at] = value. y: fp32, or else of T.
+template <typename T>
+__device__ __forceinline__ void StoreResult(void* y, bool is_f32, int64_t at, float value) {
+  if (is_f32) {
+    static_cast<float*>(y)[at] = value;
+  } else {
+    StoreRounded(static_cast<T*>(y) + at, value);
+  }
+}
 
 #endif
 

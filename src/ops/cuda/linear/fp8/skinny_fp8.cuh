@@ -339,11 +339,7 @@ __global__ void __launch_bounds__(kSkinnyFp8Threads, 2) SkinnyFp8Kernel(const Fp
     }
     if (row >= product.rows || output >= out_features) continue;
     const int64_t at = row * product.y_stride + output;
-    if (product.y_is_f32) {
-      static_cast<float*>(product.y)[at] = value;
-    } else {
-      StoreRounded(static_cast<T*>(product.y) + at, value);
-    }
+    StoreResult<T>(product.y, product.y_is_f32, at, value);
   }
 #else
   __trap();

@@ -190,11 +190,7 @@ __global__ void __launch_bounds__(kQuantizedThreads, Tiling::kBlocksPerSm)
   for (int row = thread / kBlockOutputs; row < rows; row += kQuantizedThreads / kBlockOutputs) {
     const float value = fmaf(block_sums[row * Plan::kSumsPitch + column], factor, bias);
     const int64_t at = (first_row + row) * product.y_stride + output;
-    if (product.y_is_f32) {
-      static_cast<float*>(product.y)[at] = value;
-    } else {
-      StoreRounded(static_cast<T*>(product.y) + at, value);
-    }
+    StoreResult<T>(product.y, product.y_is_f32, at, value);
   }
 #else
   __trap();

@@ -280,11 +280,7 @@ __global__ void __launch_bounds__(kSkinnyCodesThreads, 2) SkinnyCodesKernel(cons
     if (row >= product.rows || output >= product.out_features) continue;
     const float value = result(row, thread % kRecordOutputs);
     const int64_t at = row * product.y_stride + output;
-    if (product.y_is_f32) {
-      static_cast<float*>(product.y)[at] = value;
-    } else {
-      StoreRounded(static_cast<T*>(product.y) + at, value);
-    }
+    StoreResult<T>(product.y, product.y_is_f32, at, value);
   }
   WaitForCopies<0>();
 #else
