@@ -33,8 +33,12 @@ struct PlannerTuning {
   // of bringing them in is looked at. A few come from the gpu tier. Where requests come one by one, few wait
   // and the tier is to be filled all the same. Played: from 2 on it is not (OpenLoop*).
   double most_filled_in = 1.25;
-  // Times what changing back may cost before cohorts in flight are brought to their end. Played.
-  double worth_staying = 1.02;
+  // So much less than to begin is asked of riding that has begun: between the two nothing changes. Played.
+  double less_to_go_on = 0.02;
+  // Times the throughput without riders: what those who ride must promise to go on where all that there could
+  // be promise too little to begin. Less than 2 % more, so that nothing hangs on one threshold; not nothing,
+  // so that nobody rides whom the CPU does not get on with. Played.
+  double worth_going_on = 1.005;
   // Times the operating point's rows that the cpu tier takes in: the target may be passed while prompts are
   // dealt out evenly. Played.
   double overfill = 2;

@@ -67,6 +67,22 @@ double RowsBeyondGpuTier(const SteadyWork& work) {
   return std::max(0.0, work.num_requests - work.gpu_rows);
 }
 
+bool AnyDecodesAmidAToken(const ScheduleState& state) {
+  return std::ranges::any_of(state.cohorts, [](const InFlightCohort& cohort) { return !cohort.in_transit(); });
+}
+
+// The fewest rows within some percents of the best rate are none as soon as all together promise less than
+// that, and what iterations teach moves promises as far. So who rides goes on then, and nobody joins: nothing
+// is emptied or filled for a percent.
+void HoldRiders(const PlanningInput& input, const SteadyWork& work, Target* target) {
+  if (target->riding.cpu_rows > 0 || work.present_cpu_rows == 0 || !AnyDecodesAmidAToken(input.state)) return;
+  const double rate = SteadyRate(work, work.present_cpu_rows, Overlap::kAsynchronous, input.costs);
+  if (rate < input.tuning.worth_going_on * target->riding.rate) return;
+  target->riding.cpu_rows = std::llround(work.present_cpu_rows);
+  target->riding.rate = rate;
+  target->holds_riders = true;
+}
+
 // Times asymmetric's rate, what riding must promise to begin.
 double WorthRiding(const PlanningInput& input, const Target& target) {
   const auto num_waiting = static_cast<double>(input.state.waiting.size());
@@ -96,10 +112,8 @@ void ChooseOverlap(const PlanningInput& input, const TierBooks& books, const Ste
                                              : std::max(some, SteadyRate(work, 0, overlap, input.costs));
   };
   // Changing back and forth costs more than a little throughput is worth.
-  const bool any_decodes_amid_a_token =
-      std::ranges::any_of(state.cohorts, [](const InFlightCohort& cohort) { return !cohort.in_transit(); });
-  const double weight =
-      any_decodes_amid_a_token ? input.tuning.worth_staying : 1 / WorthRiding(input, *target);
+  const double to_begin = WorthRiding(input, *target);
+  const double weight = 1 / (AnyDecodesAmidAToken(state) ? to_begin - input.tuning.less_to_go_on : to_begin);
   const double attainable = std::min(beyond_gpu_tier, static_cast<double>(num_that_may));
   if (weight * rate(Overlap::kAsynchronous, attainable, target->riding.cpu_rows) <
       rate(Overlap::kAsymmetric, beyond_gpu_tier, target->point.cpu_rows))
@@ -129,7 +143,9 @@ void ValueWhatIsThere(const PlanningInput& input, const SteadyWork& work, Target
 
 // The target may be passed while prompts are dealt out evenly: those that are there then are worth less.
 int64_t MaxCpuSequences(const PlanningInput& input, const Target& target) {
-  const double times = target.is_riding ? input.tuning.riding_spare : input.tuning.overfill;
+  const double times = target.is_riding && target.holds_riders ? 1
+                       : target.is_riding                      ? input.tuning.riding_spare
+                                                               : input.tuning.overfill;
   return static_cast<int64_t>(std::ceil(times * static_cast<double>(target.point.cpu_rows)));
 }
 
@@ -166,6 +182,7 @@ Target FindTarget(const PlanningInput& input, const TierBooks& books) {
     target.riding_is_slow =
         max_tpot_us > 0 && static_cast<double>(input.num_visits()) * target.riding.iteration_us > max_tpot_us;
     if (aims.overlap == OverlapChoice::kBetter) {
+      HoldRiders(input, work, &target);
       ChooseOverlap(input, books, work, &target);
     } else {
       // A CPU that is of no use to anybody would only make those wait who were swapped out to it.

@@ -16,6 +16,7 @@ struct Target {
   OperatingPoint riding;          // with asynchronous overlap, where that may be used
   bool rides = false;             // cpu rows ride in this plan
   bool is_riding = false;         // point is riding
+  bool holds_riders = false;      // riding is of the rows that ride already, and of no more
   double max_iteration_us = 0;    // 0: no limit
   int64_t max_cpu_sequences = 0;  // that the cpu tier takes in
   // A token of a row that rides takes too long for sequences that are not flexible.

@@ -165,7 +165,7 @@ TEST_F(TargetTest, NobodyRidesWhereTheCpuIsOfNoUse) {
   EXPECT_FALSE(Find().is_riding);
 }
 
-// 2 % less are enough to stay: at n = 3 both overlaps do 11 / 220.
+// 2 % less than to begin are enough to go on: at n = 3 both overlaps do 11 / 220.
 TEST_F(TargetTest, CohortsInFlightAreReasonToStay) {
   MayRide(OverlapChoice::kBetter);
   const SequenceId last = machine.Decode(Tier::kCpu, 10, 3);
@@ -173,6 +173,27 @@ TEST_F(TargetTest, CohortsInFlightAreReasonToStay) {
   machine.PutInFlight(0, 0, {last});
   EXPECT_TRUE(Find().rides);
   EXPECT_TRUE(Find().is_riding);
+}
+
+// No rows are enough for 0.4 of what 33 make; 3 that ride do 11 / 220, none 10 / 220.
+TEST_F(TargetTest, WhoRidesGoesOnAndNobodyJoinsWhereRidingPromisesLittle) {
+  MayRide(OverlapChoice::kBetter);
+  machine.Wait(10, 40);
+  machine.tuning.nearly_best = 0.4;
+  const SequenceId last = machine.Decode(Tier::kCpu, 10, 3);
+  EXPECT_FALSE(Find().is_riding) << "nobody begins";
+  machine.PutInFlight(0, 0, {last - 2, last - 1, last});
+  Target target = Find();
+  EXPECT_TRUE(target.rides);
+  EXPECT_EQ(target.point.cpu_rows, 3);
+  EXPECT_EQ(target.max_cpu_sequences, 3);
+  EXPECT_EQ(target.promise.strategy, "async");
+  EXPECT_DOUBLE_EQ(target.promise.tokens_per_s, 11 / 220e-6);
+  machine.costs.cpu_us = 1e6;
+  EXPECT_FALSE(Find().is_riding) << "the CPU does not get on with them";
+  machine.costs.cpu_us = 0;
+  machine.aims.overlap = OverlapChoice::kAsynchronous;
+  EXPECT_FALSE(Find().rides) << "of auto alone: async has no other way";
 }
 
 // A token of a row that rides takes 3 iterations of 220 us.
