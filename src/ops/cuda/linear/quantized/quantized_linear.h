@@ -21,10 +21,10 @@ constexpr size_t kQuantizedCounters = 16 << 10;
 
 // Up to here products are not cut into parts that wait for each other.
 constexpr int64_t kMaxSkinnyCodeRows = 8;
-// Of such a product's block: rings and sums of 8 warps.
-constexpr int kSkinnyCodesWarps = 8;
-constexpr int kSkinnyCodesRingBytes = 12 << 10;
-constexpr int kSkinnyCodesSharedBytes = kSkinnyCodesWarps * (kSkinnyCodesRingBytes + 8 * 20 * 4);
+// Of such a product's block (skinny_tile.cuh): rings and sums of 8 warps.
+constexpr int kSkinnyWarps = 8;
+constexpr int kSkinnyRingBytes = 12 << 10;
+constexpr int kSkinnySharedBytes = kSkinnyWarps * (kSkinnyRingBytes + 8 * 20 * 4);
 
 // True if LaunchQuantizedLinear can do the product: compute capability 8.0, bf16 or fp16, x and its rows
 // aligned to 16 bytes.

@@ -29,7 +29,7 @@
 
 namespace tandem {
 
-constexpr int kSkinnyCodesThreads = kSkinnyCodesWarps * 32;
+constexpr int kSkinnyCodesThreads = kSkinnyWarps * 32;
 static_assert(kMaxSkinnyCodeRows == 8);  // the width of the tensor core's product
 
 template <typename T, typename Format>
@@ -37,7 +37,7 @@ struct SkinnyCodesShape {
   static constexpr CodeLayout kLayout = Format::kLayout;
   static constexpr int kRecordBytes = kLayout.record_bytes();
   static constexpr int kRecordChunks = kRecordBytes / 16;
-  static constexpr int kDepth = kSkinnyCodesRingBytes / kRecordBytes;
+  static constexpr int kDepth = kSkinnyRingBytes / kRecordBytes;
   static constexpr int kSteps = kLayout.slice_size() / 16;
   static constexpr int kGroups = kLayout.groups_per_slice();
   static constexpr int kGroupSteps = kSteps / kGroups;
@@ -48,8 +48,8 @@ struct SkinnyCodesShape {
   // A warp's stores of sums meet no bank twice.
   static constexpr int kTilePitch = kRecordOutputs + 4;
   static constexpr int kSumsOfWarp = static_cast<int>(kMaxSkinnyCodeRows) * kTilePitch;
-  static_assert(kSkinnyCodesSharedBytes ==
-                kSkinnyCodesWarps * (kSkinnyCodesRingBytes + kSumsOfWarp * static_cast<int>(sizeof(float))));
+  static_assert(kSkinnySharedBytes ==
+                kSkinnyWarps * (kSkinnyRingBytes + kSumsOfWarp * static_cast<int>(sizeof(float))));
 
   // Fragments are codes plus this, exactly; what is too much goes with the minimum, as a multiple of the
   // scale.
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kSkinnyCodesThreads, 2) SkinnyCodesKernel(cons
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   using Shape = SkinnyCodesShape<T, Format>;
   constexpr CodeLayout kLayout = Shape::kLayout;
-  constexpr int kWarps = kSkinnyCodesWarps;
+  constexpr int kWarps = kSkinnyWarps;
   extern __shared__ __align__(128) unsigned char shared[];
 
   AllowSuccessors();
@@ -147,7 +147,7 @@ __global__ void __launch_bounds__(kSkinnyCodesThreads, 2) SkinnyCodesKernel(cons
   const int warp_slices = warp < num_slices ? (num_slices - warp + kWarps - 1) / kWarps : 0;
   int records_to_request = block_tiles * warp_slices;
 
-  unsigned char* ring = shared + warp * kSkinnyCodesRingBytes;
+  unsigned char* ring = shared + warp * kSkinnyRingBytes;
   const uint64_t policy = StreamingPolicy();
   int request_slice = warp;
   int request_tile = first_tile;
@@ -221,7 +221,7 @@ __global__ void __launch_bounds__(kSkinnyCodesThreads, 2) SkinnyCodesKernel(cons
 #pragma unroll
     for (int i = 0; i < Shape::kSlicesOfX; ++i) make_pairs(xs[i]);
   };
-  auto* sums_of_warps = reinterpret_cast<float*>(shared + kWarps * kSkinnyCodesRingBytes);
+  auto* sums_of_warps = reinterpret_cast<float*>(shared + kWarps * kSkinnyRingBytes);
 
   load_first_x();
   int slot = 0;
@@ -294,7 +294,7 @@ void LaunchSkinnyCodesKernel(CudaStream& stream, const QuantizedProduct& product
   static PerGpu<bool> prepared;
   TANDEM_CHECK(prepared.Of(stream, [kernel] {
     TANDEM_CUDA_CHECK(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSkinnyCodesSharedBytes));
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSkinnySharedBytes));
     // Room for a block of the next kernel.
     TANDEM_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
                                            cudaSharedmemCarveoutMaxShared));
@@ -303,7 +303,7 @@ void LaunchSkinnyCodesKernel(CudaStream& stream, const QuantizedProduct& product
   const int num_tiles = (product.out_features + kRecordOutputs - 1) / kRecordOutputs;
   const int grid = std::min(num_tiles, stream.target().num_sms * 2);
   LaunchKernel("skinny codes", kernel, dim3(static_cast<unsigned>(grid)), dim3(kSkinnyCodesThreads),
-               kSkinnyCodesSharedBytes, stream, product);
+               kSkinnySharedBytes, stream, product);
 }
 
 template <typename T, typename Format>
