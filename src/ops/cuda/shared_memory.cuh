@@ -1,5 +1,5 @@
-// Shared memory by its addresses: copies to it that nobody waits for yet, and wide loads. For .cu files;
-// copies: compute capability 8.0.
+// Shared memory by its addresses: copies to it that nobody waits for yet, and wide loads and stores. For .cu
+// files; copies: compute capability 8.0.
 #pragma once
 
 #include <cstdint>
@@ -63,6 +63,37 @@ __device__ __forceinline__ uint32_t LoadShared4(uint32_t from) {
   asm volatile("ld.shared.u32 %0, [%1];" : "=r"(value) : "r"(from) : "memory");
   return value;
 }
+// kWords neighbours, aligned to as many or to 16 bytes.
+template <int kWords>
+__device__ __forceinline__ void LoadSharedWords(uint32_t (&words)[kWords], uint32_t from) {
+  static_assert(kWords == 1 || kWords == 2 || kWords % 4 == 0);
+  if constexpr (kWords == 1) {
+    words[0] = LoadShared4(from);
+  } else if constexpr (kWords == 2) {
+    const uint2 two = LoadShared8(from);
+    words[0] = two.x;
+    words[1] = two.y;
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWords; i += 4) {
+      const uint4 four = LoadShared(from + static_cast<uint32_t>(i * 4));
+      words[i] = four.x;
+      words[i + 1] = four.y;
+      words[i + 2] = four.z;
+      words[i + 3] = four.w;
+    }
+  }
+}
+
+__device__ __forceinline__ void StoreShared(uint32_t to, const uint4& value) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(value.x), "r"(value.y), "r"(value.z),
+               "r"(value.w)
+               : "memory");
+}
+__device__ __forceinline__ void StoreShared8(uint32_t to, const float2& value) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(value.x), "f"(value.y) : "memory");
+}
+
 // Four 8x8 matrices of 16-bit elements, of which the addresses are those of rows: lane / 8 of the warp's
 // lanes gives the matrix. A thread gets two neighbours of row lane / 4 of each.
 __device__ __forceinline__ uint4 LoadMatrices(uint32_t row_from) {

@@ -318,7 +318,7 @@ void LaunchFp8Scales(CudaStream& stream, const Fp8Product& product) {
   using Rows64 = BlockTiling<2, 4, 2, 2, 96 << 10>;
   using Rows128 = BlockTiling<2, 8, 2, 1, 144 << 10>;
   if (product.rows <= kMaxSkinnyCodeRows &&
-      kSkinnyFp8SharedBytes <= stream.target().max_shared_bytes_per_block) {
+      kSkinnySharedBytes <= stream.target().max_shared_bytes_per_block) {
     return LaunchSkinnyFp8<T, kGroupScales>(stream, product);
   }
   TANDEM_CHECK(!product.is_gate_up);

@@ -57,7 +57,7 @@ void LaunchFp8Linear(CudaStream& stream, const MatrixView& x, const Fp8View& wei
 bool Fp8GateUpSupports(const CudaTarget& target, const MatrixView& x, const Fp8View& weight) {
   return Fp8LinearSupports(target, x, weight) && x.rows <= kMaxSkinnyCodeRows &&
          weight.out_features % (2 * kGateUpBlock) == 0 &&
-         target.max_shared_bytes_per_block >= kSkinnyFp8SharedBytes;
+         target.max_shared_bytes_per_block >= kSkinnySharedBytes;
 }
 
 void LaunchFp8GateUp(CudaStream& stream, const MatrixView& x, const Fp8View& weight, const float* bias,

@@ -9,11 +9,6 @@
 
 namespace tandem {
 
-// Of a block's product of up to kMaxSkinnyCodeRows rows: rings and sums of 8 warps.
-constexpr int kSkinnyFp8Warps = 8;
-constexpr int kSkinnyFp8RingBytes = 12 << 10;
-constexpr int kSkinnyFp8SharedBytes = kSkinnyFp8Warps * (kSkinnyFp8RingBytes + 8 * 20 * 4);
-
 // True if LaunchFp8Linear can do the product: compute capability 8.0, bf16 or fp16, x and its rows aligned to
 // 16 bytes.
 bool Fp8LinearSupports(const CudaTarget& target, const MatrixView& x, const Fp8View& weight);

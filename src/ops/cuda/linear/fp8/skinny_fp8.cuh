@@ -1,53 +1,36 @@
 // Products of fp8_linear.h of up to 8 rows, limited by memory and by what a product must wait for.
 //
-// A block computes tiles of 16 outputs for all rows, one after the other. Its warps divide a tile's slices of
-// 128 codes: warp w takes slices w, w + 8, w + 16, ... Each warp streams its slices of all its tiles through
-// a ring of its own in shared memory, so no warp waits for another but at the end of a tile, where their sums
-// are added in fixed order: as skinny_linear.cu does with values, and skinny_codes.cuh with codes.
+// In the frame of skinny_tile.cuh, with slices of 128 codes.
 //
 // At the memory's rate an SM has some 200 instructions for a KiB of codes, over all its warps. GPUs from
 // compute capability 8.9 on make two codes two numbers of fp16 in one instruction, and have none for bf16: so
 // the tensor cores multiply fp16 whatever x is. x of bf16 becomes fp16 in registers, times a power of two.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
-#include "base/check.h"
-#include "device/cuda/cuda_error.h"
 #include "device/cuda/kernel_launch.h"
-#include "device/cuda/per_gpu.h"
 #include "ops/cuda/e4m3_values.cuh"
 #include "ops/cuda/linear/fp8/fp8_linear.h"
-#include "ops/cuda/linear/gate_up_order.h"
+#include "ops/cuda/linear/skinny_tile.cuh"
 #include "ops/cuda/linear/tensor_core.cuh"
-#include "ops/cuda/rows/silu.h"
 #include "ops/cuda/shared_memory.cuh"
 
 namespace tandem {
 
-constexpr int kSkinnyFp8Threads = kSkinnyFp8Warps * 32;
-static_assert(kMaxSkinnyCodeRows == 8);  // the width of the tensor core's product
-
 template <typename T, bool kGroupScales>
 struct SkinnyFp8Shape {
-  static constexpr int kTileOutputs = 16;
-  static constexpr int kCodeBytes = kTileOutputs * kFp8Slice;
+  static constexpr int kCodeBytes = kSkinnyTileOutputs * kFp8Slice;
   // Behind the codes of a stage the scales of their group.
   static constexpr int kStageBytes =
-      kCodeBytes + (kGroupScales ? kTileOutputs * static_cast<int>(sizeof(float)) : 0);
-  static constexpr int kDepth = kSkinnyFp8RingBytes / kStageBytes;
+      kCodeBytes + (kGroupScales ? kSkinnyTileOutputs * static_cast<int>(sizeof(float)) : 0);
+  static constexpr int kDepth = kSkinnyRingBytes / kStageBytes;
   // Slices of x in registers, a set. For rows of 4096 elements that is all of it.
   static constexpr int kSlicesOfX = 4;
   // Of a slice: 64 codes of an output, of which a lane reads 16.
   static constexpr int kHalves = 2;
-  // A warp's stores of sums meet no bank twice.
-  static constexpr int kTilePitch = kTileOutputs + 4;
-  static constexpr int kSumsOfWarp = static_cast<int>(kMaxSkinnyCodeRows) * kTilePitch;
   static constexpr bool kScalesX = std::is_same_v<T, __nv_bfloat16>;
-  static_assert(kSkinnyFp8SharedBytes ==
-                kSkinnyFp8Warps * (kSkinnyFp8RingBytes + kSumsOfWarp * static_cast<int>(sizeof(float))));
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
@@ -135,11 +118,11 @@ __device__ __forceinline__ void MultiplyFp8Half(float (&sums)[4], const uint4& l
 
 // kWhole: no tile and no slice is cut off by the weight's end.
 template <typename T, bool kGroupScales, bool kWhole>
-__global__ void __launch_bounds__(kSkinnyFp8Threads, 2) SkinnyFp8Kernel(const Fp8Product product) {
+__global__ void __launch_bounds__(kSkinnyThreads, 2) SkinnyFp8Kernel(const Fp8Product product) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   using Shape = SkinnyFp8Shape<T, kGroupScales>;
-  constexpr int kWarps = kSkinnyFp8Warps;
-  constexpr int kTileOutputs = Shape::kTileOutputs;
+  constexpr int kWarps = kSkinnyWarps;
+  constexpr int kTileOutputs = kSkinnyTileOutputs;
   constexpr int kSlicesOfX = Shape::kSlicesOfX;
   constexpr int kHalves = Shape::kHalves;
   extern __shared__ __align__(128) unsigned char shared[];
@@ -151,25 +134,22 @@ __global__ void __launch_bounds__(kSkinnyFp8Threads, 2) SkinnyFp8Kernel(const Fp
   const int in_features = product.in_features;
   const int out_features = product.out_features;
   const int num_slices = product.num_slices;
-  const int num_tiles = (out_features + kTileOutputs - 1) / kTileOutputs;
-  const int first_tile = static_cast<int>(blockIdx.x);
-  const int tile_step = static_cast<int>(gridDim.x);
-  const int block_tiles = (num_tiles - first_tile + tile_step - 1) / tile_step;
-  const int warp_slices = warp < num_slices ? (num_slices - warp + kWarps - 1) / kWarps : 0;
+  const SkinnyShare share(product, warp);
+  const int warp_slices = share.warp_slices;
   const bool has_sets = warp_slices > kSlicesOfX;
-  int stages_to_request = block_tiles * warp_slices;
+  int stages_to_request = share.block_tiles() * warp_slices;
 
   // Requests: lane l brings 16 codes (chunk l % 8) of rows l / 8, l / 8 + 4, ... of a stage. Odd rows have
   // their halves exchanged, which spreads the fragments that a warp reads at once over all banks.
   const uint32_t ring = static_cast<uint32_t>(__cvta_generic_to_shared(shared)) +
-                        static_cast<uint32_t>(warp * kSkinnyFp8RingBytes);
+                        static_cast<uint32_t>(warp * kSkinnyRingBytes);
   const uint64_t policy = StreamingPolicy();
   const int request_row = lane / 8;
   const int request_chunk = lane % 8;
   const auto request_place =
       static_cast<uint32_t>(request_row * kFp8Slice + (request_chunk ^ (request_row % 2 * 4)) * 16);
   int request_slice = warp;
-  int request_tile = first_tile;
+  int request_tile = share.first_tile;
   const unsigned char* request_from = nullptr;
   const auto request_next_tile = [&](int tile) {
     request_slice = warp;
@@ -178,7 +158,7 @@ __global__ void __launch_bounds__(kSkinnyFp8Threads, 2) SkinnyFp8Kernel(const Fp
                    static_cast<int64_t>(tile * kTileOutputs + request_row) * in_features + warp * kFp8Slice +
                    request_chunk * 16;
   };
-  request_next_tile(first_tile);
+  request_next_tile(share.first_tile);
   const auto request_stage = [&](uint32_t stage) {
     const uint32_t to = stage + request_place;
     const bool inside = kWhole || request_slice * kFp8Slice + request_chunk * 16 < in_features;
@@ -201,7 +181,7 @@ __global__ void __launch_bounds__(kSkinnyFp8Threads, 2) SkinnyFp8Kernel(const Fp
     --stages_to_request;
     request_slice += kWarps;
     request_from += kWarps * kFp8Slice;
-    if (request_slice >= num_slices) request_next_tile(request_tile + tile_step);
+    if (request_slice >= num_slices) request_next_tile(request_tile + share.tile_step);
   };
 #pragma unroll
   for (int slot = 0; slot < Shape::kDepth; ++slot) {
@@ -241,7 +221,7 @@ __global__ void __launch_bounds__(kSkinnyFp8Threads, 2) SkinnyFp8Kernel(const Fp
       if (i < warp_slices) load_x(xs[i], i);
     }
   };
-  auto* sums_of_warps = reinterpret_cast<float*>(shared + kWarps * kSkinnyFp8RingBytes);
+  auto* sums_of_warps = reinterpret_cast<float*>(shared + kWarps * kSkinnyRingBytes);
   // Of the lane's codes in a stage; those of the other half are 64 bytes on or before, where rows are odd.
   const auto place = static_cast<uint32_t>(group * kFp8Slice + (member ^ (group % 2 * 4)) * 16);
 
@@ -250,17 +230,8 @@ __global__ void __launch_bounds__(kSkinnyFp8Threads, 2) SkinnyFp8Kernel(const Fp
   float inverse[2] = {1.0F, 1.0F};
   load_first_x();
   uint32_t stage = ring;
-  for (int tile = first_tile; tile < num_tiles; tile += tile_step) {
-    // Of the thread's result at the end of the tile.
-    const int row = thread / kTileOutputs;
-    const int column = thread % kTileOutputs;
-    const int output = tile * kTileOutputs + column;
-    float factor = 1.0F;
-    float bias = 0.0F;
-    if (output < out_features) {
-      if constexpr (!kGroupScales) factor = product.factors[output];
-      if (product.bias != nullptr) bias = product.bias[output];
-    }
+  for (int tile = share.first_tile; tile < share.num_tiles; tile += share.tile_step) {
+    const SkinnyResult result(product, tile, thread, /*has_factor=*/!kGroupScales);
     float sums[4] = {};
     float totals[4] = {};
     // Adds the sums times the scales of the weight's rows and of x to the totals.
@@ -273,7 +244,7 @@ __global__ void __launch_bounds__(kSkinnyFp8Threads, 2) SkinnyFp8Kernel(const Fp
       }
     };
     for (int first = 0; first < warp_slices; first += kSlicesOfX) {
-      const bool is_new_set = tile == first_tile || has_sets;
+      const bool is_new_set = tile == share.first_tile || has_sets;
       [[maybe_unused]] uint32_t two_scales = 0;
       if constexpr (Shape::kScalesX) {
         if (is_new_set) {
@@ -311,66 +282,21 @@ __global__ void __launch_bounds__(kSkinnyFp8Threads, 2) SkinnyFp8Kernel(const Fp
       if constexpr (!kGroupScales) fold(1.0F, 1.0F);
     }
     // Every tile needs the same x.
-    if (has_sets && tile + tile_step < num_tiles) load_first_x();
+    if (has_sets && tile + share.tile_step < share.num_tiles) load_first_x();
 
-    __syncthreads();  // the sums of the tile before have been read
-    float* to = sums_of_warps + warp * Shape::kSumsOfWarp + member * 2 * Shape::kTilePitch + group;
-    to[0] = totals[0];
-    to[Shape::kTilePitch] = totals[1];
-    to[8] = totals[2];
-    to[Shape::kTilePitch + 8] = totals[3];
-    __syncthreads();
-    if (row >= static_cast<int>(kMaxSkinnyCodeRows)) continue;
-    float sum = 0.0F;
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      sum += sums_of_warps[w * Shape::kSumsOfWarp + row * Shape::kTilePitch + column];
-    }
-    const float value = fmaf(sum, factor, bias);
-    if (product.is_gate_up) {
-      // The first 8 outputs are gates, the others the ups that belong to them.
-      static_assert(kGateUpBlock == 8 && kTileOutputs == 16);
-      const float up = __shfl_xor_sync(~0U, value, 8);
-      if (row < product.rows && column < 8) {
-        StoreRounded(static_cast<T*>(product.y) + row * product.y_stride + tile * 8 + column,
-                     SiluMulOne(value, up));
-      }
-      continue;
-    }
-    if (row >= product.rows || output >= out_features) continue;
-    const int64_t at = row * product.y_stride + output;
-    StoreResult<T>(product.y, product.y_is_f32, at, value);
+    StoreSkinnyTile<T>(product, result, tile, sums_of_warps, totals, /*unit=*/1.0F);
   }
 #else
   __trap();
 #endif
 }
 
-template <typename T, bool kGroupScales, bool kWhole>
-void LaunchSkinnyFp8Kernel(CudaStream& stream, const Fp8Product& product) {
-  auto* kernel = SkinnyFp8Kernel<T, kGroupScales, kWhole>;
-  static PerGpu<bool> prepared;
-  TANDEM_CHECK(prepared.Of(stream, [kernel] {
-    TANDEM_CUDA_CHECK(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSkinnyFp8SharedBytes));
-    // Room for a block of the next kernel.
-    TANDEM_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                           cudaSharedmemCarveoutMaxShared));
-    return true;
-  }));
-  constexpr int kTileOutputs = SkinnyFp8Shape<T, kGroupScales>::kTileOutputs;
-  const int num_tiles = (product.out_features + kTileOutputs - 1) / kTileOutputs;
-  const int grid = std::min(num_tiles, stream.target().num_sms * 2);
-  LaunchKernel("skinny fp8", kernel, dim3(static_cast<unsigned>(grid)), dim3(kSkinnyFp8Threads),
-               kSkinnyFp8SharedBytes, stream, product);
-}
-
 template <typename T, bool kGroupScales>
 void LaunchSkinnyFp8(CudaStream& stream, const Fp8Product& product) {
-  constexpr int kTileOutputs = SkinnyFp8Shape<T, kGroupScales>::kTileOutputs;
-  const bool is_whole = product.in_features % kFp8Slice == 0 && product.out_features % kTileOutputs == 0;
-  is_whole ? LaunchSkinnyFp8Kernel<T, kGroupScales, true>(stream, product)
-           : LaunchSkinnyFp8Kernel<T, kGroupScales, false>(stream, product);
+  const bool is_whole =
+      product.in_features % kFp8Slice == 0 && product.out_features % kSkinnyTileOutputs == 0;
+  is_whole ? LaunchSkinny<SkinnyFp8Kernel<T, kGroupScales, true>>("skinny fp8", stream, product)
+           : LaunchSkinny<SkinnyFp8Kernel<T, kGroupScales, false>>("skinny fp8", stream, product);
 }
 
 }  // namespace tandem

@@ -1,5 +1,6 @@
-// Codes become numbers of the tensor core's types by bit tricks: a code in the low bits of a number whose
-// unit is 1 there, less that number. Exact. For .cu files; compute capability 8.0.
+// Codes become numbers of the tensor core's types by bit tricks, exactly: a code in the low bits of a number
+// whose unit is 1 there, less that number; or a code that is a small number by itself. For .cu files; compute
+// capability 8.0.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -101,6 +102,29 @@ __device__ __forceinline__ void ValuesOf8Bits(uint32_t (&fragments)[4], uint32_t
     for (uint32_t& fragment : fragments) fragment = Subtract<T>(fragment, kMinus128);
   }
 }
+
+// Bits of a number up to the lowest of its exponent are worth as much in subnormal numbers as in the first
+// normal ones: below 2^11 (fp16) or 2^8 (bf16) they are an integer times the smallest number. A code moved
+// there is a number, with nothing to be taken away. Codes lie as high as they can: the tensor core aligns
+// what it adds by exponents, that of subnormal numbers being the lowest, and cuts off what is 2^-24 of the
+// largest.
+template <typename T>
+struct SmallNumbers {
+  static constexpr bool kIsHalf = std::is_same_v<T, __half>;
+  static constexpr int kShift = kIsHalf ? 3 : 0;
+  // Codes of 4 bits in the low nibbles of bytes, 16 times those in the high ones, codes of 8 bits.
+  static constexpr uint32_t kLow = 0x000f000fU << kShift;
+  static constexpr uint32_t kHigh = 0x00f000f0U << kShift;
+  static constexpr uint32_t kByte = 0x00ff00ffU << kShift;
+  // The first normal number, twice, and its inverse: 8 times a code of 4 bits that is masked by kHigh, 128
+  // times one of 8 bits.
+  static constexpr uint32_t kTwoOnes = kIsHalf ? 0x04000400U : 0x00800080U;
+  static constexpr float kInverse = kIsHalf ? 0x1p14F : 0x1p126F;
+
+  // What to mask: bytes 0 and 2, bytes 1 and 3 (code_layout.h: outputs r, r + 8).
+  static __device__ __forceinline__ uint32_t First(uint32_t word) { return word << kShift; }
+  static __device__ __forceinline__ uint32_t Second(uint32_t word) { return word >> (8 - kShift); }
+};
 
 #endif
 

@@ -239,7 +239,7 @@ void LaunchFormat(CudaStream& stream, const QuantizedProduct& product) {
   using Rows64 = BlockTiling<2, 4, 2, 2, 96 << 10>;
   using Rows128 = BlockTiling<2, 8, 2, 1, 96 << 10>;
   if (product.rows <= kMaxSkinnyCodeRows &&
-      kSkinnyCodesSharedBytes <= stream.target().max_shared_bytes_per_block) {
+      kSkinnySharedBytes <= stream.target().max_shared_bytes_per_block) {
     return LaunchSkinnyCodes<T, Format>(stream, product);
   }
   TANDEM_CHECK(!product.is_gate_up);

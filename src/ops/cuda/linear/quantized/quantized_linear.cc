@@ -87,7 +87,7 @@ void LaunchQuantizedLinear(CudaStream& stream, const MatrixView& x, const CodesV
 bool QuantizedGateUpSupports(const CudaTarget& target, const MatrixView& x, const CodesView& codes) {
   return QuantizedLinearSupports(target, x, codes) && x.rows <= kMaxSkinnyCodeRows &&
          codes.out_features % (2 * kGateUpBlock) == 0 &&
-         target.max_shared_bytes_per_block >= kSkinnyCodesSharedBytes;
+         target.max_shared_bytes_per_block >= kSkinnySharedBytes;
 }
 
 void LaunchQuantizedGateUp(CudaStream& stream, const MatrixView& x, const CodesView& codes, const float* bias,

@@ -21,10 +21,10 @@ constexpr size_t kQuantizedCounters = 16 << 10;
 
 // Up to here products are not cut into parts that wait for each other.
 constexpr int64_t kMaxSkinnyCodeRows = 8;
-// Of such a product's block: rings and sums of 8 warps.
-constexpr int kSkinnyCodesWarps = 8;
-constexpr int kSkinnyCodesRingBytes = 12 << 10;
-constexpr int kSkinnyCodesSharedBytes = kSkinnyCodesWarps * (kSkinnyCodesRingBytes + 8 * 20 * 4);
+// Of such a product's block (skinny_tile.cuh): rings and sums of 8 warps.
+constexpr int kSkinnyWarps = 8;
+constexpr int kSkinnyRingBytes = 12 << 10;
+constexpr int kSkinnySharedBytes = kSkinnyWarps * (kSkinnyRingBytes + 8 * 20 * 4);
 
 // True if LaunchQuantizedLinear can do the product: compute capability 8.0, bf16 or fp16, x and its rows
 // aligned to 16 bytes.
@@ -33,11 +33,15 @@ bool QuantizedLinearSupports(const CudaTarget& target, const MatrixView& x, cons
 // y[rows, out] = x[rows, in] weight^T + bias. bias: fp32 [out] or null; y: fp32 or x's dtype. Any number of
 // rows; up to 128 the weight is read once.
 //
-// Codes, less the one that stands for zero, are multiplied as they are, which is exact; the fp32 sums of a
-// group are multiplied by its scale, and those of x by its minimum. So the weights are not rounded at all.
-// In bf16, codes of 4 bits with a minimum are multiplied as code + 128, and 128 scales are taken from the
-// minimum: fewer instructions, and an error of 2^-24 of 128 scales. A row's bits do not depend on the other
-// rows, but on how many there are. Codes and bias are read before the stream's earlier kernels have ended.
+// Codes are multiplied as integers, which is exact; the fp32 sums of a group are multiplied by its scale, and
+// those of x by its minimum. So the weights are not rounded at all. Of more than kMaxSkinnyCodeRows rows,
+// codes less the one that stands for zero are multiplied, but in bf16, codes of 4 bits with a minimum are
+// multiplied as code + 128, and 128 scales are taken from the minimum: fewer instructions, and an error of
+// 2^-24 of 128 scales. Of fewer rows, codes are multiplied as they are, and scales times what stands for zero
+// are taken off with the sums of x; of each product the tensor core cuts off what is less than 2^-17 scales
+// times the largest x of the 16 that it adds up together. x of bf16 is multiplied by 2^64 there: it has to be
+// less than 2^63 in magnitude. A row's bits do not depend on the other rows, but on how many there are. Codes
+// and bias are read before the stream's earlier kernels have ended.
 void LaunchQuantizedLinear(CudaStream& stream, const MatrixView& x, const CodesView& codes, const float* bias,
                            const MatrixView& y, const QuantizedWorkspace& workspace);
 

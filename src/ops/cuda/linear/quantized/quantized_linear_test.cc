@@ -156,6 +156,39 @@ TEST_F(CudaQuantizedTest, MatchesDoublePrecision) {
   }
 }
 
+// Few rows multiply codes as the smallest numbers of x's type: sums have to stay within what fp32 holds.
+TEST_F(CudaQuantizedTest, FewRowsOfAnyMagnitude) {
+  for (const WeightFormat& format : Formats()) {
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      const int64_t in = format.group_size * 3;
+      const QuantizedTestWeight weight = MakeQuantized(ops(), {80, in, dtype}, format);
+      const std::vector<float> magnitudes = dtype == DType::kBF16 ? std::vector<float>{1e-15F, 1e-4F, 1e15F}
+                                                                  : std::vector<float>{1e-6F, 1e-3F, 1e4F};
+      for (const float magnitude : magnitudes) {
+        for (const int64_t rows : {1, 8}) {
+          CudaMatrix x(device(), dtype, rows, in);
+          x.Fill(random());
+          for (int64_t r = 0; r < rows; ++r) {
+            for (int64_t k = 0; k < in; ++k) x.At(r, k) *= magnitude;
+          }
+          x.Upload();
+          CudaMatrix y(device(), DType::kF32, rows, 80);
+          ops().Linear(stream(), {x.view(), weight.weight.get(), y.view()});
+          stream().Synchronize();
+          y.Download();
+          // In units of x, so that what ExpectQuantizedProduct allows beside magnitudes means the same.
+          for (int64_t r = 0; r < rows; ++r) {
+            for (int64_t k = 0; k < in; ++k) x.At(r, k) /= magnitude;
+            for (int64_t o = 0; o < 80; ++o) y.At(r, o) /= magnitude;
+          }
+          ExpectQuantizedProduct(x, weight, y, DType::kF32, 0.0,
+                                 fmt::format("{} rows of magnitude {}", rows, magnitude));
+        }
+      }
+    }
+  }
+}
+
 // Many blocks share outputs, or each has many slices.
 TEST_F(CudaQuantizedTest, LargeShapes) {
   const std::vector<std::pair<QuantizedWeightShape, WeightFormat>> cases = {

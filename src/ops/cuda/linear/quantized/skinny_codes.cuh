@@ -1,317 +1,348 @@
 // Products of quantized_linear.h of up to 8 rows, limited by memory and by what a product must wait for.
 //
-// A block computes tiles of 16 outputs for all rows, one after the other. Its warps divide a tile's slices:
-// warp w takes slices w, w + 8, w + 16, ... Each warp streams the records of its slices of all its tiles
-// through a ring of its own in shared memory, so no warp waits for another but at the end of a tile, where
-// their sums are added in fixed order: as skinny_linear.cu does with values.
-//
-// The first records are requested before the predecessors have ended. A block takes less than half of an SM's
-// shared memory and two work on an SM, so that the next kernel's blocks become resident, and fill their
-// rings, as this one's end.
+// In the frame of skinny_tile.cuh, with the slices of code_layout.h: a warp streams records. At the memory's
+// rate an SM has some 200 instructions for a KiB of records, over all its warps. So codes are multiplied as
+// small numbers (code_values.cuh), one or two instructions for two of them, and a group's sums of x, which
+// what stands for zero and minimums are multiplied by, are made once for all tiles if x stays in registers.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
 #include <type_traits>
 
-#include "base/check.h"
-#include "device/cuda/cuda_error.h"
 #include "device/cuda/kernel_launch.h"
-#include "device/cuda/per_gpu.h"
-#include "ops/cuda/linear/gate_up_order.h"
 #include "ops/cuda/linear/quantized/code_layout.h"
 #include "ops/cuda/linear/quantized/code_values.cuh"
 #include "ops/cuda/linear/quantized/quantized_linear.h"
+#include "ops/cuda/linear/skinny_tile.cuh"
 #include "ops/cuda/linear/tensor_core.cuh"
-#include "ops/cuda/linear/transpose_in_quad.cuh"
-#include "ops/cuda/rows/silu.h"
 #include "ops/cuda/shared_memory.cuh"
 
 namespace tandem {
-
-constexpr int kSkinnyCodesThreads = kSkinnyCodesWarps * 32;
-static_assert(kMaxSkinnyCodeRows == 8);  // the width of the tensor core's product
 
 template <typename T, typename Format>
 struct SkinnyCodesShape {
   static constexpr CodeLayout kLayout = Format::kLayout;
   static constexpr int kRecordBytes = kLayout.record_bytes();
   static constexpr int kRecordChunks = kRecordBytes / 16;
-  static constexpr int kDepth = kSkinnyCodesRingBytes / kRecordBytes;
-  static constexpr int kSteps = kLayout.slice_size() / 16;
+  static constexpr int kSlice = kLayout.slice_size();
   static constexpr int kGroups = kLayout.groups_per_slice();
-  static constexpr int kGroupSteps = kSteps / kGroups;
-  static constexpr int kWords = kLayout.code_bytes() / 512;  // of a lane, 16 bytes each
-  static constexpr int kQuanta = kSteps / 2;                 // of x: 32 elements
-  // Slices of x in registers. For rows of 4096 elements that is all of it.
+  static constexpr int kNumbers = kGroups * kLayout.numbers_per_group();  // of r and r + 8 each
+  static constexpr int kChunks = kLayout.code_bytes() / 512;              // of a lane, 16 bytes each
+  // A quantum is two steps of the tensor core: 32 elements.
+  static constexpr int kQuanta = kSlice / 32;
+  static constexpr int kGroupQuanta = kQuanta / kGroups;  // 0: groups of 16
+  // Slices of x in registers, a set. For rows of 4096 elements that is all of it.
   static constexpr int kSlicesOfX = 16 / kQuanta;
-  // A warp's stores of sums meet no bank twice.
-  static constexpr int kTilePitch = kRecordOutputs + 4;
-  static constexpr int kSumsOfWarp = static_cast<int>(kMaxSkinnyCodeRows) * kTilePitch;
-  static_assert(kSkinnyCodesSharedBytes ==
-                kSkinnyCodesWarps * (kSkinnyCodesRingBytes + kSumsOfWarp * static_cast<int>(sizeof(float))));
+  // Low and high nibbles of two steps each are multiplied together.
+  static constexpr bool kByNibbles = kLayout.bits == 4 && kGroupQuanta > 0;
+  // The last slice has groups without elements: their codes, scales and minimums are 0.
+  static constexpr bool kHasEmptyGroups = kLayout.group_size < kSlice;
 
-  // Fragments are codes plus this, exactly; what is too much goes with the minimum, as a multiple of the
-  // scale.
-  static constexpr float kBase = kLayout.bits == 8 ? -128.0F : std::is_same_v<T, __half> ? -8.0F : 128.0F;
-  static constexpr float kScalesInMinimum =
-      -kBase - (kLayout.has_minimum ? 0.0F : static_cast<float>(kLayout.zero_code()));
-  static constexpr bool kHasMinimum = kLayout.has_minimum || kScalesInMinimum != 0.0F;
+  // A warp's shared memory: records, sums of a set of x, 32 elements of 8 rows. Sums: {row 2 * member, row 2
+  // * member + 1} of [slice][member][group].
+  static constexpr int kSumsOfSlice = 4 * kGroups * static_cast<int>(sizeof(float2));
+  static constexpr int kExchangeBytes = static_cast<int>(kMaxSkinnyCodeRows) * 32 * 2;
+  static constexpr int kDepth =
+      (kSkinnyRingBytes - kSlicesOfX * kSumsOfSlice - kExchangeBytes) / kRecordBytes;
+  static constexpr int kSumsBegin = kDepth * kRecordBytes;
+  static constexpr int kExchangeBegin = kSumsBegin + kSlicesOfX * kSumsOfSlice;
+  static_assert(kDepth >= 8 && kSumsBegin % 16 == 0);
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 
-// sums[16 outputs, 8 rows] += a record's product. x: b0 and b1 of two steps each.
+// x of bf16 is multiplied by 2^64, which keeps its products with the smallest numbers of bf16, 2^-133 times a
+// code, in the middle of what fp32 holds.
+constexpr float kScaleOfBf16 = 0x1p64F;
+
+// What the sums of codes as small numbers have to be multiplied by.
 template <typename T, typename Shape>
-__device__ __forceinline__ void AddRecord(float (&sums)[4], const unsigned char* record,
-                                          const uint4 (&x)[Shape::kQuanta], int lane) {
-  constexpr CodeLayout kLayout = Shape::kLayout;
-  uint4 words[Shape::kWords];
+__device__ __forceinline__ constexpr float InverseUnit() {
+  constexpr float kScaleOfX = std::is_same_v<T, __half> ? 1.0F : kScaleOfBf16;
+  return SmallNumbers<T>::kInverse / kScaleOfX * (Shape::kLayout.bits == 4 ? 8.0F : 128.0F);
+}
+
+// The places in the exchange of 8 rows of 32 elements, 4 chunks of 16 bytes each: no bank is met twice when 8
+// neighbouring lanes write, nor when a matrix is read.
+__device__ __forceinline__ uint32_t PlaceInExchange(int row, int chunk) {
+  return static_cast<uint32_t>(row * 64 + (chunk ^ (row / 2)) * 16);
+}
+
+// A lane's 8 elements of each 32 of a slice become the tensor core's fragments, and their sums by groups are
+// stored. Fragments of a quantum: b0 and b1 of either step, or (kByNibbles) b0 of both and then b1 of both.
+template <typename T, typename Shape>
+__device__ __forceinline__ void PrepareX(uint4 (&x)[Shape::kQuanta], uint32_t exchange, uint32_t sums_of_x,
+                                         int lane) {
+  const uint32_t to = exchange + PlaceInExchange(lane / 4, lane % 4);
+  const int matrix = lane / 8;
+  const int chunk = Shape::kByNibbles ? matrix % 2 * 2 + matrix / 2 : matrix;
+  const uint32_t from = exchange + PlaceInExchange(lane % 8, chunk);
 #pragma unroll
-  for (int i = 0; i < Shape::kWords; ++i) {
-    words[i] = *reinterpret_cast<const uint4*>(record + i * 512 + lane * 16);
+  for (uint4& quantum : x) {
+    StoreShared(to, quantum);
+    __syncwarp();
+    quantum = LoadMatrices(from);
+    __syncwarp();  // all lanes have read it
   }
-  [[maybe_unused]] const uint32_t ones = TwoOnes<T>();
+  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
+    const __nv_bfloat162 two_scales = __float2bfloat162_rn(kScaleOfBf16);
+    const auto scale = [two_scales](uint32_t& pair) {
+      const __nv_bfloat162 scaled = __hmul2(*reinterpret_cast<const __nv_bfloat162*>(&pair), two_scales);
+      pair = *reinterpret_cast<const uint32_t*>(&scaled);
+    };
+#pragma unroll
+    for (uint4& quantum : x) {
+      scale(quantum.x);
+      scale(quantum.y);
+      scale(quantum.z);
+      scale(quantum.w);
+    }
+  }
+  // In units of codes; with the sign of what is to be added.
+  constexpr float kFactor = !Shape::kLayout.has_minimum ? -1.0F : Shape::kLayout.bits == 4 ? 0.125F : 0x1p-7F;
+  constexpr uint32_t kOnes = SmallNumbers<T>::kTwoOnes;
+  const auto add = [](float(&sums)[4], uint32_t b0, uint32_t b1) {
+    MultiplyAdd<T>(sums, kOnes, kOnes, kOnes, kOnes, b0, b1);
+  };
 #pragma unroll
   for (int group = 0; group < Shape::kGroups; ++group) {
-    // Two sums each, so that no product waits for the one before it.
-    float products[2][4] = {};
-    float of_x[2][4] = {};
+    float sums[2][4] = {};
+    if constexpr (Shape::kGroupQuanta == 0) {
+      const uint4& quantum = x[group / 2];
+      add(sums[0], group % 2 == 0 ? quantum.x : quantum.z, group % 2 == 0 ? quantum.y : quantum.w);
+    } else {
 #pragma unroll
-    for (int i = 0; i < Shape::kGroupSteps; ++i) {
-      const int step = group * Shape::kGroupSteps + i;
-      uint32_t fragments[4];
-      if constexpr (kLayout.bits == 4) {
-        const uint4& chunk = words[step / 4];
-        const uint32_t word = step % 4 == 0   ? chunk.x
-                              : step % 4 == 1 ? chunk.y
-                              : step % 4 == 2 ? chunk.z
-                                              : chunk.w;
-        if constexpr (Shape::kBase > 0.0F) {
-          BasedValuesOf4Bits<T>(fragments, word);
-        } else {
-          ValuesOf4Bits<T, 8>(fragments, word);
-        }
-      } else {
-        const uint4& chunk = words[step / 2];
-        CenteredValuesOf8Bits<T>(fragments, step % 2 == 0 ? chunk.x : chunk.z,
-                                 step % 2 == 0 ? chunk.y : chunk.w);
+      for (int i = 0; i < Shape::kGroupQuanta; ++i) {
+        const uint4& quantum = x[group * Shape::kGroupQuanta + i];
+        add(sums[0], quantum.x, quantum.y);
+        add(sums[1], quantum.z, quantum.w);
       }
-      const uint4& two_steps = x[step / 2];
-      const uint32_t b0 = step % 2 == 0 ? two_steps.x : two_steps.z;
-      const uint32_t b1 = step % 2 == 0 ? two_steps.y : two_steps.w;
-      MultiplyAdd<T>(products[i % 2], fragments[0], fragments[1], fragments[2], fragments[3], b0, b1);
-      if constexpr (Shape::kHasMinimum) MultiplyAdd<T>(of_x[i % 2], ones, ones, ones, ones, b0, b1);
     }
-    const unsigned char* from =
-        record + kLayout.code_bytes() + (lane / 4 * Shape::kGroups + group) * kLayout.numbers_per_group() * 4;
-    const float2 scales = __half22float2(*reinterpret_cast<const __half2*>(from));
+    // They are the same for all outputs.
+    if (lane < 4) {
+      StoreShared8(sums_of_x + static_cast<uint32_t>((lane * Shape::kGroups + group) * 8),
+                   make_float2((sums[0][0] + sums[1][0]) * kFactor, (sums[0][1] + sums[1][1]) * kFactor));
+    }
+  }
+}
+
+// products[16 outputs, 8 rows] of a group: codes times x.
+template <typename T, typename Shape>
+__device__ __forceinline__ void MultiplyGroup(float (&products)[4], const uint4 (&chunks)[Shape::kChunks],
+                                              const uint4 (&x)[Shape::kQuanta], int group) {
+  using Small = SmallNumbers<T>;
+  const auto word_of = [&](int i) {
+    const uint4& chunk = chunks[i / 4];
+    return i % 4 == 0 ? chunk.x : i % 4 == 1 ? chunk.y : i % 4 == 2 ? chunk.z : chunk.w;
+  };
+  if constexpr (Shape::kByNibbles) {
+    float low[4] = {};
+    float high[4] = {};
+#pragma unroll
+    for (int i = 0; i < Shape::kGroupQuanta; ++i) {
+      const int quantum = group * Shape::kGroupQuanta + i;
+      const uint32_t words[2] = {word_of(2 * quantum), word_of(2 * quantum + 1)};
+      const uint32_t first[2] = {Small::First(words[0]), Small::First(words[1])};
+      const uint32_t second[2] = {Small::Second(words[0]), Small::Second(words[1])};
+      MultiplyAdd<T>(low, first[0] & Small::kLow, second[0] & Small::kLow, first[1] & Small::kLow,
+                     second[1] & Small::kLow, x[quantum].x, x[quantum].y);
+      MultiplyAdd<T>(high, first[0] & Small::kHigh, second[0] & Small::kHigh, first[1] & Small::kHigh,
+                     second[1] & Small::kHigh, x[quantum].z, x[quantum].w);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) products[i] = fmaf(low[i], 16.0F, high[i]);
+    return;
+  }
+  constexpr int kSteps = Shape::kGroupQuanta == 0 ? 1 : Shape::kGroupQuanta * 2;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) products[i] = 0.0F;
+#pragma unroll
+  for (int i = 0; i < kSteps; ++i) {
+    const int step = group * kSteps + i;
+    const uint4& quantum = x[step / 2];
+    const uint32_t b0 = step % 2 == 0 ? quantum.x : quantum.z;
+    const uint32_t b1 = step % 2 == 0 ? quantum.y : quantum.w;
+    if constexpr (Shape::kLayout.bits == 4) {
+      const uint32_t word = word_of(step);
+      MultiplyAdd<T>(products, word << (4 + Small::kShift) & Small::kHigh,
+                     word >> (4 - Small::kShift) & Small::kHigh, Small::First(word) & Small::kHigh,
+                     Small::Second(word) & Small::kHigh, b0, b1);
+    } else {
+      const uint32_t words[2] = {word_of(2 * step), word_of(2 * step + 1)};
+      MultiplyAdd<T>(products, Small::First(words[0]) & Small::kByte, Small::Second(words[0]) & Small::kByte,
+                     Small::First(words[1]) & Small::kByte, Small::Second(words[1]) & Small::kByte, b0, b1);
+    }
+  }
+}
+
+// totals[16 outputs, 8 rows] += a record's product. record: the lane's place in it; sums_of_x: of the slice.
+template <typename T, typename Shape>
+__device__ __forceinline__ void AddRecord(float (&totals)[4], uint32_t record,
+                                          const uint4 (&x)[Shape::kQuanta], uint32_t sums_of_x, int lane) {
+  constexpr CodeLayout kLayout = Shape::kLayout;
+  uint4 chunks[Shape::kChunks];
+#pragma unroll
+  for (int i = 0; i < Shape::kChunks; ++i) {
+    chunks[i] = LoadShared(record + static_cast<uint32_t>(i * 512));
+  }
+  uint32_t numbers[Shape::kNumbers];
+  LoadSharedWords(numbers, record + static_cast<uint32_t>(kLayout.code_bytes() +
+                                                          lane / 4 * Shape::kNumbers * 4 - lane * 16));
+  uint32_t sums[Shape::kGroups * 2];
+  LoadSharedWords(sums, sums_of_x + static_cast<uint32_t>(lane % 4 * Shape::kGroups * 8));
+#pragma unroll
+  for (int group = 0; group < Shape::kGroups; ++group) {
+    float products[4];
+    MultiplyGroup<T, Shape>(products, chunks, x, group);
+    const float of_x[2] = {__uint_as_float(sums[group * 2]), __uint_as_float(sums[group * 2 + 1])};
+    const auto number = [&](int i) {
+      return __half22float2(
+          *reinterpret_cast<const __half2*>(&numbers[group * kLayout.numbers_per_group() + i]));
+    };
+    const float2 scales = number(0);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      sums[i] = fmaf(i < 2 ? scales.x : scales.y, products[0][i] + products[1][i], sums[i]);
+      if constexpr (!kLayout.has_minimum) products[i] += of_x[i % 2];
+      totals[i] = fmaf(i < 2 ? scales.x : scales.y, products[i], totals[i]);
     }
-    if constexpr (Shape::kHasMinimum) {
-      float2 minimums = make_float2(0.0F, 0.0F);
-      if constexpr (kLayout.has_minimum)
-        minimums = __half22float2(*reinterpret_cast<const __half2*>(from + 4));
-      minimums.x = fmaf(scales.x, Shape::kScalesInMinimum, minimums.x);
-      minimums.y = fmaf(scales.y, Shape::kScalesInMinimum, minimums.y);
+    if constexpr (kLayout.has_minimum) {
+      const float2 minimums = number(1);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        sums[i] = fmaf(i < 2 ? minimums.x : minimums.y, of_x[0][i % 2] + of_x[1][i % 2], sums[i]);
-      }
+      for (int i = 0; i < 4; ++i) totals[i] = fmaf(i < 2 ? minimums.x : minimums.y, of_x[i % 2], totals[i]);
     }
   }
 }
 
 #endif
 
-// kByPairs: each lane reads what it multiplies, 4 bytes at a time, else 16 bytes that it exchanges: the first
-// is done sooner, the second asks the L1 for a quarter as much.
-template <typename T, typename Format, bool kByPairs>
-__global__ void __launch_bounds__(kSkinnyCodesThreads, 2) SkinnyCodesKernel(const QuantizedProduct product) {
+// kHasSets: x of a tile is several sets, of which each tile loads all; else one set stays in registers.
+template <typename T, typename Format, bool kHasSets>
+__global__ void __launch_bounds__(kSkinnyThreads, 2) SkinnyCodesKernel(const QuantizedProduct product) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
   using Shape = SkinnyCodesShape<T, Format>;
-  constexpr CodeLayout kLayout = Shape::kLayout;
-  constexpr int kWarps = kSkinnyCodesWarps;
+  constexpr int kWarps = kSkinnyWarps;
+  constexpr int kSlicesOfX = Shape::kSlicesOfX;
   extern __shared__ __align__(128) unsigned char shared[];
 
   AllowSuccessors();
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
-  const int num_slices = product.num_slices;
-  const int num_tiles = (product.out_features + kRecordOutputs - 1) / kRecordOutputs;
-  const int first_tile = static_cast<int>(blockIdx.x);
-  const int tile_step = static_cast<int>(gridDim.x);
-  const int block_tiles = (num_tiles - first_tile + tile_step - 1) / tile_step;
-  const int warp_slices = warp < num_slices ? (num_slices - warp + kWarps - 1) / kWarps : 0;
-  int records_to_request = block_tiles * warp_slices;
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % 32;
+  const int warp = thread / 32;
+  const SkinnyShare share(product, warp);
+  const int warp_slices = share.warp_slices;
 
-  unsigned char* ring = shared + warp * kSkinnyCodesRingBytes;
+  // Requests: lane l brings chunks l, l + 32, ... of 16 bytes of a record.
+  const uint32_t ring = static_cast<uint32_t>(__cvta_generic_to_shared(shared)) +
+                        static_cast<uint32_t>(warp * kSkinnyRingBytes);
   const uint64_t policy = StreamingPolicy();
-  int request_slice = warp;
-  int request_tile = first_tile;
-  const auto request_record = [&](int slot) {
-    const auto to =
-        static_cast<uint32_t>(__cvta_generic_to_shared(ring + slot * Shape::kRecordBytes + lane * 16));
+  int request_tile = share.first_tile;
+  int slices_to_request = 0;  // of the tile; 0: no tile is left
+  const unsigned char* request_from = nullptr;
+  const auto begin_tile_of_requests = [&] {
     const int64_t place =
-        (static_cast<int64_t>(request_tile / kPanelRecords) * num_slices + request_slice) * kPanelRecords +
+        (static_cast<int64_t>(request_tile / kPanelRecords) * product.num_slices + warp) * kPanelRecords +
         request_tile % kPanelRecords;
-    const unsigned char* from =
+    request_from =
         static_cast<const unsigned char*>(product.records) + place * Shape::kRecordBytes + lane * 16;
+    slices_to_request = request_tile < share.num_tiles ? warp_slices : 0;
+  };
+  begin_tile_of_requests();
+  // record: the lane's place in it.
+  const auto request_record = [&](uint32_t record) {
 #pragma unroll
     for (int chunk = 0; chunk < Shape::kRecordChunks; chunk += 32) {
-      if (chunk + 32 <= Shape::kRecordChunks || chunk + lane < Shape::kRecordChunks) {
-        CopyAsync(to + static_cast<uint32_t>(chunk * 16), from + chunk * 16, true, policy);
+      const uint32_t to = record + static_cast<uint32_t>(chunk * 16);
+      if (chunk + 32 <= Shape::kRecordChunks) {
+        CopyAsync(to, request_from + chunk * 16, true, policy);
+      } else {
+        if (chunk + lane < Shape::kRecordChunks) CopyAsync(to, request_from + chunk * 16, true, policy);
       }
     }
-    --records_to_request;
-    request_slice += kWarps;
-    if (request_slice >= num_slices) {
-      request_slice = warp;
-      request_tile += tile_step;
+    request_from += kWarps * kPanelRecords * Shape::kRecordBytes;
+    --slices_to_request;
+    if (slices_to_request == 0) {
+      request_tile += share.tile_step;
+      begin_tile_of_requests();
     }
   };
+  const uint32_t ring_of_lane = ring + static_cast<uint32_t>(lane * 16);
 #pragma unroll
   for (int slot = 0; slot < Shape::kDepth; ++slot) {
-    if (records_to_request > 0) request_record(slot);
+    if (slices_to_request > 0) {
+      request_record(ring_of_lane + static_cast<uint32_t>(slot * Shape::kRecordBytes));
+    }
     CommitCopies();
   }
 
   // Everything above is weights; x and y belong to other kernels until here.
   WaitForPredecessors();
 
-  const int octet = lane / 4;
-  const int q = lane % 4;
-  const auto* x = static_cast<const T*>(product.x);
-  uint4 xs[Shape::kSlicesOfX][Shape::kQuanta];
-  const auto load_x = [&](uint4(&to)[Shape::kQuanta], int slice) {
+  const int row = lane / 4;
+  const int first_element = warp * Shape::kSlice + lane % 4 * 8;
+  const T* x = static_cast<const T*>(product.x) + row * product.x_stride + first_element;
+  const bool has_row = row < product.rows;
+  // Zeros in lanes that have no row.
+  uint4 xs[kSlicesOfX][Shape::kQuanta] = {};
+  // number: of the warp's slices.
+  const auto load_x = [&](uint4(&to)[Shape::kQuanta], int number) {
+    const T* from = x + number * (kWarps * Shape::kSlice);
+    const int left = product.in_features - first_element - number * (kWarps * Shape::kSlice);
 #pragma unroll
     for (int i = 0; i < Shape::kQuanta; ++i) {
-      const int k = slice * kLayout.slice_size() + i * 32 + q * (kByPairs ? 2 : 8);
-      const T* from = x + octet * product.x_stride + k;
-      to[i] = make_uint4(0, 0, 0, 0);
-      // in_features is a multiple of 16.
-      if (octet >= product.rows || k >= product.in_features) continue;
-      if constexpr (kByPairs) {
-        to[i].x = *reinterpret_cast<const uint32_t*>(from);
-        to[i].y = *reinterpret_cast<const uint32_t*>(from + 8);
-        if (k + 16 >= product.in_features) continue;
-        to[i].z = *reinterpret_cast<const uint32_t*>(from + 16);
-        to[i].w = *reinterpret_cast<const uint32_t*>(from + 24);
-      } else {
-        to[i] = *reinterpret_cast<const uint4*>(from);
-      }
-    }
-  };
-  // 8 in sequence become the pairs that the tensor core's lanes hold of two steps. Waits for what was loaded.
-  const auto make_pairs = [q](uint4(&of_slice)[Shape::kQuanta]) {
-    if constexpr (!kByPairs) {
-#pragma unroll
-      for (uint4& eight : of_slice) {
-        uint32_t pairs[4] = {eight.x, eight.y, eight.z, eight.w};
-        TransposeInQuad(pairs, q);
-        eight = make_uint4(pairs[0], pairs[1], pairs[2], pairs[3]);
+      if constexpr (Shape::kHasEmptyGroups) to[i] = make_uint4(0, 0, 0, 0);
+      if (has_row && (!Shape::kHasEmptyGroups || i * 32 < left)) {
+        to[i] = *reinterpret_cast<const uint4*>(from + i * 32);
       }
     }
   };
   const auto load_first_x = [&] {
 #pragma unroll
-    for (int i = 0; i < Shape::kSlicesOfX; ++i) load_x(xs[i], warp + i * kWarps);
-#pragma unroll
-    for (int i = 0; i < Shape::kSlicesOfX; ++i) make_pairs(xs[i]);
+    for (int i = 0; i < kSlicesOfX; ++i) {
+      if (i < warp_slices) load_x(xs[i], i);
+    }
   };
-  auto* sums_of_warps = reinterpret_cast<float*>(shared + kWarps * kSkinnyCodesRingBytes);
+  auto* sums_of_warps = reinterpret_cast<float*>(shared + kWarps * kSkinnyRingBytes);
+  const uint32_t end_of_ring = ring_of_lane + Shape::kSumsBegin;
 
   load_first_x();
-  int slot = 0;
-  for (int tile = first_tile; tile < num_tiles; tile += tile_step) {
-    float sums[4] = {};
-    for (int first = 0; first < warp_slices; first += Shape::kSlicesOfX) {
+  uint32_t record = ring_of_lane;
+  for (int tile = share.first_tile; tile < share.num_tiles; tile += share.tile_step) {
+    const SkinnyResult result(product, tile, thread, /*has_factor=*/true);
+    float totals[4] = {};
+    for (int first = 0; first < (kHasSets ? warp_slices : 1); first += kSlicesOfX) {
+      const bool is_new_set = kHasSets || tile == share.first_tile;
 #pragma unroll
-      for (int i = 0; i < Shape::kSlicesOfX; ++i) {
+      for (int i = 0; i < kSlicesOfX; ++i) {
         if (first + i >= warp_slices) break;
+        const uint32_t sums_of_x = ring + static_cast<uint32_t>(Shape::kSumsBegin + i * Shape::kSumsOfSlice);
+        // One by one, so that the ring soon has room for further requests.
+        if (is_new_set) PrepareX<T, Shape>(xs[i], ring + Shape::kExchangeBegin, sums_of_x, lane);
         WaitForCopies<Shape::kDepth - 1>();
         __syncwarp();
-        if (first > 0) make_pairs(xs[i]);
-        AddRecord<T, Shape>(sums, ring + slot * Shape::kRecordBytes, xs[i], lane);
+        AddRecord<T, Shape>(totals, record, xs[i], sums_of_x, lane);
         __syncwarp();  // all lanes have read the record
-        if (records_to_request > 0) request_record(slot);
+        if (slices_to_request > 0) request_record(record);
         CommitCopies();
-        slot = slot + 1 == Shape::kDepth ? 0 : slot + 1;
-        if (first + i + Shape::kSlicesOfX < warp_slices) {
-          load_x(xs[i], warp + (first + i + Shape::kSlicesOfX) * kWarps);
+        record += Shape::kRecordBytes;
+        if (record == end_of_ring) record = ring_of_lane;
+        if constexpr (kHasSets) {
+          if (first + i + kSlicesOfX < warp_slices) load_x(xs[i], first + i + kSlicesOfX);
         }
       }
     }
-    // Every tile needs the same x.
-    if (warp_slices > Shape::kSlicesOfX && tile + tile_step < num_tiles) load_first_x();
-
-    __syncthreads();  // the sums of the tile before have been read
-    float* to = sums_of_warps + warp * Shape::kSumsOfWarp + q * 2 * Shape::kTilePitch + octet;
-    to[0] = sums[0];
-    to[Shape::kTilePitch] = sums[1];
-    to[8] = sums[2];
-    to[Shape::kTilePitch + 8] = sums[3];
-    __syncthreads();
-    const auto result = [&](int row, int column) {
-      const int output = tile * kRecordOutputs + column;
-      float sum = 0.0F;
-#pragma unroll
-      for (int w = 0; w < kWarps; ++w) {
-        sum += sums_of_warps[w * Shape::kSumsOfWarp + row * Shape::kTilePitch + column];
-      }
-      return fmaf(sum, product.factors[output], product.bias == nullptr ? 0.0F : product.bias[output]);
-    };
-    const auto thread = static_cast<int>(threadIdx.x);
-    if (product.is_gate_up) {
-      // The first 8 outputs are gates, the others the ups that belong to them.
-      static_assert(kGateUpBlock == 8 && kRecordOutputs == 16);
-      const int row = thread / 8;
-      const int column = thread % 8;
-      if (row < product.rows && tile * kRecordOutputs < product.out_features) {
-        StoreRounded(static_cast<T*>(product.y) + row * product.y_stride + tile * 8 + column,
-                     SiluMulOne(result(row, column), result(row, column + 8)));
-      }
-      continue;
-    }
-    const int row = thread / kRecordOutputs;
-    const int output = tile * kRecordOutputs + thread % kRecordOutputs;
-    if (row >= product.rows || output >= product.out_features) continue;
-    const float value = result(row, thread % kRecordOutputs);
-    const int64_t at = row * product.y_stride + output;
-    StoreResult<T>(product.y, product.y_is_f32, at, value);
+    if (kHasSets && tile + share.tile_step < share.num_tiles) load_first_x();
+    StoreSkinnyTile<T>(product, result, tile, sums_of_warps, totals, InverseUnit<T, Shape>());
   }
-  WaitForCopies<0>();
 #else
   __trap();
 #endif
 }
 
-template <typename T, typename Format, bool kByPairs>
-void LaunchSkinnyCodesKernel(CudaStream& stream, const QuantizedProduct& product) {
-  auto* kernel = SkinnyCodesKernel<T, Format, kByPairs>;
-  static PerGpu<bool> prepared;
-  TANDEM_CHECK(prepared.Of(stream, [kernel] {
-    TANDEM_CUDA_CHECK(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSkinnyCodesSharedBytes));
-    // Room for a block of the next kernel.
-    TANDEM_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                           cudaSharedmemCarveoutMaxShared));
-    return true;
-  }));
-  const int num_tiles = (product.out_features + kRecordOutputs - 1) / kRecordOutputs;
-  const int grid = std::min(num_tiles, stream.target().num_sms * 2);
-  LaunchKernel("skinny codes", kernel, dim3(static_cast<unsigned>(grid)), dim3(kSkinnyCodesThreads),
-               kSkinnyCodesSharedBytes, stream, product);
-}
-
 template <typename T, typename Format>
 void LaunchSkinnyCodes(CudaStream& stream, const QuantizedProduct& product) {
-  // A layer of Llama-3.1-8B on an H200: with one row 50 us by pairs and 59 else, with 8 rows 75 and 62.
-  constexpr int kFewestRows = 2;
-  product.rows <= kFewestRows ? LaunchSkinnyCodesKernel<T, Format, true>(stream, product)
-                              : LaunchSkinnyCodesKernel<T, Format, false>(stream, product);
+  const bool has_sets = product.num_slices > kSkinnyWarps * SkinnyCodesShape<T, Format>::kSlicesOfX;
+  has_sets ? LaunchSkinny<SkinnyCodesKernel<T, Format, true>>("skinny codes", stream, product)
+           : LaunchSkinny<SkinnyCodesKernel<T, Format, false>>("skinny codes", stream, product);
 }
 
 }  // namespace tandem
