@@ -71,6 +71,7 @@ OperatingPoint FindOperatingPoint(const SteadyWork& work, Overlap overlap, const
   if (num_points == 0) return result;
   result.cpu_rows = std::llround(chosen->cpu_rows);
   result.rate = chosen->rate;
+  result.best_rate = best;
   result.iteration_us = chosen->iteration_us;
   result.decoded_token_us = DecodedTokenUs(work, result.prefilled_token_us, chosen->rate);
   return result;

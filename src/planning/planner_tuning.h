@@ -35,9 +35,9 @@ struct PlannerTuning {
   double most_filled_in = 1.25;
   // So much less than to begin is asked of riding that has begun: between the two nothing changes. Played.
   double less_to_go_on = 0.02;
-  // Times the throughput without riders: what those who ride must promise to go on where all that there could
-  // be promise too little to begin. Less than 2 % more, so that nothing hangs on one threshold; not nothing,
-  // so that nobody rides whom the CPU does not get on with. Played.
+  // Times the throughput without riders: what riding must promise at best for those who ride to go on, where
+  // it promises too little to begin (nearly_best). Well below that, so that nothing hangs on one threshold;
+  // not nothing, so that nobody rides whom the CPU does not get on with. Played.
   double worth_going_on = 1.005;
   // Times the operating point's rows that the cpu tier takes in: the target may be passed while prompts are
   // dealt out evenly. Played.

@@ -73,13 +73,12 @@ bool AnyDecodesAmidAToken(const ScheduleState& state) {
 
 // The fewest rows within some percents of the best rate are none as soon as all together promise less than
 // that, and what iterations teach moves promises as far. So who rides goes on then, and nobody joins: nothing
-// is emptied or filled for a percent.
+// is emptied or filled for a percent. It is the best that counts: a few riders promise next to nothing.
 void HoldRiders(const PlanningInput& input, const SteadyWork& work, Target* target) {
   if (target->riding.cpu_rows > 0 || work.present_cpu_rows == 0 || !AnyDecodesAmidAToken(input.state)) return;
-  const double rate = SteadyRate(work, work.present_cpu_rows, Overlap::kAsynchronous, input.costs);
-  if (rate < input.tuning.worth_going_on * target->riding.rate) return;
+  if (target->riding.best_rate < input.tuning.worth_going_on * target->riding.rate) return;
   target->riding.cpu_rows = std::llround(work.present_cpu_rows);
-  target->riding.rate = rate;
+  target->riding.rate = SteadyRate(work, work.present_cpu_rows, Overlap::kAsynchronous, input.costs);
   target->holds_riders = true;
 }
 
