@@ -191,14 +191,18 @@ class CudaGroup : public CollectiveGroup {
   }
 
   void LookForFailure() {
+    LookForLateShard();
+    if (!nccl_ || Reason()) return;
+    if (std::optional<std::string> error = nccl_->Error()) Abort(std::move(*error));
+  }
+
+  void LookForLateShard() {
     for (const Buffer& control : controls_) {
       const uint32_t late = std::atomic_ref(control.as<PeerControl>()->late).load(std::memory_order_acquire);
       if (late == 0) continue;
       return Abort(fmt::format("shard {} of {} has kept the others waiting for {:g} s", late - 1, size(),
                                std::chrono::duration<double>(options_.timeout).count()));
     }
-    if (!nccl_) return;
-    if (std::optional<std::string> error = nccl_->Error()) Abort(std::move(*error));
   }
 
   // Of the kernels that wait on the GPUs of this process, and of NCCL's.
@@ -208,12 +212,16 @@ class CudaGroup : public CollectiveGroup {
     if (nccl_) nccl_->Abort();
   }
 
-  // Tells the processes of what fails here, and the GPU of what fails there: the thread of a shard may be
-  // held up by a stream that is full.
+  // Tells the processes of a shard that is late for this GPU, and this GPU of what fails elsewhere: the
+  // shard's own thread may be held up by a stream that is full. Not of NCCL, which may find it an error that
+  // a process has come to its end before this one.
   void Watch() {
     SetThreadName("exchange");
     constexpr std::chrono::milliseconds kLook{50};
-    while (!stops_ && !failure()) std::this_thread::sleep_for(kLook);
+    for (; !stops_; std::this_thread::sleep_for(kLook)) {
+      LookForLateShard();
+      if (Reason()) return EndWaits();
+    }
   }
 
   // Of the own kernel, on the channel of the streams that compute: what the GPUs of this process have room
