@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -170,6 +171,31 @@ class ProcessesTest : public ::testing::TestWithParam<ProcessesMachine> {
 
   std::filesystem::path cache_folder_;
 };
+
+TEST(ShareWithAllTest, EachHasWhatAllHaveGiven) {
+  const Shard shard = all_processes->shard();
+  const auto given_by = [](int rank) {
+    return Message(static_cast<size_t>(rank) * 1000, static_cast<std::byte>(rank + 1));
+  };
+  for (int round = 0; round < 3; ++round) {
+    const auto all = ShareWithAll(all_processes, given_by(shard.rank));
+    ASSERT_TRUE(all);
+    ASSERT_EQ(all->size(), static_cast<size_t>(shard.size));
+    for (int rank = 0; rank < shard.size; ++rank)
+      EXPECT_EQ((*all)[static_cast<size_t>(rank)], given_by(rank)) << "of rank " << rank;
+  }
+}
+
+TEST(ShareWithAllTest, WithoutRank0ItIsAbsent) {
+  if (Leads()) {
+    for (int rank = 1; rank < all_processes->shard().size; ++rank) {
+      SendEnd(all_processes, rank);
+      EXPECT_EQ(all_processes->Receive(rank, std::nullopt), Message(7));
+    }
+    return;
+  }
+  EXPECT_FALSE(ShareWithAll(all_processes, Message(7)));
+}
 
 TEST_P(ProcessesTest, ExchangeGivesTheBitsOfOneProcess) {
   // Sums of few and of many numbers, which are cut; of numbers whose order matters.
