@@ -95,21 +95,19 @@ Result<std::unique_ptr<ProcessPeers>> ProcessPeers::Meet(Processes* processes, c
     handles.push_back(std::move(each.handle));
   }
   const Shard shard = processes->shard();
-  TANDEM_RETURN_IF_ERROR(peers->CheckGpus(shard, may_share_gpu));
+  if (!may_share_gpu) TANDEM_RETURN_IF_ERROR(peers->CheckGpus());
   TANDEM_RETURN_IF_ERROR(
       ShareStatus(processes, peers->Open(handles, shard, static_cast<std::byte*>(memory->data()))));
   return peers;
 }
 
-Status ProcessPeers::CheckGpus(const Shard& shard, bool may_share_gpu) {
+Status ProcessPeers::CheckGpus() const {
   for (size_t rank = 0; rank < introductions_.size(); ++rank) {
     for (size_t other = 0; other < rank; ++other) {
       if (introductions_[rank].gpu != introductions_[other].gpu) continue;
-      on_one_gpu_each_ = false;
-      if (may_share_gpu) continue;
       return MakeParamError(ErrorCode::kUnsupported, "tensor-parallel-size",
                             "shards {} and {} of {} have come to the same GPU: each needs one of its own",
-                            other, rank, shard.size);
+                            other, rank, introductions_.size());
     }
   }
   return {};

@@ -42,18 +42,17 @@ class ProcessPeers {
   // By rank.
   const std::vector<PeerIntroduction>& introductions() const { return introductions_; }
   const std::vector<std::byte*>& memories() const { return memories_; }
-  bool on_one_gpu_each() const { return on_one_gpu_each_; }
 
  private:
   explicit ProcessPeers(const Device& device) : device_(device) {}
-  Status CheckGpus(const Shard& shard, bool may_share_gpu);
+  // All are different.
+  Status CheckGpus() const;
   Status Open(const std::vector<std::string>& handles, const Shard& shard, std::byte* own);
 
   const Device& device_;
   std::vector<PeerIntroduction> introductions_;
   std::vector<std::byte*> memories_;
   std::vector<void*> opened_;
-  bool on_one_gpu_each_ = true;
 };
 
 }  // namespace tandem
