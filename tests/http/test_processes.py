@@ -48,8 +48,8 @@ def is_gone(pid):
 
 @pytest.fixture(scope="module")
 def has_gpu(binary):
-    tried = subprocess.run([binary, "generate", "--dummy", "tiny", "-p", "Hi", "-n", "1", "--device", "cuda", "--strategy", "gpu-only"],
-                           capture_output=True, timeout=120)
+    tried = subprocess.run([binary, "generate", "--dummy", "tiny", "-p", "Hi", "-n", "1", "--device", "cuda",
+                            "--strategy", "gpu-only"], capture_output=True, timeout=120)
     return tried.returncode == 0
 
 
