@@ -196,9 +196,9 @@ Result<std::unique_ptr<CollectiveGroup>> CreateCollectives(const Backend& backen
     if (!Has(options, "one-shot")) group_options.nccl_from_bytes = 0;
     if (options.processes != nullptr)
       return CreateCudaGroup(backend.device.get(), options.processes, group_options);
-    std::vector<Device*> devices;
-    for (int rank = 0; rank < static_cast<int>(backend.num_devices()); ++rank)
-      devices.push_back(backend.DeviceOf(rank));
+    std::vector<Device*> devices(static_cast<size_t>(backend.num_devices()));
+    for (size_t rank = 0; rank < devices.size(); ++rank)
+      devices[rank] = backend.DeviceOf(static_cast<int>(rank));
     return CreateCudaGroup(devices, group_options);
   }
 #endif

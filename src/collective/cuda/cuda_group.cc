@@ -236,7 +236,7 @@ class CudaGroup : public CollectiveGroup {
 
   // Of the ranks here: what kernels take but the memory that others write.
   Status Prepare() {
-    const auto num_counts = static_cast<size_t>(ComputeBlocks() + kRiderBlocks);
+    const auto num_counts = static_cast<size_t>(ComputeBlocks()) + kRiderBlocks;
     for (Device* device : devices_) {
       UseCudaGpu(*device);
       PreparePeerKernels();
