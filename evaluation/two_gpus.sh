@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# What shards do on two GPUs (docs/tensor_parallel.md): tests, sums, iterations, strategies, each way of summing, a picture.
+# What shards do on two GPUs (docs/tensor_parallel.md), in one process and in two: tests, tokens, sums, iterations, strategies,
+# each way of summing, a picture.
 #
 #   evaluation/two_gpus.sh OUT [STEP...]     without steps: all
 #
@@ -8,13 +9,13 @@
 # Half an hour of two H200 from an empty folder, most of it weights of 131 GiB that each step makes anew.
 set -uo pipefail
 
-[[ $# -ge 1 ]] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[[ $# -ge 1 ]] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 out=$1
 shift
 cd "$(dirname "$0")/.." || exit
 build=${BUILD:-build/cuda-release}
 mkdir -p "$out"
-all=(tests tokens sums 8b_one_gpu 8b_two_gpus 8b_two_gpus_without_one-shot 8b_two_gpus_without_nccl 70b 70b_without_one-shot 70b_without_nccl timeline strategies)
+all=(tests tokens processes killed sums 8b_one_gpu 8b_two_gpus 8b_two_gpus_without_one-shot 8b_two_gpus_without_nccl 70b 70b_without_one-shot 70b_without_nccl timeline strategies)
 steps=("$@")
 [[ ${#steps[@]} -gt 0 ]] || steps=("${all[@]}")
 
@@ -29,13 +30,15 @@ tiers=(--gpu-kv-cache 39000tok --cpu-kv-cache 300000tok --max-num-seqs 512 --pro
 # Requests of which every strategy has some in the cpu tier.
 same_work=(--dtype fp32 --device cuda --gpu-kv-cache 1600tok --cpu-kv-cache 8000tok --max-model-len 1024 --profile-seconds 4
   --strategies gpu-only,full-offload,asymmetric,async,apex,auto --workload synthetic:in=200,out=24 --num-requests 24)
+in_processes=(mpirun -n 2 --allow-run-as-root --bind-to none)
 
 run_step() {
   local without=()
   case "$1" in
     tests)
       "$build/src/collective/collective_cuda_test" --gtest_filter='*2_gpus' &&
-        "$build/tests/engine_test" --gtest_filter='*Shard*cuda*:-*slices*'
+        "$build/tests/engine_test" --gtest_filter='*Shard*cuda*:-*slices*' &&
+        "${in_processes[@]}" "$build/tests/processes_test" --gtest_filter='*cuda*'
       ;;
     tokens)
       for model in llama-3.2-1b llama-3.1-8b; do
@@ -46,6 +49,14 @@ run_step() {
       done
       python3 evaluation/same_tokens.py "$out"/tokens_*.json
       ;;
+    processes) # after the step tokens, whose digests are compared too
+      for model in llama-3.2-1b llama-3.1-8b; do
+        "${in_processes[@]}" "$build/tandem" bench compare --dummy "$model" "${same_work[@]}" --tensor-parallel-size 2 \
+          --json "$out/tokens_${model}_processes.json" || return
+      done
+      python3 evaluation/same_tokens.py "$out"/tokens_*.json
+      ;;
+    killed) python3 evaluation/killed_shard.py "$build/tandem" --dummy llama-3.2-1b --device cuda --profile-seconds 4 ;;
     sums) "$build/bench_collectives" --gpus 2 >"$out/sums.json" ;;
     8b_one_gpu)
       "$build/bench_engine" "${eight[@]}" "${iterations[@]}" --gpu-kv-cache 600000tok --batches 1,32,256 --prefills 4 \

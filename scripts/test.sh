@@ -147,7 +147,9 @@ compile_cuda() {
   [[ -f build/cuda-release/CMakeCache.txt ]] ||
     cmake --preset cuda-release -DTANDEM_CUDA_ARCHITECTURES=90a-real -DTANDEM_FLASH_ATTENTION3=OFF >/dev/null ||
     return 1
-  build cuda-release "${cuda_targets[@]}"
+  local targets=("${cuda_targets[@]}")
+  grep -q '^TANDEM_MPI:BOOL=ON' build/cuda-release/CMakeCache.txt && targets+=(processes_test)
+  build cuda-release "${targets[@]}"
 }
 test_cuda() {
   has_nvcc || return 0

@@ -1,8 +1,12 @@
 #include "collective/processes.h"
 
 #include <charconv>
+#include <cstdint>
 #include <cstdlib>
 #include <string_view>
+#include <utility>
+
+#include "base/wire.h"
 
 #ifdef TANDEM_MPI
 #include "collective/mpi/mpi_processes.h"
@@ -21,7 +25,38 @@ int NumberIn(const char* variable) {
   return error == std::errc() && end == digits.data() + digits.size() ? number : 0;
 }
 
+// Of what rank 0 tells all.
+constexpr uint64_t kShared = 0x6465726168732121;
+
 }  // namespace
+
+std::optional<std::vector<Message>> ShareWithAll(Processes* processes, const Message& own) {
+  const Shard shard = processes->shard();
+  std::vector<Message> all(static_cast<size_t>(shard.size));
+  if (shard.rank == 0) {
+    all.front() = own;
+    for (int rank = 1; rank < shard.size; ++rank) {
+      std::optional<Message> message = processes->Receive(rank, std::nullopt);
+      if (!message) return std::nullopt;
+      all[static_cast<size_t>(rank)] = std::move(*message);
+    }
+    WireWriter writer;
+    uint64_t what = kShared;
+    writer(what, all);
+    const Message told = writer.Take();
+    for (int rank = 1; rank < shard.size; ++rank) processes->Send(rank, told);
+    return all;
+  }
+  processes->Send(0, own);
+  const std::optional<Message> told = processes->Receive(0, std::nullopt);
+  uint64_t what = 0;
+  if (!told || told->size() < sizeof(what)) return std::nullopt;
+  WireReader reader(*told);
+  reader(what);
+  if (what != kShared) return std::nullopt;
+  reader(all);
+  return all;
+}
 
 bool IsOneOfSeveralProcesses() {
   for (const char* const variable : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}) {

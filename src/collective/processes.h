@@ -40,6 +40,10 @@ class Processes {
   virtual void Leave() = 0;
 };
 
+// What each has given, by rank. All call it at the same step, between messages of other kinds. Absent after a
+// failure, or where rank 0 says something else instead.
+std::optional<std::vector<Message>> ShareWithAll(Processes* processes, const Message& own);
+
 struct ProcessesOptions {
   // For which a shard waits for another one's part of an exchange.
   std::chrono::milliseconds timeout{10'000};

@@ -83,9 +83,15 @@ Result<std::vector<std::unique_ptr<Device>>> CreateDevices(const EngineOptions& 
                                             .memory_utilization = options.gpu_memory_utilization,
                                             .sm_limit = options.gpu_sm_limit};
   const auto num_shards = static_cast<int>(options.tensor_parallel_size);
+  std::vector<std::unique_ptr<Device>> devices(1);
+  if (options.processes != nullptr) {
+    TANDEM_ASSIGN_OR_RETURN(devices.front(),
+                            CreateCudaShard(device_options, {.index = options.processes->on_host().rank,
+                                                             .num_slices = options.gpu_sm_slices}));
+    return devices;
+  }
   if (options.gpu_sm_slices > 0) return CreateCudaSlices(device_options, num_shards);
   if (num_shards > 1) return CreateCudaDevices(device_options, num_shards);
-  std::vector<std::unique_ptr<Device>> devices(1);
   TANDEM_ASSIGN_OR_RETURN(devices.front(), CreateCudaDevice(device_options));
   return devices;
 }
@@ -118,7 +124,8 @@ Result<Backend> CreateCudaBackend(const EngineOptions& options) {
       backend.others.push_back({.device = std::move(device), .ops = std::move(ops)});
     }
   }
-  backend.others_share_memory = options.gpu_sm_slices > 0;
+  if (options.processes != nullptr) backend.num_elsewhere = options.tensor_parallel_size - 1;
+  backend.shares_memory = options.gpu_sm_slices > 0;
   backend.dtypes = {DType::kBF16, DType::kF16, DType::kF32};
   constexpr int kFirstWithBF16 = 80;
   if (CudaTargetOf(*backend.device).compute_capability < kFirstWithBF16)
@@ -145,10 +152,6 @@ Result<Backend> CreateNamedBackend(const EngineOptions& options) {
     return MakeParamError(ErrorCode::kInvalidArgument, "device", "'{}' is neither host nor cuda",
                           options.device);
   }
-  if (options.processes != nullptr) {
-    return MakeParamError(ErrorCode::kUnsupported, "device",
-                          "shards in processes of their own compute on the host backend so far");
-  }
 #ifdef TANDEM_CUDA
   return CreateCudaBackend(options);
 #else
@@ -170,33 +173,38 @@ std::string CacheFolder(const EngineOptions& options) {
 }
 
 std::string Backend::Description() const {
-  return others.empty() ? device->Description()
-                        : fmt::format("{} x {}", num_devices(), device->Description());
+  return num_devices() == 1 ? device->Description()
+                            : fmt::format("{} x {}", num_devices(), device->Description());
 }
 
 FreeMemory Backend::free_memory() const {
   FreeMemory memory(*device);
-  if (others.empty() || others_share_memory) return memory;
+  if (num_devices() == 1 || shares_memory) return memory;
   for (const ShardBackend& other : others)
     memory.device_bytes = std::min(memory.device_bytes, FreeMemory(*other.device).device_bytes);
+  if (free_elsewhere_bytes) memory.device_bytes = std::min(memory.device_bytes, *free_elsewhere_bytes);
   memory.device_bytes *= num_devices();
   return memory;
 }
 
 Result<std::unique_ptr<CollectiveGroup>> CreateCollectives(const Backend& backend,
-                                                           [[maybe_unused]] const EngineOptions& options,
-                                                           int num_shards) {
+                                                           const EngineOptions& options) {
 #ifdef TANDEM_CUDA
-  if (!backend.others.empty()) {
-    std::vector<Device*> devices(static_cast<size_t>(num_shards));
-    for (int rank = 0; rank < num_shards; ++rank) devices[static_cast<size_t>(rank)] = backend.DeviceOf(rank);
-    CudaGroupOptions group_options = {.use_nccl = Has(options, "nccl")};
+  if (backend.num_devices() > 1) {
+    CudaGroupOptions group_options = {.use_nccl = Has(options, "nccl"),
+                                      .may_share_gpu = backend.shares_memory};
     if (!Has(options, "one-shot")) group_options.nccl_from_bytes = 0;
+    if (options.processes != nullptr)
+      return CreateCudaGroup(backend.device.get(), options.processes, group_options);
+    std::vector<Device*> devices(static_cast<size_t>(backend.num_devices()));
+    for (size_t rank = 0; rank < devices.size(); ++rank)
+      devices[rank] = backend.DeviceOf(static_cast<int>(rank));
     return CreateCudaGroup(devices, group_options);
   }
 #endif
-  TANDEM_CHECK(backend.others.empty(), "{} devices that have no exchange", backend.num_devices());
-  return CreateSharedMemoryGroup({.num_shards = num_shards});
+  TANDEM_CHECK(backend.num_devices() == 1, "{} devices that have no exchange", backend.num_devices());
+  if (options.processes != nullptr) return std::unique_ptr<CollectiveGroup>();
+  return CreateSharedMemoryGroup({.num_shards = static_cast<int>(options.tensor_parallel_size)});
 }
 
 Result<Backend> CreateBackend(const EngineOptions& options) {

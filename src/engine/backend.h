@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,9 +41,13 @@ struct Backend {
   std::unique_ptr<Device> device;
   std::unique_ptr<Ops> ops;
   std::vector<ShardBackend> others;  // of shards 1, 2, ...
-  bool others_share_memory = false;  // they are slices of one GPU
-  HostOps* host_ops = nullptr;       // the ops where they compute on the CPU, else null
-  std::vector<DType> dtypes;         // that the model can be computed in, the default first
+  // GPUs, or slices of the one here, of shards in processes of their own.
+  int64_t num_elsewhere = 0;
+  // Device memory left on that of them with least, once all have loaded the model; absent: not known yet.
+  std::optional<int64_t> free_elsewhere_bytes;
+  bool shares_memory = false;   // all are slices of one GPU
+  HostOps* host_ops = nullptr;  // the ops where they compute on the CPU, else null
+  std::vector<DType> dtypes;    // that the model can be computed in, the default first
   int64_t default_max_num_batched_tokens = 0;
   // Up to max_num_seqs; empty: graphs do not pay here.
   std::vector<int64_t> graph_batch_sizes;
@@ -66,7 +71,7 @@ struct Backend {
   Ops* OpsOf(int rank) const {
     return others.empty() || rank == 0 ? ops.get() : others[static_cast<size_t>(rank) - 1].ops.get();
   }
-  int64_t num_devices() const { return static_cast<int64_t>(others.size()) + 1; }
+  int64_t num_devices() const { return static_cast<int64_t>(others.size()) + 1 + num_elsewhere; }
   // Of the hardware, for people.
   std::string Description() const;
   // Of all devices together, as much as each has in equal parts.
@@ -77,9 +82,10 @@ struct Backend {
 // no driver), kInvalidArgument (a limit that this GPU cannot keep).
 Result<Backend> CreateBackend(const EngineOptions& options);
 
-// What num_shards shards on this backend exchange through. Errors: kResourceExhausted; kUnsupported with
-// param tensor-parallel-size.
+// What the shards on this backend exchange through. With processes all of them call it at the same step, and
+// it is null where they exchange through Processes::collectives. Errors: kResourceExhausted; kUnsupported
+// with param tensor-parallel-size; kUnavailable after a failure of the processes.
 Result<std::unique_ptr<CollectiveGroup>> CreateCollectives(const Backend& backend,
-                                                           const EngineOptions& options, int num_shards);
+                                                           const EngineOptions& options);
 
 }  // namespace tandem

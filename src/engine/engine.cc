@@ -233,9 +233,11 @@ class EngineWithLoop : public Engine {
                          .graph_batch_sizes = model_.backend.graph_batch_sizes,
                          .graph_rider_rows = GraphRiderRows(),
                          .timeline = timeline_.get()};
+    size_t shard_bytes = Executor::BytesFor(shard, executor_options_, cpu_tier ? &kv_shape : nullptr);
+    // Of the shard that is measured alone.
+    if (model_.processes != nullptr) shard_bytes += Executor::LogitsBytesFor(shard, executor_options_);
     const size_t reserved_bytes =
-        static_cast<size_t>(model_.num_shards) *
-            Executor::BytesFor(shard, executor_options_, cpu_tier ? &kv_shape : nullptr) +
+        static_cast<size_t>(model_.num_shards) * shard_bytes +
         static_cast<size_t>(model_.backend.num_devices()) *
             (model_.backend.workspace_bytes + model_.backend.ops->UnallocatedBytes()) +
         AttentionBytes(transit_tokens);

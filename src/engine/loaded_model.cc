@@ -133,9 +133,11 @@ Status LoadShards(const ModelConfig& config, const EngineOptions& options, Loade
   loaded->num_shards = options.tensor_parallel_size;
   const auto num_here =
       loaded->processes == nullptr ? static_cast<size_t>(options.tensor_parallel_size) : size_t{1};
-  if (num_here > 1) {
-    TANDEM_ASSIGN_OR_RETURN(loaded->collectives,
-                            CreateCollectives(loaded->backend, options, static_cast<int>(num_here)));
+  if (loaded->num_shards > 1) {
+    // Where processes make it together, all have come that far.
+    if (loaded->backend.num_elsewhere > 0)
+      TANDEM_RETURN_IF_ERROR(AgreeThatAllIsWell(loaded->processes, Status()));
+    TANDEM_ASSIGN_OR_RETURN(loaded->collectives, CreateCollectives(loaded->backend, options));
   }
   CollectiveGroup* const exchange = loaded->exchange();
   for (size_t i = 0; i < num_here; ++i) {
@@ -156,10 +158,6 @@ Status SettleSlices(EngineOptions* options) {
   if (options->device != "cuda") {
     return MakeParamError(ErrorCode::kInvalidArgument, "gpu-sm-slices",
                           "gpu-sm-slices {} needs --device cuda", options->gpu_sm_slices);
-  }
-  if (options->processes != nullptr) {
-    return MakeParamError(ErrorCode::kInvalidArgument, "gpu-sm-slices",
-                          "gpu-sm-slices {} are shards of one process", options->gpu_sm_slices);
   }
   if (options->tensor_parallel_size == 1) options->tensor_parallel_size = options->gpu_sm_slices;
   if (options->gpu_sm_slices < 2 || options->tensor_parallel_size != options->gpu_sm_slices) {
@@ -243,6 +241,10 @@ Result<LoadedModel> LoadModel(EngineOptions* options) {
   LoadedModel loaded;
   loaded.processes = options->processes;
   TANDEM_RETURN_IF_ERROR(AgreeThatAllIsWell(options->processes, LoadHere(options, &loaded)));
+  if (loaded.backend.num_elsewhere > 0) {
+    TANDEM_ASSIGN_OR_RETURN(loaded.backend.free_elsewhere_bytes,
+                            LeastOfAll(options->processes, FreeMemory(*loaded.backend.device).device_bytes));
+  }
   return loaded;
 }
 

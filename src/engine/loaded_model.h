@@ -25,7 +25,8 @@ struct LoadedModel {
   Backend backend;
   ModelConfig config;  // of the whole model
   Processes* processes = nullptr;
-  std::unique_ptr<CollectiveGroup> collectives;  // null for one shard, and between processes
+  // Null for one shard, and between processes on the host backend, which have their own.
+  std::unique_ptr<CollectiveGroup> collectives;
   int64_t num_shards = 1;                        // of all processes
   std::vector<std::unique_ptr<Decoder>> shards;  // of this one, by rank
   std::unique_ptr<Tokenizer> tokenizer;
@@ -41,7 +42,7 @@ struct LoadedModel {
   }
   // What the shards exchange through; null for one.
   CollectiveGroup* exchange() const {
-    return processes == nullptr ? collectives.get() : processes->collectives();
+    return collectives || processes == nullptr ? collectives.get() : processes->collectives();
   }
   // Of all shards, from a sum over those of this process.
   template <typename T>

@@ -2,6 +2,8 @@
 // and what rank 0 has decided.
 #pragma once
 
+#include <cstdint>
+
 #include "base/result.h"
 #include "collective/processes.h"
 #include "engine/loaded_model.h"
@@ -14,6 +16,10 @@ namespace tandem {
 // On all ranks at the same step; own: how it went here. What is wrong on another rank is an error of rank 0,
 // which names the rank; the others get their own. Null: no processes.
 Status AgreeThatAllIsWell(Processes* processes, Status own);
+
+// Of what each process has. All ranks call it at the same step. Error: kUnavailable after a failure of the
+// processes.
+Result<int64_t> LeastOfAll(Processes* processes, int64_t own);
 
 struct ShardSetup {
   KvCacheOptions cache;     // of all shards together, these two

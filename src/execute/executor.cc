@@ -100,11 +100,14 @@ Status Executor::CreateParts(const ExecutorOptions& options) {
 
 size_t Executor::BytesFor(const Decoder& decoder, const ExecutorOptions& options, const KvShape* cpu_tier) {
   const ExecutorOptions complete = options.Complete(cpu_tier != nullptr);
-  const size_t bytes =
-      MainPass::BytesFor(decoder, complete) + LogitsStage::BytesFor(decoder, LogitsSliceRows(complete));
+  const size_t bytes = MainPass::BytesFor(decoder, complete) + LogitsBytesFor(decoder, complete);
   if (cpu_tier == nullptr) return bytes;
   return bytes + CohortFlight::BytesFor(decoder, complete) +
          TransitSlots::BytesFor(*cpu_tier, complete.max_transit_tokens);
+}
+
+size_t Executor::LogitsBytesFor(const Decoder& decoder, const ExecutorOptions& options) {
+  return LogitsStage::BytesFor(decoder, LogitsSliceRows(options));
 }
 
 void Executor::WarmUp() {

@@ -109,6 +109,8 @@ class Executor : public ShardExecutor {
   // Device memory that Create takes, without what the ops take for themselves. cpu_tier: of what form, or
   // null without one.
   static size_t BytesFor(const Decoder& decoder, const ExecutorOptions& options, const KvShape* cpu_tier);
+  // Of these the logits'.
+  static size_t LogitsBytesFor(const Decoder& decoder, const ExecutorOptions& options);
 
   // False after a stall until CPU attention has ended what it was at. Until then it may write to the blocks
   // of the sequences that failed.

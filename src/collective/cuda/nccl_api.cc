@@ -41,7 +41,10 @@ Result<NcclApi> LoadNccl() {
   void* library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return MakeError(ErrorCode::kUnavailable, "{} cannot be loaded", kLibrary);
   NcclApi api;
-  TANDEM_RETURN_IF_ERROR(Find(library, "ncclCommInitAll", &api.comm_init_all));
+  TANDEM_RETURN_IF_ERROR(Find(library, "ncclGetUniqueId", &api.get_unique_id));
+  TANDEM_RETURN_IF_ERROR(Find(library, "ncclCommInitRank", &api.comm_init_rank));
+  TANDEM_RETURN_IF_ERROR(Find(library, "ncclGroupStart", &api.group_start));
+  TANDEM_RETURN_IF_ERROR(Find(library, "ncclGroupEnd", &api.group_end));
   TANDEM_RETURN_IF_ERROR(Find(library, "ncclAllReduce", &api.all_reduce));
   TANDEM_RETURN_IF_ERROR(Find(library, "ncclCommGetAsyncError", &api.comm_get_async_error));
   TANDEM_RETURN_IF_ERROR(Find(library, "ncclCommAbort", &api.comm_abort));

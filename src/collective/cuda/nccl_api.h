@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <array>
 #include <cstddef>
 
 #include "base/dtype.h"
@@ -14,8 +15,17 @@ namespace tandem {
 struct NcclApi {
   using Communicator = void*;
 
+  // Of ranks that are to find each other.
+  struct Id {
+    std::array<char, 128> bytes = {};
+  };
+
   // ncclSuccess is 0, of all.
-  int (*comm_init_all)(Communicator*, int num_gpus, const int* gpus) = nullptr;
+  int (*get_unique_id)(Id*) = nullptr;
+  // Blocks until all ranks have called it, but between group_start and group_end, which blocks instead.
+  int (*comm_init_rank)(Communicator*, int size, Id, int rank) = nullptr;
+  int (*group_start)() = nullptr;
+  int (*group_end)() = nullptr;
   int (*all_reduce)(const void* from, void* to, size_t count, int type, int op, Communicator,
                     cudaStream_t) = nullptr;
   int (*comm_get_async_error)(Communicator, int* result) = nullptr;

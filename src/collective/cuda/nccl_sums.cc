@@ -9,39 +9,37 @@
 
 namespace tandem {
 
-NcclSums::NcclSums(const NcclApi& api, std::span<Device* const> devices)
-    : api_(api), communicators_(devices.size(), nullptr) {
+NcclSums::NcclSums(const NcclApi& api, std::span<Device* const> devices, int first_rank)
+    : api_(api), first_rank_(first_rank), communicators_(devices.size(), nullptr) {
   for (Device* device : devices) enqueued_.push_back(device->CreateEvent());
 }
 
-std::unique_ptr<NcclSums> NcclSums::Create(std::span<Device* const> devices) {
-  Result<NcclApi> api = LoadNccl();
-  if (!api.ok()) {
-    LogWarn("NCCL is missing ({}): sums of many rows over {} GPUs go through an own kernel",
-            api.error().message, devices.size());
-    return nullptr;
+std::unique_ptr<NcclSums> NcclSums::Create(const NcclApi& api, const NcclApi::Id& id,
+                                           std::span<Device* const> devices, Shard first) {
+  auto sums = std::unique_ptr<NcclSums>(new NcclSums(api, devices, first.rank));
+  int result = api.group_start();
+  for (size_t i = 0; result == 0 && i < devices.size(); ++i) {
+    UseCudaGpu(*devices[i]);
+    result = api.comm_init_rank(&sums->communicators_[i], first.size, id, first.rank + static_cast<int>(i));
   }
-  std::vector<int> gpus;
-  for (const Device* device : devices) gpus.push_back(CudaGpuOf(*device));
-  auto sums = std::unique_ptr<NcclSums>(new NcclSums(*api, devices));
-  const int result =
-      sums->api_.comm_init_all(sums->communicators_.data(), static_cast<int>(devices.size()), gpus.data());
+  const int ended = api.group_end();
+  if (result == 0) result = ended;
   UseCudaGpu(*devices.front());
   if (result != 0) {
     LogWarn("NCCL cannot be used ({}): sums of many rows over {} GPUs go through an own kernel",
-            sums->api_.error_text(result), devices.size());
+            api.error_text(result), first.size);
     sums->communicators_.assign(devices.size(), nullptr);
     return nullptr;
   }
   constexpr int kMajor = 10'000;
   constexpr int kMinor = 100;
-  LogInfo("NCCL {}.{} is there", sums->api_.version / kMajor, sums->api_.version % kMajor / kMinor);
+  LogInfo("NCCL {}.{} is there", api.version / kMajor, api.version % kMajor / kMinor);
   return sums;
 }
 
 void NcclSums::AllReduce(int rank, CudaStream& stream, const MatrixView& values) {
   if (aborted_.load(std::memory_order_relaxed)) return;
-  const auto index = static_cast<size_t>(rank);
+  const auto index = static_cast<size_t>(rank - first_rank_);
   const cudaStream_t handle = stream.handle();
   const int result = api_.all_reduce(values.data, values.data, static_cast<size_t>(values.rows * values.cols),
                                      NcclTypeOf(values.dtype), kNcclSum, communicators_[index], handle);
@@ -56,13 +54,13 @@ void NcclSums::AllReduce(int rank, CudaStream& stream, const MatrixView& values)
 std::optional<std::string> NcclSums::Error() {
   const std::lock_guard lock(mutex_);
   if (error_ || aborted_.load()) return error_;
-  for (size_t rank = 0; rank < communicators_.size(); ++rank) {
+  for (size_t i = 0; i < communicators_.size(); ++i) {
     int state = 0;
     constexpr int kInProgress = 7;
-    const int result = api_.comm_get_async_error(communicators_[rank], &state);
+    const int result = api_.comm_get_async_error(communicators_[i], &state);
     if (result == 0) {
       if (state == 0 || state == kInProgress) continue;
-      error_ = fmt::format("shard {}: NCCL: {}", rank, api_.error_text(state));
+      error_ = fmt::format("shard {}: NCCL: {}", first_rank_ + static_cast<int>(i), api_.error_text(state));
       break;
     }
   }

@@ -1,4 +1,4 @@
-// Sums over GPUs of one process through NCCL.
+// Sums over GPUs through NCCL: of one process, or of several.
 #pragma once
 
 #include <atomic>
@@ -11,17 +11,19 @@
 
 #include "base/matrix_view.h"
 #include "collective/cuda/nccl_api.h"
+#include "collective/shard.h"
 #include "device/cuda/cuda_stream.h"
 #include "device/device.h"
 
 namespace tandem {
 
-// The communicators of a group, by rank. Any thread.
+// The communicators of the ranks of this process. Any thread.
 class NcclSums {
  public:
-  // Null, with a word in the log, where NCCL is not there or cannot be used. devices: by rank, a GPU each;
-  // outlive it.
-  static std::unique_ptr<NcclSums> Create(std::span<Device* const> devices);
+  // Null, with a word in the log, where NCCL cannot be used. devices: a GPU each, of ranks first.rank and up;
+  // outlive it. id: the same on all ranks. Blocks until all ranks have come.
+  static std::unique_ptr<NcclSums> Create(const NcclApi& api, const NcclApi::Id& id,
+                                          std::span<Device* const> devices, Shard first);
   ~NcclSums() { Abort(); }
   NcclSums(const NcclSums&) = delete;
   NcclSums& operator=(const NcclSums&) = delete;
@@ -34,9 +36,10 @@ class NcclSums {
   void Abort();
 
  private:
-  NcclSums(const NcclApi& api, std::span<Device* const> devices);
+  NcclSums(const NcclApi& api, std::span<Device* const> devices, int first_rank);
 
   NcclApi api_;
+  const int first_rank_;
   std::vector<NcclApi::Communicator> communicators_;
   std::vector<std::unique_ptr<Event>> enqueued_;
   std::atomic<bool> aborted_{false};

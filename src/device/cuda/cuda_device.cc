@@ -143,6 +143,7 @@ class CudaDevice : public Device {
   }
 
   int gpu() const { return place_.gpu; }
+  std::string uuid() const { return {properties_.uuid.bytes, sizeof(properties_.uuid.bytes)}; }
   // Of one device alone all threads have its GPU to begin with.
   void Use() const {
     if (place_.is_one_of_many) UseGpu(place_.gpu);
@@ -422,8 +423,29 @@ Result<std::vector<std::unique_ptr<Device>>> CreateCudaSlices(const CudaDeviceOp
   return devices;
 }
 
+Result<std::unique_ptr<Device>> CreateCudaShard(const CudaDeviceOptions& options,
+                                                const CudaShardPlace& place) {
+  LoadKernelsAtOnce();
+  TANDEM_ASSIGN_OR_RETURN(const int num_there, CountGpus());
+  auto device = std::make_unique<CudaDevice>();
+  if (place.num_slices > 0) {
+    TANDEM_RETURN_IF_ERROR(device->Open(options, {.num_slices = place.num_slices,
+                                                  .slice = place.index,
+                                                  .slices = std::make_shared<std::vector<CUdevResource>>()}));
+  } else {
+    // Of several: threads begin with the first one.
+    TANDEM_RETURN_IF_ERROR(
+        device->Open(options, {.gpu = place.index % num_there, .is_one_of_many = num_there > 1}));
+  }
+  return std::unique_ptr<Device>(std::move(device));
+}
+
 int CudaGpuOf(const Device& device) {
   return AsCudaDevice(device).gpu();
+}
+
+std::string CudaGpuUuid(const Device& device) {
+  return AsCudaDevice(device).uuid();
 }
 
 void UseCudaGpu(const Device& device) {

@@ -36,8 +36,23 @@ Result<std::vector<std::unique_ptr<Device>>> CreateCudaDevices(const CudaDeviceO
 Result<std::vector<std::unique_ptr<Device>>> CreateCudaSlices(const CudaDeviceOptions& options,
                                                               int num_slices);
 
+// For a shard in a process of its own, beside others of its host.
+struct CudaShardPlace {
+  int index = 0;  // among the shards of this host
+  // A GPU each: the one of this index, going round where this process is shown fewer, as launchers do that
+  // show each its own. Else the first GPU is cut into so many slices, of which this is one; processes take
+  // turns on it.
+  int num_slices = 0;
+};
+// Errors as above.
+Result<std::unique_ptr<Device>> CreateCudaShard(const CudaDeviceOptions& options,
+                                                const CudaShardPlace& place);
+
 // The number of a device's GPU, as the driver counts. CHECKs that device is of the cuda backend.
 int CudaGpuOf(const Device& device);
+
+// 16 bytes that are the same in all processes, whatever the GPU's number is there.
+std::string CudaGpuUuid(const Device& device);
 
 // What the calling thread does with the runtime is of the device's GPU from now on, until it enqueues on a
 // stream of another one. For what has no stream: handles of libraries, attributes of kernels.
