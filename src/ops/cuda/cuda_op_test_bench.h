@@ -18,6 +18,11 @@
 
 namespace tandem {
 
+inline DType EngineDType(const Device& device) {
+  constexpr int kFirstWithBF16 = 80;
+  return CudaTargetOf(device).compute_capability >= kFirstWithBF16 ? DType::kBF16 : DType::kF16;
+}
+
 // Tests of the cuda backend derive from this; without a GPU they are skipped.
 class CudaOpTest : public testing::Test {
  protected:
@@ -32,6 +37,8 @@ class CudaOpTest : public testing::Test {
   Ops& ops() { return *ops_; }
   Stream& stream() { return *stream_; }
   std::mt19937& random() { return random_; }
+  // The type of 16 bits that the GPU has kernels for: what the engine takes there.
+  DType engine_dtype() const { return EngineDType(*device_); }
 
  private:
   std::unique_ptr<Device> device_;
