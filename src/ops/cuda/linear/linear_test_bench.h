@@ -162,7 +162,7 @@ class CudaLinearTest : public CudaOpTest {
 
   CudaStream& cuda_stream() { return AsCudaStream(stream()); }
   bool HasDType(DType dtype) {
-    return dtype != DType::kBF16 || cuda_stream().target().compute_capability >= 80;
+    return dtype != DType::kBF16 || engine_dtype() == DType::kBF16;
   }
 };
 
