@@ -16,6 +16,20 @@ __device__ __forceinline__ uint4 LoadOnce(const void* from) {
   return value;
 }
 
+// 8 and 4 bytes.
+__device__ __forceinline__ uint2 LoadOnce8(const void* from) {
+  uint2 value;
+  asm volatile("ld.global.L1::no_allocate.L2::128B.v2.u32 {%0, %1}, [%2];"
+               : "=r"(value.x), "=r"(value.y)
+               : "l"(from));
+  return value;
+}
+__device__ __forceinline__ uint32_t LoadOnce4(const void* from) {
+  uint32_t value;
+  asm volatile("ld.global.L1::no_allocate.L2::128B.u32 %0, [%1];" : "=r"(value) : "l"(from));
+  return value;
+}
+
 __device__ __forceinline__ uint32_t WordOf(const uint4& words, int i) {
   return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
 }

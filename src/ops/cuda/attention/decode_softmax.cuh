@@ -1,4 +1,4 @@
-// One warp's online softmax over tiles of 32 tokens, whatever K and V are stored as.
+// One warp's online softmax over tiles of 32 tokens, or parts of them, whatever K and V are stored as.
 #pragma once
 
 #include <cstdint>

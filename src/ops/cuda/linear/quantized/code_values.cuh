@@ -1,5 +1,6 @@
 // Codes become numbers of the tensor core's types by bit tricks: a code in the low bits of a number whose
-// unit is 1 there, less that number. Exact. For .cu files; compute capability 8.0.
+// unit is 1 there, less that number. Exact. For .cu files; fp16
+// on any compute capability, bf16 on 8.0.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -9,8 +10,6 @@
 #include <type_traits>
 
 namespace tandem {
-
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 
 // Two numbers, the first in the low half.
 template <typename T>
@@ -101,7 +100,5 @@ __device__ __forceinline__ void ValuesOf8Bits(uint32_t (&fragments)[4], uint32_t
     for (uint32_t& fragment : fragments) fragment = Subtract<T>(fragment, kMinus128);
   }
 }
-
-#endif
 
 }  // namespace tandem
