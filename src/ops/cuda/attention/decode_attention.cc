@@ -37,21 +37,24 @@ bool Aligned(const void* data, int64_t row_stride, uintptr_t bytes) {
          static_cast<uintptr_t>(row_stride) * 2 % bytes == 0;
 }
 
-// Of GPUs before 8.0: 16-bit K and V only, in registers.
+// Of GPUs before 8.0: tiles in registers.
 bool IsDirect(const CudaTarget& target) {
   return target.compute_capability < 80;
 }
 
 void Dispatch(CudaStream* stream, const KvShape& kv, DType rows, int64_t group, const DecodeLaunch& launch,
               const DecodeAttentionParams* params) {
-  if (launch.is_direct) {
-    return LaunchDirectDecodeAttentionFp16(stream, static_cast<int>(kv.head_dim), launch, params,
-                                           static_cast<int>(group));
-  }
   const bool bf16 = rows == DType::kBF16;
-  const auto plain = bf16 ? LaunchDecodeAttentionBf16 : LaunchDecodeAttentionFp16;
-  const auto int8 = bf16 ? LaunchDecodeAttentionInt8Bf16 : LaunchDecodeAttentionInt8Fp16;
-  const auto fp8 = bf16 ? LaunchDecodeAttentionFp8Bf16 : LaunchDecodeAttentionFp8Fp16;
+  const bool direct = launch.is_direct;  // then fp16
+  const auto plain = direct ? LaunchDirectDecodeAttentionFp16
+                     : bf16 ? LaunchDecodeAttentionBf16
+                            : LaunchDecodeAttentionFp16;
+  const auto int8 = direct ? LaunchDirectDecodeAttentionInt8Fp16
+                    : bf16 ? LaunchDecodeAttentionInt8Bf16
+                           : LaunchDecodeAttentionInt8Fp16;
+  const auto fp8 = direct ? LaunchDirectDecodeAttentionFp8Fp16
+                   : bf16 ? LaunchDecodeAttentionFp8Bf16
+                          : LaunchDecodeAttentionFp8Fp16;
   const auto run = !IsCoded(kv) ? plain : KvCodeOf(kv.format) == KvCode::kE4M3 ? fp8 : int8;
   run(stream, static_cast<int>(kv.head_dim), launch, params, static_cast<int>(group));
 }
@@ -61,7 +64,7 @@ void Dispatch(CudaStream* stream, const KvShape& kv, DType rows, int64_t group, 
 bool DecodeAttentionSupports(const KvShape& kv, DType rows, int64_t num_heads, const CudaTarget& target) {
   if (target.compute_capability < 75 || kv.block_size != kDecodeTileTokens || kv.num_kv_heads < 1)
     return false;
-  if (IsDirect(target) && (rows != DType::kF16 || IsCoded(kv) || kv.head_dim == 256)) return false;
+  if (IsDirect(target) && (rows != DType::kF16 || kv.head_dim == 256)) return false;
   if (rows != DType::kBF16 && rows != DType::kF16) return false;
   if (!IsCoded(kv) && kv.format != KvFormat::Plain(rows)) return false;
   if (num_heads < 1 || num_heads % kv.num_kv_heads != 0) return false;

@@ -16,7 +16,7 @@ namespace tandem {
 
 // rows: of q and out. bf16 and fp16 with a cache of the same type or of codes, on compute
 // capability 8.0 and later, blocks of 32 tokens, head_dim 64 and 128 with up to 16 query heads a kv head,
-// head_dim 256 with up to 8. On 7.5 of these fp16 with a cache of fp16, head_dim 64 and 128.
+// head_dim 256 with up to 8. On 7.5 of these fp16, head_dim 64 and 128.
 bool DecodeAttentionSupports(const KvShape& kv, DType rows, int64_t num_heads, const CudaTarget& target);
 
 // The launch for a supported shape.

@@ -26,7 +26,9 @@ TEST(DecodeAttentionChoiceTest, TuringHasFp16) {
     }
     EXPECT_FALSE(DecodeAttentionSupports(Kv(DType::kF16, head_dim), DType::kF16, 2 * 17, kTuring));
     EXPECT_FALSE(DecodeAttentionSupports(Kv(DType::kBF16, head_dim), DType::kBF16, 8, kTuring));
-    EXPECT_FALSE(DecodeAttentionSupports(Kv(DType::kI8, head_dim), DType::kF16, 8, kTuring));
+    EXPECT_FALSE(DecodeAttentionSupports(Kv(DType::kI8, head_dim), DType::kBF16, 8, kTuring));
+    EXPECT_TRUE(DecodeAttentionSupports(Kv(DType::kI8, head_dim), DType::kF16, 8, kTuring));
+    EXPECT_TRUE(DecodeAttentionSupports(Kv(DType::kF8E4M3, head_dim), DType::kF16, 16, kTuring));
     EXPECT_TRUE(DecodeAttentionSupports(Kv(DType::kI8, head_dim), DType::kF16, 8, kAmpere));
   }
   EXPECT_FALSE(DecodeAttentionSupports(Kv(DType::kF16, 256), DType::kF16, 8, kTuring));

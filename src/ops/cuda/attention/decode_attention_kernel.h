@@ -80,5 +80,9 @@ void LaunchDecodeAttentionFp8Fp16(CudaStream* stream, int head_dim, const Decode
 // Of compute capability 7.5; head_dim 64 and 128.
 void LaunchDirectDecodeAttentionFp16(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
                                      const DecodeAttentionParams* params, int group);
+void LaunchDirectDecodeAttentionInt8Fp16(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
+                                         const DecodeAttentionParams* params, int group);
+void LaunchDirectDecodeAttentionFp8Fp16(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
+                                        const DecodeAttentionParams* params, int group);
 
 }  // namespace tandem

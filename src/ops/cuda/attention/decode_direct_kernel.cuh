@@ -7,10 +7,10 @@
 
 #include <cstdint>
 
+#include "base/check.h"
 #include "device/cuda/kernel_launch.h"
 #include "ops/cuda/attention/attention_plan_layout.h"
 #include "ops/cuda/attention/decode_attention_kernel.h"
-#include "ops/cuda/attention/decode_direct_state.cuh"
 #include "ops/cuda/attention/decode_merge.cuh"
 #include "ops/cuda/attention/decode_range.cuh"
 #include "ops/cuda/attention/decode_softmax.cuh"
@@ -18,6 +18,39 @@
 namespace tandem {
 namespace decode {
 
+// Adds what a state has to a slot of the same (sequence, kv head), whose tokens are later ones. The whole
+// warp.
+template <typename State>
+__device__ __forceinline__ void AddToSlot(State* state, const Slot& slot, int lane) {
+#pragma unroll
+  for (int h = 0; h < State::kHeadTiles; ++h) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int head = h * kDecodeHeadTile + lane % 4 * 2 + i;
+      if (head >= slot.group) continue;
+      const float slot_max = slot.template Max<State::kHeadDim>()[head];
+      const float new_max = fmaxf(state->max[h][i], slot_max);
+      const float own_weight = Exp2(state->max[h][i] - new_max);
+      const float slot_weight = Exp2(slot_max - new_max);
+      state->max[h][i] = new_max;
+      state->sum[h][i] =
+          own_weight * state->sum[h][i] + slot_weight * slot.template Sum<State::kHeadDim>()[head];
+      const float* row = slot.template Row<State::kHeadDim>(head);
+#pragma unroll
+      for (int m = 0; m < State::kSteps; ++m) {
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          float& own = state->o[h][m][i + 2 * e];
+          own = own_weight * own + slot_weight * row[State::OutputElement(m, e, lane)];
+        }
+      }
+    }
+  }
+  __syncwarp();  // all lanes have read maxima and sums
+  state->WriteSlot(slot, lane);
+}
+
+// State: DirectWarpState, or another with its members.
 template <typename State>
 __global__ void __launch_bounds__(32 * DirectDecodeMaxWarps(State::kHeadDim, State::kHeadTiles), 1)
     DirectDecodeAttentionKernel(const DecodeAttentionParams params) {
@@ -72,9 +105,14 @@ __global__ void __launch_bounds__(32 * DirectDecodeMaxWarps(State::kHeadDim, Sta
       }
       if (left_to_load > 0) block = block_of(ahead);
     };
-    State::LoadQuery(params, cursor, lane, &state.q);
+    const auto take_query = [&] {
+      typename State::Query query;
+      State::LoadQuery(params, cursor, lane, &query);
+      state.TakeQuery(query, lane);
+    };
     load_keys();
     load_values();
+    take_query();
 
     bool is_first = true;
     while (left > 0) {
@@ -90,7 +128,7 @@ __global__ void __launch_bounds__(32 * DirectDecodeMaxWarps(State::kHeadDim, Sta
         const bool sees = kTokens == kTileTokens || (first_seen < kTokens && end_seen > 0);
         if (sees) state.AddKeys(keys, first_seen, end_seen, params.scale_log2, lane);
         load_keys();
-        if (sees) state.AddValues(values);
+        if (sees) state.AddValues(values, lane);
         load_values();
         first_seen -= kTokens;
         end_seen -= kTokens;
@@ -112,7 +150,7 @@ __global__ void __launch_bounds__(32 * DirectDecodeMaxWarps(State::kHeadDim, Sta
       is_first = false;
       if (left > 0) {
         cursor.NextHead(sequences, params.window, params.num_kv_heads);
-        State::LoadQuery(params, cursor, lane, &state.q);
+        take_query();
       }
     }
   }
@@ -125,7 +163,7 @@ __global__ void __launch_bounds__(32 * DirectDecodeMaxWarps(State::kHeadDim, Sta
   if ((last_meta.z & kSlotUsed) != 0) {
     const bool goes_on = range.end < range.cta_end;
     if (goes_on) {
-      state.AddToSlot(slot_of(warp + 1), lane);
+      AddToSlot(&state, slot_of(warp + 1), lane);
       if (lane == 0) metas[warp * 2 + 2].z |= kSlotStarts;
     } else {
       state.WriteSlot(slot_of(num_warps), lane);
@@ -151,6 +189,21 @@ void LaunchDirectState(CudaStream* stream, const DecodeLaunch& launch, const Dec
   }
   LaunchKernel("decode attention", kernel, dim3(static_cast<unsigned>(launch.num_ctas)),
                dim3(static_cast<unsigned>(launch.num_warps * 32)), launch.shared_bytes, *stream, *params);
+}
+
+// kState: of head_dim and tiles of query heads.
+template <template <int, int> typename kState>
+void LaunchDirectType(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
+                      const DecodeAttentionParams* params, int group) {
+  TANDEM_CHECK(head_dim == 64 || head_dim == 128, "decode attention: heads of {}", head_dim);
+  const bool wide = group > kDecodeHeadTile;
+  if (head_dim == 64) {
+    wide ? LaunchDirectState<kState<64, 2>>(stream, launch, params)
+         : LaunchDirectState<kState<64, 1>>(stream, launch, params);
+  } else {
+    wide ? LaunchDirectState<kState<128, 2>>(stream, launch, params)
+         : LaunchDirectState<kState<128, 1>>(stream, launch, params);
+  }
 }
 
 }  // namespace decode

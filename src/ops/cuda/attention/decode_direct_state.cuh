@@ -68,6 +68,10 @@ struct DirectWarpState
         });
   }
 
+  __device__ __forceinline__ void TakeQuery(const Query& query, int /*lane*/) {
+    q = query;
+  }
+
   // K or V of tokens begin to begin + kTokens of the tile at cursor, whose block number is given. Those that
   // are not seen, which nobody may have written, are zeros.
   template <bool kIsV>
@@ -157,7 +161,7 @@ struct DirectWarpState
   }
 
   // V of the tokens whose K came last.
-  __device__ __forceinline__ void AddValues(const Part& values) {
+  __device__ __forceinline__ void AddValues(const Part& values, int /*lane*/) {
     constexpr unsigned kLowHalves = 0x5410;
     constexpr unsigned kHighHalves = 0x7632;
 #pragma unroll
@@ -220,33 +224,9 @@ struct DirectWarpState
     WriteWeights(slot, lane);
   }
 
-  // Adds what this state has to a slot of the same (sequence, kv head), whose tokens are later ones.
-  __device__ __forceinline__ void AddToSlot(const Slot& slot, int lane) {
-#pragma unroll
-    for (int h = 0; h < kHeadTiles; ++h) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int head = h * kDecodeHeadTile + lane % 4 * 2 + i;
-        if (head >= slot.group) continue;
-        const float slot_max = slot.template Max<kHeadDim>()[head];
-        const float new_max = fmaxf(max[h][i], slot_max);
-        const float own_weight = Exp2(max[h][i] - new_max);
-        const float slot_weight = Exp2(slot_max - new_max);
-        max[h][i] = new_max;
-        sum[h][i] = own_weight * sum[h][i] + slot_weight * slot.template Sum<kHeadDim>()[head];
-        const float* row = slot.template Row<kHeadDim>(head) + lane / 4 * 8;
-#pragma unroll
-        for (int m = 0; m < kSteps; ++m) {
-#pragma unroll
-          for (int e = 0; e < 2; ++e) {
-            float& own = o[h][m][i + 2 * e];
-            own = own_weight * own + slot_weight * row[m / 4 * 64 + m % 4 * 2 + e];
-          }
-        }
-      }
-    }
-    __syncwarp();  // all lanes have read maxima and sums
-    WriteSlot(slot, lane);
+  // Of outputs o[h][m][i] and, e 1, o[h][m][2 + i].
+  static __device__ __forceinline__ int OutputElement(int m, int e, int lane) {
+    return m / 4 * 64 + lane / 4 * 8 + m % 4 * 2 + e;
   }
 
  private:
