@@ -18,6 +18,12 @@
 
 namespace tandem {
 
+// For what is chosen by the GPU without one: a T4 and an A100.
+constexpr CudaTarget kTuringTarget = {
+    .compute_capability = 75, .num_sms = 40, .max_shared_bytes_per_block = 64 << 10, .l2_bytes = 4 << 20};
+constexpr CudaTarget kAmpereTarget = {
+    .compute_capability = 80, .num_sms = 108, .max_shared_bytes_per_block = 163 << 10, .l2_bytes = 40 << 20};
+
 inline DType EngineDType(const Device& device) {
   constexpr int kFirstWithBF16 = 80;
   return CudaTargetOf(device).compute_capability >= kFirstWithBF16 ? DType::kBF16 : DType::kF16;

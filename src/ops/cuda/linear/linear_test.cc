@@ -60,24 +60,19 @@ TEST_F(CudaLinearTest, NoRows) {
 
 // No GPU needed.
 TEST(SkinnyChoiceTest, TuringHasFp16) {
-  constexpr CudaTarget kTuring = {
-      .compute_capability = 75, .num_sms = 40, .max_shared_bytes_per_block = 64 << 10, .l2_bytes = 4 << 20};
-  CudaTarget ampere = kTuring;
-  ampere.compute_capability = 80;
-  ampere.max_shared_bytes_per_block = 163 << 10;
-  CudaTarget volta = kTuring;
+  CudaTarget volta = kTuringTarget;
   volta.compute_capability = 70;
   alignas(16) static uint16_t memory[8];
   const auto supports = [](const CudaTarget& target, DType dtype, int64_t rows, int64_t cols) {
     return SkinnyLinearSupports(target, MatrixView::Dense(memory, dtype, rows, cols),
                                 MatrixView::Dense(memory, dtype, 32, cols));
   };
-  EXPECT_TRUE(supports(kTuring, DType::kF16, kMaxSkinnyRows, 64));
-  EXPECT_FALSE(supports(kTuring, DType::kF16, kMaxSkinnyRows + 1, 64));
-  EXPECT_FALSE(supports(kTuring, DType::kF16, 1, 60));
-  EXPECT_FALSE(supports(kTuring, DType::kBF16, 1, 64));
+  EXPECT_TRUE(supports(kTuringTarget, DType::kF16, kMaxSkinnyRows, 64));
+  EXPECT_FALSE(supports(kTuringTarget, DType::kF16, kMaxSkinnyRows + 1, 64));
+  EXPECT_FALSE(supports(kTuringTarget, DType::kF16, 1, 60));
+  EXPECT_FALSE(supports(kTuringTarget, DType::kBF16, 1, 64));
   EXPECT_FALSE(supports(volta, DType::kF16, 1, 64));
-  EXPECT_TRUE(supports(ampere, DType::kBF16, 1, 64));
+  EXPECT_TRUE(supports(kAmpereTarget, DType::kBF16, 1, 64));
 }
 
 TEST_F(CudaLinearTest, SkinnyMatchesDoublePrecision) {

@@ -48,29 +48,23 @@ TEST(NumPartsTest, FillsTheGpu) {
   EXPECT_EQ(parts(1000, 100'000, 64, 128), 1);
 }
 
-constexpr CudaTarget kTuring = {
-    .compute_capability = 75, .num_sms = 40, .max_shared_bytes_per_block = 64 << 10, .l2_bytes = 4 << 20};
-
 // No GPU needed.
 TEST(QuantizedChoiceTest, TuringMultipliesCodesAtFp16) {
-  CudaTarget ampere = kTuring;
-  ampere.compute_capability = 80;
-  ampere.max_shared_bytes_per_block = 163 << 10;
-  CudaTarget volta = kTuring;
+  CudaTarget volta = kTuringTarget;
   volta.compute_capability = 70;
-  EXPECT_TRUE(HasQuantizedProducts(kTuring, DType::kF16));
-  EXPECT_FALSE(HasQuantizedProducts(kTuring, DType::kBF16));
+  EXPECT_TRUE(HasQuantizedProducts(kTuringTarget, DType::kF16));
+  EXPECT_FALSE(HasQuantizedProducts(kTuringTarget, DType::kBF16));
   EXPECT_FALSE(HasQuantizedProducts(volta, DType::kF16));
-  EXPECT_TRUE(HasQuantizedProducts(ampere, DType::kBF16));
-  EXPECT_FALSE(HasQuantizedProducts(ampere, DType::kF32));
+  EXPECT_TRUE(HasQuantizedProducts(kAmpereTarget, DType::kBF16));
+  EXPECT_FALSE(HasQuantizedProducts(kAmpereTarget, DType::kF32));
   alignas(16) static uint16_t memory[8];
   const CodesView codes = {.layout = MakeCodeLayout(Int4Format(32, true), 4096), .out_features = 256};
   for (const DType dtype : {DType::kF16, DType::kBF16}) {
     for (const int64_t rows : {1, 8, 9, 128}) {
       const MatrixView x = MatrixView::Dense(memory, dtype, rows, 4096);
-      EXPECT_EQ(QuantizedLinearSupports(kTuring, x, codes), dtype == DType::kF16);
-      EXPECT_EQ(QuantizedGateUpSupports(kTuring, x, codes), dtype == DType::kF16 && rows <= 8);
-      EXPECT_EQ(QuantizedGateUpSupports(ampere, x, codes), rows <= 8);
+      EXPECT_EQ(QuantizedLinearSupports(kTuringTarget, x, codes), dtype == DType::kF16);
+      EXPECT_EQ(QuantizedGateUpSupports(kTuringTarget, x, codes), dtype == DType::kF16 && rows <= 8);
+      EXPECT_EQ(QuantizedGateUpSupports(kAmpereTarget, x, codes), rows <= 8);
     }
   }
 }
