@@ -35,7 +35,8 @@ struct Case {
   int64_t head_dim = 128;
   int64_t context = 1024;
   int64_t batch = 1;
-  bool mixed = false;  // lengths from near 0 to near twice the context, which is their mean
+  bool mixed = false;          // lengths from near 0 to near twice the context, which is their mean
+  DType dtype = DType::kBF16;  // of q and out
   DType kv_dtype = DType::kBF16;
 
   KvShape kv() const { return {KvFormat::Of(kv_dtype), 32, num_kv_heads, head_dim}; }
@@ -75,7 +76,8 @@ double Median(std::vector<double> values) {
 
 class Bench {
  public:
-  Bench(std::unique_ptr<Device> device, int64_t cache_bytes)
+  // dtype: what the memory is filled as.
+  Bench(std::unique_ptr<Device> device, int64_t cache_bytes, DType dtype)
       : device_(std::move(device)),
         ops_(CreateCudaOps(device_.get(), {.tuning_folder = "", .tune_linear = false})),
         stream_(device_->CreateStream(StreamKind::kCompute, "bench")),
@@ -85,7 +87,7 @@ class Bench {
     for (const Buffer* buffer : {&cache_, &q_}) {
       constexpr int64_t kCols = 4096;
       const auto rows = static_cast<int64_t>(buffer->size_bytes()) / (2 * kCols);
-      ops_->FillRandom(*stream_, MatrixView::Dense(buffer->data(), DType::kBF16, rows, kCols), 1, 1.0F);
+      ops_->FillRandom(*stream_, MatrixView::Dense(buffer->data(), dtype, rows, kCols), 1, 1.0F);
     }
     stream_->Synchronize();
     TANDEM_CUDA_CHECK(cudaEventCreate(&start_));
@@ -115,8 +117,7 @@ class Bench {
 
   Figures RunFlashInfer(const Case& c) {
     const AttentionBatch batch = MakeBatch(c);
-    const auto attention =
-        Value(PrefillAttention::Create(device_.get(), CapacityOf(c), DType::kBF16, target()));
+    const auto attention = Value(PrefillAttention::Create(device_.get(), CapacityOf(c), c.dtype, target()));
     CudaStream& stream = AsCudaStream(*stream_);
     Figures figures;
     figures.plan_us = TimePlan([&] { attention->Plan(stream, batch.sequences, c.kv(), c.num_heads, 0); });
@@ -150,7 +151,7 @@ class Bench {
     capacity.max_sequences = c.batch;
     capacity.max_blocks = c.num_blocks();
     capacity.kv = c.kv();
-    capacity.coded_rows = DType::kBF16;
+    capacity.coded_rows = c.dtype;
     capacity.num_heads = c.num_heads;
     return capacity;
   }
@@ -178,8 +179,8 @@ class Bench {
     stream_->BeginCapture();
     for (int64_t i = 0; i < num_launches; ++i) {
       AttentionArgs args;
-      args.q = MatrixView::Dense(q_.data(), DType::kBF16, c.batch, width);
-      args.out = MatrixView::Dense(out_.data(), DType::kBF16, c.batch, width);
+      args.q = MatrixView::Dense(q_.data(), c.dtype, c.batch, width);
+      args.out = MatrixView::Dense(out_.data(), c.dtype, c.batch, width);
       args.kv.data = cache_.as<std::byte>() + i % num_layers * c.layer_bytes();
       args.kv.shape = c.kv();
       args.kv.num_blocks = c.num_blocks();
@@ -220,22 +221,33 @@ int Main(int argc, char** argv) {
   double read_tbps = 4.65;
   bool only_own = false;
   bool mixed = false;
-  std::string kv_dtype = "bf16";
+  int64_t head_dim = 128;
+  std::string dtype_name = "bf16";
+  std::string kv_dtype = "auto";
   std::string json_path;
-  CLI::App app("Bandwidth of decode attention on the GPU (32 query heads of 128, bf16)");
+  CLI::App app("Bandwidth of decode attention on the GPU (32 query heads)");
   app.add_option("--batch", batches, "sequences")->delimiter(',');
   app.add_option("--context", contexts, "tokens of each")->delimiter(',');
   app.add_option("--kv-heads", kv_heads, "kv heads")->delimiter(',');
   app.add_option("--sm-limit", sm_limit, "SMs to use (a green context); 0: all");
   app.add_option("--read-bandwidth", read_tbps, "TB/s that plain reading reaches, for the share");
-  app.add_option("--kv-dtype", kv_dtype,
-                 "type of the cache: bf16, int8 or fp8 (FlashInfer then reads numbers made of it)")
-      ->check(CLI::IsMember({"bf16", "int8", "fp8"}))
+  app.add_option("--head-dim", head_dim, "elements of a head")
+      ->check(CLI::IsMember({64, 128}))
+      ->capture_default_str();
+  app.add_option("--dtype", dtype_name, "type of q and out: bf16 or fp16")
+      ->check(CLI::IsMember({"bf16", "fp16"}))
+      ->capture_default_str();
+  app.add_option(
+         "--kv-dtype", kv_dtype,
+         "type of the cache: auto (as --dtype), int8 or fp8 (FlashInfer then reads numbers made of it)")
+      ->check(CLI::IsMember({"auto", "int8", "fp8"}))
       ->capture_default_str();
   app.add_flag("--only-own", only_own, "without FlashInfer");
   app.add_flag("--mixed", mixed, "contexts from near 0 to near twice the given mean");
   app.add_option("--json", json_path, "where to write the figures");
   CLI11_PARSE(app, argc, argv);
+  const DType dtype = dtype_name == "fp16" ? DType::kF16 : DType::kBF16;
+  if (kv_dtype == "auto") kv_dtype = dtype_name;
 
   int64_t cache_bytes = int64_t{4} << 30;
   std::vector<Case> cases;
@@ -243,12 +255,14 @@ int Main(int argc, char** argv) {
     for (const int64_t context : contexts) {
       for (const int64_t batch : batches) {
         const Case c{.num_kv_heads = heads,
+                     .head_dim = head_dim,
                      .context = context,
                      .batch = batch,
                      .mixed = mixed,
+                     .dtype = dtype,
                      .kv_dtype = kv_dtype == "int8"  ? DType::kI8
                                  : kv_dtype == "fp8" ? DType::kF8E4M3
-                                                     : DType::kBF16};
+                                                     : dtype};
         if (batch > 512 || 32 % heads != 0) continue;
         cases.push_back(c);
         cache_bytes = std::max(cache_bytes, c.layer_bytes());
@@ -259,7 +273,7 @@ int Main(int argc, char** argv) {
   options.sm_limit = sm_limit;
   auto device = Value(CreateCudaDevice(options));
   const std::string description = device->Description();
-  Bench bench(std::move(device), cache_bytes);
+  Bench bench(std::move(device), cache_bytes, dtype);
 
   nlohmann::json results = nlohmann::json::array();
   std::printf("%s\n%6s %8s %9s %-12s %9s %9s %7s %9s\n", description.c_str(), "batch", "context", "kv heads",
@@ -280,7 +294,7 @@ int Main(int argc, char** argv) {
                          {"num_heads", c.num_heads},
                          {"num_kv_heads", c.num_kv_heads},
                          {"head_dim", c.head_dim},
-                         {"dtype", "bf16"},
+                         {"dtype", dtype_name},
                          {"kv_dtype", kv_dtype},
                          {"kernel", kernel},
                          {"us", figures.us},

@@ -68,8 +68,10 @@ struct Options {
   std::string model = "llama-3.1-8b";
   std::vector<int64_t> rows = {1, 2, 4, 8, 16, 32, 64, 128, 192, 256, 512, 2048};
   bool only_gate_up = false;
+  bool only_own = false;
   std::vector<int> group_columns = {4, kFusedGroupColumns, 16};
   Quantization quantization = Quantization::kNone;
+  DType dtype = DType::kBF16;
   int sm_limit = 0;
   std::string tuning_folder;
   std::string json;
@@ -117,20 +119,23 @@ class Bench {
   Json Run() {
     if (options_.only_gate_up) return RunGateUp();
     for (const ProductShape& shape : model_.layer) {
-      stacks_.push_back(MakeStack(shape, model_.num_layers, DType::kBF16, /*is_vocabulary=*/false));
+      stacks_.push_back(MakeStack(shape, model_.num_layers, options_.dtype, /*is_vocabulary=*/false));
     }
     lm_head_ = MakeStack(model_.lm_head, 1, DType::kF32, /*is_vocabulary=*/true);
     AllocateMatrices();
     const auto tune_begin = std::chrono::steady_clock::now();
-    for (Stack& stack : stacks_) Tune(stack);
-    Tune(lm_head_);
+    if (!options_.only_own) {
+      for (Stack& stack : stacks_) Tune(stack);
+      Tune(lm_head_);
+    }
     const std::chrono::duration<double> tune_time = std::chrono::steady_clock::now() - tune_begin;
 
     Json result = {{"gpu", device_->Description()},
                    {"products", tuned_->Description()},
                    {"model", options_.model},
                    {"tuning_s", tune_time.count()},
-                   {"weights", quantized() ? DescribeWeightFormat(stacks_[0].weights[0]->format()) : "bf16"},
+                   {"weights", quantized() ? DescribeWeightFormat(stacks_[0].weights[0]->format())
+                                           : DTypeName(options_.dtype)},
                    {"layers", Json::array()},
                    {"lm_head", Json::array()}};
     std::vector<const Stack*> layer;
@@ -191,7 +196,7 @@ class Bench {
 
   std::unique_ptr<LinearWeight> MakeWeight(const ProductShape& shape, bool is_vocabulary) {
     if (!quantized()) {
-      auto weight = tuned_->CreateLinearWeight(shape.out_features, shape.in_features, DType::kBF16);
+      auto weight = tuned_->CreateLinearWeight(shape.out_features, shape.in_features, options_.dtype);
       TANDEM_CHECK(weight.ok(), "{}", weight.error().message);
       return std::move(weight).value();
     }
@@ -199,7 +204,7 @@ class Bench {
     const WeightFormat format =
         QuantizedFormat(options_.quantization, shape.in_features, is_vocabulary, kLargestGroup);
     auto weight =
-        tuned_->CreateQuantizedWeight({shape.out_features, shape.in_features, DType::kBF16}, format);
+        tuned_->CreateQuantizedWeight({shape.out_features, shape.in_features, options_.dtype}, format);
     TANDEM_CHECK(weight.ok(), "{}", weight.error().message);
     return std::move(weight).value();
   }
@@ -217,7 +222,7 @@ class Bench {
     account(lm_head_, std::min<int64_t>(max_rows, 512));
     x_ = device_->Allocate(static_cast<size_t>(max_rows * max_in) * 2, MemoryKind::kDevice, "x").value();
     y_ = device_->Allocate(max_y_bytes, MemoryKind::kDevice, "y").value();
-    tuned_->FillRandom(*stream_, MatrixView::Dense(x_.data(), DType::kBF16, max_rows, max_in), 1, 1.0F);
+    tuned_->FillRandom(*stream_, MatrixView::Dense(x_.data(), options_.dtype, max_rows, max_in), 1, 1.0F);
     stream_->Synchronize();
   }
 
@@ -232,7 +237,7 @@ class Bench {
   }
 
   LinearArgs Args(const Stack& stack, size_t layer, int64_t rows) const {
-    return {MatrixView::Dense(x_.data(), DType::kBF16, rows, stack.shape.in_features),
+    return {MatrixView::Dense(x_.data(), options_.dtype, rows, stack.shape.in_features),
             stack.weights[layer].get(),
             MatrixView::Dense(y_.data(), stack.y_dtype, rows, stack.shape.out_features)};
   }
@@ -277,13 +282,16 @@ class Bench {
       // The ways that "chosen" has, and what it is without measurement: many rows of FP8 are multiplied as
       // such.
       add("codes", [&](const LinearArgs& args) { codes_->Linear(*stream_, args); });
+      if (options_.only_own) return entry;
       add("streamed_codes", [&](const LinearArgs& args) { streamed_codes_->Linear(*stream_, args); });
       add("values", [&](const LinearArgs& args) { values_->Linear(*stream_, args); });
       add("first_choice", [&](const LinearArgs& args) { first_choice_->Linear(*stream_, args); });
       add("chosen", [&](const LinearArgs& args) { tuned_->Linear(*stream_, args); });
       return entry;
     }
-    add("first_choice", [&](const LinearArgs& args) { first_choice_->Linear(*stream_, args); });
+    if (!options_.only_own) {
+      add("first_choice", [&](const LinearArgs& args) { first_choice_->Linear(*stream_, args); });
+    }
     CudaStream& stream = AsCudaStream(*stream_);
     const MatrixView x = Args(*stacks[0], 0, rows).x;
     const MatrixView weight = AsCudaLinearWeight(stacks[0]->weights[0].get()).view();
@@ -300,6 +308,7 @@ class Bench {
       add(fmt::format("streamed {}", StreamedLinearName(kernel)),
           [&](const LinearArgs& args) { TANDEM_CHECK(runner_.Run(stream, args, streamed)); });
     }
+    if (options_.only_own) return entry;
     add("tuned cuBLASLt", [&](const LinearArgs& args) { tuned_cublaslt_->Linear(*stream_, args); });
     add("tuned", [&](const LinearArgs& args) { tuned_->Linear(*stream_, args); });
     return entry;
@@ -362,11 +371,17 @@ int main(int argc, char** argv) {
   std::string quantization;
   app.add_option("--quantization", quantization, "Weights of 4 or 8 bits; lm_head has 8 either way")
       ->check(CLI::IsMember({"int4", "int8", "fp8"}));
+  std::string dtype = "bf16";
+  app.add_option("--dtype", dtype, "Type of x, of weights that are not quantized and of what is computed")
+      ->check(CLI::IsMember({"bf16", "fp16"}))
+      ->capture_default_str();
+  app.add_flag("--only-own", options.only_own, "Without cuBLASLt and what is chosen by measurement");
   app.add_option("--sm-limit", options.sm_limit, "SMs of the GPU that may be used; 0: all");
   app.add_option("--tuning-folder", options.tuning_folder, "Where measured choices are kept");
   app.add_option("--json", options.json, "Result file; standard output if not given");
   CLI11_PARSE(app, argc, argv);
   if (!quantization.empty()) options.quantization = tandem::ParseQuantization(quantization).value();
+  options.dtype = dtype == "fp16" ? tandem::DType::kF16 : tandem::DType::kBF16;
   if (options.only_gate_up && app.count("--rows") == 0) options.rows = {512, 1024, 1707, 2048, 4096, 8192};
   const nlohmann::json result = tandem::Bench(options).Run();
   if (options.json.empty()) {

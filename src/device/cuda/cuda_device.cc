@@ -97,7 +97,8 @@ class CudaDevice : public Device {
     UseGpu(place_.gpu);
     // Creates the context.
     if (const cudaError_t error = cudaFree(nullptr); error != cudaSuccess) return Unavailable(error);
-    if (const cudaError_t error = FindDeviceCode(); error != cudaSuccess) {
+    int architecture = 0;
+    if (const cudaError_t error = FindDeviceCode(&architecture); error != cudaSuccess) {
       cudaGetLastError();
       if (error != cudaErrorNoKernelImageForDevice && error != cudaErrorInvalidDeviceFunction) {
         return Unavailable(error);
@@ -115,6 +116,7 @@ class CudaDevice : public Device {
     target_.num_sms = properties_.multiProcessorCount;
     target_.max_shared_bytes_per_block = static_cast<int>(properties_.sharedMemPerBlockOptin);
     target_.l2_bytes = properties_.l2CacheSize;
+    target_ = LimitToArchitecture(target_, architecture);
     TANDEM_RETURN_IF_ERROR(SetMemoryBudget(options));
     if (place_.num_slices > 1) {
       TANDEM_RETURN_IF_ERROR(CutIntoSlices(options.sm_limit));

@@ -35,6 +35,23 @@ class CudaDeviceTest : public testing::Test {
   std::unique_ptr<Stream> stream_;
 };
 
+// PTX of an earlier architecture that the driver has compiled for the GPU, and a GPU that is earlier than it.
+TEST(CudaTargetTest, CodeLimitsWhatTheGpuIs) {
+  constexpr CudaTarget kHopper = {.compute_capability = 90,
+                                  .num_sms = 132,
+                                  .max_shared_bytes_per_block = 227 << 10,
+                                  .l2_bytes = 50 << 20};
+  const CudaTarget turing = LimitToArchitecture(kHopper, 75);
+  EXPECT_EQ(turing.compute_capability, 75);
+  EXPECT_EQ(turing.max_shared_bytes_per_block, 64 << 10);
+  EXPECT_EQ(turing.num_sms, kHopper.num_sms);
+  EXPECT_EQ(turing.l2_bytes, kHopper.l2_bytes);
+  const CudaTarget ampere = LimitToArchitecture(kHopper, 80);
+  EXPECT_EQ(ampere.compute_capability, 80);
+  EXPECT_EQ(ampere.max_shared_bytes_per_block, kHopper.max_shared_bytes_per_block);
+  EXPECT_EQ(LimitToArchitecture(kHopper, 120).compute_capability, 90);
+}
+
 // Where there is no GPU this is what a user sees.
 TEST(CudaDeviceErrorTest, OneSentenceSaysWhyThereIsNoDevice) {
   const auto device = Open();

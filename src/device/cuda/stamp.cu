@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/stamp.h"
 
@@ -17,9 +19,11 @@ void LaunchStamp(cudaStream_t stream, uint64_t* time_ns) {
   TANDEM_CUDA_CHECK(cudaGetLastError(), "stamp");
 }
 
-cudaError_t FindDeviceCode() {
+cudaError_t FindDeviceCode(int* architecture) {
   cudaFuncAttributes attributes;
-  return cudaFuncGetAttributes(&attributes, StampKernel);
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, StampKernel);
+  if (error == cudaSuccess) *architecture = std::min(attributes.ptxVersion, attributes.binaryVersion);
+  return error;
 }
 
 }  // namespace tandem

@@ -18,6 +18,17 @@
 
 namespace tandem {
 
+// For what is chosen by the GPU without one: a T4 and an A100.
+constexpr CudaTarget kTuringTarget = {
+    .compute_capability = 75, .num_sms = 40, .max_shared_bytes_per_block = 64 << 10, .l2_bytes = 4 << 20};
+constexpr CudaTarget kAmpereTarget = {
+    .compute_capability = 80, .num_sms = 108, .max_shared_bytes_per_block = 163 << 10, .l2_bytes = 40 << 20};
+
+inline DType EngineDType(const Device& device) {
+  constexpr int kFirstWithBF16 = 80;
+  return CudaTargetOf(device).compute_capability >= kFirstWithBF16 ? DType::kBF16 : DType::kF16;
+}
+
 // Tests of the cuda backend derive from this; without a GPU they are skipped.
 class CudaOpTest : public testing::Test {
  protected:
@@ -32,6 +43,8 @@ class CudaOpTest : public testing::Test {
   Ops& ops() { return *ops_; }
   Stream& stream() { return *stream_; }
   std::mt19937& random() { return random_; }
+  // The type of 16 bits that the GPU has kernels for: what the engine takes there.
+  DType engine_dtype() const { return EngineDType(*device_); }
 
  private:
   std::unique_ptr<Device> device_;

@@ -1,6 +1,6 @@
 // Codes of E4M3 become numbers of the tensor core's types by bit tricks, exactly: exponent and mantissa move
 // to their place, and a product with a power of two makes good for the other bias of the exponent, with
-// subnormal codes too. For .cu files; compute capability 8.0.
+// subnormal codes too. For .cu files; fp16 on any compute capability, bf16 on 8.0.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -16,8 +16,6 @@ __device__ __forceinline__ float ValueOfE4M3(uint8_t code) {
   const auto bits = static_cast<unsigned short>((code & 0x80U) << 8 | (code & 0x7fU) << 7);
   return __half2float(__ushort_as_half(bits)) * 256.0F;
 }
-
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
 
 // Of codes that are the high bytes of the halves of a word, whose low bytes are 0: their values times 2^-8
 // for fp16, 2^-120 for bf16. fp16 has 5 bits of exponent, bf16 8: the code's 4 begin 1 or 4 bits further
@@ -61,7 +59,5 @@ __device__ __forceinline__ uint2 HalvesOfE4M3(uint32_t word) {
   return ValuesOfE4M3<__half>(word);
 #endif
 }
-
-#endif
 
 }  // namespace tandem

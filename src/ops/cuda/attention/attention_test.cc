@@ -76,7 +76,7 @@ TEST_F(CudaAttentionTest, DecodesOfMixedLengths) {
 TEST_F(CudaAttentionTest, OneDecode) {
   for (const int64_t num_kv_heads : {1, 8}) {
     for (const int64_t context_len : {1, 15, 16, 17, 64, 127, 128, 129, 1000, 1024, 1025, 5000, 20000}) {
-      ExpectReference(DType::kBF16, {num_kv_heads * 4, num_kv_heads, 128}, Decodes({context_len}));
+      ExpectReference(engine_dtype(), {num_kv_heads * 4, num_kv_heads, 128}, Decodes({context_len}));
       if (HasFatalFailure()) return;
     }
   }
@@ -84,19 +84,21 @@ TEST_F(CudaAttentionTest, OneDecode) {
 
 TEST_F(CudaAttentionTest, ManyDecodes) {
   for (const int64_t count : {2, 7, 33, 131, 300}) {
-    ExpectReference(DType::kBF16, {8, 2, 128}, Decodes(RandomLengths(count, 40000 / count)));
+    ExpectReference(engine_dtype(), {8, 2, 128}, Decodes(RandomLengths(count, 40000 / count)));
     if (HasFatalFailure()) return;
     ExpectReference(DType::kF16, {5, 5, 64}, Decodes(RandomLengths(count, 10000 / count)));
     if (HasFatalFailure()) return;
   }
   // More sequences in a CTA's range than a warp looks at in one step.
-  ExpectReference(DType::kBF16, {2, 1, 64}, Decodes(std::vector<int64_t>(6000, 3)));
+  ExpectReference(engine_dtype(), {2, 1, 64}, Decodes(std::vector<int64_t>(6000, 3)));
 }
 
 TEST_F(CudaAttentionTest, SlidingWindow) {
   for (const int64_t window : {1, 15, 16, 17, 100, 1000}) {
-    ExpectReference(DType::kBF16, {8, 2, 128, 32, window},
+    ExpectReference(engine_dtype(), {8, 2, 128, 32, window},
                     Decodes({1, 16, 17, 99, 100, 101, 116, 2500, 32, 1001}));
+    if (HasFatalFailure()) return;
+    ExpectReference(engine_dtype(), {16, 1, 128, 32, window}, Decodes({1, 47, 48, 49, 101, 2500, 1001}));
     if (HasFatalFailure()) return;
   }
   ExpectReference(DType::kF16, {3, 1, 64, 32, 70}, {{1, 300}, {90, 200}, {1, 20}, {70, 70}});
@@ -139,9 +141,9 @@ TEST_F(CudaAttentionTest, ShapesOfTheFallback) {
 
 TEST_F(CudaAttentionTest, PlanIsUsedForOneBatchAfterTheOther) {
   const AttentionShape shape{8, 2, 128};
-  const AttentionProblem decodes(device(), random(), DType::kBF16, shape, Decodes(RandomLengths(100, 600)));
-  const AttentionProblem mixed(device(), random(), DType::kBF16, shape, {{1, 900}, {200, 300}, {1, 4}});
-  const AttentionProblem one(device(), random(), DType::kBF16, shape, Decodes({2000}));
+  const AttentionProblem decodes(device(), random(), engine_dtype(), shape, Decodes(RandomLengths(100, 600)));
+  const AttentionProblem mixed(device(), random(), engine_dtype(), shape, {{1, 900}, {200, 300}, {1, 4}});
+  const AttentionProblem one(device(), random(), engine_dtype(), shape, Decodes({2000}));
   AttentionCapacity capacity = decodes.Capacity();
   for (const AttentionProblem* problem : {&mixed, &one}) {
     capacity.max_rows = std::max(capacity.max_rows, problem->Capacity().max_rows);
@@ -164,9 +166,9 @@ TEST_F(CudaAttentionTest, GraphRunsWithNewPlans) {
     DType rows;
   };
   // The decode kernel and the fallback.
-  for (const Types& types : {Types{DType::kBF16, DType::kBF16}, Types{DType::kF32, DType::kF32},
-                             Types{DType::kI8, DType::kBF16}, Types{DType::kI8, DType::kF32},
-                             Types{DType::kF8E4M3, DType::kBF16}, Types{DType::kF8E4M3, DType::kF32}}) {
+  for (const Types& types : {Types{engine_dtype(), engine_dtype()}, Types{DType::kF32, DType::kF32},
+                             Types{DType::kI8, engine_dtype()}, Types{DType::kI8, DType::kF32},
+                             Types{DType::kF8E4M3, engine_dtype()}, Types{DType::kF8E4M3, DType::kF32}}) {
     const AttentionShape shape{8, 2, 128};
     // One cache and one q, so that the graph's arguments fit: all sequences in one problem.
     std::vector<int64_t> all;
@@ -206,7 +208,7 @@ TEST_F(CudaAttentionTest, GraphRunsWithNewPlans) {
 
 TEST_F(CudaAttentionTest, EqualBitsEveryTime) {
   for (const auto& lengths : {std::vector<int64_t>{3000}, RandomLengths(37, 2000)}) {
-    const AttentionProblem problem(device(), random(), DType::kBF16, {32, 8, 128}, Decodes(lengths));
+    const AttentionProblem problem(device(), random(), engine_dtype(), {32, 8, 128}, Decodes(lengths));
     const auto plan = MakePlan(problem.Capacity());
     CudaMatrix expected = problem.MakeOut();
     RunOnce(problem, plan.get(), expected);
@@ -241,16 +243,16 @@ TEST_F(CudaAttentionTest, DecodesOverCodes) {
       }
     }
     for (const int64_t context_len : {1, 31, 32, 33, 1000, 5000, 20000}) {
-      ExpectReference(codes, {8, 1, 128}, Decodes({context_len}), DType::kBF16);
+      ExpectReference(codes, {8, 1, 128}, Decodes({context_len}), engine_dtype());
       if (HasFatalFailure()) return;
     }
     for (const int64_t count : {2, 33, 300}) {
-      ExpectReference(codes, {8, 2, 128}, Decodes(RandomLengths(count, 40000 / count)), DType::kBF16);
+      ExpectReference(codes, {8, 2, 128}, Decodes(RandomLengths(count, 40000 / count)), engine_dtype());
       if (HasFatalFailure()) return;
     }
     for (const int64_t window : {1, 16, 17, 100, 1000}) {
       ExpectReference(codes, {8, 2, 128, 32, window}, Decodes({1, 17, 99, 100, 101, 2500, 32, 1001}),
-                      DType::kBF16);
+                      engine_dtype());
       if (HasFatalFailure()) return;
     }
   }
@@ -298,7 +300,7 @@ TEST_F(CudaAttentionTest, PrefillsOverCodesInPasses) {
   const std::vector<RowsAndContext> lengths = {{1, 600}, {70, 70},  {3, 900},   {200, 900}, {5, 33},
                                                {40, 40}, {33, 400}, {600, 800}, {1, 31},    {2, 64}};
   for (const DType codes : kCodes) {
-    const AttentionProblem problem(device(), random(), codes, {8, 2, 128}, lengths, DType::kBF16);
+    const AttentionProblem problem(device(), random(), codes, {8, 2, 128}, lengths, engine_dtype());
     AttentionCapacity capacity = problem.Capacity();
     capacity.max_context = 900;
     const auto plan = MakePlan(capacity);
@@ -318,7 +320,7 @@ TEST(CudaAttentionSliceTest, DecodesOnFewSms) {
   const auto stream = device.value()->CreateStream(StreamKind::kCompute, "test");
   const auto ops = CreateCudaOps(device.value().get(), {.tuning_folder = "", .tune_linear = false});
   std::mt19937 random(3);
-  const AttentionProblem problem(*device.value(), random, DType::kBF16, {8, 2, 128},
+  const AttentionProblem problem(*device.value(), random, EngineDType(*device.value()), {8, 2, 128},
                                  Decodes({1, 5000, 100, 16, 33, 900, 2, 2, 640}));
   auto plan = ops->CreateAttentionPlan(problem.Capacity());
   ASSERT_TRUE(plan.ok()) << plan.error().message;

@@ -15,11 +15,16 @@ constexpr uintptr_t kQAlignment = 4;
 constexpr uintptr_t kQAlignmentCoded = 8;
 constexpr uintptr_t kOutAlignment = 8;
 
+size_t SlotBytes(const KvShape& kv, int64_t group) {
+  return sizeof(float) *
+         static_cast<size_t>(DecodeSlotFloats(static_cast<int>(kv.head_dim), static_cast<int>(group)));
+}
+
 size_t WarpBytes(const KvShape& kv, int64_t group) {
   const int head_dim = static_cast<int>(kv.head_dim);
   const bool coded = IsCoded(kv);
   return static_cast<size_t>(DecodeStages(head_dim, coded) * DecodePartBytes(head_dim, coded)) +
-         sizeof(float) * static_cast<size_t>(DecodeSlotFloats(head_dim, static_cast<int>(group)));
+         SlotBytes(kv, group);
 }
 
 // What stands in shared memory beside the warps' parts: kinds of the partial results, two flags.
@@ -32,12 +37,24 @@ bool Aligned(const void* data, int64_t row_stride, uintptr_t bytes) {
          static_cast<uintptr_t>(row_stride) * 2 % bytes == 0;
 }
 
+// Of GPUs before 8.0: tiles in registers.
+bool IsDirect(const CudaTarget& target) {
+  return target.compute_capability < 80;
+}
+
 void Dispatch(CudaStream* stream, const KvShape& kv, DType rows, int64_t group, const DecodeLaunch& launch,
               const DecodeAttentionParams* params) {
   const bool bf16 = rows == DType::kBF16;
-  const auto plain = bf16 ? LaunchDecodeAttentionBf16 : LaunchDecodeAttentionFp16;
-  const auto int8 = bf16 ? LaunchDecodeAttentionInt8Bf16 : LaunchDecodeAttentionInt8Fp16;
-  const auto fp8 = bf16 ? LaunchDecodeAttentionFp8Bf16 : LaunchDecodeAttentionFp8Fp16;
+  const bool direct = launch.is_direct;  // then fp16
+  const auto plain = direct ? LaunchDirectDecodeAttentionFp16
+                     : bf16 ? LaunchDecodeAttentionBf16
+                            : LaunchDecodeAttentionFp16;
+  const auto int8 = direct ? LaunchDirectDecodeAttentionInt8Fp16
+                    : bf16 ? LaunchDecodeAttentionInt8Bf16
+                           : LaunchDecodeAttentionInt8Fp16;
+  const auto fp8 = direct ? LaunchDirectDecodeAttentionFp8Fp16
+                   : bf16 ? LaunchDecodeAttentionFp8Bf16
+                          : LaunchDecodeAttentionFp8Fp16;
   const auto run = !IsCoded(kv) ? plain : KvCodeOf(kv.format) == KvCode::kE4M3 ? fp8 : int8;
   run(stream, static_cast<int>(kv.head_dim), launch, params, static_cast<int>(group));
 }
@@ -45,8 +62,9 @@ void Dispatch(CudaStream* stream, const KvShape& kv, DType rows, int64_t group, 
 }  // namespace
 
 bool DecodeAttentionSupports(const KvShape& kv, DType rows, int64_t num_heads, const CudaTarget& target) {
-  if (target.compute_capability < 80 || kv.block_size != kDecodeTileTokens || kv.num_kv_heads < 1)
+  if (target.compute_capability < 75 || kv.block_size != kDecodeTileTokens || kv.num_kv_heads < 1)
     return false;
+  if (IsDirect(target) && (rows != DType::kF16 || kv.head_dim == 256)) return false;
   if (rows != DType::kBF16 && rows != DType::kF16) return false;
   if (!IsCoded(kv) && kv.format != KvFormat::Plain(rows)) return false;
   if (num_heads < 1 || num_heads % kv.num_kv_heads != 0) return false;
@@ -57,15 +75,18 @@ bool DecodeAttentionSupports(const KvShape& kv, DType rows, int64_t num_heads, c
 
 DecodeLaunch PlanDecodeLaunch(const KvShape& kv, int64_t num_heads, const CudaTarget& target) {
   const int64_t group = num_heads / kv.num_kv_heads;
-  const size_t warp_bytes = WarpBytes(kv, group);
+  const bool is_direct = IsDirect(target);
+  const size_t warp_bytes = is_direct ? SlotBytes(kv, group) : WarpBytes(kv, group);
   const auto available = static_cast<size_t>(target.max_shared_bytes_per_block);
   const int head_tiles = group > kDecodeHeadTile ? 2 : 1;
-  const auto max_warps =
-      static_cast<size_t>(DecodeMaxWarps(static_cast<int>(kv.head_dim), head_tiles, IsCoded(kv)));
-  const size_t cta_bytes = CtaBytes(max_warps);
+  const auto head_dim = static_cast<int>(kv.head_dim);
+  const auto max_warps = static_cast<size_t>(is_direct ? DirectDecodeMaxWarps(head_dim, head_tiles)
+                                                       : DecodeMaxWarps(head_dim, head_tiles, IsCoded(kv)));
+  const size_t cta_bytes = CtaBytes(max_warps) + (is_direct ? SlotBytes(kv, group) : 0);
   TANDEM_CHECK(available >= warp_bytes + cta_bytes, "decode attention: {} bytes of shared memory a block",
                available);
   DecodeLaunch launch;
+  launch.is_direct = is_direct;
   launch.num_ctas = target.num_sms;
   launch.num_warps = static_cast<int>(std::min(max_warps, (available - cta_bytes) / warp_bytes));
   launch.shared_bytes = static_cast<size_t>(launch.num_warps) * warp_bytes + cta_bytes;

@@ -16,13 +16,14 @@ namespace tandem {
 
 // rows: of q and out. bf16 and fp16 with a cache of the same type or of codes, on compute
 // capability 8.0 and later, blocks of 32 tokens, head_dim 64 and 128 with up to 16 query heads a kv head,
-// head_dim 256 with up to 8.
+// head_dim 256 with up to 8. On 7.5 of these fp16, head_dim 64 and 128.
 bool DecodeAttentionSupports(const KvShape& kv, DType rows, int64_t num_heads, const CudaTarget& target);
 
 // The launch for a supported shape.
 struct DecodeLaunch {
   int num_ctas = 0;
   int num_warps = 0;
+  bool is_direct = false;  // the kernel of 7.5, without a ring in shared memory
   size_t shared_bytes = 0;
   // Workspace, zero before the first launch and used by one launch at a time.
   size_t partial_bytes = 0;

@@ -16,30 +16,11 @@
 #include "ops/cuda/attention/decode_attention_kernel.h"
 #include "ops/cuda/attention/decode_merge.cuh"
 #include "ops/cuda/attention/decode_mma.cuh"
+#include "ops/cuda/attention/decode_range.cuh"
 #include "ops/cuda/attention/decode_softmax.cuh"
 
 namespace tandem {
 namespace decode {
-
-// What stands at a place of the line, or the head behind whose tiles it is (then tile is its end_tile or
-// more); sequence: at or before its own. The whole warp.
-__device__ __forceinline__ Cursor Locate(const AttentionPlanSequence* sequences, int num_decodes,
-                                         int sequence, int place, int window, int lane) {
-  while (true) {
-    const int candidate = min(sequence + 1 + lane, num_decodes);
-    const unsigned begun = __ballot_sync(kAllLanes, __ldcg(&sequences[candidate].place_begin) <= place);
-    sequence += __popc(begun);
-    if (begun != kAllLanes) break;
-  }
-  Cursor cursor;
-  cursor.sequence = sequence;
-  cursor.Read(sequences, window);
-  const int places = cursor.end_tile - cursor.first_tile + kDecodeHeadPlaces;
-  const int in_sequence = place - __ldcg(&sequences[sequence].place_begin);
-  cursor.kv_head = in_sequence / places;
-  cursor.tile = cursor.first_tile + in_sequence % places;
-  return cursor;
-}
 
 // State: WarpState, or another with its members, says how K and V are stored and multiplied.
 template <typename State>
@@ -66,22 +47,9 @@ __global__ void __launch_bounds__(32 * DecodeMaxWarps(State::kHeadDim, State::kH
   // Kept in a register, not found again with every tile.
   asm volatile("" : "+r"(ring_address));
 
-  // The plan came by a copy before the first kernel of the iteration started, so it may be read at once.
-  const int cta = static_cast<int>(blockIdx.x);
-  // Past L1: it may have been copied since an earlier kernel read it here.
-  const auto* header = reinterpret_cast<const PlanHeader*>(params.plan);
-  const int num_decodes = __ldcg(&header->num_decodes);
-  const int num_places = __ldcg(&header->num_places);
-  const int places_per_cta = __ldcg(&header->places_per_cta);
-  const PlanOffsets offsets{static_cast<int32_t>(gridDim.x)};
-  const int first_sequence = __ldcg(params.plan + offsets.first_sequences() + cta);
-  const auto* sequences = reinterpret_cast<const AttentionPlanSequence*>(params.plan + offsets.sequences());
-  const int cta_begin = min(cta * places_per_cta, num_places);
-  const int cta_end = min(cta_begin + places_per_cta, num_places);
-  const int places_per_warp = (cta_end - cta_begin + num_warps - 1) / num_warps;
-  const int begin = min(cta_begin + warp * places_per_warp, cta_end);
-  const int end = min(begin + places_per_warp, cta_end);
-  if (cta_begin == cta_end) {
+  const WarpRange range(params, warp, num_warps);
+  const AttentionPlanSequence* sequences = range.sequences;
+  if (range.cta_begin == range.cta_end) {
     // Whoever waits for this kernel waits for those before it.
     WaitForPredecessors();
     return;
@@ -89,14 +57,8 @@ __global__ void __launch_bounds__(32 * DecodeMaxWarps(State::kHeadDim, State::kH
 
   int4 slot_metas[2] = {make_int4(0, 0, 0, 0), make_int4(0, 0, 0, 0)};
   Cursor cursor;
-  int left = end - begin;  // places
-  if (left > 0) {
-    cursor = Locate(sequences, num_decodes, first_sequence, begin, params.window, lane);
-    if (cursor.tile >= cursor.end_tile) {
-      left -= cursor.end_tile + kDecodeHeadPlaces - cursor.tile;
-      if (left > 0) cursor.NextHead(sequences, params.window, params.num_kv_heads);
-    }
-  }
+  int left = range.end - range.begin;  // places
+  if (left > 0) range.Begin(params, lane, &cursor, &left);
   if (left <= 0) {
     WaitForPredecessors();
   } else {
@@ -207,7 +169,7 @@ __global__ void __launch_bounds__(32 * DecodeMaxWarps(State::kHeadDim, State::kH
     metas[warp * 2 + 1] = slot_metas[1];
   }
   __syncthreads();
-  MergeSlots<T, kHeadDim>(params, places_per_cta, sequences, metas,
+  MergeSlots<T, kHeadDim>(params, range.places_per_cta, sequences, metas,
                           reinterpret_cast<int*>(metas + 2 * num_warps), shared, kRingFloats, slots);
 #else
   __trap();

@@ -57,6 +57,13 @@ constexpr int DecodePartialFloats(int head_dim, int group) {
   return (group * head_dim + 2 * group + 3) / 4 * 4;
 }
 
+// The kernel of compute capability 7.5 has tiles in registers: in shared memory each warp has a slot for what
+// it begins with, and the CTA has one for what it ends with.
+// Registers say how many warps there are.
+constexpr int DirectDecodeMaxWarps(int head_dim, int head_tiles) {
+  return head_dim * head_tiles <= 64 ? 12 : 8;
+}
+
 // With params null: prepares instead of launching.
 void LaunchDecodeAttentionBf16(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
                                const DecodeAttentionParams* params, int group);
@@ -70,5 +77,12 @@ void LaunchDecodeAttentionFp8Bf16(CudaStream* stream, int head_dim, const Decode
                                   const DecodeAttentionParams* params, int group);
 void LaunchDecodeAttentionFp8Fp16(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
                                   const DecodeAttentionParams* params, int group);
+// Of compute capability 7.5; head_dim 64 and 128.
+void LaunchDirectDecodeAttentionFp16(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
+                                     const DecodeAttentionParams* params, int group);
+void LaunchDirectDecodeAttentionInt8Fp16(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
+                                         const DecodeAttentionParams* params, int group);
+void LaunchDirectDecodeAttentionFp8Fp16(CudaStream* stream, int head_dim, const DecodeLaunch& launch,
+                                        const DecodeAttentionParams* params, int group);
 
 }  // namespace tandem

@@ -15,8 +15,7 @@ namespace tandem {
 namespace decode {
 
 // Four scales of a lane's tokens, bf16.
-__device__ __forceinline__ void LoadScales(uint32_t address, float (&scales)[4]) {
-  const uint2 words = LoadShared8(address);
+__device__ __forceinline__ void UnpackScales(const uint2& words, float (&scales)[4]) {
   scales[0] = __uint_as_float(words.x << 16);
   scales[1] = __uint_as_float(words.x & 0xffff0000U);
   scales[2] = __uint_as_float(words.y << 16);
@@ -52,7 +51,6 @@ struct Int8Codes {
  private:
   template <typename T, unsigned kTwoBytes>
   static __device__ __forceinline__ uint32_t Pair(uint32_t word) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     if constexpr (std::is_same_v<T, __half>) {
       // {code, 0x64} is 1024 + code.
       const uint32_t pair = __byte_perm(word, 0x64646464U, kTwoBytes);
@@ -69,9 +67,6 @@ struct Int8Codes {
                                                 *reinterpret_cast<const __nv_bfloat162*>(&zero));
       return *reinterpret_cast<const uint32_t*>(&difference);
     }
-#else
-    return word;
-#endif
   }
 };
 
@@ -86,16 +81,12 @@ struct Fp8Codes {
 
   template <typename T>
   static __device__ __forceinline__ uint2 Numbers(uint32_t word) {
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ >= 800
     if constexpr (std::is_same_v<T, __half>) {
       return make_uint2(MovedHighBytes<T>(__byte_perm(word, 0, kLowBytesUp)),
                         MovedHighBytes<T>(__byte_perm(word, 0, kHighBytesUp)));
     } else {
       return ValuesOfE4M3<T>(word);
     }
-#else
-    return make_uint2(word, word);
-#endif
   }
 };
 
@@ -213,15 +204,48 @@ struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
     }
   }
 
-  // keys: K of a tile as CopyPart leaves it. Tokens outside [first, end) of the 32 are not seen; there is one
-  // that is.
+  // K or V of a tile as CopyPart leaves it.
+  struct PartInShared {
+    uint32_t address;
+    uint32_t lane_places[2];
+    int lane;
+
+    __device__ __forceinline__ uint4 KeyPieceOf(int k) const {
+      return LoadShared(lane_places[0] +
+                        static_cast<uint32_t>((KeyPiece(k, 0) - KeyPiece(0, 0)) * kPieceBytes));
+    }
+    __device__ __forceinline__ uint4 ValuePieceOf(int n, int e) const {
+      return LoadShared(lane_places[e] +
+                        static_cast<uint32_t>((ValuePiece(n, 0, 0) - ValuePiece(0, 0, 0)) * kPieceBytes));
+    }
+    __device__ __forceinline__ uint2 Scales() const {
+      return LoadShared8(address +
+                         static_cast<uint32_t>(CodedScalesBegin(kHeadDim) + LaneToken(lane, 0) * 2));
+    }
+  };
+
   __device__ __forceinline__ void AddKeys(uint32_t keys, int first, int end, float scale_log2, int lane) {
+    const auto lane_keys = keys + static_cast<uint32_t>(CodedPlace(KeyPiece(0, lane)) * kPieceBytes);
+    AddKeysOf(PartInShared{keys, {lane_keys, lane_keys}, lane}, first, end, scale_log2, lane);
+  }
+  __device__ __forceinline__ void AddValues(uint32_t values, int lane) {
+    PartInShared part{values, {}, lane};
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      part.lane_places[e] = values + static_cast<uint32_t>(CodedPlace(ValuePiece(0, e, lane)) * kPieceBytes);
+    }
+    AddValuesOf(part, lane);
+  }
+
+  // keys: K of a tile, whose pieces and scales it gives. Tokens outside [first, end) of the 32 are not seen;
+  // there is one that is.
+  template <typename Part>
+  __device__ __forceinline__ void AddKeysOf(const Part& keys, int first, int end, float scale_log2,
+                                            int lane) {
     float scores[kHeadTiles][2][2][4] = {};  // by two tokens of a lane, and by even and odd steps
-    const uint32_t lane_keys = keys + static_cast<uint32_t>(CodedPlace(KeyPiece(0, lane)) * kPieceBytes);
 #pragma unroll
     for (int k = 0; k < kSteps; ++k) {
-      const uint4 piece =
-          LoadShared(lane_keys + static_cast<uint32_t>((KeyPiece(k, 0) - KeyPiece(0, 0)) * kPieceBytes));
+      const uint4 piece = keys.KeyPieceOf(k);
       const uint32_t words[kWords] = {piece.x, piece.y, piece.z, piece.w};
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -235,7 +259,7 @@ struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
     }
 
     float scales[kLaneTokens];
-    LoadScales(keys + static_cast<uint32_t>(CodedScalesBegin(kHeadDim) + LaneToken(lane, 0) * 2), scales);
+    UnpackScales(keys.Scales(), scales);
     const float unit = scale_log2 * Codes::template kUnit<T>;
     const bool sees_all = first <= 0 && end >= kTileTokens;
 #pragma unroll
@@ -259,10 +283,11 @@ struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
     }
   }
 
-  // values: V of the tile whose K came last, laid out alike.
-  __device__ __forceinline__ void AddValues(uint32_t values, int lane) {
+  // values: V of the tile whose K came last.
+  template <typename Part>
+  __device__ __forceinline__ void AddValuesOf(const Part& values, int lane) {
     float scales[kLaneTokens];
-    LoadScales(values + static_cast<uint32_t>(CodedScalesBegin(kHeadDim) + LaneToken(lane, 0) * 2), scales);
+    UnpackScales(values.Scales(), scales);
     // Of head 8 * h + lane / 4: tokens ValueToken(0, lane) + t and ValueToken(1, lane) + t.
     uint32_t p[kHeadTiles][kLaneTokens];
 #pragma unroll
@@ -280,15 +305,10 @@ struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
       }
     }
 
-    uint32_t lane_values[2];
-#pragma unroll
-    for (int e = 0; e < 2; ++e)
-      lane_values[e] = values + static_cast<uint32_t>(CodedPlace(ValuePiece(0, e, lane)) * kPieceBytes);
 #pragma unroll
     for (int n = 0; n < kSteps / 2; ++n) {
-      const auto offset = static_cast<uint32_t>((ValuePiece(n, 0, 0) - ValuePiece(0, 0, 0)) * kPieceBytes);
-      const uint4 early = LoadShared(lane_values[0] + offset);
-      const uint4 late = LoadShared(lane_values[1] + offset);
+      const uint4 early = values.ValuePieceOf(n, 0);
+      const uint4 late = values.ValuePieceOf(n, 1);
       const uint32_t first_words[kWords] = {early.x, early.y, early.z, early.w};
       const uint32_t second_words[kWords] = {late.x, late.y, late.z, late.w};
 #pragma unroll

@@ -1,4 +1,4 @@
-// One warp's online softmax over tiles of 32 tokens, whatever K and V are stored as.
+// One warp's online softmax over tiles of 32 tokens, or parts of them, whatever K and V are stored as.
 #pragma once
 
 #include <cstdint>
@@ -63,13 +63,13 @@ __device__ __forceinline__ void ForQueryRows(const DecodeAttentionParams& params
 }
 
 // What a warp knows of the (sequence, kv head) it is at. Lane 4 * g + c holds, of tile h of 8 query heads,
-// scores of heads 8 * h + 2 * c and + 1 for four tokens of a tile, and outputs of the same heads: o[h][m][i]
-// is of head 8 * h + 2 * c + i % 2. Which tokens and which elements these are, the states that derive from it
-// say.
-template <int kHeadDim, int kHeadTiles>
+// scores of heads 8 * h + 2 * c and + 1 for kLaneTokens of the tokens that are weighed at once, and outputs
+// of the same heads: o[h][m][i] is of head 8 * h + 2 * c + i % 2. Which tokens and which elements these are,
+// the states that derive from it say.
+template <int kHeadDim, int kHeadTiles, int kLaneTokensValue = kTileTokens / 8>
 struct OnlineSoftmax {
   static constexpr int kSteps = kHeadDim / 16;
-  static constexpr int kLaneTokens = 4;
+  static constexpr int kLaneTokens = kLaneTokensValue;
 
   float o[kHeadTiles][kSteps][4];
   float max[kHeadTiles][2];
@@ -91,7 +91,7 @@ struct OnlineSoftmax {
     }
   }
 
-  // Scores of a tile become weights, and outputs and sums are scaled to the new maxima. There is a token that
+  // Scores of tokens become weights, and outputs and sums are scaled to the new maxima. There is a token that
   // is seen; of those that are not, scores are -infinity.
   __device__ __forceinline__ void Weigh(int h, float (&s)[kLaneTokens][2]) {
     float new_max[2] = {kMinusInfinity, kMinusInfinity};

@@ -58,6 +58,23 @@ TEST_F(CudaLinearTest, NoRows) {
   stream().Synchronize();
 }
 
+// No GPU needed.
+TEST(SkinnyChoiceTest, TuringHasFp16) {
+  CudaTarget volta = kTuringTarget;
+  volta.compute_capability = 70;
+  alignas(16) static uint16_t memory[8];
+  const auto supports = [](const CudaTarget& target, DType dtype, int64_t rows, int64_t cols) {
+    return SkinnyLinearSupports(target, MatrixView::Dense(memory, dtype, rows, cols),
+                                MatrixView::Dense(memory, dtype, 32, cols));
+  };
+  EXPECT_TRUE(supports(kTuringTarget, DType::kF16, kMaxSkinnyRows, 64));
+  EXPECT_FALSE(supports(kTuringTarget, DType::kF16, kMaxSkinnyRows + 1, 64));
+  EXPECT_FALSE(supports(kTuringTarget, DType::kF16, 1, 60));
+  EXPECT_FALSE(supports(kTuringTarget, DType::kBF16, 1, 64));
+  EXPECT_FALSE(supports(volta, DType::kF16, 1, 64));
+  EXPECT_TRUE(supports(kAmpereTarget, DType::kBF16, 1, 64));
+}
+
 TEST_F(CudaLinearTest, SkinnyMatchesDoublePrecision) {
   const std::vector<std::pair<int64_t, int64_t>> shapes = {{16, 64},    {32, 512},  {45, 200},  {1, 8},
                                                            {5000, 136}, {70, 4096}, {33, 4160}, {40, 14336}};
@@ -89,8 +106,7 @@ TEST_F(CudaLinearTest, SkinnyMatchesDoublePrecision) {
 }
 
 TEST_F(CudaLinearTest, SkinnyRowsDoNotDependOnEachOther) {
-  if (!HasDType(DType::kBF16)) GTEST_SKIP() << "no bf16";
-  const Product p = {.out = 100, .in = 1096};
+  const Product p = {.out = 100, .in = 1096, .dtype = engine_dtype()};
   const Weight weight = MakeWeight(ops(), p);
   const CudaLinearWeight& cuda_weight = AsCudaLinearWeight(weight.weight.get());
   CudaMatrix x(device(), p.dtype, kMaxSkinnyRows, p.in);
@@ -114,21 +130,20 @@ TEST_F(CudaLinearTest, SkinnyRowsDoNotDependOnEachOther) {
 
 // Kernels start before their predecessors have ended: a product must not read x, nor write y, too early.
 TEST_F(CudaLinearTest, ChainOfSkinnyProductsInAGraph) {
-  if (!HasDType(DType::kBF16)) GTEST_SKIP() << "no bf16";
   constexpr int64_t kRows = 5;
   constexpr int64_t kFeatures = 2048;
   constexpr int kLayers = 12;
   constexpr int kRounds = 20;
   std::vector<std::unique_ptr<LinearWeight>> weights;
   for (int layer = 0; layer < kLayers; ++layer) {
-    weights.push_back(ops().CreateLinearWeight(kFeatures, kFeatures, DType::kBF16).value());
+    weights.push_back(ops().CreateLinearWeight(kFeatures, kFeatures, engine_dtype()).value());
     // Values keep their size from layer to layer.
     weights.back()->FillRandom(static_cast<uint64_t>(layer), std::sqrt(3.0F / kFeatures));
   }
   const CudaArray<float> bias(device(), std::vector<float>(kFeatures, 0.25F));
   // Two buffers in turn: a product that writes early destroys what its predecessor still reads.
-  CudaMatrix ping(device(), DType::kBF16, kRows, kFeatures);
-  CudaMatrix pong(device(), DType::kBF16, kRows, kFeatures);
+  CudaMatrix ping(device(), engine_dtype(), kRows, kFeatures);
+  CudaMatrix pong(device(), engine_dtype(), kRows, kFeatures);
   const auto enqueue = [&](int layer) {
     const MatrixView from = layer % 2 == 0 ? ping.view() : pong.view();
     const MatrixView to = layer % 2 == 0 ? pong.view() : ping.view();
@@ -165,7 +180,7 @@ TEST_F(CudaLinearTest, ChainOfSkinnyProductsInAGraph) {
 }
 
 TEST_F(CudaLinearTest, CapturedProductsOfAllKinds) {
-  const DType dtype = HasDType(DType::kBF16) ? DType::kBF16 : DType::kF16;
+  const DType dtype = engine_dtype();
   for (const int64_t rows : {1, 20, 200}) {
     const Product p = {.rows = rows, .out = 320, .in = 256, .dtype = dtype, .y_dtype = dtype, .bias = true};
     const Weight weight = MakeWeight(ops(), p);

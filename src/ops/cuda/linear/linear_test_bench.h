@@ -161,9 +161,7 @@ class CudaLinearTest : public CudaOpTest {
   }
 
   CudaStream& cuda_stream() { return AsCudaStream(stream()); }
-  bool HasDType(DType dtype) {
-    return dtype != DType::kBF16 || cuda_stream().target().compute_capability >= 80;
-  }
+  bool HasDType(DType dtype) { return dtype != DType::kBF16 || engine_dtype() == DType::kBF16; }
 };
 
 }  // namespace tandem

@@ -4,51 +4,30 @@
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/kernel_launch.h"
 #include "device/cuda/per_gpu.h"
+#include "ops/cuda/linear/skinny_direct.h"
 #include "ops/cuda/linear/skinny_linear.h"
+#include "ops/cuda/linear/skinny_values.cuh"
 #include "ops/cuda/linear/tensor_core.cuh"
 #include "ops/cuda/shared_memory.cuh"
 
 namespace tandem {
 namespace {
 
-// A block computes tiles of 16 outputs for all rows, one after the other. Its warps divide a tile's
-// in_features: warp w takes slices w, w + 8, w + 16, ... of 64 elements. Each warp streams its slices of all
-// its tiles through a ring of its own in shared memory, so no warp waits for another but at the end of a
-// tile, where their sums are added in fixed order.
+// Each warp streams its slices of all its tiles through a ring of its own in shared memory, so no warp waits
+// for another but at the end of a tile, where their sums are added.
 //
 // The first stages are requested before the predecessors have ended. A block takes less than half of an SM's
 // shared memory and two work on an SM, so that the next kernel's blocks become resident, and fill their
 // rings, as this one's end.
-constexpr int kWarps = 8;
-constexpr int kThreads = kWarps * 32;
-constexpr int kSliceElements = 64;
-[[maybe_unused]] constexpr int kRowBytes = kSliceElements * 2;  // of a stage
-constexpr int kTileOutputs = 16;
-constexpr int kRingBytes = 12 << 10;  // of a warp
-
-struct SkinnyArguments {
-  const void* weight = nullptr;
-  const void* x = nullptr;
-  const float* bias = nullptr;
-  void* y = nullptr;
-  int64_t x_stride = 0;
-  int64_t y_stride = 0;
-  int out_features = 0;
-  int in_features = 0;
-  int rows = 0;
-  bool y_is_f32 = false;
-};
-
-constexpr int kTilePitch = kTileOutputs + 4;  // a warp's stores of sums then meet no bank twice
-
-constexpr int kSumsOfWarp = static_cast<int>(kMaxSkinnyRows) * kTilePitch;
-constexpr int kSharedBytes = kWarps * (kRingBytes + kSumsOfWarp * static_cast<int>(sizeof(float)));
-static_assert(kMaxSkinnyRows == 8);  // the width of the tensor core's product
+[[maybe_unused]] constexpr int kRowBytes = kValuesSliceElements * 2;  // of a stage
+constexpr int kRingBytes = 12 << 10;                                  // of a warp
+constexpr int kSharedBytes =
+    kValuesWarps * (kRingBytes + kValuesSumsOfWarp * static_cast<int>(sizeof(float)));
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads, 2) SkinnyLinearKernel(const SkinnyArguments arguments) {
+__global__ void __launch_bounds__(kValuesThreads, 2) SkinnyLinearKernel(const SkinnyArguments arguments) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  constexpr int kStageBytes = kTileOutputs * kRowBytes;
+  constexpr int kStageBytes = kValuesTileOutputs * kRowBytes;
   constexpr int kDepth = kRingBytes / kStageBytes;
   // Slices of x in registers. For rows of 4096 elements that is all of it.
   constexpr int kSlicesOfX = 8;
@@ -59,12 +38,12 @@ __global__ void __launch_bounds__(kThreads, 2) SkinnyLinearKernel(const SkinnyAr
   const int warp = static_cast<int>(threadIdx.x) / 32;
   const int in_features = arguments.in_features;
   const int out_features = arguments.out_features;
-  const int num_slices = (in_features + kSliceElements - 1) / kSliceElements;
-  const int num_tiles = (out_features + kTileOutputs - 1) / kTileOutputs;
+  const int num_slices = (in_features + kValuesSliceElements - 1) / kValuesSliceElements;
+  const int num_tiles = (out_features + kValuesTileOutputs - 1) / kValuesTileOutputs;
   const int first_tile = static_cast<int>(blockIdx.x);
   const int tile_step = static_cast<int>(gridDim.x);
   const int block_tiles = (num_tiles - first_tile + tile_step - 1) / tile_step;
-  const int warp_slices = warp < num_slices ? (num_slices - warp + kWarps - 1) / kWarps : 0;
+  const int warp_slices = warp < num_slices ? (num_slices - warp + kValuesWarps - 1) / kValuesWarps : 0;
   int stages_to_request = block_tiles * warp_slices;
 
   // Requests: lane l brings 16 bytes (chunk l % 8) of rows l / 8, l / 8 + 4, ... of a stage. Odd rows have
@@ -77,27 +56,28 @@ __global__ void __launch_bounds__(kThreads, 2) SkinnyLinearKernel(const SkinnyAr
   const uint32_t request_to =
       ring + static_cast<uint32_t>(request_row * kRowBytes + (request_chunk ^ (request_row % 2 * 4)) * 16);
   int request_slice = warp;
-  int request_output = first_tile * kTileOutputs + request_row;
+  int request_output = first_tile * kValuesTileOutputs + request_row;
   const int64_t row_bytes = static_cast<int64_t>(in_features) * 2;
   const auto* request_from = static_cast<const unsigned char*>(arguments.weight) +
                              request_output * row_bytes + request_slice * kRowBytes + request_chunk * 16;
-  const int64_t to_next_tile = tile_step * kTileOutputs * row_bytes - warp_slices * kWarps * kRowBytes;
+  const int64_t to_next_tile =
+      tile_step * kValuesTileOutputs * row_bytes - warp_slices * kValuesWarps * kRowBytes;
   const auto request_stage = [&](int slot) {
     const uint32_t to = request_to + static_cast<uint32_t>(slot * kStageBytes);
-    const bool inside = request_slice * kSliceElements + request_chunk * 8 < in_features;
+    const bool inside = request_slice * kValuesSliceElements + request_chunk * 8 < in_features;
     const unsigned char* from = request_from;
 #pragma unroll
-    for (int i = 0; i < kTileOutputs / 4; ++i) {
+    for (int i = 0; i < kValuesTileOutputs / 4; ++i) {
       CopyAsync(to + static_cast<uint32_t>(i * 4 * kRowBytes), from,
                 inside && request_output + i * 4 < out_features, policy);
       from += 4 * row_bytes;
     }
     --stages_to_request;
-    request_slice += kWarps;
-    request_from += kWarps * kRowBytes;
+    request_slice += kValuesWarps;
+    request_from += kValuesWarps * kRowBytes;
     if (request_slice >= num_slices) {
       request_slice = warp;
-      request_output += tile_step * kTileOutputs;
+      request_output += tile_step * kValuesTileOutputs;
       request_from += to_next_tile;
     }
   };
@@ -120,7 +100,7 @@ __global__ void __launch_bounds__(kThreads, 2) SkinnyLinearKernel(const SkinnyAr
   const auto load_x = [&](uint4(&to)[2], int slice) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int k = slice * kSliceElements + half * 32 + member * 8;
+      const int k = slice * kValuesSliceElements + half * 32 + member * 8;
       to[half] = make_uint4(0, 0, 0, 0);
       if (group < arguments.rows && k < in_features) {
         to[half] = *reinterpret_cast<const uint4*>(x + group * arguments.x_stride + k);
@@ -129,9 +109,9 @@ __global__ void __launch_bounds__(kThreads, 2) SkinnyLinearKernel(const SkinnyAr
   };
   const auto load_first_x = [&] {
 #pragma unroll
-    for (int i = 0; i < kSlicesOfX; ++i) load_x(xs[i], warp + i * kWarps);
+    for (int i = 0; i < kSlicesOfX; ++i) load_x(xs[i], warp + i * kValuesWarps);
   };
-  auto* sums_of_warps = reinterpret_cast<float*>(shared + kWarps * kRingBytes);
+  auto* sums_of_warps = reinterpret_cast<float*>(shared + kValuesWarps * kRingBytes);
   const uint32_t fragment_row = ring + static_cast<uint32_t>(group * kRowBytes);
 
   load_first_x();
@@ -159,32 +139,14 @@ __global__ void __launch_bounds__(kThreads, 2) SkinnyLinearKernel(const SkinnyAr
         if (stages_to_request > 0) request_stage(slot);
         CommitCopies();
         slot = slot + 1 == kDepth ? 0 : slot + 1;
-        if (first + i + kSlicesOfX < warp_slices) load_x(xs[i], warp + (first + i + kSlicesOfX) * kWarps);
+        if (first + i + kSlicesOfX < warp_slices)
+          load_x(xs[i], warp + (first + i + kSlicesOfX) * kValuesWarps);
       }
     }
     // Every tile needs the same x.
     if (warp_slices > kSlicesOfX && tile + tile_step < num_tiles) load_first_x();
 
-    __syncthreads();  // the sums of the tile before have been read
-    float* to = sums_of_warps + warp * kSumsOfWarp + member * 2 * kTilePitch + group;
-    to[0] = sums[0];
-    to[kTilePitch] = sums[1];
-    to[8] = sums[2];
-    to[kTilePitch + 8] = sums[3];
-    __syncthreads();
-#pragma unroll 1
-    for (int i = static_cast<int>(threadIdx.x); i < arguments.rows * kTileOutputs; i += kThreads) {
-      const int row = i / kTileOutputs;
-      const int column = i % kTileOutputs;
-      const int output = tile * kTileOutputs + column;
-      if (output >= out_features) continue;
-      float sum = 0.0F;
-#pragma unroll
-      for (int w = 0; w < kWarps; ++w) sum += sums_of_warps[w * kSumsOfWarp + row * kTilePitch + column];
-      if (arguments.bias != nullptr) sum += arguments.bias[output];
-      const int64_t at = row * arguments.y_stride + output;
-      StoreResult<T>(arguments.y, arguments.y_is_f32, at, sum);
-    }
+    StoreValuesTile<T>(arguments, tile, sums, sums_of_warps);
   }
 #else
   __trap();
@@ -203,19 +165,26 @@ void Launch(CudaStream& stream, const SkinnyArguments& arguments) {
                                            cudaSharedmemCarveoutMaxShared));
     return true;
   }));
-  const int num_tiles = (arguments.out_features + kTileOutputs - 1) / kTileOutputs;
+  const int num_tiles = (arguments.out_features + kValuesTileOutputs - 1) / kValuesTileOutputs;
   const int grid = std::min(num_tiles, stream.target().num_sms * 2);
-  LaunchKernel("skinny linear", kernel, dim3(static_cast<unsigned>(grid)), dim3(kThreads), kSharedBytes,
+  LaunchKernel("skinny linear", kernel, dim3(static_cast<unsigned>(grid)), dim3(kValuesThreads), kSharedBytes,
                stream, arguments);
+}
+
+// Of GPUs before 8.0.
+bool IsDirect(const CudaTarget& target) {
+  return target.compute_capability < 80;
 }
 
 }  // namespace
 
 bool SkinnyLinearSupports(const CudaTarget& target, const MatrixView& x, const MatrixView& weight) {
-  return target.compute_capability >= 80 && target.max_shared_bytes_per_block >= kSharedBytes &&
-         (weight.dtype == DType::kBF16 || weight.dtype == DType::kF16) && x.rows <= kMaxSkinnyRows &&
-         weight.cols % 8 == 0 && x.row_stride % 8 == 0 && reinterpret_cast<uintptr_t>(x.data) % 16 == 0 &&
-         reinterpret_cast<uintptr_t>(weight.data) % 16 == 0;
+  const bool has_kernel = IsDirect(target)
+                              ? target.compute_capability >= 75 && weight.dtype == DType::kF16
+                              : target.max_shared_bytes_per_block >= kSharedBytes &&
+                                    (weight.dtype == DType::kBF16 || weight.dtype == DType::kF16);
+  return has_kernel && x.rows <= kMaxSkinnyRows && weight.cols % 8 == 0 && x.row_stride % 8 == 0 &&
+         reinterpret_cast<uintptr_t>(x.data) % 16 == 0 && reinterpret_cast<uintptr_t>(weight.data) % 16 == 0;
 }
 
 void LaunchSkinnyLinear(CudaStream& stream, const MatrixView& x, const MatrixView& weight, const float* bias,
@@ -239,7 +208,9 @@ void LaunchSkinnyLinear(CudaStream& stream, const MatrixView& x, const MatrixVie
   arguments.in_features = static_cast<int>(weight.cols);
   arguments.rows = static_cast<int>(x.rows);
   arguments.y_is_f32 = y.dtype == DType::kF32;
-  if (weight.dtype == DType::kBF16) {
+  if (IsDirect(stream.target())) {
+    LaunchSkinnyDirect(stream, arguments);
+  } else if (weight.dtype == DType::kBF16) {
     Launch<__nv_bfloat16>(stream, arguments);
   } else {
     Launch<__half>(stream, arguments);

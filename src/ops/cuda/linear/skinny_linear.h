@@ -1,4 +1,4 @@
-// Products of few rows: the weights stream through shared memory once, as fast as memory gives them.
+// Products of few rows: the weights stream through an SM once, as fast as memory gives them.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace tandem {
 // Up to here nothing else comes near in a chain of products. (Measured alone, other kernels can look better.)
 constexpr int64_t kMaxSkinnyRows = 8;
 
-// True if LaunchSkinnyLinear can do the product: compute capability 8.0, bf16 or fp16, at most kMaxSkinnyRows
-// rows, in_features a multiple of 8, x and its rows aligned to 16 bytes.
+// True if LaunchSkinnyLinear can do the product: compute capability 8.0, bf16 or fp16, or 7.5 and fp16, at
+// most kMaxSkinnyRows rows, in_features a multiple of 8, x and its rows aligned to 16 bytes.
 bool SkinnyLinearSupports(const CudaTarget& target, const MatrixView& x, const MatrixView& weight);
 
 // y[rows, out] = x[rows, in] weight[out, in]^T + bias; weight dense, bias fp32 [out] or null, y fp32 or the

@@ -33,6 +33,7 @@ class CudaFp8Test : public CudaQuantizedTest {
   void SetUp() override {
     CudaQuantizedTest::SetUp();
     if (IsSkipped()) return;
+    if (cuda_stream().target().compute_capability < 80) GTEST_SKIP() << "needs compute capability 8.0";
     weights_only_ = CreateCudaOps(&device(), {.tune_linear = false, .fp8_products = false});
   }
 

@@ -1,6 +1,6 @@
 // Codes become numbers of the tensor core's types by bit tricks, exactly: a code in the low bits of a number
-// whose unit is 1 there, less that number; or a code that is a small number by itself. For .cu files; compute
-// capability 8.0.
+// whose unit is 1 there, less that number; or a code that is a small number by itself. For .cu files; fp16 on
+// any compute capability, bf16 and small numbers on 8.0.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -10,8 +10,6 @@
 #include <type_traits>
 
 namespace tandem {
-
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 
 // Two numbers, the first in the low half.
 template <typename T>
@@ -125,7 +123,5 @@ struct SmallNumbers {
   static __device__ __forceinline__ uint32_t First(uint32_t word) { return word << kShift; }
   static __device__ __forceinline__ uint32_t Second(uint32_t word) { return word >> (8 - kShift); }
 };
-
-#endif
 
 }  // namespace tandem

@@ -20,8 +20,7 @@ CudaQuantizedWeight::CudaQuantizedWeight(Device* device, std::shared_ptr<WeightU
 
 bool CudaQuantizedWeight::Keeps(const Device& device, const WeightFormat& format, int64_t in_features,
                                 DType dtype) {
-  return (dtype == DType::kBF16 || dtype == DType::kF16) &&
-         CudaTargetOf(device).compute_capability >= kFirstWithCodes && HasCodeLayout(format, in_features);
+  return HasQuantizedProducts(CudaTargetOf(device), dtype) && HasCodeLayout(format, in_features);
 }
 
 Result<std::unique_ptr<CudaCodedWeight>> CudaQuantizedWeight::Create(Device* device,

@@ -11,62 +11,18 @@
 #include <cstdint>
 
 #include "base/check.h"
-#include "device/cuda/cuda_error.h"
 #include "device/cuda/kernel_launch.h"
 #include "device/cuda/per_gpu.h"
 #include "ops/cuda/linear/quantized/code_layout.h"
 #include "ops/cuda/linear/quantized/quantized_linear.h"
 #include "ops/cuda/linear/quantized/quantized_requests.cuh"
+#include "ops/cuda/linear/quantized/quantized_results.cuh"
 #include "ops/cuda/linear/quantized/quantized_slice.cuh"
 #include "ops/cuda/linear/quantized/skinny_codes.cuh"
 #include "ops/cuda/linear/tensor_core.cuh"
 #include "ops/cuda/shared_memory.cuh"
 
 namespace tandem {
-
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-
-// Sums of a block's part of the slices become those of all: true for the block that arrives last, whose sums
-// they then are. sums: shared memory, [rows][pitch].
-template <int kRows, int kPitch>
-__device__ __forceinline__ bool AddParts(float* sums, const QuantizedProduct& product, int unit, int split,
-                                         int rows, int thread) {
-  constexpr int kRowVectors = kBlockOutputs / 4;
-  constexpr int kPartFloats = kRows * kBlockOutputs;
-  auto* parts = reinterpret_cast<float4*>(product.workspace.partials +
-                                          static_cast<int64_t>(unit) * product.num_splits * kPartFloats);
-  float4* own = parts + static_cast<int64_t>(split) * (kPartFloats / 4);
-  for (int i = thread; i < rows * kRowVectors; i += kQuantizedThreads) {
-    own[i] = *reinterpret_cast<const float4*>(sums + i / kRowVectors * kPitch + i % kRowVectors * 4);
-  }
-  __threadfence();
-  __shared__ bool is_last;
-  __syncthreads();
-  if (thread == 0) {
-    is_last =
-        atomicAdd(product.workspace.counters + unit, 1U) == static_cast<uint32_t>(product.num_splits - 1);
-  }
-  __syncthreads();
-  if (!is_last) return false;
-  __threadfence();
-  for (int i = thread; i < rows * kRowVectors; i += kQuantizedThreads) {
-    float4 total = make_float4(0.0F, 0.0F, 0.0F, 0.0F);
-#pragma unroll 8
-    for (int s = 0; s < product.num_splits; ++s) {
-      const float4 part = __ldcg(parts + static_cast<int64_t>(s) * (kPartFloats / 4) + i);
-      total.x += part.x;
-      total.y += part.y;
-      total.z += part.z;
-      total.w += part.w;
-    }
-    *reinterpret_cast<float4*>(sums + i / kRowVectors * kPitch + i % kRowVectors * 4) = total;
-  }
-  if (thread == 0) product.workspace.counters[unit] = 0;
-  __syncthreads();
-  return true;
-}
-
-#endif
 
 // Grid: blocks of rows, then of outputs, then parts of the slices.
 template <typename T, typename Format, typename Tiling>
@@ -161,72 +117,17 @@ __global__ void __launch_bounds__(kQuantizedThreads, Tiling::kBlocksPerSm)
   }
   WaitForCopies<0>();
 
-  // [rows][128 outputs] in shared memory, from where neighbours are written together.
-  __syncthreads();
-  auto* block_sums = reinterpret_cast<float*>(shared);
-#pragma unroll
-  for (int i = 0; i < Tiling::kWarpRecords; ++i) {
-#pragma unroll
-    for (int tile = 0; tile < Tiling::kWarpRowTiles; ++tile) {
-      float* to = block_sums +
-                  ((row_warp * Tiling::kWarpRowTiles + tile) * 8 + lane % 4 * 2) * Plan::kSumsPitch +
-                  (output_warp * Tiling::kWarpRecords + i) * kRecordOutputs + lane / 4;
-      to[0] = sums[i][tile][0];
-      to[Plan::kSumsPitch] = sums[i][tile][1];
-      to[8] = sums[i][tile][2];
-      to[Plan::kSumsPitch + 8] = sums[i][tile][3];
-    }
-  }
-  __syncthreads();
-  if (product.num_splits > 1) {
-    const int unit = static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x);
-    if (!AddParts<Tiling::kRows, Plan::kSumsPitch>(block_sums, product, unit, split, rows, thread)) return;
-  }
-  const int column = thread % kBlockOutputs;
-  const int output = first_output + column;
-  if (output >= product.out_features) return;
-  const float factor = product.factors[output];
-  const float bias = product.bias == nullptr ? 0.0F : product.bias[output];
-  for (int row = thread / kBlockOutputs; row < rows; row += kQuantizedThreads / kBlockOutputs) {
-    const float value = fmaf(block_sums[row * Plan::kSumsPitch + column], factor, bias);
-    const int64_t at = (first_row + row) * product.y_stride + output;
-    StoreResult<T>(product.y, product.y_is_f32, at, value);
-  }
+  StoreBlock<T, Tiling>(product, sums, reinterpret_cast<float*>(shared));
 #else
   __trap();
 #endif
 }
 
 template <typename T, typename Format, typename Tiling>
-void LaunchTiling(CudaStream& stream, QuantizedProduct product) {
-  using Plan = SharedPlan<Format, Tiling>;
-  auto* kernel = QuantizedLinearKernel<T, Format, Tiling>;
-  static PerGpu<int> of_gpus;
-  const int blocks_per_sm = of_gpus.Of(stream, [kernel] {
-    TANDEM_CUDA_CHECK(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes));
-    // Room for blocks of the next kernel.
-    TANDEM_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                           cudaSharedmemCarveoutMaxShared));
-    int blocks = 0;
-    TANDEM_CUDA_CHECK(
-        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kQuantizedThreads, Plan::kBytes));
-    return std::max(blocks, 1);
-  });
-  const int row_blocks = (product.rows + Tiling::kRows - 1) / Tiling::kRows;
-  const int output_blocks = (product.out_features + kBlockOutputs - 1) / kBlockOutputs;
-  const int64_t units = static_cast<int64_t>(row_blocks) * output_blocks;
-  const int splits = NumParts({.units = units,
-                               .at_once = static_cast<int64_t>(stream.target().num_sms) * blocks_per_sm,
-                               .num_slices = product.num_slices,
-                               .rows = Tiling::kRows,
-                               .unit_bytes = int64_t{Tiling::kRows} * kBlockOutputs * 4});
-  product.num_splits = splits;
-  TANDEM_CHECK(splits == 1 || product.workspace.partials != nullptr, "quantized linear: no workspace");
-  LaunchKernel("quantized linear", kernel,
-               dim3(static_cast<unsigned>(row_blocks), static_cast<unsigned>(output_blocks),
-                    static_cast<unsigned>(splits)),
-               dim3(kQuantizedThreads), Plan::kBytes, stream, product);
+void LaunchTiling(CudaStream& stream, const QuantizedProduct& product) {
+  static PerGpu<int> blocks_per_sm;
+  LaunchBlocks<Tiling>(stream, product, QuantizedLinearKernel<T, Format, Tiling>,
+                       SharedPlan<Format, Tiling>::kBytes, &blocks_per_sm);
 }
 
 // The tiling for a number of rows: records and tiles of 8 rows of a warp, warps with the same outputs, blocks

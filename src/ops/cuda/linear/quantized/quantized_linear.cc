@@ -9,11 +9,22 @@
 
 namespace tandem {
 
+namespace {
+
+// Of GPUs before 8.0: without a ring in shared memory.
+bool IsDirect(const CudaTarget& target) {
+  return target.compute_capability < 80;
+}
+
+}  // namespace
+
+bool HasQuantizedProducts(const CudaTarget& target, DType dtype) {
+  if (IsDirect(target)) return target.compute_capability >= 75 && dtype == DType::kF16;
+  return dtype == DType::kBF16 || dtype == DType::kF16;
+}
+
 bool QuantizedLinearSupports(const CudaTarget& target, const MatrixView& x, const CodesView& codes) {
-  constexpr int kFirstWithKernels = 80;
-  return target.compute_capability >= kFirstWithKernels &&
-         (x.dtype == DType::kBF16 || x.dtype == DType::kF16) && x.cols == codes.layout.in_features &&
-         RowsAligned16(x);
+  return HasQuantizedProducts(target, x.dtype) && x.cols == codes.layout.in_features && RowsAligned16(x);
 }
 
 int NumParts(const UnitsOfProduct& product) {
@@ -63,6 +74,10 @@ void Launch(CudaStream& stream, const MatrixView& x, const CodesView& codes, con
   product.y_is_f32 = y.dtype == DType::kF32;
   product.is_gate_up = is_gate_up;
   product.workspace = workspace;
+  if (IsDirect(stream.target())) {
+    return (layout.bits == 4 ? LaunchQuantizedInt4Direct : LaunchQuantizedInt8Direct)(stream, layout,
+                                                                                      product);
+  }
   const bool is_bf16 = x.dtype == DType::kBF16;
   if (layout.bits == 4) {
     return (is_bf16 ? LaunchQuantizedInt4Bf16 : LaunchQuantizedInt4Fp16)(stream, layout, product);
@@ -87,7 +102,7 @@ void LaunchQuantizedLinear(CudaStream& stream, const MatrixView& x, const CodesV
 bool QuantizedGateUpSupports(const CudaTarget& target, const MatrixView& x, const CodesView& codes) {
   return QuantizedLinearSupports(target, x, codes) && x.rows <= kMaxSkinnyCodeRows &&
          codes.out_features % (2 * kGateUpBlock) == 0 &&
-         target.max_shared_bytes_per_block >= kSkinnySharedBytes;
+         (IsDirect(target) || target.max_shared_bytes_per_block >= kSkinnySharedBytes);
 }
 
 void LaunchQuantizedGateUp(CudaStream& stream, const MatrixView& x, const CodesView& codes, const float* bias,

@@ -26,12 +26,15 @@ constexpr int kSkinnyWarps = 8;
 constexpr int kSkinnyRingBytes = 12 << 10;
 constexpr int kSkinnySharedBytes = kSkinnyWarps * (kSkinnyRingBytes + 8 * 20 * 4);
 
-// True if LaunchQuantizedLinear can do the product: compute capability 8.0, bf16 or fp16, x and its rows
-// aligned to 16 bytes.
+// Whether there are products with codes at a dtype: bf16 and fp16 from compute capability 8.0 on, fp16
+// on 7.5.
+bool HasQuantizedProducts(const CudaTarget& target, DType dtype);
+
+// True if LaunchQuantizedLinear can do the product: HasQuantizedProducts, x and its rows aligned to 16 bytes.
 bool QuantizedLinearSupports(const CudaTarget& target, const MatrixView& x, const CodesView& codes);
 
 // y[rows, out] = x[rows, in] weight^T + bias. bias: fp32 [out] or null; y: fp32 or x's dtype. Any number of
-// rows; up to 128 the weight is read once.
+// rows; up to 128 the weight is read once, on 7.5 up to 64.
 //
 // Codes are multiplied as integers, which is exact; the fp32 sums of a group are multiplied by its scale, and
 // those of x by its minimum. So the weights are not rounded at all. Of more than kMaxSkinnyCodeRows rows,
@@ -47,7 +50,7 @@ void LaunchQuantizedLinear(CudaStream& stream, const MatrixView& x, const CodesV
 
 // y[rows, out / 2] = silu(gate) * up of the product with a weight whose rows are in GateUpOrder, in one
 // kernel. y: x's dtype. Supports: what LaunchQuantizedLinear needs, at most kMaxSkinnyCodeRows, out / 2 a
-// multiple of 8, and 101 KiB of shared memory a block.
+// multiple of 8, and 101 KiB of shared memory a block (none of that on 7.5).
 bool QuantizedGateUpSupports(const CudaTarget& target, const MatrixView& x, const CodesView& codes);
 void LaunchQuantizedGateUp(CudaStream& stream, const MatrixView& x, const CodesView& codes, const float* bias,
                            const MatrixView& y, const QuantizedWorkspace& workspace);
@@ -87,5 +90,8 @@ void LaunchQuantizedInt4Bf16(CudaStream& stream, const CodeLayout& layout, const
 void LaunchQuantizedInt4Fp16(CudaStream& stream, const CodeLayout& layout, const QuantizedProduct& product);
 void LaunchQuantizedInt8Bf16(CudaStream& stream, const CodeLayout& layout, const QuantizedProduct& product);
 void LaunchQuantizedInt8Fp16(CudaStream& stream, const CodeLayout& layout, const QuantizedProduct& product);
+// Those of compute capability 7.5, fp16.
+void LaunchQuantizedInt4Direct(CudaStream& stream, const CodeLayout& layout, const QuantizedProduct& product);
+void LaunchQuantizedInt8Direct(CudaStream& stream, const CodeLayout& layout, const QuantizedProduct& product);
 
 }  // namespace tandem

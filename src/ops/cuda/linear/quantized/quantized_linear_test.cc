@@ -48,10 +48,32 @@ TEST(NumPartsTest, FillsTheGpu) {
   EXPECT_EQ(parts(1000, 100'000, 64, 128), 1);
 }
 
+// No GPU needed.
+TEST(QuantizedChoiceTest, TuringMultipliesCodesAtFp16) {
+  CudaTarget volta = kTuringTarget;
+  volta.compute_capability = 70;
+  EXPECT_TRUE(HasQuantizedProducts(kTuringTarget, DType::kF16));
+  EXPECT_FALSE(HasQuantizedProducts(kTuringTarget, DType::kBF16));
+  EXPECT_FALSE(HasQuantizedProducts(volta, DType::kF16));
+  EXPECT_TRUE(HasQuantizedProducts(kAmpereTarget, DType::kBF16));
+  EXPECT_FALSE(HasQuantizedProducts(kAmpereTarget, DType::kF32));
+  alignas(16) static uint16_t memory[8];
+  const CodesView codes = {.layout = MakeCodeLayout(Int4Format(32, true), 4096), .out_features = 256};
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    for (const int64_t rows : {1, 8, 9, 128}) {
+      const MatrixView x = MatrixView::Dense(memory, dtype, rows, 4096);
+      EXPECT_EQ(QuantizedLinearSupports(kTuringTarget, x, codes), dtype == DType::kF16);
+      EXPECT_EQ(QuantizedGateUpSupports(kTuringTarget, x, codes), dtype == DType::kF16 && rows <= 8);
+      EXPECT_EQ(QuantizedGateUpSupports(kAmpereTarget, x, codes), rows <= 8);
+    }
+  }
+}
+
 // Codes, scales and factors back again: if this fails, packing is wrong, or dequantizing.
 TEST_F(CudaQuantizedTest, DequantizedValuesAreThoseOfTheRows) {
   for (const WeightFormat& format : Formats()) {
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      if (!HasDType(dtype)) continue;
       const int64_t in = format.group_size * 3;
       const int64_t out = 150;
       const QuantizedTestWeight weight = MakeQuantized(ops(), {out, in, dtype}, format);
@@ -79,7 +101,7 @@ TEST_F(CudaQuantizedTest, DequantizedValuesAreThoseOfTheRows) {
 TEST_F(CudaQuantizedTest, EmbeddingReadsItsRows) {
   for (const WeightFormat& format : Formats()) {
     const int64_t in = format.group_size * 5;
-    const QuantizedTestWeight weight = MakeQuantized(ops(), {150, in, DType::kBF16}, format);
+    const QuantizedTestWeight weight = MakeQuantized(ops(), {150, in, engine_dtype()}, format);
     const std::vector<int32_t> ids = {149, 0, 64, 63, 64, 128, -1, 150};
     const CudaArray<int32_t> device_ids(device(), ids);
     CudaMatrix out(device(), DType::kF32, static_cast<int64_t>(ids.size()), in, 3);
@@ -101,6 +123,7 @@ TEST_F(CudaQuantizedTest, EmbeddingReadsItsRows) {
 TEST_F(CudaQuantizedTest, SingleElementsMeetTheirCodes) {
   for (const WeightFormat& format : Formats()) {
     for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      if (!HasDType(dtype)) continue;
       const int64_t in = format.group_size * 2;
       const int64_t out = 144;
       const QuantizedTestWeight weight = MakeQuantized(ops(), {out, in, dtype}, format);
@@ -139,6 +162,7 @@ TEST_F(CudaQuantizedTest, MatchesDoublePrecision) {
     for (const auto& [out, in] : shapes) {
       if (in % format.group_size != 0) continue;
       for (const DType dtype : {DType::kBF16, DType::kF16}) {
+        if (!HasDType(dtype)) continue;
         const bool bias = (out + in) % 3 == 0 || out == 100;
         const QuantizedTestWeight weight = MakeQuantized(ops(), {out, in, dtype}, format, bias);
         for (const int64_t rows : {1, 2, 7, 8, 9, 16, 17, 33, 64, 100, 128, 129, 256, 300, 1024}) {
@@ -192,11 +216,11 @@ TEST_F(CudaQuantizedTest, FewRowsOfAnyMagnitude) {
 // Many blocks share outputs, or each has many slices.
 TEST_F(CudaQuantizedTest, LargeShapes) {
   const std::vector<std::pair<QuantizedWeightShape, WeightFormat>> cases = {
-      {{4096, 4096, DType::kBF16}, Int4Format(128, true)},
-      {{1024, 14336, DType::kBF16}, Int4Format(32, true)},
+      {{4096, 4096, engine_dtype()}, Int4Format(128, true)},
+      {{1024, 14336, engine_dtype()}, Int4Format(32, true)},
       {{256, 8192, DType::kF16}, Int8Format(32, false)},
-      {{49152, 576, DType::kBF16}, Int8Format(32, false)},
-      {{6144, 4096, DType::kBF16}, Int8Format(16, true)},
+      {{49152, 576, engine_dtype()}, Int8Format(32, false)},
+      {{6144, 4096, engine_dtype()}, Int8Format(16, true)},
   };
   for (const auto& [shape, format] : cases) {
     const QuantizedTestWeight weight = MakeQuantized(ops(), shape, format);
@@ -214,22 +238,23 @@ TEST_F(CudaQuantizedTest, LargeShapes) {
 
 TEST_F(CudaQuantizedTest, RowsThatAreNotAlignedTakeTheOtherWay) {
   const QuantizedTestWeight weight =
-      MakeQuantized(ops(), {200, 192, DType::kBF16}, Int4Format(32, true), true);
+      MakeQuantized(ops(), {200, 192, engine_dtype()}, Int4Format(32, true), true);
   for (const int64_t rows : {1, 5, 20}) {
-    CudaMatrix x(device(), DType::kBF16, rows, 192, 3);
+    CudaMatrix x(device(), engine_dtype(), rows, 192, 3);
     x.Fill(random());
-    CudaMatrix y(device(), DType::kBF16, rows, 200);
+    CudaMatrix y(device(), engine_dtype(), rows, 200);
     ops().Linear(stream(), {x.view(), weight.weight.get(), y.view()});
     stream().Synchronize();
-    ExpectQuantizedProduct(x, weight, y.Download(), DType::kBF16, WeightPrecision(DType::kBF16, rows, false),
+    ExpectQuantizedProduct(x, weight, y.Download(), engine_dtype(),
+                           WeightPrecision(engine_dtype(), rows, false),
                            fmt::format("{} rows with a gap of 3", rows));
   }
 }
 
 TEST_F(CudaQuantizedTest, NothingIsWrittenBesideY) {
-  const QuantizedTestWeight weight = MakeQuantized(ops(), {144, 128, DType::kBF16}, Int4Format(128, true));
+  const QuantizedTestWeight weight = MakeQuantized(ops(), {144, 128, engine_dtype()}, Int4Format(128, true));
   for (const int64_t rows : {1, 9, 20, 40, 100, 300}) {
-    CudaMatrix x(device(), DType::kBF16, rows, 128);
+    CudaMatrix x(device(), engine_dtype(), rows, 128);
     x.Fill(random());
     // A row and 8 columns more than the result.
     CudaMatrix y(device(), DType::kF32, rows + 1, 152);
@@ -246,9 +271,9 @@ TEST_F(CudaQuantizedTest, NothingIsWrittenBesideY) {
 
 // Blocks that share outputs end in any order.
 TEST_F(CudaQuantizedTest, TheSameProductHasTheSameBits) {
-  const QuantizedTestWeight weight = MakeQuantized(ops(), {256, 4096, DType::kBF16}, Int4Format(32, true));
+  const QuantizedTestWeight weight = MakeQuantized(ops(), {256, 4096, engine_dtype()}, Int4Format(32, true));
   for (const int64_t rows : {1, 8, 16, 32, 64, 128}) {
-    CudaMatrix x(device(), DType::kBF16, rows, 4096);
+    CudaMatrix x(device(), engine_dtype(), rows, 4096);
     x.Fill(random());
     CudaMatrix first(device(), DType::kF32, rows, 256);
     ops().Linear(stream(), {x.view(), weight.weight.get(), first.view()});
@@ -268,11 +293,11 @@ TEST_F(CudaQuantizedTest, TheSameProductHasTheSameBits) {
 }
 
 TEST_F(CudaQuantizedTest, RowsDoNotDependOnEachOther) {
-  const QuantizedTestWeight weight = MakeQuantized(ops(), {300, 1152, DType::kBF16}, Int8Format(64, true));
+  const QuantizedTestWeight weight = MakeQuantized(ops(), {300, 1152, engine_dtype()}, Int8Format(64, true));
   // Pairs of counts that one tiling computes.
   for (const auto& [many, few] :
        {std::pair<int64_t, int64_t>{8, 3}, {16, 9}, {32, 17}, {64, 40}, {128, 70}}) {
-    CudaMatrix x(device(), DType::kBF16, many, 1152);
+    CudaMatrix x(device(), engine_dtype(), many, 1152);
     x.Fill(random());
     CudaMatrix all(device(), DType::kF32, many, 300);
     CudaMatrix some(device(), DType::kF32, few, 300);
@@ -293,13 +318,13 @@ TEST_F(CudaQuantizedTest, RowsDoNotDependOnEachOther) {
 TEST_F(CudaQuantizedTest, GateUpIsAProductAndSilu) {
   for (const WeightFormat& format : {Int4Format(32, true), Int8Format(64, false)}) {
     for (const int64_t mlp : {int64_t{96}, int64_t{100}}) {
-      const QuantizedWeightShape shape = {2 * mlp, 192, DType::kBF16, true};
+      const QuantizedWeightShape shape = {2 * mlp, 192, engine_dtype(), true};
       const QuantizedTestWeight weight = MakeQuantized(ops(), shape, format, mlp == 100);
       for (const int64_t rows : {1, 20, 100, 300}) {
-        CudaMatrix x(device(), DType::kBF16, rows, 192);
+        CudaMatrix x(device(), engine_dtype(), rows, 192);
         x.Fill(random());
-        CudaMatrix scratch(device(), DType::kBF16, rows, 2 * mlp);
-        CudaMatrix y(device(), DType::kBF16, rows, mlp);
+        CudaMatrix scratch(device(), engine_dtype(), rows, 2 * mlp);
+        CudaMatrix y(device(), engine_dtype(), rows, mlp);
         ops().GateUp(stream(), {x.view(), weight.weight.get(), scratch.view(), y.view()});
         stream().Synchronize();
         y.Download();
@@ -314,7 +339,7 @@ TEST_F(CudaQuantizedTest, GateUpIsAProductAndSilu) {
             const double term =
                 double{x.At(row, k)} * double{weight.values[static_cast<size_t>(o * 192 + k)]};
             sum.value += term;
-            sum.error += WeightPrecision(DType::kBF16, rows) * std::abs(term);
+            sum.error += WeightPrecision(engine_dtype(), rows) * std::abs(term);
           }
           return sum;
         };
@@ -348,11 +373,11 @@ TEST_F(CudaQuantizedTest, ChainOfProductsInAGraph) {
                                      {300, Int4Format(32, true)}}) {
     std::vector<std::unique_ptr<QuantizedLinearWeight>> weights;
     for (int layer = 0; layer < kLayers; ++layer) {
-      weights.push_back(ops().CreateQuantizedWeight({kFeatures, kFeatures, DType::kBF16}, format).value());
+      weights.push_back(ops().CreateQuantizedWeight({kFeatures, kFeatures, engine_dtype()}, format).value());
       weights.back()->FillRandom(static_cast<uint64_t>(layer), std::sqrt(3.0F / kFeatures));
     }
-    CudaMatrix ping(device(), DType::kBF16, rows, kFeatures);
-    CudaMatrix pong(device(), DType::kBF16, rows, kFeatures);
+    CudaMatrix ping(device(), engine_dtype(), rows, kFeatures);
+    CudaMatrix pong(device(), engine_dtype(), rows, kFeatures);
     const auto enqueue = [&](int layer) {
       ops().Linear(stream(),
                    {layer % 2 == 0 ? ping.view() : pong.view(), weights[static_cast<size_t>(layer)].get(),
@@ -394,14 +419,14 @@ TEST_F(CudaQuantizedTest, WorksInASlice) {
   const auto slice_ops = CreateCudaOps(sliced->get(), {.tuning_folder = "", .tune_linear = false});
   const auto slice_stream = (*sliced)->CreateStream(StreamKind::kCompute, "slice");
   const QuantizedTestWeight weight =
-      MakeQuantized(*slice_ops, {700, 2048, DType::kBF16}, Int4Format(128, true));
+      MakeQuantized(*slice_ops, {700, 2048, engine_dtype()}, Int4Format(128, true));
   for (const int64_t rows : {1, 12, 60, 200, 300}) {
-    CudaMatrix x(**sliced, DType::kBF16, rows, 2048);
+    CudaMatrix x(**sliced, engine_dtype(), rows, 2048);
     x.Fill(random());
     CudaMatrix y(**sliced, DType::kF32, rows, 700);
     slice_ops->Linear(*slice_stream, {x.view(), weight.weight.get(), y.view()});
     slice_stream->Synchronize();
-    ExpectQuantizedProduct(x, weight, y.Download(), DType::kF32, WeightPrecision(DType::kBF16, rows),
+    ExpectQuantizedProduct(x, weight, y.Download(), DType::kF32, WeightPrecision(engine_dtype(), rows),
                            fmt::format("{} rows in a slice", rows));
   }
 }
@@ -411,7 +436,8 @@ TEST_F(CudaQuantizedTest, RandomWeightsAreThoseOfTheHost) {
     constexpr int64_t kOut = 200;
     constexpr int64_t kIn = 384;
     for (const bool is_gate_up : {false, true}) {
-      const auto weight = ops().CreateQuantizedWeight({kOut, kIn, DType::kBF16, is_gate_up}, format).value();
+      const auto weight =
+          ops().CreateQuantizedWeight({kOut, kIn, engine_dtype(), is_gate_up}, format).value();
       weight->FillRandom(99, 0.035F);
       QuantizedRows rows;
       HashedRows(99, 0.035F, 0, kOut, kIn, format, &rows);
@@ -445,7 +471,7 @@ TEST_F(CudaQuantizedTest, ScalesOfAnyMagnitudeKeepElevenBits) {
     for (size_t i = 0; i < 64; ++i) rows.codes[i] = static_cast<uint8_t>(i % 16);
     rows.scales = {size, size * 0.01F};
     rows.minimums = {-8.3F * size, -0.077F * size};
-    const auto weight = ops().CreateQuantizedWeight({1, 64, DType::kBF16}, rows.format).value();
+    const auto weight = ops().CreateQuantizedWeight({1, 64, engine_dtype()}, rows.format).value();
     weight->LoadQuantizedRows(0, rows);
     std::vector<float> wanted(64);
     DequantizeRows(rows, wanted.data());
@@ -463,6 +489,7 @@ TEST_F(CudaQuantizedTest, ScalesOfAnyMagnitudeKeepElevenBits) {
 
 TEST_F(CudaQuantizedTest, LoadsFloatsRoundedToTheNearestCodes) {
   for (const DType dtype : {DType::kBF16, DType::kF16}) {
+    if (!HasDType(dtype)) continue;
     std::vector<float> values(3 * 64);
     std::normal_distribution<float> normal;
     for (float& value : values) value = normal(random());
@@ -485,7 +512,7 @@ TEST_F(CudaQuantizedTest, LoadsFromManyThreads) {
   constexpr int64_t kIn = 576;
   constexpr int64_t kThreads = 8;
   const WeightFormat format = Int4Format(32, true);
-  const auto weight = ops().CreateQuantizedWeight({kOut, kIn, DType::kBF16}, format).value();
+  const auto weight = ops().CreateQuantizedWeight({kOut, kIn, engine_dtype()}, format).value();
   const QuantizedRows rows = RandomRows(format, kOut, kIn);
   std::vector<std::thread> threads;
   for (int64_t t = 0; t < kThreads; ++t) {
@@ -524,14 +551,14 @@ TEST_F(CudaQuantizedTest, RefusesWhatItCannotMultiply) {
     return weight.ok() ? ErrorCode::kIo : weight.error().code;
   };
   EXPECT_EQ(refused({64, 64, DType::kF32}, Int4Format(32, false)), ErrorCode::kUnsupported);
-  EXPECT_EQ(refused({64, 80, DType::kBF16}, Int4Format(32, false)), ErrorCode::kUnsupported);
-  EXPECT_EQ(refused({64, 64, DType::kBF16}, Int4Format(8, false)), ErrorCode::kUnsupported);
-  EXPECT_EQ(refused({64, 64, DType::kBF16}, WeightFormat()), ErrorCode::kUnsupported);
+  EXPECT_EQ(refused({64, 80, engine_dtype()}, Int4Format(32, false)), ErrorCode::kUnsupported);
+  EXPECT_EQ(refused({64, 64, engine_dtype()}, Int4Format(8, false)), ErrorCode::kUnsupported);
+  EXPECT_EQ(refused({64, 64, engine_dtype()}, WeightFormat()), ErrorCode::kUnsupported);
   const auto keeping = CreateCudaOps(&device(), {.tune_linear = false, .keep_quantized = true});
-  EXPECT_TRUE(keeping->KeepsQuantized(Int4Format(32, true), 576, DType::kBF16));
+  EXPECT_TRUE(keeping->KeepsQuantized(Int4Format(32, true), 576, engine_dtype()));
   EXPECT_TRUE(keeping->KeepsQuantized(Int8Format(16, false), 576, DType::kF16));
   const auto widening = CreateCudaOps(&device(), {.tune_linear = false, .keep_quantized = false});
-  EXPECT_FALSE(widening->KeepsQuantized(Int4Format(32, true), 576, DType::kBF16));
+  EXPECT_FALSE(widening->KeepsQuantized(Int4Format(32, true), 576, engine_dtype()));
 }
 
 // Measured algorithms of the values' shape.
@@ -539,18 +566,19 @@ TEST_F(CudaQuantizedTest, TunedProductsOfManyRows) {
   const TemporaryFolder folder("quantized-tuning");
   const auto tuned =
       CreateCudaOps(&device(), {.tuning_folder = folder.path(), .tune_linear = true, .hot_choice = false});
-  const QuantizedTestWeight weight = MakeQuantized(*tuned, {512, 1024, DType::kBF16}, Int4Format(128, true));
+  const QuantizedTestWeight weight =
+      MakeQuantized(*tuned, {512, 1024, engine_dtype()}, Int4Format(128, true));
   const LinearWeight* weights[] = {weight.weight.get()};
   const int64_t row_counts[] = {8, 128, 512};
-  tuned->TuneLinear(stream(), {.weights = weights, .y_dtype = DType::kBF16, .row_counts = row_counts});
+  tuned->TuneLinear(stream(), {.weights = weights, .y_dtype = engine_dtype(), .row_counts = row_counts});
   EXPECT_EQ(folder.files().size(), 1U);
   for (const int64_t rows : {8, 128, 500, 512}) {
-    CudaMatrix x(device(), DType::kBF16, rows, 1024);
+    CudaMatrix x(device(), engine_dtype(), rows, 1024);
     x.Fill(random());
-    CudaMatrix y(device(), DType::kBF16, rows, 512);
+    CudaMatrix y(device(), engine_dtype(), rows, 512);
     tuned->Linear(stream(), {x.view(), weight.weight.get(), y.view()});
     stream().Synchronize();
-    ExpectQuantizedProduct(x, weight, y.Download(), DType::kBF16, WeightPrecision(DType::kBF16, rows),
+    ExpectQuantizedProduct(x, weight, y.Download(), engine_dtype(), WeightPrecision(engine_dtype(), rows),
                            fmt::format("{} rows", rows));
   }
 }

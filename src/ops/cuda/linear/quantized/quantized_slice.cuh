@@ -1,4 +1,5 @@
-// What a block of quantized_kernel.cuh makes of a slice that has arrived in shared memory.
+// What a block of quantized_kernel.cuh, or quantized_direct.cuh, makes of a slice that has arrived in shared
+// memory.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +17,8 @@ constexpr int kQuantizedThreads = 256;
 constexpr int kQuantizedWarps = kQuantizedThreads / 32;
 constexpr int kBlockOutputs = 2 * kCodePanelOutputs;
 constexpr int kBlockRecords = kBlockOutputs / kRecordOutputs;
+// Of a block's sums in shared memory, [rows][outputs]: a warp's stores of them meet no bank twice.
+constexpr int kBlockSumsPitch = kBlockOutputs + 4;
 
 // Of records, all that a kernel must know.
 template <int kBits, int kGroupSize, bool kHasMinimum>
@@ -57,14 +60,10 @@ struct SharedPlan {
   static constexpr int kMaxDepth = 8;
   static constexpr int kFitting = (Tiling::kSharedBudget - kSumsOfXBytes) / kStageBytes;
   static constexpr int kDepth = std::clamp(kFitting, kMinDepth, kMaxDepth);
-  // A warp's stores of sums meet no bank twice.
-  static constexpr int kSumsPitch = kBlockOutputs + 4;
-  static constexpr int kSumsBytes = Tiling::kRows * kSumsPitch * 4;
+  static constexpr int kSumsBytes = Tiling::kRows * kBlockSumsPitch * 4;
   static constexpr int kBytes = std::max(kDepth * kStageBytes + kSumsOfXBytes, kSumsBytes);
   static_assert(kStageBytes % 16 == 0);
 };
-
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
 
 __device__ __forceinline__ float2 TwoFloats(uint32_t two_halves) {
   return __half22float2(*reinterpret_cast<const __half2*>(&two_halves));
@@ -261,7 +260,5 @@ struct SliceProduct {
     }
   }
 };
-
-#endif
 
 }  // namespace tandem
