@@ -68,7 +68,8 @@ double RowsBeyondGpuTier(const SteadyWork& work) {
 }
 
 bool AnyDecodesAmidAToken(const ScheduleState& state) {
-  return std::ranges::any_of(state.cohorts, [](const InFlightCohort& cohort) { return !cohort.in_transit(); });
+  return std::ranges::any_of(state.cohorts,
+                             [](const InFlightCohort& cohort) { return !cohort.in_transit(); });
 }
 
 // The fewest rows within some percents of the best rate are none as soon as all together promise less than
