@@ -14,6 +14,7 @@
 #include "ops/cuda/linear/fp8/fp8_linear.h"
 #include "ops/cuda/linear/fp8/skinny_fp8.cuh"
 #include "ops/cuda/linear/quantized/quantized_kernel.cuh"
+#include "ops/cuda/register_loads.cuh"
 
 namespace tandem {
 
@@ -49,10 +50,6 @@ __device__ __forceinline__ uint32_t PlaceOfFp8Codes(int output, int chunk) {
 template <typename Tiling>
 __device__ __forceinline__ uint32_t PlaceOfFp8X(int row, int quantum, int chunk) {
   return static_cast<uint32_t>((quantum * Tiling::kRows + row) * 128 + (chunk ^ (row % 2)) * 16);
-}
-
-__device__ __forceinline__ uint32_t WordOf(const uint4& words, int i) {
-  return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
 }
 
 // Brings slices into the ring. Every thread copies the same places of every stage.

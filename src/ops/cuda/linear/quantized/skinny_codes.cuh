@@ -15,6 +15,7 @@
 #include "ops/cuda/linear/quantized/quantized_linear.h"
 #include "ops/cuda/linear/skinny_tile.cuh"
 #include "ops/cuda/linear/tensor_core.cuh"
+#include "ops/cuda/register_loads.cuh"
 #include "ops/cuda/shared_memory.cuh"
 
 namespace tandem {
@@ -131,10 +132,7 @@ template <typename T, typename Shape>
 __device__ __forceinline__ void MultiplyGroup(float (&products)[4], const uint4 (&chunks)[Shape::kChunks],
                                               const uint4 (&x)[Shape::kQuanta], int group) {
   using Small = SmallNumbers<T>;
-  const auto word_of = [&](int i) {
-    const uint4& chunk = chunks[i / 4];
-    return i % 4 == 0 ? chunk.x : i % 4 == 1 ? chunk.y : i % 4 == 2 ? chunk.z : chunk.w;
-  };
+  const auto word_of = [&](int i) { return WordOf(chunks[i / 4], i % 4); };
   if constexpr (Shape::kByNibbles) {
     float low[4] = {};
     float high[4] = {};
