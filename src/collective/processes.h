@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/wire.h"
 #include "collective/collective.h"
 #include "collective/shard.h"
 
@@ -43,6 +44,21 @@ class Processes {
 // What each has given, by rank. All call it at the same step, between messages of other kinds. Absent after a
 // failure, or where rank 0 says something else instead.
 std::optional<std::vector<Message>> ShareWithAll(Processes* processes, const Message& own);
+
+// The same of a number.
+template <typename Value>
+std::optional<std::vector<Value>> ValuesOfAll(Processes* processes, Value own) {
+  WireWriter writer;
+  writer(own);
+  const auto messages = ShareWithAll(processes, writer.Take());
+  if (!messages) return std::nullopt;
+  std::vector<Value> values(messages->size());
+  for (size_t rank = 0; rank < values.size(); ++rank) {
+    WireReader reader((*messages)[rank]);
+    reader(values[rank]);
+  }
+  return values;
+}
 
 struct ProcessesOptions {
   // For which a shard waits for another one's part of an exchange.

@@ -120,22 +120,13 @@ Status AgreeThatAllIsWell(Processes* processes, Status own) {
 }
 
 Result<int64_t> LeastOfAll(Processes* processes, int64_t own) {
-  WireWriter writer;
-  writer(own);
-  const auto all = ShareWithAll(processes, writer.Take());
+  const auto all = ValuesOfAll(processes, own);
   if (!all) {
     return processes->collectives()->failure().value_or(
         MakeError(ErrorCode::kUnavailable, "shard {} of {} has not heard of the others",
                   processes->shard().rank, processes->shard().size));
   }
-  int64_t least = own;
-  for (const Message& each : *all) {
-    int64_t other = 0;
-    WireReader reader(each);
-    reader(other);
-    least = std::min(least, other);
-  }
-  return least;
+  return std::ranges::min(*all);
 }
 
 Message SetupMessage(const LoadedModel& model, const KvMemory& memory, const ExecutorOptions& options) {

@@ -19,7 +19,6 @@
 #include "base/log.h"
 #include "base/param_error.h"
 #include "base/topology.h"
-#include "base/wire.h"
 #include "collective/cuda/meeting.h"
 #include "collective/cuda/nccl_sums.h"
 #include "collective/cuda/peer_exchange.h"
@@ -369,18 +368,9 @@ class CudaGroup : public CollectiveGroup {
   // Of what each process has, so that all choose alike.
   double LargestOfAll(double value) const {
     if (processes_ == nullptr) return value;
-    WireWriter writer;
-    writer(value);
-    const auto all = ShareWithAll(processes_, writer.Take());
+    const auto all = ValuesOfAll(processes_, value);
     // After a failure nothing is chosen any more.
-    if (!all) return value;
-    for (const Message& each : *all) {
-      double other = 0;
-      WireReader reader(each);
-      reader(other);
-      value = std::max(value, other);
-    }
-    return value;
+    return all ? std::ranges::max(*all) : value;
   }
 
   // Microseconds of one, of bf16, on the slowest shard of this process.
