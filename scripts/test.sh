@@ -5,7 +5,7 @@
 #   scripts/test.sh --quick            release build and its tests, lint without clang-tidy
 #   scripts/test.sh release debug      only these stages (packages and the model are fetched all the same)
 #   scripts/test.sh nightly            the stages that take longer: soak, more-cases, all-checks, fuzz, clients,
-#                                      grammars, package, deploy, hosts, cuda-all, arm-qemu
+#                                      grammars, package, deploy, hosts, cuda-all, tidy-tests, arm-qemu
 #
 #   lint        format, layers, words, headers that compile alone, docs
 #   quickstart  scripts/quickstart.sh --check, which compiles tandem
@@ -13,9 +13,11 @@
 #   http        the HTTP suite against build/host-release/tandem, in a Python environment below build/
 #   debug       host-debug: all tests, and malformed HTTP requests, under the address and undefined-behaviour sanitizers
 #   threads     host-tsan: the tests labelled `threads` under the thread sanitizer
-#   cuda        cuda-release for one architecture, where the machine has nvcc; tests are skipped where there is no GPU
-#   tidy        clang-tidy over src/
+#   cuda        cuda-release for one architecture, where the machine has nvcc, without what CUTLASS makes for 9.0a;
+#               tests are skipped where there is no GPU
 #   arm         the files with NEON kernels, with the cross compiler for 64-bit Arm
+#   tidy        clang-tidy over src/, but for tests
+#   hopper      products that CUTLASS makes for 9.0a: compiled, not linked
 #   soak        20 minutes of cancels, disconnects and malformed requests: all blocks back, memory flat
 #   more-cases  tests that draw their cases, with further seeds that differ each time, and 1,000 held-out requests in every case;
 #               the perplexity of 20,000 tokens
@@ -27,22 +29,26 @@
 #   deploy      scripts/check_manifests.py and scripts/check_container.sh: what deploy/ has for Kubernetes, and its container
 #   hosts       scripts/check_two_hosts.sh: shards on two hosts, which are namespaces of this machine; skipped where none may be made
 #   cuda-all    every GPU architecture, FA3
+#   tidy-tests  clang-tidy over tests too
 #   arm-qemu    host-aarch64, cross-compiled: unit, engine and conformance tests under qemu-user
 #
 # A stage has a part that compiles and a part that tests. The first run one after the other, the second beside them.
+# After TANDEM_TEST_SECONDS (4500) it should end: tidy and hopper are left out, and said to be, where too little is left.
 # Ends with a table of seconds and of CPU seconds beside their budgets (scripts/stage_budgets.txt; more than 1.3 times
 # fails) and the line "N passed, N failed, N skipped" over all tests that ran.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null
 
-all_stages=(lint quickstart release http debug threads cuda tidy arm)
+all_stages=(lint quickstart release http debug threads cuda arm tidy hopper)
+# Not begun where too little time is left.
+optional_stages=(tidy hopper)
 quick_stages=(lint release http)
-nightly_stages=(soak more-cases all-checks fuzz clients grammars package deploy hosts cuda-all arm-qemu)
+nightly_stages=(soak more-cases all-checks fuzz clients grammars package deploy hosts cuda-all tidy-tests arm-qemu)
 stages=()
 for argument in "$@"; do
   case "$argument" in
-    -h | --help) sed -n '2,34s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,40s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --quick) stages+=("${quick_stages[@]}") ;;
     nightly) stages+=("${nightly_stages[@]}") ;;
     *)
@@ -56,6 +62,7 @@ for argument in "$@"; do
 done
 [[ ${#stages[@]} == 0 ]] && stages=("${all_stages[@]}")
 
+time_limit_s="${TANDEM_TEST_SECONDS:-4500}"
 results=build/test-results
 rm -rf "$results"
 mkdir -p "$results"
@@ -145,8 +152,8 @@ compile_cuda() {
   scripts/fetch_flashinfer.sh >/dev/null || return 1
   # One architecture is enough to see that it compiles; who has a GPU keeps what is configured.
   [[ -f build/cuda-release/CMakeCache.txt ]] ||
-    cmake --preset cuda-release -DTANDEM_CUDA_ARCHITECTURES=90a-real -DTANDEM_FLASH_ATTENTION3=OFF >/dev/null ||
-    return 1
+    cmake --preset cuda-release -DTANDEM_CUDA_ARCHITECTURES=90a-real -DTANDEM_FLASH_ATTENTION3=OFF \
+      -DTANDEM_FUSED_GATE_UP=OFF -DTANDEM_STREAMED_PRODUCTS=OFF >/dev/null || return 1
   local targets=("${cuda_targets[@]}")
   grep -q '^TANDEM_MPI:BOOL=ON' build/cuda-release/CMakeCache.txt && targets+=(processes_test)
   build cuda-release "${targets[@]}"
@@ -157,14 +164,25 @@ test_cuda() {
   run_ctest cuda-release 1 -L cuda
 }
 
-compile_tidy() {
-  cmake --preset host-release >/dev/null && scripts/lint.sh tidy || return 1
+compile_arm() { scripts/cross_aarch64.sh --kernels; }
+
+run_tidy() {  # options of lint.sh tidy
+  cmake --preset host-release >/dev/null && scripts/lint.sh tidy "$@" || return 1
   # The host code of the cuda backend, where the stage before has configured it.
   [[ -f build/cuda-release/compile_commands.json ]] || return 0
-  TANDEM_BUILD_DIR=build/cuda-release scripts/lint.sh tidy src/device/cuda src/collective/cuda src/ops/cuda
+  TANDEM_BUILD_DIR=build/cuda-release scripts/lint.sh tidy "$@" src/device/cuda src/collective/cuda src/ops/cuda
 }
+compile_tidy() { run_tidy --without-tests; }
+compile_tidy-tests() { run_tidy; }
 
-compile_arm() { scripts/cross_aarch64.sh --kernels; }
+# Half of what the cuda backend takes to compile.
+compile_hopper() {
+  has_nvcc || return 0
+  scripts/fetch_flashinfer.sh >/dev/null || return 1
+  cmake --preset cuda-release -B build/cuda-hopper -DTANDEM_CUDA_ARCHITECTURES=90a-real \
+    -DTANDEM_FLASH_ATTENTION3=OFF >/dev/null || return 1
+  cmake --build build/cuda-hopper --target tandem_ops_tandem_fused_gate_up tandem_ops_tandem_streamed_products -- --quiet
+}
 
 compile_soak() { build host-release tandem; }
 test_soak() { TANDEM_NIGHTLY=1 run_http host-release -rP tests/http/soak; }
@@ -253,6 +271,12 @@ python3 scripts/stage_budgets.py yardstick >"$parts/yardstick" || exit 1
 run_part() {  # part, stage
   local part="$1" stage="$2" log begin=$SECONDS outcome=ok cpu
   declare -F "${part}_$stage" >/dev/null || return 0
+  if [[ " ${optional_stages[*]} " == *" $stage "* && ${#stages[@]} -gt 1 ]] &&
+    ! python3 scripts/stage_budgets.py fits "$parts" "$stage" $((time_limit_s - SECONDS)); then
+    echo "unrun $begin $begin 0" >"$parts/$stage.$part"
+    echo "=== $stage: not run, $((time_limit_s - SECONDS)) s are left of $time_limit_s"
+    return 0
+  fi
   log="$results/$stage.$part.log"
   # The shell of its own tells the CPU seconds of this part's processes.
   (

@@ -4,8 +4,9 @@
 #include <cstdint>
 #include <cstdlib>
 #include <random>
-#include <string>
 #include <vector>
+
+#include "base/nightly_testing.h"
 
 namespace tandem {
 
@@ -17,8 +18,7 @@ inline std::vector<uint32_t> SeedsToTry(uint32_t usual, int num_more) {
     return {static_cast<uint32_t>(std::strtoul(only, nullptr, 10))};
   }
   std::vector<uint32_t> seeds = {usual};
-  const char* const nightly = std::getenv("TANDEM_NIGHTLY");
-  if (nightly == nullptr || std::string(nightly) != "1") return seeds;
+  if (!IsNightly()) return seeds;
   std::random_device device;
   for (int i = 0; i < num_more; ++i) seeds.push_back(device());
   return seeds;

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/nightly_testing.h"
 #include "base/sanitizers.h"
 #include "simulate/mixtures_testing.h"
 
@@ -85,8 +86,7 @@ TEST(AblationTest, NoPartIsWorthLeavingOut) {
   const char* wanted = std::getenv("TANDEM_ABLATION");
   unsigned first = 1;
   unsigned count = 40;
-  if (wanted == nullptr && std::getenv("TANDEM_NIGHTLY") == nullptr)
-    GTEST_SKIP() << "minutes: TANDEM_NIGHTLY=1";
+  if (wanted == nullptr && !IsNightly()) GTEST_SKIP() << "minutes: TANDEM_NIGHTLY=1";
   if (wanted != nullptr) std::sscanf(wanted, "%u:%u", &first, &count);
   const auto of_best = PlayMany({.noise = 0.05}, first, count, wanted != nullptr);
   const auto mean_of = [](const std::vector<double>& values) {

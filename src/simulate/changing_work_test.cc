@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/nightly_testing.h"
 #include "base/sanitizers.h"
 #include "perf/analytic_costs.h"
 #include "simulate/whole_run_testing.h"
@@ -89,7 +89,7 @@ TEST(ChangingWorkTest, AutoGoesAlong) {
   if (kSanitized) GTEST_SKIP() << "plays whole workloads";
   std::vector<testing::PlayedMachine> machines = {
       {"A10G class", SmallSliceCosts(30, 110), 26'400, 600'000, 8'192}};
-  if (std::getenv("TANDEM_NIGHTLY") != nullptr) {
+  if (IsNightly()) {
     machines.push_back({"T4 class", TinySliceCosts(30, 110), 2'240, 150'000, 2'048});
     machines.push_back({"L4 class", testing::SlowMemoryCosts(), 46'000, 400'000, 8'192});
   }

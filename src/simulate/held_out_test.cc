@@ -12,7 +12,6 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <numbers>
@@ -22,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/nightly_testing.h"
 #include "base/sanitizers.h"
 #include "perf/analytic_costs.h"
 #include "perf/steady_times.h"
@@ -277,7 +277,7 @@ TEST(HeldOutTest, AutoIsNearTheBestAndHybridsDoNotLose) {
 
 // Ramp and end, which take their part of few requests, are next to nothing here.
 TEST(HeldOutTest, NightlyTheSameOfManyRequests) {
-  if (std::getenv("TANDEM_NIGHTLY") == nullptr) GTEST_SKIP() << "takes a minute; TANDEM_NIGHTLY=1 runs it";
+  if (!IsNightly()) GTEST_SKIP() << "takes a minute; TANDEM_NIGHTLY=1 runs it";
   if (kSanitized) GTEST_SKIP() << "plays whole workloads";
   constexpr size_t kNumRequests = 1'000;
   std::string table = TableHead();

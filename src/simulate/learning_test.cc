@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/nightly_testing.h"
 #include "base/sanitizers.h"
 #include "simulate/mixtures_testing.h"
 
@@ -83,7 +84,7 @@ Outcomes PlayMany(const Wrong& wrong, uint32_t first, uint32_t count, size_t num
 TEST(LearningTest, AutoFindsTheBetterStrategyWhereCostsAreWrong) {
   if (kSanitized) GTEST_SKIP() << "plays whole workloads";
   unsigned first = 1;
-  unsigned count = std::getenv("TANDEM_NIGHTLY") == nullptr ? 6 : 40;
+  unsigned count = !IsNightly() ? 6 : 40;
   const char* wanted = std::getenv("TANDEM_LEARNING");
   if (wanted != nullptr) std::sscanf(wanted, "%u:%u", &first, &count);
   for (const Wrong& wrong : kWrong) {

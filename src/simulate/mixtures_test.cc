@@ -14,6 +14,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/nightly_testing.h"
 #include "base/sanitizers.h"
 #include "simulate/mixtures_testing.h"
 
@@ -82,7 +83,7 @@ Summary PlayMany(uint32_t first, uint32_t count, size_t num_requests, bool print
 TEST(MixturesTest, AutoIsNearTheBest) {
   if (kSanitized) GTEST_SKIP() << "plays whole workloads";
   unsigned first = 1;
-  unsigned count = std::getenv("TANDEM_NIGHTLY") == nullptr ? 12 : 200;
+  unsigned count = !IsNightly() ? 12 : 200;
   unsigned long num_requests = 300;
   const char* wanted = std::getenv("TANDEM_MIXTURES");
   if (wanted != nullptr) std::sscanf(wanted, "%u:%u:%lu", &first, &count, &num_requests);
@@ -99,8 +100,7 @@ TEST(MixturesTest, AutoIsNearTheBest) {
 TEST(MixturesTest, LongRunsOfAutoLoseLittleToGpuOnly) {
   if (kSanitized) GTEST_SKIP() << "plays whole workloads";
   const char* wanted = std::getenv("TANDEM_LONG_RUNS");
-  if (wanted == nullptr && std::getenv("TANDEM_NIGHTLY") == nullptr)
-    GTEST_SKIP() << "minutes: TANDEM_NIGHTLY=1";
+  if (wanted == nullptr && !IsNightly()) GTEST_SKIP() << "minutes: TANDEM_NIGHTLY=1";
   unsigned first = 1;
   unsigned count = 20;
   unsigned long num_requests = 1'000;

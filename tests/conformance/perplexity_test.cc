@@ -4,13 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <future>
 #include <string>
 #include <vector>
 
+#include "base/nightly_testing.h"
 #include "base/sanitizers.h"
 #include "conformance/fixtures.h"
 #include "conformance/requantized_gguf.h"
@@ -91,7 +91,7 @@ double Perplexity(const std::vector<double>& losses, size_t count) {
 // Of weights kept as codes, at what the file is served with by default. TANDEM_NIGHTLY: the whole text;
 // otherwise a tenth of it, which transformers alone was asked about.
 TEST_P(PerplexityTest, IsThatOfTransformersAndOfLlamaCpp) {
-  const bool is_whole = std::getenv("TANDEM_NIGHTLY") != nullptr;
+  const bool is_whole = IsNightly();
   const nlohmann::json& file = fixture_.at("files").at(GetParam());
   const auto expected = file.at("transformers_losses").get<std::vector<double>>();
   const size_t num_windows = is_whole ? expected.size() : expected.size() / 10;

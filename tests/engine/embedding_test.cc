@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "base/sanitizers.h"
 #include "conformance/decoder_harness.h"
 #include "conformance/fixtures.h"
 #include "engine/engine.h"
@@ -110,7 +111,9 @@ RequestSpec Chat(int64_t num_tokens) {
   return spec;
 }
 
-const std::vector<int64_t> kLengths = {1, 2, 15, 16, 17, 33, 64, 65, 130, 256};
+const std::vector<int64_t> kLengths = kSanitized
+                                          ? std::vector<int64_t>{1, 17, 33, 64}
+                                          : std::vector<int64_t>{1, 2, 15, 16, 17, 33, 64, 65, 130, 256};
 using Embeddings = std::map<std::pair<int64_t, Pooling>, Embedding>;
 
 // Of all lengths, each alone or all at once among chats.
@@ -145,9 +148,12 @@ TEST_F(EmbeddingTest, TheSameWhateverChunksStrategyAndCompany) {
   EXPECT_NE(of(33, Pooling::kLast), of(33, Pooling::kMean));
   EXPECT_NE(of(33, Pooling::kLast), of(33, Pooling::kFirst));
   EXPECT_NE(of(33, Pooling::kLast), of(64, Pooling::kLast));
-  for (const int64_t chunk : {16, 64, 100})
+  for (const int64_t chunk : {16, 64, 100}) {
+    if (kSanitized && chunk != 16) continue;
     EXPECT_EQ(Embed(Options("gpu-only", chunk), false), wanted) << chunk;
-  for (const char* strategy : {"gpu-only", "asymmetric", "async", "full-offload", "simple-offload"}) {
+  }
+  for (const std::string strategy : {"async", "asymmetric", "full-offload", "gpu-only", "simple-offload"}) {
+    if (kSanitized && strategy != "async") continue;
     EXPECT_EQ(Embed(Options(strategy, 48), true), wanted) << strategy;
   }
 }
