@@ -68,7 +68,6 @@ void MoveCohort(const CohortStep& step, int64_t cursor, std::vector<InFlightCoho
 StateAhead AdvanceState(const ScheduleState& now, const IterationPlan& running, int64_t num_layers,
                         const std::function<bool(SequenceId)>& ends_by_length) {
   StateAhead ahead{now, {}};
-  ahead.state.rode = running.any_rides();
   std::unordered_map<SequenceId, ScheduledSequence*> by_id;
   for (ScheduledSequence& sequence : ahead.state.running) by_id.emplace(sequence.id, &sequence);
   const auto advance = [&](const RowSpan& span) {
@@ -114,7 +113,9 @@ bool DropEnded(const std::function<bool(SequenceId)>& has_ended, IterationPlan* 
     if (step.cursor == kEntry) std::erase_if(step.rows, of_ended);
   }
   std::erase_if(plan->cohorts, [](const CohortStep& step) { return step.rows.empty(); });
-  const bool can_ride = !plan->main.empty() || !plan->any_rides();
+  const bool can_ride =
+      !plan->main.empty() || std::none_of(plan->cohorts.begin(), plan->cohorts.end(),
+                                          [](const CohortStep& step) { return step.rides; });
   return can_ride && !plan->empty();
 }
 

@@ -206,7 +206,6 @@ void RequestBooks::Reserve(const RowSpan& span, Tier tier) {
 
 std::vector<BlockMove> RequestBooks::Apply(const IterationPlan& plan, Clock::time_point now,
                                            int64_t* num_swapped_tokens) {
-  state_.rode = plan.any_rides();
   for (const AttachedPrefix& prefix : plan.attached) Attach(prefix, now);
   for (const Preemption& each : plan.preempted) Preempt(each.sequence);
   std::vector<BlockMove> moves = ApplyMoves(plan.moves, kv_);

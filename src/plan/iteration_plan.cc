@@ -43,8 +43,4 @@ bool IterationPlan::gpu_rows_only() const {
          });
 }
 
-bool IterationPlan::any_rides() const {
-  return std::ranges::any_of(cohorts, [](const CohortStep& step) { return step.rides; });
-}
-
 }  // namespace tandem

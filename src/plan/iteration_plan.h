@@ -219,7 +219,6 @@ struct IterationPlan {
   }
   // Prefills and decodes of the gpu tier, and nothing else: all on the compute stream.
   bool gpu_rows_only() const;
-  bool any_rides() const;
 };
 
 }  // namespace tandem

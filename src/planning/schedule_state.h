@@ -59,9 +59,6 @@ struct ScheduleState {
     mean_context = shape.mean_context();
     cached_share = shape.cached_share();
   }
-  // In the iteration before, decodes of the cpu tier rode: few of them may all be between two tokens, and
-  // none in flight.
-  bool rode = false;
   // False once CPU attention has failed: nothing more may enter the cpu tier or decode there.
   bool cpu_tier_usable = true;
 

@@ -67,16 +67,16 @@ double RowsBeyondGpuTier(const SteadyWork& work) {
   return std::max(0.0, work.num_requests - work.gpu_rows);
 }
 
-bool IsRiding(const ScheduleState& state) {
-  return state.rode || std::ranges::any_of(state.cohorts,
-                                           [](const InFlightCohort& cohort) { return !cohort.in_transit(); });
+bool AnyDecodesAmidAToken(const ScheduleState& state) {
+  return std::ranges::any_of(state.cohorts,
+                             [](const InFlightCohort& cohort) { return !cohort.in_transit(); });
 }
 
 // The fewest rows within some percents of the best rate are none as soon as all together promise less than
 // that, and what iterations teach moves promises as far. So who rides goes on then, and nobody joins: nothing
 // is emptied or filled for a percent. It is the best that counts: a few riders promise next to nothing.
 void HoldRiders(const PlanningInput& input, const SteadyWork& work, Target* target) {
-  if (target->riding.cpu_rows > 0 || work.present_cpu_rows == 0 || !IsRiding(input.state)) return;
+  if (target->riding.cpu_rows > 0 || work.present_cpu_rows == 0 || !AnyDecodesAmidAToken(input.state)) return;
   if (target->riding.best_rate < input.tuning.worth_going_on * target->riding.rate) return;
   target->riding.cpu_rows = std::llround(work.present_cpu_rows);
   target->riding.rate = SteadyRate(work, work.present_cpu_rows, Overlap::kAsynchronous, input.costs);
@@ -113,7 +113,7 @@ void ChooseOverlap(const PlanningInput& input, const TierBooks& books, const Ste
   };
   // Changing back and forth costs more than a little throughput is worth.
   const double to_begin = WorthRiding(input, *target);
-  const double weight = 1 / (IsRiding(state) ? to_begin - input.tuning.less_to_go_on : to_begin);
+  const double weight = 1 / (AnyDecodesAmidAToken(state) ? to_begin - input.tuning.less_to_go_on : to_begin);
   const double attainable = std::min(beyond_gpu_tier, static_cast<double>(num_that_may));
   if (weight * rate(Overlap::kAsynchronous, attainable, target->riding.cpu_rows) <
       rate(Overlap::kAsymmetric, beyond_gpu_tier, target->point.cpu_rows))

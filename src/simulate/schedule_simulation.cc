@@ -303,7 +303,6 @@ Status ScheduleSimulation::Apply(const IterationPlan& plan) {
   TANDEM_RETURN_IF_ERROR(CheckLimits(plan));
   const double us_before = counts_.us;
   ended_.clear();
-  state_.rode = plan.any_rides();
   for (const AttachedPrefix& prefix : plan.attached) TANDEM_RETURN_IF_ERROR(Attach(prefix));
   Count(plan);
   TANDEM_RETURN_IF_ERROR(DropCohorts(plan.dropped));
