@@ -11,9 +11,9 @@
 
 #include <cstdint>
 
-#include "device/cuda/kernel_launch.h"
 #include "ops/cuda/attention/attention_plan_layout.h"
 #include "ops/cuda/attention/decode_attention_kernel.h"
+#include "ops/cuda/attention/decode_launch.cuh"
 #include "ops/cuda/attention/decode_merge.cuh"
 #include "ops/cuda/attention/decode_mma.cuh"
 #include "ops/cuda/attention/decode_range.cuh"
@@ -139,9 +139,7 @@ __global__ void __launch_bounds__(32 * DecodeMaxWarps(State::kHeadDim, State::kH
       }
       state.ReduceSums();
       if (starts && ends) {
-        state.WriteOutput(static_cast<T*>(params.out) + cursor.row * params.out_stride +
-                              static_cast<int64_t>(cursor.kv_head) * params.group * kHeadDim,
-                          params.group, lane);
+        state.WriteOutput(cursor.OutputIn<T, kHeadDim>(params), params.group, lane);
       } else {
         // Not the first: then the last, and nothing is read from the ring any more.
         __syncwarp();
@@ -178,15 +176,7 @@ __global__ void __launch_bounds__(32 * DecodeMaxWarps(State::kHeadDim, State::kH
 
 template <typename State>
 void LaunchState(CudaStream* stream, const DecodeLaunch& launch, const DecodeAttentionParams* params) {
-  const auto kernel = DecodeAttentionKernel<State>;
-  if (params == nullptr) {
-    TANDEM_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           static_cast<int>(launch.shared_bytes)),
-                      "decode attention: {} bytes of shared memory", launch.shared_bytes);
-    return;
-  }
-  LaunchKernel("decode attention", kernel, dim3(static_cast<unsigned>(launch.num_ctas)),
-               dim3(static_cast<unsigned>(launch.num_warps * 32)), launch.shared_bytes, *stream, *params);
+  LaunchDecodeKernel<DecodeAttentionKernel<State>>(stream, launch, params);
 }
 
 // kState: WarpState, or what takes its place.

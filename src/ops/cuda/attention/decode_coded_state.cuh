@@ -189,11 +189,8 @@ struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
     constexpr int kPieces = CodedPieces(kHeadDim);
     constexpr int64_t kPartBytes = DecodePartBytes(kHeadDim, true);
     static_assert(kPieces % 32 == 0 && (kPieces + kScalePieces) * kPieceBytes == kPartBytes);
-    const auto* source =
-        static_cast<const std::byte*>(params.kv) +
-        ((static_cast<int64_t>(block) * params.num_kv_heads + cursor.kv_head) * 2 + (kIsV ? 1 : 0)) *
-            kPartBytes +
-        lane * kPieceBytes;
+    const auto* source = static_cast<const std::byte*>(params.kv) +
+                         cursor.PartsBefore(params, block, kIsV) * kPartBytes + lane * kPieceBytes;
     const uint32_t to = destination + static_cast<uint32_t>(CodedPlace(lane) * kPieceBytes);
 #pragma unroll
     for (int i = 0; i < kPieces / 32; ++i)
@@ -261,26 +258,11 @@ struct CodedWarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
     float scales[kLaneTokens];
     UnpackScales(keys.Scales(), scales);
     const float unit = scale_log2 * Codes::template kUnit<T>;
-    const bool sees_all = first <= 0 && end >= kTileTokens;
+    const auto factor_of = [&scales, unit](int t) { return scales[t] * unit; };
+    const auto token_of = [lane](int t) { return LaneToken(lane, t); };
 #pragma unroll
-    for (int h = 0; h < kHeadTiles; ++h) {
-#pragma unroll
-      for (int t = 0; t < kLaneTokens; ++t) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int at = t % 2 * 2 + i;
-          weights[h][t][i] = (scores[h][t / 2][0][at] + scores[h][t / 2][1][at]) * (scales[t] * unit);
-        }
-      }
-      if (!sees_all) {
-#pragma unroll
-        for (int t = 0; t < kLaneTokens; ++t) {
-          const int token = LaneToken(lane, t);
-          if (token < first || token >= end) weights[h][t][0] = weights[h][t][1] = kMinusInfinity;
-        }
-      }
-      this->Weigh(h, weights[h]);
-    }
+    for (int h = 0; h < kHeadTiles; ++h)
+      this->WeighSeen(h, scores[h], first, end, factor_of, token_of, weights[h]);
   }
 
   // values: V of the tile whose K came last.

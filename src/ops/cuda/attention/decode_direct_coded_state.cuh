@@ -39,9 +39,7 @@ struct DirectCodedState : CodedWarpState<__half, Codes, kHeadDimValue, kHeadTile
                                               int block, int /*begin*/, int lane, Part* part) {
     constexpr int64_t kPartBytes = DecodePartBytes(kHeadDim, true);
     const auto* source =
-        static_cast<const std::byte*>(params.kv) +
-        ((static_cast<int64_t>(block) * params.num_kv_heads + cursor.kv_head) * 2 + (kIsV ? 1 : 0)) *
-            kPartBytes;
+        static_cast<const std::byte*>(params.kv) + cursor.PartsBefore(params, block, kIsV) * kPartBytes;
     const std::byte* pieces = source + (kIsV ? ValuePiece(0, 0, lane) : KeyPiece(0, lane)) * kPieceBytes;
 #pragma unroll
     for (int i = 0; i < kNumPieces; ++i) {

@@ -8,9 +8,9 @@
 #include <cstdint>
 
 #include "base/check.h"
-#include "device/cuda/kernel_launch.h"
 #include "ops/cuda/attention/attention_plan_layout.h"
 #include "ops/cuda/attention/decode_attention_kernel.h"
+#include "ops/cuda/attention/decode_launch.cuh"
 #include "ops/cuda/attention/decode_merge.cuh"
 #include "ops/cuda/attention/decode_range.cuh"
 #include "ops/cuda/attention/decode_softmax.cuh"
@@ -138,9 +138,7 @@ __global__ void __launch_bounds__(32 * DirectDecodeMaxWarps(State::kHeadDim, Sta
           make_int4(cursor.sequence, cursor.kv_head,
                     kSlotUsed | (starts ? kSlotStarts : 0) | (ends ? kSlotEnds : 0), cursor.row);
       if (starts && ends) {
-        state.WriteOutput(static_cast<__half*>(params.out) + cursor.row * params.out_stride +
-                              static_cast<int64_t>(cursor.kv_head) * params.group * kHeadDim,
-                          params.group, lane);
+        state.WriteOutput(cursor.OutputIn<__half, kHeadDim>(params), params.group, lane);
       } else if (is_first) {
         state.WriteSlot(slot_of(warp), lane);
         first_meta = meta;
@@ -180,15 +178,7 @@ __global__ void __launch_bounds__(32 * DirectDecodeMaxWarps(State::kHeadDim, Sta
 
 template <typename State>
 void LaunchDirectState(CudaStream* stream, const DecodeLaunch& launch, const DecodeAttentionParams* params) {
-  const auto kernel = DirectDecodeAttentionKernel<State>;
-  if (params == nullptr) {
-    TANDEM_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                           static_cast<int>(launch.shared_bytes)),
-                      "decode attention: {} bytes of shared memory", launch.shared_bytes);
-    return;
-  }
-  LaunchKernel("decode attention", kernel, dim3(static_cast<unsigned>(launch.num_ctas)),
-               dim3(static_cast<unsigned>(launch.num_warps * 32)), launch.shared_bytes, *stream, *params);
+  LaunchDecodeKernel<DirectDecodeAttentionKernel<State>>(stream, launch, params);
 }
 
 // kState: of head_dim and tiles of query heads.

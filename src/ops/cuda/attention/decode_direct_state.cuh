@@ -84,11 +84,9 @@ struct DirectWarpState
     constexpr int64_t kPartElements = kTileTokens * kHeadDim;
     const int lane_token = begin + (kIsV ? lane % 4 * 2 : lane / 4);
     const int lane_element = (kIsV ? lane / 4 : lane % 4) * 8;
-    const __half* source =
-        static_cast<const __half*>(params.kv) +
-        ((static_cast<int64_t>(block) * params.num_kv_heads + cursor.kv_head) * 2 + (kIsV ? 1 : 0)) *
-            kPartElements +
-        lane_token * kHeadDim + lane_element;
+    const __half* source = static_cast<const __half*>(params.kv) +
+                           cursor.PartsBefore(params, block, kIsV) * kPartElements + lane_token * kHeadDim +
+                           lane_element;
     const auto for_rows = [&](const auto& load) {
 #pragma unroll
       for (int eight = 0; eight < kTokens / 8; ++eight) {
@@ -135,26 +133,12 @@ struct DirectWarpState
       }
     }
 
-    const bool sees_all = first <= 0 && end >= kTokens;
+    const auto factor_of = [scale_log2](int) { return scale_log2; };
+    const auto token_of = [lane](int t) { return t * 8 + lane / 4; };
 #pragma unroll
     for (int h = 0; h < kHeadTiles; ++h) {
       float s[kLaneTokens][2];
-#pragma unroll
-      for (int t = 0; t < kLaneTokens; ++t) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int at = t % 2 * 2 + i;
-          s[t][i] = (scores[h][t / 2][0][at] + scores[h][t / 2][1][at]) * scale_log2;
-        }
-      }
-      if (!sees_all) {
-#pragma unroll
-        for (int t = 0; t < kLaneTokens; ++t) {
-          const int token = t * 8 + lane / 4;
-          if (token < first || token >= end) s[t][0] = s[t][1] = kMinusInfinity;
-        }
-      }
-      this->Weigh(h, s);
+      this->WeighSeen(h, scores[h], first, end, factor_of, token_of, s);
 #pragma unroll
       for (int t = 0; t < kLaneTokens; ++t) p[h][t] = TransposeBlock(PackPair<__half>(s[t][0], s[t][1]));
     }

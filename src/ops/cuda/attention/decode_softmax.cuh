@@ -45,6 +45,18 @@ struct Cursor {
     }
     tile = first_tile;
   }
+
+  // Its query heads' outputs, [group][kHeadDim].
+  template <typename T, int kHeadDim>
+  __device__ __forceinline__ T* OutputIn(const DecodeAttentionParams& params) const {
+    return static_cast<T*>(params.out) + row * params.out_stride +
+           static_cast<int64_t>(kv_head) * params.group * kHeadDim;
+  }
+  // How many parts of the cache come before K or V of its head in a block.
+  __device__ __forceinline__ int64_t PartsBefore(const DecodeAttentionParams& params, int block,
+                                                 bool is_v) const {
+    return (static_cast<int64_t>(block) * params.num_kv_heads + kv_head) * 2 + (is_v ? 1 : 0);
+  }
 };
 
 // load(h, row, valid) for each tile of 8 query heads of the kv head at cursor. row: of head 8 * h + lane / 4;
@@ -89,6 +101,32 @@ struct OnlineSoftmax {
         sum[h][i] = 0.0F;
       }
     }
+  }
+
+  // Scores of tile h of query heads, each the sum of two, become weights s. Those of lane token t are of
+  // token token_of(t) of the kLaneTokens * 8 that are weighed at once, and count factor_of(t) times. Tokens
+  // outside [first, end) are not seen; there is one that is.
+  template <typename FactorOf, typename TokenOf>
+  __device__ __forceinline__ void WeighSeen(int h, const float (&scores)[kLaneTokens / 2][2][4], int first,
+                                            int end, FactorOf&& factor_of, TokenOf&& token_of,
+                                            float (&s)[kLaneTokens][2]) {
+#pragma unroll
+    for (int t = 0; t < kLaneTokens; ++t) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const int at = t % 2 * 2 + i;
+        s[t][i] = (scores[t / 2][0][at] + scores[t / 2][1][at]) * factor_of(t);
+      }
+    }
+    const bool sees_all = first <= 0 && end >= kLaneTokens * 8;
+    if (!sees_all) {
+#pragma unroll
+      for (int t = 0; t < kLaneTokens; ++t) {
+        const int token = token_of(t);
+        if (token < first || token >= end) s[t][0] = s[t][1] = kMinusInfinity;
+      }
+    }
+    Weigh(h, s);
   }
 
   // Scores of tokens become weights, and outputs and sums are scaled to the new maxima. There is a token that

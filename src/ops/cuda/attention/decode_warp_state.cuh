@@ -62,10 +62,7 @@ struct WarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
     constexpr int kCopies = kTileTokens / kRowsAtOnce;
     constexpr int64_t kPartElements = kTileTokens * kHeadDim;
     const T* source =
-        static_cast<const T*>(params.kv) +
-        ((static_cast<int64_t>(block) * params.num_kv_heads + cursor.kv_head) * 2 + (kIsV ? 1 : 0)) *
-            kPartElements +
-        lane * 8;
+        static_cast<const T*>(params.kv) + cursor.PartsBefore(params, block, kIsV) * kPartElements + lane * 8;
     // Piece p of row r lies at place p ^ (r % 8).
     const int lane_row = lane / kRowPieces;
     const auto lane_place =
@@ -117,26 +114,12 @@ struct WarpState : OnlineSoftmax<kHeadDimValue, kHeadTilesValue> {
       }
     }
 
-    const bool sees_all = first <= 0 && end >= kTileTokens;
+    const auto factor_of = [scale_log2](int) { return scale_log2; };
+    const auto token_of = [lane](int t) { return t * 8 + lane / 4; };
 #pragma unroll
     for (int h = 0; h < kHeadTiles; ++h) {
       float s[kLaneTokens][2];
-#pragma unroll
-      for (int t = 0; t < kLaneTokens; ++t) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const int at = t % 2 * 2 + i;
-          s[t][i] = (scores[h][t / 2][0][at] + scores[h][t / 2][1][at]) * scale_log2;
-        }
-      }
-      if (!sees_all) {
-#pragma unroll
-        for (int t = 0; t < kLaneTokens; ++t) {
-          const int token = t * 8 + lane / 4;
-          if (token < first || token >= end) s[t][0] = s[t][1] = kMinusInfinity;
-        }
-      }
-      this->Weigh(h, s);
+      this->WeighSeen(h, scores[h], first, end, factor_of, token_of, s);
 #pragma unroll
       for (int t = 0; t < kLaneTokens; ++t)
         p[h][t / 2][t % 2] = TransposeBlock(PackPair<T>(s[t][0], s[t][1]));
