@@ -276,34 +276,10 @@ __global__ void __launch_bounds__(kQuantizedThreads, Tiling::kBlocksPerSm)
 }
 
 template <typename T, bool kGroupScales, typename Tiling>
-void LaunchFp8Tiling(CudaStream& stream, Fp8Product product) {
-  using Plan = Fp8SharedPlan<Tiling>;
-  auto* kernel = Fp8LinearKernel<T, kGroupScales, Tiling>;
-  static PerGpu<int> of_gpus;
-  const int blocks_per_sm = of_gpus.Of(stream, [kernel] {
-    TANDEM_CUDA_CHECK(
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Plan::kBytes));
-    // Room for blocks of the next kernel.
-    TANDEM_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout,
-                                           cudaSharedmemCarveoutMaxShared));
-    int blocks = 0;
-    TANDEM_CUDA_CHECK(
-        cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, kQuantizedThreads, Plan::kBytes));
-    return std::max(blocks, 1);
-  });
-  const int row_blocks = (product.rows + Tiling::kRows - 1) / Tiling::kRows;
-  const int output_blocks = (product.out_features + kBlockOutputs - 1) / kBlockOutputs;
-  const int splits = NumParts({.units = static_cast<int64_t>(row_blocks) * output_blocks,
-                               .at_once = static_cast<int64_t>(stream.target().num_sms) * blocks_per_sm,
-                               .num_slices = product.num_slices,
-                               .rows = Tiling::kRows,
-                               .unit_bytes = int64_t{Tiling::kRows} * kBlockOutputs * 4});
-  product.num_splits = splits;
-  TANDEM_CHECK(splits == 1 || product.workspace.partials != nullptr, "fp8 linear: no workspace");
-  LaunchKernel("fp8 linear", kernel,
-               dim3(static_cast<unsigned>(row_blocks), static_cast<unsigned>(output_blocks),
-                    static_cast<unsigned>(splits)),
-               dim3(kQuantizedThreads), Plan::kBytes, stream, product);
+void LaunchFp8Tiling(CudaStream& stream, const Fp8Product& product) {
+  static PerGpu<int> blocks_per_sm;
+  LaunchBlocks<Tiling>("fp8 linear", stream, product, Fp8LinearKernel<T, kGroupScales, Tiling>,
+                       Fp8SharedPlan<Tiling>::kBytes, &blocks_per_sm);
 }
 
 // The tiling for a number of rows, in the terms of LaunchFormat (quantized_kernel.cuh).

@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kQuantizedThreads, Tiling::kBlocksPerSm)
 template <typename Format, typename Tiling>
 void LaunchDirectTiling(CudaStream& stream, const QuantizedProduct& product) {
   static PerGpu<int> blocks_per_sm;
-  LaunchBlocks<Tiling>(stream, product, QuantizedDirectKernel<Format, Tiling>,
+  LaunchBlocks<Tiling>("quantized linear", stream, product, QuantizedDirectKernel<Format, Tiling>,
                        DirectPlan<Format, Tiling>::kBytes, &blocks_per_sm);
 }
 

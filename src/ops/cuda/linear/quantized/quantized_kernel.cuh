@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kQuantizedThreads, Tiling::kBlocksPerSm)
 template <typename T, typename Format, typename Tiling>
 void LaunchTiling(CudaStream& stream, const QuantizedProduct& product) {
   static PerGpu<int> blocks_per_sm;
-  LaunchBlocks<Tiling>(stream, product, QuantizedLinearKernel<T, Format, Tiling>,
+  LaunchBlocks<Tiling>("quantized linear", stream, product, QuantizedLinearKernel<T, Format, Tiling>,
                        SharedPlan<Format, Tiling>::kBytes, &blocks_per_sm);
 }
 

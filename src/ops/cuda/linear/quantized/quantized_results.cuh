@@ -1,5 +1,5 @@
-// What the blocks of quantized_kernel.cuh and quantized_direct.cuh do with their sums, and how they are
-// launched.
+// What the blocks of quantized_kernel.cuh and quantized_direct.cuh do with their sums, and how they, and
+// those of fp8/fp8_kernel.cuh, are launched.
 #pragma once
 
 #include <algorithm>
@@ -102,9 +102,10 @@ __device__ __forceinline__ void StoreBlock(
   }
 }
 
-// Grid: blocks of rows, then of outputs, then parts of the slices. blocks_per_sm: of this kernel.
-template <typename Tiling>
-void LaunchBlocks(CudaStream& stream, QuantizedProduct product, void (*kernel)(QuantizedProduct),
+// Grid: blocks of rows, then of outputs, then parts of the slices. Product: QuantizedProduct, or more.
+// blocks_per_sm: of this kernel.
+template <typename Tiling, typename Product>
+void LaunchBlocks(const char* name, CudaStream& stream, Product product, void (*kernel)(Product),
                   int shared_bytes, PerGpu<int>* blocks_per_sm) {
   const int blocks = blocks_per_sm->Of(stream, [kernel, shared_bytes] {
     TANDEM_CUDA_CHECK(
@@ -126,8 +127,8 @@ void LaunchBlocks(CudaStream& stream, QuantizedProduct product, void (*kernel)(Q
                                .rows = Tiling::kRows,
                                .unit_bytes = int64_t{Tiling::kRows} * kBlockOutputs * 4});
   product.num_splits = splits;
-  TANDEM_CHECK(splits == 1 || product.workspace.partials != nullptr, "quantized linear: no workspace");
-  LaunchKernel("quantized linear", kernel,
+  TANDEM_CHECK(splits == 1 || product.workspace.partials != nullptr, "{}: no workspace", name);
+  LaunchKernel(name, kernel,
                dim3(static_cast<unsigned>(row_blocks), static_cast<unsigned>(output_blocks),
                     static_cast<unsigned>(splits)),
                dim3(kQuantizedThreads), static_cast<size_t>(shared_bytes), stream, product);
