@@ -416,12 +416,12 @@ TEST_P(StrategiesTest, SameTokensFromChunksInTransit) {
   ExpectSameTokensFromChunksInTransit();
 }
 
-// Shards on the cores of one host take minutes for all strategies, which TANDEM_NIGHTLY tries.
+// On the cores of a host all strategies take minutes, which TANDEM_NIGHTLY tries.
 void StrategiesTest::ExpectSameTokensFromRealModel(const std::string& path) const {
-  const bool is_slow = GetParam().device == "host" && GetParam().num_shards > 1;
+  const bool is_slow = GetParam().device == "host" && !IsNightly();
   const std::vector<std::string> hybrids =
-      is_slow && !IsNightly() ? std::vector<std::string>{"asymmetric", "async", "auto"} : kHybrids;
-  const std::vector<Prompt> prompts = MakePrompts(IsNightly() ? 32 : 16, 4, 160, 12, 49'000);
+      is_slow ? std::vector<std::string>{"asymmetric", "async", "auto"} : kHybrids;
+  const std::vector<Prompt> prompts = MakePrompts(32, 4, 160, 12, 49'000);
   EngineOptions ample = Options(path, "gpu-only");
   ample.max_model_len = 512;
   const auto expected = RunAmple(ample, prompts);
