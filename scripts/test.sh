@@ -12,10 +12,10 @@
 #   release     host-release: unit, scenario, engine and conformance tests
 #   http        the HTTP suite against build/host-release/tandem, in a Python environment below build/
 #   debug       host-debug: all tests, and malformed HTTP requests, under the address and undefined-behaviour sanitizers
-#   threads     host-tsan: the tests labelled `threads` under the thread sanitizer
 #   cuda        cuda-release for one architecture, where the machine has nvcc, without what CUTLASS makes for 9.0a;
 #               tests are skipped where there is no GPU
 #   arm         the files with NEON kernels, with the cross compiler for 64-bit Arm
+#   threads     host-tsan: the tests labelled `threads` under the thread sanitizer
 #   tidy        clang-tidy over src/, but for tests
 #   hopper      products that CUTLASS makes for 9.0a: compiled, not linked
 #   soak        20 minutes of cancels, disconnects and malformed requests: all blocks back, memory flat
@@ -33,16 +33,17 @@
 #   arm-qemu    host-aarch64, cross-compiled: unit, engine and conformance tests under qemu-user
 #
 # A stage has a part that compiles and a part that tests. The first run one after the other, the second beside them.
-# After TANDEM_TEST_SECONDS (4500) it should end: tidy and hopper are left out, and said to be, where too little is left.
+# After TANDEM_TEST_SECONDS (4500) it should end: of the last three stages those are left out, and said to be, for which
+# too little is left.
 # Ends with a table of seconds and of CPU seconds beside their budgets (scripts/stage_budgets.txt; more than 1.3 times
 # fails) and the line "N passed, N failed, N skipped" over all tests that ran.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null
 
-all_stages=(lint quickstart release http debug threads cuda arm tidy hopper)
+all_stages=(lint quickstart release http debug cuda arm threads tidy hopper)
 # Not begun where too little time is left.
-optional_stages=(tidy hopper)
+optional_stages=(threads tidy hopper)
 quick_stages=(lint release http)
 nightly_stages=(soak more-cases all-checks fuzz clients grammars package deploy hosts cuda-all tidy-tests arm-qemu)
 stages=()
@@ -271,12 +272,6 @@ python3 scripts/stage_budgets.py yardstick >"$parts/yardstick" || exit 1
 run_part() {  # part, stage
   local part="$1" stage="$2" log begin=$SECONDS outcome=ok cpu
   declare -F "${part}_$stage" >/dev/null || return 0
-  if [[ " ${optional_stages[*]} " == *" $stage "* && ${#stages[@]} -gt 1 ]] &&
-    ! python3 scripts/stage_budgets.py fits "$parts" "$stage" $((time_limit_s - SECONDS)); then
-    echo "unrun $begin $begin 0" >"$parts/$stage.$part"
-    echo "=== $stage: not run, $((time_limit_s - SECONDS)) s are left of $time_limit_s"
-    return 0
-  fi
   log="$results/$stage.$part.log"
   # The shell of its own tells the CPU seconds of this part's processes.
   (
@@ -291,12 +286,26 @@ run_part() {  # part, stage
   [[ $outcome == ok ]]
 }
 
+# Says so if it does not.
+fits() {  # stage
+  [[ " ${optional_stages[*]} " != *" $1 "* || ${#stages[@]} == 1 ]] && return
+  local left_s=$((time_limit_s - SECONDS))
+  python3 scripts/stage_budgets.py fits "$parts" "$1" "$left_s" && return
+  echo "unrun $SECONDS $SECONDS 0" >"$parts/$1.compile"
+  echo "=== $1: not run, of $time_limit_s s $left_s are left"
+  return 1
+}
+
 # Compilers leave the cores to tests, whose clients and servers keep time. A process group, so that all of it can stop.
 set -m
 (
   renice -n 10 -p $BASHPID >/dev/null
   for stage in "${stages[@]}"; do
-    run_part compile "$stage" || touch "$results/$stage.broken"
+    if ! fits "$stage"; then
+      touch "$results/$stage.unrun"
+    elif ! run_part compile "$stage"; then
+      touch "$results/$stage.broken"
+    fi
     touch "$results/$stage.compiled"
   done
 ) &
@@ -307,7 +316,7 @@ for stage in "${stages[@]}"; do
   if declare -F "compile_$stage" >/dev/null; then
     until [[ -f $results/$stage.compiled ]]; do sleep 0.2; done
   fi
-  [[ -f $results/$stage.broken ]] || run_part test "$stage"
+  [[ -f $results/$stage.broken || -f $results/$stage.unrun ]] || run_part test "$stage"
 done
 wait "$compiling"
 python3 scripts/stage_budgets.py yardstick >>"$parts/yardstick"
