@@ -289,7 +289,7 @@ run_part() {  # part, stage
 # Says so if it does not.
 fits() {  # stage
   [[ " ${optional_stages[*]} " != *" $1 "* || ${#stages[@]} == 1 ]] && return
-  local left_s=$((time_limit_s - SECONDS))
+  local left_s=$((time_limit_s > SECONDS ? time_limit_s - SECONDS : 0))
   python3 scripts/stage_budgets.py fits "$parts" "$1" "$left_s" && return
   echo "unrun $SECONDS $SECONDS 0" >"$parts/$1.compile"
   echo "=== $1: not run, of $time_limit_s s $left_s are left"
