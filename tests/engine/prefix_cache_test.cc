@@ -175,7 +175,7 @@ void PrefixCacheTest::ExpectSameTokensFromEveryStrategyAndTier() const {
 
 // What CPU attention reads once for several rows: whole partitions of 512 tokens.
 TEST_F(PrefixCacheTest, OneReadForManyGivesTheSameTokens) {
-  const std::vector<Session> sessions = MakeSessions(kSanitized ? 2 : 6, 3, 11, 600);
+  const std::vector<Session> sessions = MakeSessions(kSanitized ? 3 : 6, 3, 11, 600);
   const auto options_of = [&](const std::string& strategy) {
     EngineOptions options = Options(strategy);
     options.model = FixturePath("by_heart/model");  // of longer contexts than the others
