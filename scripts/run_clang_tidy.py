@@ -149,7 +149,7 @@ def main():
         f"clang-tidy: {len(checked)} files in {len(entries)} compilations, {len(entries) - len(stale)} unchanged, "
         f"{len(failed)} with warnings"
         # The other backend's, or another processor's; a number that grows wants looking at.
-        + (f", {len(set((ROOT / 'src').rglob('*.cc')) - checked)} not in this build" if not wanted else "")
+        + (f", {len(set((ROOT / 'src').rglob('*.cc')) - checked)} not in this build" if not wanted and not arguments.without_tests else "")
     )
     if os.environ.get("TANDEM_TIDY_TIMES"):
         for seconds, file in sorted(slowest, reverse=True):

@@ -82,6 +82,14 @@ build() {  # preset, targets...
   cmake --build --preset "$preset" ${1:+--target "$@"} -- --quiet
 }
 
+build_tests() {  # preset, arguments of ctest that choose some...
+  build "$1" help >/dev/null || return 1
+  local targets
+  mapfile -t targets < <(ctest --test-dir "build/$1" -N "${@:2}" | sed -n 's/^ *Test *#[0-9]*: *//p')
+  [[ ${#targets[@]} -gt 0 ]] || { echo "there is no test with ${*:2}"; return 1; }
+  build "$1" "${targets[@]}"
+}
+
 run_ctest() {  # preset, jobs, further arguments of ctest...
   local folder jobs="$2"
   folder="$PWD/$results/$1"
@@ -128,24 +136,19 @@ run_http() {  # preset, further arguments of pytest...
 compile_http() { build host-release tandem; }
 test_http() { run_http host-release tests/http; }
 
-compile_debug() { build host-debug; }
+# The sanitizers see nothing of the scripts, and in the others nothing that engine_test and ops_test do not show them:
+# all-checks runs those.
+debug_tests=(-LE scripts -E '^(conformance|decode_accuracy|simulate)_test$')
+compile_debug() { build_tests host-debug "${debug_tests[@]}" && build host-debug tandem; }
 test_debug() {
   local ok=0
-  # The sanitizers see nothing of the scripts, and in the others nothing that engine_test and ops_test do not show them:
-  # all-checks runs those.
-  run_ctest host-debug 1 -LE scripts -E '^(conformance|decode_accuracy|simulate)_test$' || ok=1
+  run_ctest host-debug 1 "${debug_tests[@]}" || ok=1
   # Input that no client should send, against the sanitizers.
   run_http host-debug tests/http/test_malformed_requests.py || ok=1
   return $ok
 }
 
-compile_threads() {
-  build host-tsan help >/dev/null || return 1
-  local targets
-  mapfile -t targets < <(ctest --test-dir build/host-tsan -N -L threads | sed -n 's/^ *Test *#[0-9]*: *//p')
-  [[ ${#targets[@]} -gt 0 ]] || { echo "no test has the label 'threads'"; return 1; }
-  build host-tsan "${targets[@]}"
-}
+compile_threads() { build_tests host-tsan -L threads; }
 test_threads() { run_ctest host-tsan 1 -L threads; }
 
 has_nvcc() { command -v nvcc >/dev/null || { echo "no nvcc on this machine"; return 1; }; }

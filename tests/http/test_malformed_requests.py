@@ -1,4 +1,4 @@
-"""Malformed requests, made systematically: each gets a clear error, and good requests among them succeed."""
+"""Malformed requests, made systematically: each gets a clear error, and the next good request succeeds."""
 
 import json
 import socket
@@ -172,9 +172,7 @@ def test_malformed_json_requests(server):
         answer = response.read()
         try:
             check_error(response.status, answer, 400, param)
-            # Under sanitizers it takes far longer than the others.
-            if index % 5 == 4 or index == len(CASES) - 1:
-                check_good_request(connection)
+            check_good_request(connection)
         except AssertionError as error:
             raise AssertionError(f"case {index}: {path} {body[:200]}: {error}") from error
     connection.close()
