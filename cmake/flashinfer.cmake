@@ -6,9 +6,9 @@ set(TANDEM_FLASHINFER_DIR "${PROJECT_SOURCE_DIR}/build/deps/flashinfer-0.7.2.pos
 option(TANDEM_FLASH_ATTENTION3
        "FA3 for long prefills on compute capability 9.0 (two files of 65 s and 3.7 GB each to compile)" ON)
 option(TANDEM_FUSED_GATE_UP
-       "An own product with SiLU for many rows on compute capability 9.0 (two files of 20 s each to compile)" ON)
+       "An own product with SiLU for many rows on compute capability 9.0 (two files of 80 s each to compile)" ON)
 option(TANDEM_STREAMED_PRODUCTS
-       "Own products of 9 to 256 rows on compute capability 9.0 (two files of 40 s each to compile)" ON)
+       "Own products of 9 to 256 rows on compute capability 9.0 (six files of 60 to 110 s each to compile)" ON)
 
 set(tandem_flashinfer_version 0.7.2.post1)
 set(tandem_flashinfer_found "nothing")
