@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <cerrno>
 #include <climits>
 #include <cstring>
@@ -83,28 +84,28 @@ std::vector<NumaNode> NodesWithin(hwloc_topology_t hwloc, const Bitmap& cpus) {
   return nodes;
 }
 
-Topology Discover() {
-  Topology topology;
-  topology.cpu_model = ReadCpuModel();
-  topology.memory_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-  hwloc_topology_t hwloc = nullptr;
-  if (hwloc_topology_init(&hwloc) != 0) return topology;
-  if (hwloc_topology_load(hwloc) == 0) {
-    // hwloc drops what the cpuset cgroup forbids; the affinity mask (taskset) comes on top.
-    const Bitmap cpus(hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(hwloc)));
-    const Bitmap affinity(hwloc_bitmap_alloc());
-    if (hwloc_get_cpubind(hwloc, affinity.get(), HWLOC_CPUBIND_PROCESS) == 0 &&
-        hwloc_bitmap_intersects(affinity.get(), cpus.get()) != 0) {
-      hwloc_bitmap_and(cpus.get(), cpus.get(), affinity.get());
-    }
-    topology.num_logical_cpus = CountWithin(hwloc, HWLOC_OBJ_PU, cpus);
-    topology.num_physical_cores = CountWithin(hwloc, HWLOC_OBJ_CORE, cpus);
-    topology.num_numa_nodes = std::max(1, hwloc_get_nbobjs_by_type(hwloc, HWLOC_OBJ_NUMANODE));
-    std::vector<NumaNode> nodes = NodesWithin(hwloc, cpus);
-    if (!nodes.empty()) topology.numa_nodes = std::move(nodes);
+// Of nodes, one to the other.
+void ReadDistances(hwloc_topology_t hwloc, std::vector<NumaNode>* nodes) {
+  unsigned num_found = 1;
+  hwloc_distances_s* found = nullptr;
+  if (hwloc_distances_get_by_type(hwloc, HWLOC_OBJ_NUMANODE, &num_found, &found,
+                                  HWLOC_DISTANCES_KIND_MEANS_LATENCY, 0) != 0 ||
+      num_found == 0) {
+    return;
   }
-  hwloc_topology_destroy(hwloc);
-  return topology;
+  const auto place = [&](const NumaNode& node) {
+    unsigned at = 0;
+    while (at < found->nbobjs && static_cast<int>(found->objs[at]->os_index) != node.os_index) ++at;
+    return at;
+  };
+  for (NumaNode& from : *nodes) {
+    for (const NumaNode& to : *nodes) {
+      if (place(from) == found->nbobjs || place(to) == found->nbobjs) continue;
+      from.distances.push_back(static_cast<int>(found->values[place(from) * found->nbobjs + place(to)]));
+    }
+    if (from.distances.size() != nodes->size()) from.distances.clear();
+  }
+  hwloc_distances_release(hwloc, found);
 }
 
 // "max" does not parse as a number: no limit. Neither does a file that is not there.
@@ -162,9 +163,50 @@ int64_t LimitOf(__rlimit_resource resource) {
 
 }  // namespace
 
-const Topology& MachineTopology() {
-  static const Topology topology = Discover();
+Topology DiscoverTopology() {
+  Topology topology;
+  topology.cpu_model = ReadCpuModel();
+  topology.memory_bytes = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  hwloc_topology_t hwloc = nullptr;
+  if (hwloc_topology_init(&hwloc) != 0) return topology;
+  if (hwloc_topology_load(hwloc) == 0) {
+    // hwloc drops what the cpuset cgroup forbids; the affinity mask (taskset) comes on top.
+    const Bitmap cpus(hwloc_bitmap_dup(hwloc_topology_get_allowed_cpuset(hwloc)));
+    const Bitmap affinity(hwloc_bitmap_alloc());
+    if (hwloc_get_cpubind(hwloc, affinity.get(), HWLOC_CPUBIND_PROCESS) == 0 &&
+        hwloc_bitmap_intersects(affinity.get(), cpus.get()) != 0) {
+      hwloc_bitmap_and(cpus.get(), cpus.get(), affinity.get());
+    }
+    topology.num_logical_cpus = CountWithin(hwloc, HWLOC_OBJ_PU, cpus);
+    topology.num_physical_cores = CountWithin(hwloc, HWLOC_OBJ_CORE, cpus);
+    topology.num_numa_nodes = std::max(1, hwloc_get_nbobjs_by_type(hwloc, HWLOC_OBJ_NUMANODE));
+    std::vector<NumaNode> nodes = NodesWithin(hwloc, cpus);
+    ReadDistances(hwloc, &nodes);
+    if (!nodes.empty()) topology.numa_nodes = std::move(nodes);
+  }
+  hwloc_topology_destroy(hwloc);
   return topology;
+}
+
+const Topology& MachineTopology() {
+  static const Topology topology = DiscoverTopology();
+  return topology;
+}
+
+std::vector<NumaNode> NumaNodesAt(const std::vector<int>& indices) {
+  const std::vector<NumaNode>& all = MachineTopology().numa_nodes;
+  if (indices.empty()) return all;
+  std::vector<NumaNode> nodes;
+  for (const int index : indices) nodes.push_back(all[static_cast<size_t>(index)]);
+  return nodes;
+}
+
+int NumaNodeOfPciDevice(std::string pci_bus_id, const std::string& devices_folder) {
+  // The driver writes it in capitals on some versions.
+  for (char& c : pci_bus_id) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  std::ifstream file(fmt::format("{}/{}/numa_node", devices_folder, pci_bus_id));
+  int node = -1;
+  return file >> node ? node : -1;
 }
 
 int64_t CgroupMemoryLeftBytes(const std::string& cgroup_root, const std::string& membership_file) {

@@ -16,6 +16,8 @@ struct NumaNode {
   int64_t memory_bytes = 0;  // installed, 0 if unknown
   std::vector<int> cpus;     // logical CPUs of the node that this process may run on, ascending
   std::vector<int> cores;    // one of them for each physical core
+  // To each of Topology::numa_nodes, as the firmware has it: the nearer the less. Empty: it says nothing.
+  std::vector<int> distances;
 };
 
 struct Topology {
@@ -23,13 +25,23 @@ struct Topology {
   int num_logical_cpus = 1;    // that this process may run on
   int num_numa_nodes = 1;      // with memory, whether or not this process may run there
   // At least one, ascending by os_index. Nodes without CPUs of their own (memory expanders) are left out.
-  std::vector<NumaNode> numa_nodes{NumaNode{.os_index = -1, .memory_bytes = 0, .cpus = {}, .cores = {}}};
+  std::vector<NumaNode> numa_nodes{
+      NumaNode{.os_index = -1, .memory_bytes = 0, .cpus = {}, .cores = {}, .distances = {}}};
   int64_t memory_bytes = 0;
   std::string cpu_model;
 };
 
 // Read once, then cached. Any thread.
 const Topology& MachineTopology();
+// Reads it anew.
+Topology DiscoverTopology();
+
+// Of MachineTopology().numa_nodes those at these indices; all, if none is named.
+std::vector<NumaNode> NumaNodesAt(const std::vector<int>& indices);
+
+// The node (its os_index) that a PCI device is next to; -1: the machine does not say. pci_bus_id: in either
+// case, "0000:3b:00.0". devices_folder: where the kernel has a folder for each.
+int NumaNodeOfPciDevice(std::string pci_bus_id, const std::string& devices_folder = "/sys/bus/pci/devices");
 
 // Bytes that can be allocated now without swapping: MemAvailable, or what the cgroups leave if that is less.
 int64_t AvailableMemoryBytes();

@@ -4,9 +4,9 @@
 #include <fmt/format.h>
 
 #include <array>
-#include <cctype>
-#include <fstream>
 #include <memory>
+
+#include "base/topology.h"
 
 namespace tandem {
 namespace {
@@ -33,14 +33,6 @@ struct CloseLibrary {
 template <typename Function>
 Function Find(void* library, const char* name) {
   return reinterpret_cast<Function>(dlsym(library, name));
-}
-
-// pci_bus_id: as the driver writes it, in capitals on some versions.
-int NumaNodeOf(std::string pci_bus_id) {
-  for (char& c : pci_bus_id) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  std::ifstream file("/sys/bus/pci/devices/" + pci_bus_id + "/numa_node");
-  int node = -1;
-  return file >> node ? node : -1;
 }
 
 // PCIe passes no atomic operations on between GPUs, NVLink does.
@@ -70,7 +62,7 @@ GpuInfo Describe(void* library, int device) {
   const auto get_bus_id = Find<DeviceGetPciBusId>(library, "cuDeviceGetPCIBusId");
   if (get_bus_id != nullptr && get_bus_id(bus_id.data(), static_cast<int>(bus_id.size()) - 1, device) == 0) {
     info.pci_bus_id = bus_id.data();
-    info.numa_node = NumaNodeOf(info.pci_bus_id);
+    info.numa_node = NumaNodeOfPciDevice(info.pci_bus_id);
   }
   if (total_memory != nullptr && total_memory(&memory_bytes, device) == 0) {
     info.memory_bytes = static_cast<int64_t>(memory_bytes);

@@ -51,7 +51,8 @@ CpuAttention::CpuAttention(const CpuAttentionOptions& options)
     : options_(options), kernels_(AttentionKernelsFor(options.isa)) {
   const int num_threads =
       options.num_threads > 0 ? options.num_threads : DefaultCpuAttentionThreads(options.leave_cores);
-  const std::vector<WorkerCore> cores = ChooseWorkerCores(num_threads, options.num_cores_taken);
+  const std::vector<WorkerCore> cores =
+      ChooseWorkerCores(NumaNodesAt(options.nodes), num_threads, options.num_cores_taken);
   workers_.reserve(static_cast<size_t>(num_threads));
   for (int i = 0; i < num_threads; ++i) {
     auto& worker = workers_.emplace_back(std::make_unique<Worker>());
@@ -120,8 +121,7 @@ void CpuAttention::RunPart(Task* task, int64_t part) {
 void CpuAttention::RunItems(Task* task, Worker* worker) {
   const auto start = Clock::now();
   // The memory of this worker's own node first, then whatever is left.
-  for (int64_t i = 0; i < task->num_parts; ++i)
-    RunPart(task, (worker->core.node_index + i) % task->num_parts);
+  for (int64_t i = 0; i < task->num_parts; ++i) RunPart(task, (worker->core.place + i) % task->num_parts);
   const auto busy = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start);
   worker->busy_ns.fetch_add(busy.count(), std::memory_order_relaxed);
 }

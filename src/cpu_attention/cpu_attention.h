@@ -34,7 +34,8 @@ struct CpuAttentionOptions {
   int num_threads = 0;       // 0: one for each physical core
   bool leave_cores = false;  // with num_threads 0: leave some cores to the scheduler and the GPU's driver
   bool pin = true;           // each worker to a core of its own, from the last core down
-  int num_cores_taken = 0;   // by the workers of other shards
+  std::vector<int> nodes;    // of MachineTopology().numa_nodes, whose cores they are; empty: of all
+  int num_cores_taken = 0;   // by the workers of other shards on these nodes
   int64_t spin_us = 50;      // how long an idle worker spins before it sleeps
   CpuIsa isa = BestCpuIsa();
   AttentionFetch fetch;

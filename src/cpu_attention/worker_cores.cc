@@ -6,19 +6,18 @@
 
 #include <cstddef>
 
-#include "base/topology.h"
-
 namespace tandem {
 
-std::vector<WorkerCore> ChooseWorkerCores(int num_workers, int num_taken) {
+std::vector<WorkerCore> ChooseWorkerCores(const std::vector<NumaNode>& nodes, int num_workers,
+                                          int num_taken) {
   std::vector<std::vector<int>> free_cores;
-  for (const NumaNode& node : MachineTopology().numa_nodes) free_cores.push_back(node.cores);
+  for (const NumaNode& node : nodes) free_cores.push_back(node.cores);
   std::vector<WorkerCore> chosen;
   for (int i = 0; i < num_taken + num_workers; ++i) {
     WorkerCore core;
     for (size_t tries = 0; tries < free_cores.size() && core.cpu < 0; ++tries) {
       const size_t node = (static_cast<size_t>(i) + tries) % free_cores.size();
-      core.node_index = static_cast<int>(node);
+      core.place = static_cast<int>(node);
       if (free_cores[node].empty()) continue;
       core.cpu = free_cores[node].back();
       free_cores[node].pop_back();

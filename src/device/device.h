@@ -139,10 +139,12 @@ class StreamRange {
 
 // How memory is to lie, beyond its kind.
 struct AllocateOptions {
-  // The memory is cut into this many equal parts, which its size is a multiple of; part i lies on the NUMA
-  // node MachineTopology().numa_nodes[i % their number]. Best effort: a machine that refuses says so in the
-  // log, once.
+  // The memory is cut into this many equal parts, which its size is a multiple of.
   int64_t num_parts = 1;
+  // Of MachineTopology().numa_nodes; part i lies on the NUMA node nodes[i % their number]. Empty: several
+  // parts are dealt out to all nodes, one lies anywhere. Best effort: a machine that refuses says so in the
+  // log, once.
+  std::vector<int> nodes = {};
   // The flag, without dashes, that makes the allocation smaller: named in the error, which carries it as its
   // param.
   std::string_view flag = {};
@@ -161,6 +163,8 @@ class Device {
   virtual std::string_view backend() const = 0;
   // Human-readable name of the hardware.
   virtual std::string Description() const = 0;
+  // The NUMA node (its os_index) that the device is next to; -1: none in particular.
+  virtual int numa_node() const { return -1; }
   // Zero-filled, 64-byte aligned; from 2 MiB on aligned to that, for huge pages. Error: kResourceExhausted,
   // which names what, how much was wanted and how much is available. Memory that was promised and not yet
   // touched counts as taken, so allocations that succeed fit together. Any thread.

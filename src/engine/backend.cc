@@ -37,7 +37,7 @@ int HostComputeThreads(const EngineOptions& options) {
   if (num_shards == 1) return options.cpu_threads;
   const int rank = options.processes == nullptr ? 0 : options.processes->shard().rank;
   return ThreadsOf(options.processes, {.rank = rank, .size = num_shards}, options.cpu_threads,
-                   MachineTopology().num_physical_cores)
+                   MachineTopology().num_physical_cores, {})
       .num_threads;
 }
 

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/param_error.h"
 #include "base/topology.h"
+#include "engine/shard_nodes.h"
 #include "engine/shard_setup.h"
 #include "load/dummy_models.h"
 #include "load/rope_scaling.h"
@@ -235,6 +236,26 @@ Status LoadHere(EngineOptions* options, LoadedModel* loaded) {
   return checkpoint ? LoadFromCheckpoint(options, *checkpoint, loaded) : LoadDummy(options, loaded);
 }
 
+// On the nodes next to their GPUs. Those of processes are all on one host; on the host backend none has a
+// node.
+Status PlaceShards(LoadedModel* loaded) {
+  const int num_here = loaded->PlaceOf(loaded->ShardAt(0)).size;
+  std::vector<int> gpu_nodes(static_cast<size_t>(num_here), -1);
+  if (loaded->backend.num_elsewhere > 0) {
+    TANDEM_ASSIGN_OR_RETURN(const std::vector<int64_t> of_all,
+                            OfAllProcesses(loaded->processes, loaded->backend.device->numa_node()));
+    gpu_nodes.assign(of_all.begin(), of_all.end());
+  } else if (loaded->processes == nullptr) {
+    for (size_t rank = 0; rank < gpu_nodes.size(); ++rank)
+      gpu_nodes[rank] = loaded->backend.DeviceOf(static_cast<int>(rank))->numa_node();
+  }
+  loaded->shard_nodes = NodesOfShards(MachineTopology().numa_nodes, gpu_nodes);
+  if (!loaded->shard_nodes.front().empty())
+    LogInfo("cpu tiers and CPU attention of the shards are on the NUMA nodes of their GPUs: {}",
+            fmt::join(gpu_nodes, ", "));
+  return {};
+}
+
 }  // namespace
 
 Result<LoadedModel> LoadModel(EngineOptions* options) {
@@ -242,9 +263,12 @@ Result<LoadedModel> LoadModel(EngineOptions* options) {
   loaded.processes = options->processes;
   TANDEM_RETURN_IF_ERROR(AgreeThatAllIsWell(options->processes, LoadHere(options, &loaded)));
   if (loaded.backend.num_elsewhere > 0) {
-    TANDEM_ASSIGN_OR_RETURN(loaded.backend.free_elsewhere_bytes,
-                            LeastOfAll(options->processes, FreeMemory(*loaded.backend.device).device_bytes));
+    const size_t own_bytes = FreeMemory(*loaded.backend.device).device_bytes;
+    TANDEM_ASSIGN_OR_RETURN(const std::vector<int64_t> free_bytes,
+                            OfAllProcesses(options->processes, static_cast<int64_t>(own_bytes)));
+    loaded.backend.free_elsewhere_bytes = std::ranges::min(free_bytes);
   }
+  TANDEM_RETURN_IF_ERROR(PlaceShards(&loaded));
   return loaded;
 }
 

@@ -29,6 +29,8 @@ struct LoadedModel {
   std::unique_ptr<CollectiveGroup> collectives;
   int64_t num_shards = 1;                        // of all processes
   std::vector<std::unique_ptr<Decoder>> shards;  // of this one, by rank
+  // Of all on this host, by rank among them: NodesOfShards.
+  std::vector<std::vector<int>> shard_nodes;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<ChatTemplate> chat_template;  // may be nullptr
   GenerationDefaults generation_defaults;
@@ -39,6 +41,11 @@ struct LoadedModel {
   Shard ShardAt(size_t index) const {
     const int first = processes == nullptr ? 0 : processes->shard().rank;
     return {.rank = first + static_cast<int>(index), .size = static_cast<int>(num_shards)};
+  }
+  // Among those of its host.
+  Shard PlaceOf(const Shard& shard) const { return processes == nullptr ? shard : processes->on_host(); }
+  const std::vector<int>& NodesAt(size_t index) const {
+    return shard_nodes[static_cast<size_t>(PlaceOf(ShardAt(index)).rank)];
   }
   // What the shards exchange through; null for one.
   CollectiveGroup* exchange() const {

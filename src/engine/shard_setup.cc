@@ -56,9 +56,9 @@ void OverWire(Archive& archive, AttentionFetch& fetch) {
 
 template <typename Archive>
 void OverWire(Archive& archive, CpuAttentionOptions& options) {
-  // Timelines are the process' own.
-  auto& [num_threads, leave_cores, pin, num_cores_taken, spin_us, isa, fetch, most_readers, order, timeline,
-         timeline_lane] = options;
+  // Nodes and timelines are the process' own.
+  auto& [num_threads, leave_cores, pin, nodes, num_cores_taken, spin_us, isa, fetch, most_readers, order,
+         timeline, timeline_lane] = options;
   archive(num_threads, leave_cores, pin, num_cores_taken, spin_us, isa, fetch, most_readers, order);
 }
 
@@ -119,14 +119,12 @@ Status AgreeThatAllIsWell(Processes* processes, Status own) {
   return {};
 }
 
-Result<int64_t> LeastOfAll(Processes* processes, int64_t own) {
-  const auto all = ValuesOfAll(processes, own);
-  if (!all) {
-    return processes->collectives()->failure().value_or(
-        MakeError(ErrorCode::kUnavailable, "shard {} of {} has not heard of the others",
-                  processes->shard().rank, processes->shard().size));
-  }
-  return std::ranges::min(*all);
+Result<std::vector<int64_t>> OfAllProcesses(Processes* processes, int64_t own) {
+  auto all = ValuesOfAll(processes, own);
+  if (all) return *std::move(all);
+  return processes->collectives()->failure().value_or(
+      MakeError(ErrorCode::kUnavailable, "shard {} of {} has not heard of the others",
+                processes->shard().rank, processes->shard().size));
 }
 
 Message SetupMessage(const LoadedModel& model, const KvMemory& memory, const ExecutorOptions& options) {

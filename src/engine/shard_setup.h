@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/result.h"
 #include "collective/processes.h"
@@ -17,9 +18,9 @@ namespace tandem {
 // which names the rank; the others get their own. Null: no processes.
 Status AgreeThatAllIsWell(Processes* processes, Status own);
 
-// Of what each process has. All ranks call it at the same step. Error: kUnavailable after a failure of the
-// processes.
-Result<int64_t> LeastOfAll(Processes* processes, int64_t own);
+// What each process has, by rank. All ranks call it at the same step. Error: kUnavailable after a failure of
+// the processes.
+Result<std::vector<int64_t>> OfAllProcesses(Processes* processes, int64_t own);
 
 struct ShardSetup {
   KvCacheOptions cache;     // of all shards together, these two

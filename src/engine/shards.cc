@@ -18,12 +18,14 @@ namespace {
 // A shard that waits for the CPU attention of another is to hear of a stall before it gives that shard up.
 constexpr std::chrono::milliseconds kLongestStall{5'000};
 
-ExecutorOptions OptionsOf(const LoadedModel& model, const Shard& shard, ExecutorOptions options) {
+ExecutorOptions OptionsOf(const LoadedModel& model, size_t index, ExecutorOptions options) {
+  const Shard shard = model.ShardAt(index);
   if (shard.is_whole()) return options;
   CpuAttentionOptions& cpu = options.cpu_attention;
-  const ShardThreads threads =
-      ThreadsOf(model.processes, shard, cpu.num_threads, DefaultCpuAttentionThreads(cpu.leave_cores));
+  const ShardThreads threads = ThreadsOf(model.processes, shard, cpu.num_threads,
+                                         DefaultCpuAttentionThreads(cpu.leave_cores), model.shard_nodes);
   cpu.num_threads = threads.num_threads;
+  cpu.nodes = model.NodesAt(index);
   cpu.num_cores_taken = threads.num_taken;
   options.stall_timeout = std::min(options.stall_timeout, kLongestStall);
   options.rider_collective = model.exchange()->Of(shard.rank, ShardChannel::kRiders);
@@ -32,24 +34,35 @@ ExecutorOptions OptionsOf(const LoadedModel& model, const Shard& shard, Executor
 
 Result<std::unique_ptr<Executor>> CreateExecutor(const LoadedModel& model, size_t index,
                                                  const KvMemory& memory, const ExecutorOptions& options) {
-  const Shard shard = model.ShardAt(index);
-  return Executor::Create(model.backend.DeviceOf(shard.rank), model.backend.OpsOf(shard.rank),
-                          model.shards[index].get(), &memory, OptionsOf(model, shard, options));
+  const int rank = model.ShardAt(index).rank;
+  return Executor::Create(model.backend.DeviceOf(rank), model.backend.OpsOf(rank), model.shards[index].get(),
+                          &memory, OptionsOf(model, index, options));
 }
 
 }  // namespace
 
-ShardThreads ThreadsOf(const Shard& shard, int num_threads) {
-  const int begin = num_threads * shard.rank / shard.size;
-  const int end = num_threads * (shard.rank + 1) / shard.size;
-  return {.num_threads = std::max(1, end - begin),
-          .num_taken = std::max(begin, num_threads < shard.size ? shard.rank : 0)};
+ShardThreads ThreadsOf(const Shard& shard, int num_threads, const std::vector<std::vector<int>>& nodes) {
+  const auto of_rank = [&](int rank) {
+    const int begin = num_threads * rank / shard.size;
+    const int end = num_threads * (rank + 1) / shard.size;
+    return std::max(1, end - begin);
+  };
+  const auto nodes_of = [&](int rank) {
+    return nodes.empty() ? std::vector<int>() : nodes[static_cast<size_t>(rank)];
+  };
+  ShardThreads threads = {.num_threads = of_rank(shard.rank)};
+  for (int rank = 0; rank < shard.rank; ++rank) {
+    if (nodes_of(rank) == nodes_of(shard.rank)) threads.num_taken += of_rank(rank);
+  }
+  return threads;
 }
 
-ShardThreads ThreadsOf(const Processes* processes, const Shard& shard, int num_threads, int of_host) {
-  if (processes == nullptr) return ThreadsOf(shard, num_threads > 0 ? num_threads : of_host);
+ShardThreads ThreadsOf(const Processes* processes, const Shard& shard, int num_threads, int of_host,
+                       const std::vector<std::vector<int>>& nodes) {
+  if (processes == nullptr) return ThreadsOf(shard, num_threads > 0 ? num_threads : of_host, nodes);
   const Shard here = processes->on_host();
-  return ThreadsOf(here, num_threads > 0 ? std::max(1, num_threads * here.size / shard.size) : of_host);
+  return ThreadsOf(here, num_threads > 0 ? std::max(1, num_threads * here.size / shard.size) : of_host,
+                   nodes);
 }
 
 Result<std::vector<std::unique_ptr<KvMemory>>> CreateShardMemories(const LoadedModel& model,
@@ -59,9 +72,10 @@ Result<std::vector<std::unique_ptr<KvMemory>>> CreateShardMemories(const LoadedM
     KvCacheOptions part = cache;
     part.gpu.shape.num_kv_heads = shard->config().num_kv_heads;
     part.cpu.shape.num_kv_heads = shard->config().num_kv_heads;
-    TANDEM_ASSIGN_OR_RETURN(
-        auto memory,
-        KvMemory::Create(model.backend.DeviceOf(static_cast<int>(memories.size())), part.Layouts()));
+    part.cpu_nodes = model.NodesAt(memories.size());
+    TANDEM_ASSIGN_OR_RETURN(auto memory,
+                            KvMemory::Create(model.backend.DeviceOf(static_cast<int>(memories.size())),
+                                             part.Layouts(), part.cpu_nodes));
     memories.push_back(std::move(memory));
   }
   return memories;

@@ -15,15 +15,17 @@
 
 namespace tandem {
 
-// Of num_threads threads: one at least.
 struct ShardThreads {
   int num_threads = 0;
-  int num_taken = 0;  // by shards of lower ranks
+  int num_taken = 0;  // by shards of lower ranks on the same nodes
 };
-ShardThreads ThreadsOf(const Shard& shard, int num_threads);
+// Of num_threads threads of a host: one at least. nodes: LoadedModel::shard_nodes; empty: all are on the
+// same.
+ShardThreads ThreadsOf(const Shard& shard, int num_threads, const std::vector<std::vector<int>>& nodes);
 // The same of num_threads threads of all shards together, or where that is 0 of what a host has, which those
 // of other processes on the same host share. processes: null for shards of one process.
-ShardThreads ThreadsOf(const Processes* processes, const Shard& shard, int num_threads, int of_host);
+ShardThreads ThreadsOf(const Processes* processes, const Shard& shard, int num_threads, int of_host,
+                       const std::vector<std::vector<int>>& nodes);
 
 // By rank, of this process. cache: of all together; a shard has as many blocks, each with its KV heads.
 // Errors: kResourceExhausted.

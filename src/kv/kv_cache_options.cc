@@ -6,7 +6,7 @@ namespace tandem {
 
 TierLayout KvCacheOptions::LayoutOf(Tier tier) const {
   if (tier == Tier::kGpu) return TierLayout::Of(gpu.shape, num_layers, gpu.num_blocks, 1);
-  const auto num_nodes = static_cast<int64_t>(MachineTopology().numa_nodes.size());
+  const auto num_nodes = static_cast<int64_t>(NumaNodesAt(cpu_nodes).size());
   return TierLayout::Of(cpu.shape, num_layers, cpu.num_blocks, cpu_parts > 0 ? cpu_parts : num_nodes);
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "base/kv_layout.h"
 #include "kv/tier_layout.h"
@@ -19,9 +20,12 @@ struct KvCacheOptions {
   // Their formats may differ; tokens of a block, heads and their size are the same.
   TierShape gpu;
   TierShape cpu;
-  // Parts of the cpu tier, part i on NUMA node i (MachineTopology().numa_nodes, again from the first if there
-  // are more parts); 0: one for each node. Never more than kv heads. The gpu tier has one part.
+  // Parts of the cpu tier; 0: one for each NUMA node that it is on. Never more than kv heads. The gpu tier
+  // has one part.
   int64_t cpu_parts = 0;
+  // The NUMA nodes that the cpu tier is on, part i on the i-th of them, again from the first if there are
+  // more parts: indices in MachineTopology().numa_nodes. Empty: all.
+  std::vector<int> cpu_nodes = {};
 
   TierLayout LayoutOf(Tier tier) const;
   TierLayouts Layouts() const { return {LayoutOf(Tier::kGpu), LayoutOf(Tier::kCpu)}; }

@@ -10,7 +10,8 @@
 namespace tandem {
 namespace {
 
-Result<Buffer> AllocateTier(Device* device, Tier tier, const TierLayout& layout) {
+Result<Buffer> AllocateTier(Device* device, Tier tier, const TierLayout& layout,
+                            const std::vector<int>& cpu_nodes) {
   const std::string_view flag = TierFlag(tier);
   const int64_t max_blocks = KvBooks::MaxBlocks(layout.shape.block_size);
   const std::optional<size_t> total_bytes = layout.TotalBytes();
@@ -20,14 +21,16 @@ Result<Buffer> AllocateTier(Device* device, Tier tier, const TierLayout& layout)
         "the KV cache of the {} tier can have {} blocks of {} tokens, {} are wanted; make --{} smaller",
         TierName(tier), max_blocks, layout.shape.block_size, layout.num_blocks, flag);
   }
-  const MemoryKind kind = tier == Tier::kGpu ? MemoryKind::kDevice : MemoryKind::kPinned;
-  return device->Allocate(*total_bytes, kind, fmt::format("the KV cache of the {} tier", TierName(tier)),
-                          {.num_parts = layout.parts.num_parts, .flag = flag});
+  AllocateOptions options = {.num_parts = layout.parts.num_parts, .flag = flag};
+  if (tier == Tier::kCpu) options.nodes = cpu_nodes;
+  return device->Allocate(*total_bytes, tier == Tier::kGpu ? MemoryKind::kDevice : MemoryKind::kPinned,
+                          fmt::format("the KV cache of the {} tier", TierName(tier)), options);
 }
 
 }  // namespace
 
-Result<std::unique_ptr<KvMemory>> KvMemory::Create(Device* device, const TierLayouts& layouts) {
+Result<std::unique_ptr<KvMemory>> KvMemory::Create(Device* device, const TierLayouts& layouts,
+                                                   const std::vector<int>& cpu_nodes) {
   const TierLayout& gpu = layouts[static_cast<size_t>(Tier::kGpu)];
   const TierLayout& cpu = layouts[static_cast<size_t>(Tier::kCpu)];
   TANDEM_CHECK(gpu.num_layers == cpu.num_layers && gpu.shape.block_size == cpu.shape.block_size,
@@ -41,7 +44,7 @@ Result<std::unique_ptr<KvMemory>> KvMemory::Create(Device* device, const TierLay
                      of_tier.layout.shape.BlockBytes() > 0,
                  "a {} tier of {} blocks, {} layers", TierName(tier), of_tier.layout.num_blocks,
                  of_tier.layout.num_layers);
-    TANDEM_ASSIGN_OR_RETURN(of_tier.memory, AllocateTier(device, tier, of_tier.layout));
+    TANDEM_ASSIGN_OR_RETURN(of_tier.memory, AllocateTier(device, tier, of_tier.layout, cpu_nodes));
   }
   return memory;
 }

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <vector>
 
 #include "base/kv_layout.h"
 #include "base/result.h"
@@ -22,8 +23,9 @@ class KvMemory {
  public:
   // layouts: of as many layers, and tokens a block, in both tiers. Errors: kResourceExhausted, naming the
   // tier that does not fit, what it wants and what there is; kInvalidArgument for more blocks than a table
-  // can number. Both have the tier's flag as param. device outlives the memory.
-  static Result<std::unique_ptr<KvMemory>> Create(Device* device, const TierLayouts& layouts);
+  // can number. Both have the tier's flag as param. cpu_nodes: KvCacheOptions'. device outlives the memory.
+  static Result<std::unique_ptr<KvMemory>> Create(Device* device, const TierLayouts& layouts,
+                                                  const std::vector<int>& cpu_nodes = {});
 
   const TierLayout& layout(Tier tier) const { return tiers_[static_cast<size_t>(tier)].layout; }
   KvLayerView LayerView(Tier tier, int64_t layer) const;

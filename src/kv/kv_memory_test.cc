@@ -67,6 +67,18 @@ TEST(KvMemoryTest, TiersMayHaveFormatsOfTheirOwn) {
   }
 }
 
+TEST(KvMemoryTest, TheCpuTierHasAPartForEachOfItsNodes) {
+  auto device = CreateHostDevice({.num_compute_threads = 1});
+  KvCacheOptions options = SmallOptions();
+  options.cpu_parts = 0;
+  options.cpu_nodes = {0};
+  auto created = KvMemory::Create(device.get(), options.Layouts(), options.cpu_nodes);
+  ASSERT_TRUE(created.ok()) << created.error().message;
+  EXPECT_EQ((*created)->layout(Tier::kCpu).parts.num_parts, 1);
+  const KvLayerView view = (*created)->LayerView(Tier::kCpu, 0);
+  std::memset(view.Head(view.num_blocks - 1, 1), 1, view.shape.HeadBytes());
+}
+
 TEST(KvMemoryPartsTest, HeadsLieInTheirPart) {
   auto device = CreateHostDevice({.num_compute_threads = 1});
   const KvShape shape{

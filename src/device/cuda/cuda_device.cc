@@ -11,6 +11,7 @@
 
 #include "base/check.h"
 #include "base/param_error.h"
+#include "base/topology.h"
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/cuda_gpu.h"
 #include "device/cuda/cuda_sync.h"
@@ -136,6 +137,12 @@ class CudaDevice : public Device {
             ? fmt::format("{} SMs", target_.num_sms)
             : fmt::format("a slice of {} of {} SMs", target_.num_sms, properties_.multiProcessorCount);
     return fmt::format("{}, {}, {} MiB", properties_.name, slice, budget_bytes_ / kBytesPerMiB);
+  }
+
+  int numa_node() const override {
+    std::array<char, 32> bus_id{};
+    TANDEM_CUDA_CHECK(cudaDeviceGetPCIBusId(bus_id.data(), static_cast<int>(bus_id.size()), place_.gpu));
+    return NumaNodeOfPciDevice(bus_id.data());
   }
 
   std::string Key() const {
@@ -340,7 +347,7 @@ class CudaDevice : public Device {
   }
 
   Result<Buffer> AllocatePinned(size_t size_bytes, std::string_view what, const AllocateOptions& options) {
-    if (size_bytes < kRegisterBytes && options.num_parts == 1) {
+    if (size_bytes < kRegisterBytes && options.num_parts == 1 && options.nodes.empty()) {
       void* data = nullptr;
       if (cudaHostAlloc(&data, size_bytes, cudaHostAllocPortable | cudaHostAllocMapped) != cudaSuccess) {
         cudaGetLastError();

@@ -94,11 +94,12 @@ size_t UntouchedBytes(void* data, size_t size_bytes) {
   return untouched;
 }
 
-void PlaceParts(void* data, size_t size_bytes, int64_t num_parts) {
-  const std::vector<NumaNode>& nodes = MachineTopology().numa_nodes;
-  if (nodes.size() < 2) return;
-  const size_t part_bytes = size_bytes / static_cast<size_t>(num_parts);
-  for (size_t part = 0; part < static_cast<size_t>(num_parts); ++part) {
+void PlaceParts(void* data, size_t size_bytes, const AllocateOptions& options) {
+  if (MachineTopology().numa_nodes.size() < 2 || (options.num_parts == 1 && options.nodes.empty())) return;
+  const std::vector<NumaNode> nodes = NumaNodesAt(options.nodes);
+  const auto num_parts = static_cast<size_t>(options.num_parts);
+  const size_t part_bytes = size_bytes / num_parts;
+  for (size_t part = 0; part < num_parts; ++part) {
     // A page that two parts share goes to the second one.
     const size_t begin = part * part_bytes / PageBytes() * PageBytes();
     const Status placed =
@@ -202,7 +203,7 @@ class HostDevice : public Device {
       return NotEnoughMemory(size_bytes, what, options,
                              fmt::format("the system refused: {}", std::strerror(errno)));
     }
-    if (options.num_parts > 1) PlaceParts(mapping.data, size_bytes, options.num_parts);
+    PlaceParts(mapping.data, size_bytes, options);
     books_->Promise(mapping);
     return Buffer(mapping.data, size_bytes,
                   [books = books_, mapped_bytes = mapping.size_bytes](void* address) {
