@@ -2,15 +2,16 @@
 # Shards of a model on two hosts, as docs/tensor_parallel.md says it: mpirun starts them over ssh, they exchange over TCP.
 # The hosts are namespaces of this machine, each with its own network, name, processes, shared memory and sshd; a veth
 # pair is all that joins them. Compares tokens with one process, kills the shard on the other host amid a stream, starts
-# again, cuts the link; where slurm-wlm is installed, through srun too. Ends with 77 and one sentence where it may not
+# again, cuts the link; where slurm-wlm is installed, through srun too; and by deploy/several_hosts.sh, as a user who is not
+# root, as pods of Kubernetes would. Ends with 77 and one sentence where it may not
 # make namespaces (root may), or where openssh-server or openmpi-bin is not installed.
 #
-#   scripts/check_two_hosts.sh [TANDEM]     two minutes; default: build/host-release/tandem
+#   scripts/check_two_hosts.sh [TANDEM]     three minutes; default: build/host-release/tandem
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 case "${1:-}" in
-  -h | --help) sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  -h | --help) sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
   -*) echo "check_two_hosts.sh: unknown argument '$1' (see --help)" >&2; exit 2 ;;
 esac
 fail() { echo "check_two_hosts.sh: $*" >&2; exit 1; }
@@ -62,7 +63,9 @@ address() { [[ $1 == host-a ]] && echo 10.77.0.1 || echo 10.77.0.2; }
   printf '%s\n' 'HostKey /etc/ssh/host' 'AuthorizedKeysFile /etc/ssh/authorized_keys' 'AuthenticationMethods publickey' \
     'PermitRootLogin prohibit-password' 'UsePAM no' 'PidFile none' >sshd_config
 )
-printf '%s\n' '127.0.0.1 localhost' "$(address host-a) host-a" "$(address host-b) host-b" >"$scratch/etc_hosts"
+# They are pods of Kubernetes too.
+printf '%s\n' '127.0.0.1 localhost' "$(address host-a) host-a shards-0.shards.default" \
+  "$(address host-b) host-b shards-0-1.shards.default" >"$scratch/etc_hosts"
 for host in host-a host-b; do
   unshare --net --uts --mount --pid --ipc --fork --kill-child=KILL --mount-proc bash -euc '
     hostname "$1"
@@ -102,10 +105,9 @@ several=(mpirun -n 3 --bind-to none --hostfile "$scratch/HOSTS" --mca btl_tcp_if
   --mca oob_tcp_if_include 10.77.0.0/24 --mca odls_base_sigkill_timeout "$sigkill_s" --allow-run-as-root)
 url=http://127.0.0.1:8000
 launcher=""
-start() {  # launcher...
-  on host-a "$@" "$tandem" serve "$model" --tensor-parallel-size 3 --dtype fp32 --cpu-threads 2 --max-model-len 1024 \
-    --gpu-kv-cache 4096tok --log-level warn --port 8000 >"$scratch/out" 2>"$scratch/err" &
-  launcher=$!
+what=("$model" --tensor-parallel-size 3 --dtype fp32 --cpu-threads 2 --max-model-len 1024 --gpu-kv-cache 4096tok
+  --log-level warn --port 8000)
+wait_until_ready() {
   for _ in $(seq 900); do
     on host-a curl -sf -o /dev/null "$url/ready" && return
     kill -0 "$launcher" 2>/dev/null || break
@@ -113,6 +115,11 @@ start() {  # launcher...
   done
   cat "$scratch/out" "$scratch/err" >&2
   fail "the server is not ready"
+}
+start() {  # launcher...
+  on host-a "$@" "$tandem" serve "${what[@]}" >"$scratch/out" 2>"$scratch/err" &
+  launcher=$!
+  wait_until_ready
 }
 ask() {
   on host-a curl -sS --fail -H 'Content-Type: application/json' "$url/v1/completions" -d '{"prompt": "The capital of France is",
@@ -234,6 +241,48 @@ if command -v srun slurmctld slurmd munged >/dev/null; then
 else
   echo "[hosts] srun: skipped: slurm-wlm is not installed"
 fi
+
+# deploy/several_hosts.sh: the program is found by its name, and nothing belongs to root.
+chmod 755 "$scratch"
+install -d -m 755 "$scratch/bin" "$scratch/pod" && ln -s "$tandem" "$scratch/bin/tandem"
+install -d -m 700 -o 10001 -g 10001 "$scratch/keys" "$scratch/pod/0" "$scratch/pod/1"
+ssh-keygen -q -t ed25519 -N '' -f "$scratch/keys/id" && chown -R 10001:10001 "$scratch/keys"
+{ cat /etc/passwd; echo "server:x:10001:10001::$scratch/pod:/bin/bash"; } >"$scratch/passwd"
+as_pod() {  # host, index, arguments...
+  local host="$1" index="$2"
+  shift 2
+  on "$host" unshare --mount bash -euc 'mount --bind "$1" /etc/passwd; shift; exec "$@"' pod "$scratch/passwd" \
+    setpriv --reuid 10001 --regid 10001 --clear-groups env HOME="$scratch/pod/$index" TMPDIR="$scratch/pod/$index" \
+    PATH="$scratch/bin:$PATH" LWS_LEADER_ADDRESS=shards-0.shards.default LWS_GROUP_SIZE=2 LWS_WORKER_INDEX="$index" \
+    TANDEM_SSH_KEYS="$scratch/keys" TANDEM_DTYPE=fp32 "$PWD/deploy/several_hosts.sh" "$@"
+}
+start_pods() {
+  as_pod host-b 1 "${what[@]}" >"$scratch/worker" 2>&1 &
+  worker=$!
+  as_pod host-a 0 "${what[@]}" >"$scratch/out" 2>"$scratch/err" &
+  launcher=$!
+  wait_until_ready
+}
+end_worker() {
+  local code=0
+  on host-b pkill -TERM -f several_hosts.sh
+  wait "$worker" || code=$?
+  [[ $code == 0 ]] || { cat "$scratch/worker" >&2; fail "the other host's script ended with $code"; }
+}
+start_pods
+[[ $(shards_on host-a | wc -l) == 2 && $(shards_on host-b | wc -l) == 1 ]] || fail "the shards are not on both hosts"
+[[ $(ask) == "$one_process" ]] || fail "deploy/several_hosts.sh answers otherwise than one process"
+passed "deploy/several_hosts.sh: tokens and logprobs of one process"
+on host-a pkill -TERM -f several_hosts.sh
+wait_for_launcher 30
+[[ $code == 0 ]] || { cat "$scratch/err" >&2; fail "deploy/several_hosts.sh ended with $code after SIGTERM"; }
+nobody_is_left
+end_worker
+passed "deploy/several_hosts.sh: SIGTERM ends both hosts with 0"
+start_pods
+stream_until_fault "$gone" on host-b kill -KILL "$(shards_on host-b)"
+ends_with_an_error "$gone" several_hosts.sh
+end_worker
 
 start "${several[@]}"
 [[ $(ask) == "$one_process" ]] || fail "after a new start two hosts answer otherwise"

@@ -1,5 +1,7 @@
 #include "collective/processes.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <cstdint>
 #include <cstdlib>
@@ -29,6 +31,17 @@ int NumberIn(const char* variable) {
 constexpr uint64_t kShared = 0x6465726168732121;
 
 }  // namespace
+
+Error ErrorOf(const Shard& rank, Error error) {
+  error.message = fmt::format("shard {} of {}: {}", rank.rank, rank.size, error.message);
+  return error;
+}
+
+Error NotHeardOfOthers(Processes* processes) {
+  const Shard shard = processes->shard();
+  return processes->collectives()->failure().value_or(MakeError(
+      ErrorCode::kUnavailable, "shard {} of {} has not heard of the others", shard.rank, shard.size));
+}
 
 std::optional<std::vector<Message>> ShareWithAll(Processes* processes, const Message& own) {
   const Shard shard = processes->shard();

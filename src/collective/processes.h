@@ -41,6 +41,17 @@ class Processes {
   virtual void Leave() = 0;
 };
 
+template <typename Archive>
+void OverWire(Archive& archive, Error& error) {
+  auto& [code, message, param] = error;
+  archive(code, message, param);
+}
+
+// The error of another rank, which it names.
+Error ErrorOf(const Shard& rank, Error error);
+// Why nothing came of the others.
+Error NotHeardOfOthers(Processes* processes);
+
 // What each has given, by rank. All call it at the same step, between messages of other kinds. Absent after a
 // failure, or where rank 0 says something else instead.
 std::optional<std::vector<Message>> ShareWithAll(Processes* processes, const Message& own);

@@ -10,18 +10,6 @@
 namespace tandem {
 namespace {
 
-struct Wellness {
-  bool ok = true;
-  ErrorCode code = ErrorCode::kUnavailable;
-  std::string message;
-  std::string param;
-};
-template <typename Archive>
-void OverWire(Archive& archive, Wellness& wellness) {
-  auto& [ok, code, message, param] = wellness;
-  archive(ok, code, message, param);
-}
-
 // What each process settles for itself, and all alike.
 struct Settled {
   DType dtype = DType::kF32;
@@ -93,38 +81,30 @@ void OverWire(Archive& archive, SetupOverWire& setup) {
 Status AgreeThatAllIsWell(Processes* processes, Status own) {
   if (processes == nullptr) return own;
   if (processes->shard().rank > 0) {
-    Wellness wellness;
-    if (!own.ok()) {
-      const Error& error = own.error();
-      wellness = {.ok = false, .code = error.code, .message = error.message, .param = error.param};
-    }
+    std::optional<Error> error;
+    if (!own.ok()) error = own.error();
     WireWriter writer;
-    writer(wellness);
+    writer(error);
     processes->Send(0, writer.Take());
     return own;
   }
   if (!own.ok()) return own;
-  for (int rank = 1; rank < processes->shard().size; ++rank) {
+  const int num_processes = processes->shard().size;
+  for (int rank = 1; rank < num_processes; ++rank) {
     const std::optional<Message> message = processes->Receive(rank, std::nullopt);
     if (!message) return *processes->collectives()->failure();
-    Wellness wellness;
+    std::optional<Error> error;
     WireReader reader(*message);
-    reader(wellness);
-    if (wellness.ok) continue;
-    return Error{
-        .code = wellness.code,
-        .message = fmt::format("shard {} of {}: {}", rank, processes->shard().size, wellness.message),
-        .param = std::move(wellness.param)};
+    reader(error);
+    if (error) return ErrorOf({.rank = rank, .size = num_processes}, *std::move(error));
   }
   return {};
 }
 
 Result<std::vector<int64_t>> OfAllProcesses(Processes* processes, int64_t own) {
   auto all = ValuesOfAll(processes, own);
-  if (all) return *std::move(all);
-  return processes->collectives()->failure().value_or(
-      MakeError(ErrorCode::kUnavailable, "shard {} of {} has not heard of the others",
-                processes->shard().rank, processes->shard().size));
+  if (!all) return NotHeardOfOthers(processes);
+  return *std::move(all);
 }
 
 Message SetupMessage(const LoadedModel& model, const KvMemory& memory, const ExecutorOptions& options) {

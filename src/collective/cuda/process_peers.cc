@@ -20,12 +20,6 @@ void OverWire(Archive& archive, PeerIntroduction& introduction) {
   archive(gpu, num_blocks, has_nccl, nccl_id);
 }
 
-template <typename Archive>
-void OverWire(Archive& archive, Error& error) {
-  auto& [code, message, param] = error;
-  archive(code, message, param);
-}
-
 namespace {
 
 // What goes over at once; error: that keeps a rank from taking part.
@@ -46,19 +40,14 @@ Result<std::vector<Told>> TellAll(Processes* processes, Told own) {
   writer(own);
   const auto messages = ShareWithAll(processes, writer.Take());
   if (own.error) return *own.error;
-  const Shard shard = processes->shard();
-  if (!messages) {
-    return processes->collectives()->failure().value_or(MakeError(
-        ErrorCode::kUnavailable, "shard {} of {} has not heard of the others", shard.rank, shard.size));
-  }
+  if (!messages) return NotHeardOfOthers(processes);
   std::vector<Told> all(messages->size());
   for (size_t rank = 0; rank < all.size(); ++rank) {
     WireReader reader((*messages)[rank]);
     reader(all[rank]);
     if (!all[rank].error) continue;
-    Error error = std::move(*all[rank].error);
-    error.message = fmt::format("shard {} of {}: {}", rank, shard.size, error.message);
-    return error;
+    return ErrorOf({.rank = static_cast<int>(rank), .size = processes->shard().size},
+                   std::move(*all[rank].error));
   }
   return all;
 }
