@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <hwloc.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
