@@ -197,6 +197,7 @@ std::vector<NumaNode> NumaNodesAt(const std::vector<int>& indices) {
   const std::vector<NumaNode>& all = MachineTopology().numa_nodes;
   if (indices.empty()) return all;
   std::vector<NumaNode> nodes;
+  nodes.reserve(indices.size());
   for (const int index : indices) nodes.push_back(all[static_cast<size_t>(index)]);
   return nodes;
 }

@@ -11,6 +11,7 @@ namespace tandem {
 std::vector<WorkerCore> ChooseWorkerCores(const std::vector<NumaNode>& nodes, int num_workers,
                                           int num_taken) {
   std::vector<std::vector<int>> free_cores;
+  free_cores.reserve(nodes.size());
   for (const NumaNode& node : nodes) free_cores.push_back(node.cores);
   std::vector<WorkerCore> chosen;
   for (int i = 0; i < num_taken + num_workers; ++i) {

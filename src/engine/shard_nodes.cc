@@ -43,7 +43,7 @@ std::vector<Home> HomesOf(const std::vector<NumaNode>& nodes, const std::vector<
 
 std::vector<std::vector<int>> NodesOfShards(const std::vector<NumaNode>& nodes,
                                             const std::vector<int>& gpu_nodes) {
-  const std::vector<std::vector<int>> all(gpu_nodes.size());
+  std::vector<std::vector<int>> all(gpu_nodes.size());
   std::vector<Home> homes = HomesOf(nodes, gpu_nodes);
   if (homes.size() < 2) return all;
   int64_t num_cores = 0;
