@@ -45,16 +45,19 @@ printf '%s\n' "Port $port" "IdentityFile $own/id" 'IdentitiesOnly yes' 'BatchMod
   "GlobalKnownHostsFile $own/known_hosts" 'UserKnownHostsFile /dev/null' 'LogLevel ERROR' >"$own/ssh_config"
 echo "shards $(cut -d' ' -f1,2 "$own/id.pub")" >"$own/known_hosts"
 arguments=("$@")
-num_shards="$LWS_GROUP_SIZE"
+num_shards=""
 for ((i = 0; i < $#; ++i)); do
   case "${arguments[i]}" in
-    --tensor-parallel-size) num_shards="${arguments[i + 1]:-}" ;;
-    --tensor-parallel-size=*) num_shards="${arguments[i]#*=}" ;;
+    --tensor-parallel-size) num_shards="${arguments[i + 1]:-none}" ;;
+    --tensor-parallel-size=*) num_shards="${arguments[i]#*=}" num_shards="${num_shards:-none}" ;;
   esac
 done
+if [[ -z $num_shards ]]; then
+  num_shards="$LWS_GROUP_SIZE"
+  arguments+=(--tensor-parallel-size "$num_shards")
+fi
 [[ $num_shards =~ ^[0-9]+$ && $num_shards -ge $LWS_GROUP_SIZE ]] ||
   fail "--tensor-parallel-size '$num_shards' on $LWS_GROUP_SIZE hosts: each has a shard at least"
-[[ " ${arguments[*]}" == *" --tensor-parallel-size"* ]] || arguments+=(--tensor-parallel-size "$num_shards")
 
 pod="${LWS_LEADER_ADDRESS%%.*}" domain=""
 [[ $LWS_LEADER_ADDRESS != *.* ]] || domain=".${LWS_LEADER_ADDRESS#*.}"

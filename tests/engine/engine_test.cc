@@ -255,6 +255,9 @@ TEST(EngineTest, ClearErrorsForBadOptions) {
   };
   EXPECT_NE(error_of([](EngineOptions* o) { o->model = "/no/such/model"; }).find("/no/such/model"),
             std::string::npos);
+#ifndef TANDEM_CUDA
+  EXPECT_NE(error_of([](EngineOptions* o) { o->device = "cuda"; }).find("cuda"), std::string::npos);
+#endif
   EXPECT_NE(error_of([](EngineOptions* o) { o->device = "tpu"; }).find("'tpu' is neither host nor cuda"),
             std::string::npos);
   EXPECT_NE(error_of([](EngineOptions* o) { o->strategy = "fastest"; }).find("fastest"), std::string::npos);
