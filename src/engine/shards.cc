@@ -73,9 +73,8 @@ Result<std::vector<std::unique_ptr<KvMemory>>> CreateShardMemories(const LoadedM
     part.gpu.shape.num_kv_heads = shard->config().num_kv_heads;
     part.cpu.shape.num_kv_heads = shard->config().num_kv_heads;
     part.cpu_nodes = model.NodesAt(memories.size());
-    TANDEM_ASSIGN_OR_RETURN(auto memory,
-                            KvMemory::Create(model.backend.DeviceOf(static_cast<int>(memories.size())),
-                                             part.Layouts(), part.cpu_nodes));
+    TANDEM_ASSIGN_OR_RETURN(
+        auto memory, KvMemory::Create(model.backend.DeviceOf(static_cast<int>(memories.size())), part));
     memories.push_back(std::move(memory));
   }
   return memories;

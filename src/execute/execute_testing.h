@@ -59,7 +59,7 @@ class ExecuteBench {
                                   .gpu = {.shape = shape, .num_blocks = kNumBlocks},
                                   .cpu = {.shape = shape, .num_blocks = kNumBlocks},
                                   .cpu_parts = 1};
-    kv_ = KvMemory::Create(device_.get(), cache.Layouts()).value();
+    kv_ = KvMemory::Create(device_.get(), cache).value();
     logits_stage_ = LogitsStage::Create(device_.get(), &decoder_, ops_.get(), kMaxRows, kMaxRows).value();
     cpu_attention_ = std::make_unique<CpuAttention>(CpuAttentionOptions{.num_threads = 2, .pin = false});
     transit_slots_ = TransitSlots::Create(device_.get(), shape, kTransitTokens).value();

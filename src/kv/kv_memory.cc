@@ -29,8 +29,8 @@ Result<Buffer> AllocateTier(Device* device, Tier tier, const TierLayout& layout,
 
 }  // namespace
 
-Result<std::unique_ptr<KvMemory>> KvMemory::Create(Device* device, const TierLayouts& layouts,
-                                                   const std::vector<int>& cpu_nodes) {
+Result<std::unique_ptr<KvMemory>> KvMemory::Create(Device* device, const KvCacheOptions& options) {
+  const TierLayouts layouts = options.Layouts();
   const TierLayout& gpu = layouts[static_cast<size_t>(Tier::kGpu)];
   const TierLayout& cpu = layouts[static_cast<size_t>(Tier::kCpu)];
   TANDEM_CHECK(gpu.num_layers == cpu.num_layers && gpu.shape.block_size == cpu.shape.block_size,
@@ -44,7 +44,7 @@ Result<std::unique_ptr<KvMemory>> KvMemory::Create(Device* device, const TierLay
                      of_tier.layout.shape.BlockBytes() > 0,
                  "a {} tier of {} blocks, {} layers", TierName(tier), of_tier.layout.num_blocks,
                  of_tier.layout.num_layers);
-    TANDEM_ASSIGN_OR_RETURN(of_tier.memory, AllocateTier(device, tier, of_tier.layout, cpu_nodes));
+    TANDEM_ASSIGN_OR_RETURN(of_tier.memory, AllocateTier(device, tier, of_tier.layout, options.cpu_nodes));
   }
   return memory;
 }

@@ -8,11 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "base/kv_layout.h"
 #include "base/result.h"
 #include "device/device.h"
+#include "kv/kv_cache_options.h"
 #include "kv/tier_layout.h"
 #include "plan/iteration_plan.h"
 
@@ -21,11 +21,10 @@ namespace tandem {
 // Engine thread only.
 class KvMemory {
  public:
-  // layouts: of as many layers, and tokens a block, in both tiers. Errors: kResourceExhausted, naming the
-  // tier that does not fit, what it wants and what there is; kInvalidArgument for more blocks than a table
-  // can number. Both have the tier's flag as param. cpu_nodes: KvCacheOptions'. device outlives the memory.
-  static Result<std::unique_ptr<KvMemory>> Create(Device* device, const TierLayouts& layouts,
-                                                  const std::vector<int>& cpu_nodes = {});
+  // options: as many tokens a block in both tiers. Errors: kResourceExhausted, naming the tier that does not
+  // fit, what it wants and what there is; kInvalidArgument for more blocks than a table can number. Both have
+  // the tier's flag as param. device outlives the memory.
+  static Result<std::unique_ptr<KvMemory>> Create(Device* device, const KvCacheOptions& options);
 
   const TierLayout& layout(Tier tier) const { return tiers_[static_cast<size_t>(tier)].layout; }
   KvLayerView LayerView(Tier tier, int64_t layer) const;

@@ -55,7 +55,7 @@ TEST(KvMemoryTest, TiersMayHaveFormatsOfTheirOwn) {
   KvCacheOptions options = SmallOptions();
   options.cpu.shape.format = {.k_type = DType::kI8, .v_type = DType::kI4, .scales = ScaleKind::kPerToken};
   options.cpu_parts = 2;
-  auto created = KvMemory::Create(device.get(), options.Layouts());
+  auto created = KvMemory::Create(device.get(), options);
   ASSERT_TRUE(created.ok()) << created.error().message;
   for (const Tier tier : {Tier::kGpu, Tier::kCpu}) {
     const KvLayerView view = (*created)->LayerView(tier, 1);
@@ -72,7 +72,7 @@ TEST(KvMemoryTest, TheCpuTierHasAPartForEachOfItsNodes) {
   KvCacheOptions options = SmallOptions();
   options.cpu_parts = 0;
   options.cpu_nodes = {0};
-  auto created = KvMemory::Create(device.get(), options.Layouts(), options.cpu_nodes);
+  auto created = KvMemory::Create(device.get(), options);
   ASSERT_TRUE(created.ok()) << created.error().message;
   EXPECT_EQ((*created)->layout(Tier::kCpu).parts.num_parts, 1);
   const KvLayerView view = (*created)->LayerView(Tier::kCpu, 0);
@@ -88,7 +88,7 @@ TEST(KvMemoryPartsTest, HeadsLieInTheirPart) {
                                     .gpu = {.shape = shape, .num_blocks = 5},
                                     .cpu = {.shape = shape, .num_blocks = 7},
                                     .cpu_parts = parts};
-    auto created = KvMemory::Create(device.get(), options.Layouts());
+    auto created = KvMemory::Create(device.get(), options);
     ASSERT_TRUE(created.ok()) << created.error().message;
     const KvMemory& kv = **created;
     EXPECT_EQ(kv.layout(Tier::kGpu).parts.num_parts, 1);
@@ -154,7 +154,7 @@ TEST(KvMemoryErrorTest, NamesTierFlagWantedAndAvailable) {
     shape->block_size = 32;
   }
   options.cpu.num_blocks = 40'000'000;  // 4.6 TiB
-  const auto too_large = KvMemory::Create(device.get(), options.Layouts());
+  const auto too_large = KvMemory::Create(device.get(), options);
   ASSERT_FALSE(too_large.ok());
   EXPECT_EQ(too_large.error().code, ErrorCode::kResourceExhausted);
   EXPECT_EQ(too_large.error().param, "cpu-kv-cache");
@@ -168,7 +168,7 @@ TEST(KvMemoryErrorTest, NamesTierFlagWantedAndAvailable) {
   for (const int64_t blocks : {int64_t{1} << 31, int64_t{1} << 58}) {
     options = SmallOptions();
     options.gpu.num_blocks = blocks;
-    const auto too_many = KvMemory::Create(device.get(), options.Layouts());
+    const auto too_many = KvMemory::Create(device.get(), options);
     ASSERT_FALSE(too_many.ok());
     EXPECT_EQ(too_many.error().code, ErrorCode::kInvalidArgument);
     EXPECT_EQ(too_many.error().param, "gpu-kv-cache");
@@ -185,12 +185,12 @@ TEST(KvMemoryErrorTest, TiersMustFitTogether) {
   const auto free_bytes = static_cast<int64_t>(device->FreeBytes(MemoryKind::kDevice));
   const int64_t two_thirds = MaxBlocksWithin(options.LayoutOf(Tier::kGpu), free_bytes / 3 * 2);
   options.gpu.num_blocks = two_thirds;
-  EXPECT_TRUE(KvMemory::Create(device.get(), options.Layouts()).ok());
+  EXPECT_TRUE(KvMemory::Create(device.get(), options).ok());
   options.gpu.num_blocks = 0;
   options.cpu.num_blocks = two_thirds;
-  EXPECT_TRUE(KvMemory::Create(device.get(), options.Layouts()).ok());
+  EXPECT_TRUE(KvMemory::Create(device.get(), options).ok());
   options.gpu.num_blocks = two_thirds;
-  const auto both = KvMemory::Create(device.get(), options.Layouts());
+  const auto both = KvMemory::Create(device.get(), options);
   ASSERT_FALSE(both.ok());
   EXPECT_EQ(both.error().param, "cpu-kv-cache");
 }

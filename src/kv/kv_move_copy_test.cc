@@ -60,7 +60,7 @@ class MoveCopyTest : public ::testing::Test {
                                     .gpu = {.shape = shape, .num_blocks = gpu_blocks},
                                     .cpu = {.shape = shape, .num_blocks = cpu_blocks},
                                     .cpu_parts = cpu_parts};
-    memory_ = KvMemory::Create(device_.get(), options.Layouts()).value();
+    memory_ = KvMemory::Create(device_.get(), options).value();
     books_ = KvBooks::Create(shape.block_size, {gpu_blocks, cpu_blocks}).value();
   }
 

@@ -48,7 +48,7 @@ class ProfilerTest : public testing::Test {
                                   .gpu = {.shape = shape, .num_blocks = gpu_blocks},
                                   .cpu = {.shape = cpu_shape, .num_blocks = cpu_blocks},
                                   .cpu_parts = cpu_parts};
-    memory_ = KvMemory::Create(device_.get(), cache.Layouts()).value();
+    memory_ = KvMemory::Create(device_.get(), cache).value();
     books_ = KvBooks::Create(shape.block_size, {gpu_blocks, cpu_blocks}).value();
     rows_ = RowBuffers::Allocate(device_.get(), *decoder_, kMaxRows).value();
     plan_ = ops_->CreateAttentionPlan({.max_rows = kMaxRows,

@@ -76,7 +76,7 @@ DecoderHarness::DecoderHarness(const std::string& model_path, const Options& opt
                                 .gpu = {.shape = shape, .num_blocks = options.gpu_blocks},
                                 .cpu = {.shape = shape, .num_blocks = options.cpu_blocks},
                                 .cpu_parts = options.cpu_parts};
-  memory_ = KvMemory::Create(device, cache.Layouts()).value();
+  memory_ = KvMemory::Create(device, cache).value();
   books_ = KvBooks::Create(shape.block_size, {options.gpu_blocks, options.cpu_blocks}).value();
   auto executor = Executor::Create(device, ops, decoder_.get(), memory_.get(),
                                    {.max_rows = options.max_rows,

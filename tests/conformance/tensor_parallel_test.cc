@@ -87,7 +87,7 @@ class ShardedModel {
     const KvCacheOptions cache = {.num_layers = config.num_layers,
                                   .gpu = {.shape = shape, .num_blocks = num_blocks},
                                   .cpu = {.shape = shape, .num_blocks = 0}};
-    part->memory = KvMemory::Create(device_.get(), cache.Layouts()).value();
+    part->memory = KvMemory::Create(device_.get(), cache).value();
     part->buffers = RowBuffers::Allocate(device_.get(), *part->decoder, num_rows).value();
     part->inputs = IntInputs::Allocate(device_.get(), 3 * num_rows + 1).value();
     part->plan = ops_->CreateAttentionPlan({.max_rows = num_rows,
