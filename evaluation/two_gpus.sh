@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# What shards do on two GPUs (docs/tensor_parallel.md), in one process and in two: tests, tokens, sums, iterations, strategies,
-# each way of summing, a picture.
+# What shards do on two GPUs (docs/tensor_parallel.md), in one process and in two: tests, tokens, sums, iterations, each way of
+# summing, a picture, and the work of NEO's figures 6a, 8, 9a and 10b with Llama-3.1-70B.
 #
 #   evaluation/two_gpus.sh OUT [STEP...]     without steps: all
 #
 # A step writes OUT/STEP.json or OUT/STEP.log and is passed over where OUT/STEP.done says that it ended well, so a run that
 # was cut goes on. Needs preset cuda-release with tests and benchmarks; BUILD names another build folder.
-# Half an hour of two H200 from an empty folder, most of it weights of 131 GiB that each step makes anew.
+# Half an hour of two H200 from an empty folder, most of it the strategies. azure_code_at_once is beside vLLM where VLLM
+# names the environment that evaluation/peers/peer_unpack.sh wrote.
 set -uo pipefail
 
 [[ $# -ge 1 ]] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
@@ -15,7 +16,7 @@ shift
 cd "$(dirname "$0")/.." || exit
 build=${BUILD:-build/cuda-release}
 mkdir -p "$out"
-all=(tests tokens processes killed sums 8b_one_gpu 8b_two_gpus 8b_two_gpus_without_one-shot 8b_two_gpus_without_nccl 70b 70b_without_one-shot 70b_without_nccl timeline strategies)
+all=(tests tokens processes killed sums 8b_one_gpu 8b_two_gpus 8b_two_gpus_without_one-shot 8b_two_gpus_without_nccl 70b 70b_without_one-shot 70b_without_nccl timeline strategies other_strategies load azure_code_at_once)
 steps=("$@")
 [[ ${#steps[@]} -gt 0 ]] || steps=("${all[@]}")
 
@@ -25,7 +26,9 @@ iterations=(--strategy gpu-only --max-model-len 2200 --context 1024 --prompt-len
 # Twice what one H200 has, since floors of bench_engine are those of the whole model.
 of_two=(--memory-rate 9.3e12 --flop-rate 1616e12)
 short=(--gpu-kv-cache 75000tok)
+# What two cards of 80 GB leave, and 49 GB of host memory a shard.
 tiers=(--gpu-kv-cache 39000tok --cpu-kv-cache 300000tok --max-num-seqs 512 --profile-seconds 15)
+window=(--num-requests 2000 --steady-start --duration 9 --warm-up 2.5)
 
 # Requests of which every strategy has some in the cpu tier.
 same_work=(--dtype fp32 --device cuda --gpu-kv-cache 1600tok --cpu-kv-cache 8000tok --max-model-len 1024 --profile-seconds 4
@@ -33,7 +36,7 @@ same_work=(--dtype fp32 --device cuda --gpu-kv-cache 1600tok --cpu-kv-cache 8000
 in_processes=(mpirun -n 2 --allow-run-as-root --bind-to none)
 
 run_step() {
-  local without=()
+  local without=() works=()
   case "$1" in
     tests)
       "$build/src/collective/collective_cuda_test" --gtest_filter='*2_gpus' &&
@@ -76,14 +79,31 @@ run_step() {
         --without "${1#70b_without_}" --json "$out/$1.json"
       ;;
     strategies)
-      "$build/tandem" bench compare "${seventy[@]}" "${tiers[@]}" --strategies gpu-only,async,auto,asymmetric,full-offload,apex \
-        --workload synthetic:in=1000,out=300 --workload synthetic:in=2000,out=200 --num-requests 2000 --steady-start \
-        --duration 20 --warm-up 8 --log-level debug --json "$out/strategies.json"
+      for lengths in in=1000,out={50,100,200,300,400} in=2000,out={50,100,200,300}; do
+        works+=(--workload "synthetic:$lengths")
+      done
+      "$build/tandem" bench compare "${seventy[@]}" "${tiers[@]}" "${window[@]}" --strategies gpu-only,asymmetric,auto \
+        --workload azure-code "${works[@]}" --json "$out/strategies.json"
+      ;;
+    other_strategies)
+      "$build/tandem" bench compare "${seventy[@]}" "${tiers[@]}" "${window[@]}" --strategies async,full-offload,apex \
+        --workload synthetic:in=1000,out=300 --workload synthetic:in=1000,out=50 --workload synthetic:in=2000,out=200 \
+        --workload azure-code --json "$out/other_strategies.json"
+      ;;
+    load)
+      "$build/tandem" bench compare "${seventy[@]}" "${tiers[@]}" --strategies gpu-only,asymmetric,auto --workload azure-code \
+        --rate 2 --rate 3 --duration 25 --warm-up 5 --json "$out/load.json"
+      ;;
+    azure_code_at_once)
+      python3 evaluation/peers/compare_engines.py --tandem "$build/tandem" --plan evaluation/comparisons/two_gpus_h200.json \
+        ${VLLM:+--vllm-env "$VLLM"} --repeat 1 --json "$out/azure_code_at_once.json"
       ;;
     timeline)
-      "$build/tandem" bench offline "${seventy[@]}" "${tiers[@]}" --strategy asymmetric --workload synthetic:in=1000,out=300 \
-        --num-requests 400 --steady-start --duration 4 --timeline "$out/timeline.json" --json "$out/timeline_run.json" &&
-        python3 evaluation/figures/iteration_timeline.py "$out/timeline.json" --out "$out/timeline.svg"
+      "$build/tandem" bench offline "${eight[@]}" --tensor-parallel-size 2 --gpu-sm-limit 16 --gpu-kv-cache 34000tok \
+        --cpu-kv-cache 150000tok --max-num-seqs 512 --profile-seconds 10 --strategy asymmetric \
+        --workload synthetic:in=1000,out=200 --num-requests 600 --steady-start --duration 4 --timeline "$out/timeline.json" \
+        --json "$out/timeline_run.json" &&
+        python3 evaluation/figures/iteration_timeline.py "$out/timeline.json" --out "$out/timeline.svg" --json "$out/shares.json"
       ;;
     *)
       echo "two_gpus.sh: no step '$1'; there are ${all[*]}" >&2

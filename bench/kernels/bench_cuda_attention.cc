@@ -87,7 +87,7 @@ class Bench {
     for (const Buffer* buffer : {&cache_, &q_}) {
       constexpr int64_t kCols = 4096;
       const auto rows = static_cast<int64_t>(buffer->size_bytes()) / (2 * kCols);
-      ops_->FillRandom(*stream_, MatrixView::Dense(buffer->data(), dtype, rows, kCols), 1, 1.0F);
+      ops_->FillRandom(*stream_, MatrixView::Dense(buffer->data(), dtype, rows, kCols), {1, 1.0F});
     }
     stream_->Synchronize();
     TANDEM_CUDA_CHECK(cudaEventCreate(&start_));

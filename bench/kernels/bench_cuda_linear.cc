@@ -189,7 +189,7 @@ class Bench {
     stack.y_dtype = y_dtype;
     for (int64_t i = 0; i < count; ++i) {
       stack.weights.push_back(MakeWeight(shape, is_vocabulary));
-      stack.weights.back()->FillRandom(static_cast<uint64_t>(i + 1), 0.03F);
+      stack.weights.back()->FillRandom({static_cast<uint64_t>(i + 1), 0.03F});
     }
     return stack;
   }
@@ -222,7 +222,7 @@ class Bench {
     account(lm_head_, std::min<int64_t>(max_rows, 512));
     x_ = device_->Allocate(static_cast<size_t>(max_rows * max_in) * 2, MemoryKind::kDevice, "x").value();
     y_ = device_->Allocate(max_y_bytes, MemoryKind::kDevice, "y").value();
-    tuned_->FillRandom(*stream_, MatrixView::Dense(x_.data(), options_.dtype, max_rows, max_in), 1, 1.0F);
+    tuned_->FillRandom(*stream_, MatrixView::Dense(x_.data(), options_.dtype, max_rows, max_in), {1, 1.0F});
     stream_->Synchronize();
   }
 

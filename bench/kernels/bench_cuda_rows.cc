@@ -135,7 +135,7 @@ class Bench {
   MatrixView Matrix(Arena& arena, DType dtype, int64_t rows, int64_t cols) {
     const MatrixView matrix = MatrixView::Dense(
         arena.Take(rows * cols * static_cast<int64_t>(DTypeSize(dtype))), dtype, rows, cols);
-    ops_->FillRandom(*stream_, matrix, ++seed_, 1.0F);
+    ops_->FillRandom(*stream_, matrix, {++seed_, 1.0F});
     return matrix;
   }
   const int32_t* Indices(const std::vector<int32_t>& values) {

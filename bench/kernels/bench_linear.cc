@@ -19,7 +19,7 @@ std::unique_ptr<LinearWeight> MakeWeight(Ops& ops, const WeightShape& shape, DTy
                                          const WeightFormat& format) {
   if (format.is_quantized()) {
     auto weight = ops.CreateQuantizedWeight({shape.out_features, shape.in_features, dtype}, format).value();
-    weight->FillRandom(1, 0.05F);
+    weight->FillRandom({1, 0.05F});
     return weight;
   }
   auto weight = ops.CreateLinearWeight(shape.out_features, shape.in_features, dtype).value();

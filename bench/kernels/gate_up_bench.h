@@ -39,7 +39,7 @@ class GateUpBench {
       auto weight = ops->CreateGateUpWeight(options_.mlp, options_.in_features, DType::kBF16);
       TANDEM_CHECK(weight.ok(), "{}", weight.error().message);
       weights_.push_back(std::move(weight).value());
-      weights_.back()->FillRandom(static_cast<uint64_t>(i + 1), 0.03F);
+      weights_.back()->FillRandom({static_cast<uint64_t>(i + 1), 0.03F});
     }
     const int64_t max_rows = *std::max_element(options_.rows.begin(), options_.rows.end());
     const auto take = [&](int64_t cols) {
@@ -49,8 +49,8 @@ class GateUpBench {
     x_ = take(options_.in_features);
     scratch_ = take(2 * options_.mlp);
     y_ = take(options_.mlp);
-    ops->FillRandom(*stream, MatrixView::Dense(x_.data(), DType::kBF16, max_rows, options_.in_features), 1,
-                    1.0F);
+    ops->FillRandom(*stream, MatrixView::Dense(x_.data(), DType::kBF16, max_rows, options_.in_features),
+                    {1, 1.0F});
     stream->Synchronize();
   }
 

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,9 +14,9 @@
 #include <vector>
 
 #include "base/fnv1a.h"
-#include "base/hashed_uniform.h"
 #include "base/param_error.h"
 #include "base/quantized_rows.h"
+#include "base/random_values.h"
 #include "base/topology.h"
 #include "load/load_progress.h"
 #include "model/rope_table.h"
@@ -47,19 +46,6 @@ uint64_t NumElements(const ModelConfig& config) {
   return static_cast<uint64_t>(elements);
 }
 
-// A random weight [*, num_columns], and what a shard has of it.
-struct Cut {
-  std::vector<Slice> rows;  // one behind the other
-  Slice columns;
-  int64_t num_columns = 0;  // of the whole weight
-
-  int64_t out_features() const {
-    int64_t count = 0;
-    for (const Slice& slice : rows) count += slice.count;
-    return count;
-  }
-};
-
 // Calls work(begin, count) for pieces of [0, num_rows), on all cores.
 template <typename Work>
 void ForEachPiece(int64_t num_rows, const Work& work) {
@@ -77,18 +63,6 @@ void ForEachPiece(int64_t num_rows, const Work& work) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// Elements [first, first + count) of a random tensor in dtype at dst.
-void HashedElements(uint64_t seed, uint64_t first, int64_t count, DType dtype, std::byte* dst) {
-  for (int64_t i = 0; i < count; ++i) {
-    const float value = HashedUniform(seed, first + static_cast<uint64_t>(i), kWeightBound);
-    if (dtype == DType::kF32) {
-      reinterpret_cast<float*>(dst)[i] = value;
-    } else {
-      reinterpret_cast<uint16_t*>(dst)[i] = dtype == DType::kBF16 ? F32ToBF16(value) : F32ToF16(value);
-    }
-  }
-}
-
 class WeightMaker {
  public:
   WeightMaker(Device* device, Ops* ops, const DummyWeightOptions& options, uint64_t total_elements)
@@ -101,9 +75,9 @@ class WeightMaker {
   }
 
   // seed_name: tensors of one name and shape hold the same values.
-  Result<std::unique_ptr<LinearWeight>> MakeLinear(std::string_view seed_name, const Cut& cut,
+  Result<std::unique_ptr<LinearWeight>> MakeLinear(std::string_view seed_name, const MatrixCut& cut,
                                                    bool has_bias) {
-    const int64_t out_features = cut.out_features();
+    const int64_t out_features = cut.num_rows();
     if (is_quantized())
       return MakeCodes(seed_name, cut, {out_features, cut.columns.count, options_.dtype}, has_bias);
     return Fill(seed_name, cut, has_bias,
@@ -111,7 +85,7 @@ class WeightMaker {
   }
 
   // cut: of gate and up.
-  Result<std::unique_ptr<LinearWeight>> MakeGateUp(std::string_view seed_name, const Cut& cut,
+  Result<std::unique_ptr<LinearWeight>> MakeGateUp(std::string_view seed_name, const MatrixCut& cut,
                                                    bool has_bias) {
     const int64_t mlp = cut.rows.front().count;
     if (is_quantized())
@@ -122,7 +96,8 @@ class WeightMaker {
   // Embedding and lm_head.
   Status MakeVocabulary(const ModelConfig& config, const Slice& vocab, DecoderWeights* weights) {
     const std::string_view head_name = config.tie_word_embeddings ? "embedding" : "lm_head";
-    const Cut cut = {.rows = {vocab}, .columns = {0, config.hidden_size}, .num_columns = config.hidden_size};
+    const MatrixCut cut = {
+        .rows = {vocab}, .columns = {0, config.hidden_size}, .num_columns = config.hidden_size};
     if (!is_quantized()) {
       TANDEM_ASSIGN_OR_RETURN(weights->embedding_memory, MakeMatrix("embedding", cut, &weights->embedding));
       TANDEM_ASSIGN_OR_RETURN(weights->lm_head, MakeLinear(head_name, cut, false));
@@ -138,7 +113,8 @@ class WeightMaker {
     return {};
   }
 
-  Result<std::unique_ptr<QuantizedLinearWeight>> MakeQuantized(std::string_view seed_name, const Cut& cut,
+  Result<std::unique_ptr<QuantizedLinearWeight>> MakeQuantized(std::string_view seed_name,
+                                                               const MatrixCut& cut,
                                                                const QuantizedWeightShape& shape,
                                                                bool has_bias, bool is_vocabulary) {
     const WeightFormat whole =
@@ -158,7 +134,7 @@ class WeightMaker {
     TANDEM_ASSIGN_OR_RETURN(auto weight, ops_->CreateQuantizedWeight(shape, *format));
     const uint64_t seed = TensorSeed(options_.seed, seed_name);
     if (options_.shard.is_whole()) {
-      weight->FillRandom(seed, kWeightBound);
+      weight->FillRandom({seed, kWeightBound});
     } else {
       QuantizedLinearWeight* target = weight.get();
       ForEachPieceOf(cut, [&](int64_t place, int64_t row, int64_t count) {
@@ -171,43 +147,23 @@ class WeightMaker {
     return weight;
   }
 
-  Result<std::unique_ptr<LinearWeight>> Fill(std::string_view seed_name, const Cut& cut, bool has_bias,
+  Result<std::unique_ptr<LinearWeight>> Fill(std::string_view seed_name, const MatrixCut& cut, bool has_bias,
                                              Result<std::unique_ptr<LinearWeight>> created) {
     TANDEM_ASSIGN_OR_RETURN(auto weight, std::move(created));
-    const uint64_t seed = TensorSeed(options_.seed, seed_name);
-    if (options_.shard.is_whole()) {
-      weight->FillRandom(seed, kWeightBound);
-    } else {
-      LinearWeight* target = weight.get();
-      ForEachPieceOf(cut, [&](int64_t place, int64_t row, int64_t count) {
-        target->LoadRows(place, count, HashedPiece(seed, cut, row, count).data());
-      });
-    }
+    weight->FillRandom(ValuesOf(seed_name, cut));
     Made(has_bias, weight.get());
     return weight;
   }
 
-  Result<Buffer> MakeMatrix(std::string_view seed_name, const Cut& cut, MatrixView* view) {
-    const int64_t rows = cut.out_features();
+  Result<Buffer> MakeMatrix(std::string_view seed_name, const MatrixCut& cut, MatrixView* view) {
+    const int64_t rows = cut.num_rows();
     const int64_t cols = cut.num_columns;
     const size_t row_bytes = static_cast<size_t>(cols) * DTypeSize(options_.dtype);
     TANDEM_ASSIGN_OR_RETURN(Buffer buffer, device_->Allocate(static_cast<size_t>(rows) * row_bytes,
                                                              MemoryKind::kDevice, seed_name));
     *view = MatrixView::Dense(buffer.data(), options_.dtype, rows, cols);
-    const uint64_t seed = TensorSeed(options_.seed, seed_name);
-    if (options_.shard.is_whole()) {
-      ops_->FillRandom(*stream_, *view, seed, kWeightBound);
-      stream_->Synchronize();
-    } else {
-      std::mutex copy_mutex;
-      auto* const base = buffer.as<std::byte>();
-      ForEachPieceOf(cut, [&](int64_t place, int64_t row, int64_t count) {
-        const std::vector<std::byte> piece = HashedPiece(seed, cut, row, count);
-        const std::lock_guard lock(copy_mutex);
-        stream_->Copy(base + static_cast<size_t>(place) * row_bytes, piece.data(), piece.size());
-        stream_->Synchronize();
-      });
-    }
+    ops_->FillRandom(*stream_, *view, ValuesOf(seed_name, cut));
+    stream_->Synchronize();
     size_bytes_ += buffer.size_bytes();
     Report(rows, cols);
     return buffer;
@@ -229,14 +185,14 @@ class WeightMaker {
   size_t size_bytes() const { return size_bytes_; }
 
  private:
-  Result<std::unique_ptr<LinearWeight>> MakeCodes(std::string_view seed_name, const Cut& cut,
+  Result<std::unique_ptr<LinearWeight>> MakeCodes(std::string_view seed_name, const MatrixCut& cut,
                                                   const QuantizedWeightShape& shape, bool has_bias) {
     TANDEM_ASSIGN_OR_RETURN(auto weight, MakeQuantized(seed_name, cut, shape, has_bias, false));
     return std::unique_ptr<LinearWeight>(std::move(weight));
   }
   // Calls load(place in the shard's weight, row of the whole one, number of rows).
   template <typename Load>
-  static void ForEachPieceOf(const Cut& cut, const Load& load) {
+  static void ForEachPieceOf(const MatrixCut& cut, const Load& load) {
     int64_t place = 0;
     for (const Slice& slice : cut.rows) {
       ForEachPiece(slice.count,
@@ -244,15 +200,10 @@ class WeightMaker {
       place += slice.count;
     }
   }
-  std::vector<std::byte> HashedPiece(uint64_t seed, const Cut& cut, int64_t row, int64_t count) const {
-    const size_t row_bytes = static_cast<size_t>(cut.columns.count) * DTypeSize(options_.dtype);
-    std::vector<std::byte> piece(static_cast<size_t>(count) * row_bytes);
-    for (int64_t i = 0; i < count; ++i) {
-      const int64_t first = (row + i) * cut.num_columns + cut.columns.begin;
-      HashedElements(seed, static_cast<uint64_t>(first), cut.columns.count, options_.dtype,
-                     piece.data() + static_cast<size_t>(i) * row_bytes);
-    }
-    return piece;
+  RandomValues ValuesOf(std::string_view seed_name, const MatrixCut& cut) const {
+    return {.seed = TensorSeed(options_.seed, seed_name),
+            .bound = kWeightBound,
+            .part = options_.shard.is_whole() ? nullptr : &cut};
   }
   void Made(bool has_bias, LinearWeight* weight) {
     if (has_bias) {
@@ -284,13 +235,13 @@ Result<LayerWeights> MakeLayer(const ModelConfig& config, const ShardSlices& sli
   const Slice q = slices.heads.Of(config.head_dim);
   const Slice kv = slices.kv_heads.Of(config.head_dim);
   const auto behind = [](const Slice& slice, int64_t rows) { return Slice{slice.begin + rows, slice.count}; };
-  const Cut qkv = {.rows = {q, behind(kv, q_size), behind(kv, q_size + kv_size)},
-                   .columns = hidden,
-                   .num_columns = hidden.count};
-  const Cut output = {.rows = {hidden}, .columns = q, .num_columns = q_size};
-  const Cut gate_up = {
+  const MatrixCut qkv = {.rows = {q, behind(kv, q_size), behind(kv, q_size + kv_size)},
+                         .columns = hidden,
+                         .num_columns = hidden.count};
+  const MatrixCut output = {.rows = {hidden}, .columns = q, .num_columns = q_size};
+  const MatrixCut gate_up = {
       .rows = {slices.mlp, behind(slices.mlp, mlp_size)}, .columns = hidden, .num_columns = hidden.count};
-  const Cut down = {.rows = {hidden}, .columns = slices.mlp, .num_columns = mlp_size};
+  const MatrixCut down = {.rows = {hidden}, .columns = slices.mlp, .num_columns = mlp_size};
   const auto name = [layer_index](std::string_view part) {
     return fmt::format("layer {} {}", layer_index, part);
   };

@@ -7,21 +7,11 @@
 #include <vector>
 
 #include "base/result.h"
+#include "base/slice.h"
 #include "collective/shard.h"
 #include "load/model_config.h"
 
 namespace tandem {
-
-// [begin, begin + count) of something.
-struct Slice {
-  int64_t begin = 0;
-  int64_t count = 0;
-
-  int64_t end() const { return begin + count; }
-  // In units of so many elements each.
-  Slice Of(int64_t elements) const { return {begin * elements, count * elements}; }
-  bool operator==(const Slice&) const = default;
-};
 
 // Of a shard.
 struct ShardSlices {

@@ -8,6 +8,7 @@
 #include "base/dtype.h"
 #include "base/matrix_view.h"
 #include "base/quantized_rows.h"
+#include "base/random_values.h"
 #include "base/result.h"
 #include "base/weight_format.h"
 
@@ -31,9 +32,9 @@ class LinearWeight {
   virtual void LoadRows(int64_t row_begin, int64_t num_rows, const void* rows) = 0;
   // fp32 bias values of the same rows. A weight without a call has no bias.
   virtual void LoadBias(int64_t row_begin, int64_t num_rows, const float* bias) = 0;
-  // All rows = HashedUniform(seed, index, bound), rounded (of a quantized weight: HashedRows): weights
-  // without a checkpoint. Blocks.
-  virtual void FillRandom(uint64_t seed, float bound) = 0;
+  // Weights without a checkpoint. Blocks. Of a quantized weight HashedRows, and never a part: its codes
+  // depend on whole rows.
+  virtual void FillRandom(const RandomValues& values) = 0;
 };
 
 // What a weight is made for.

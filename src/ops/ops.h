@@ -102,9 +102,8 @@ class Ops {
   // Brings the decisions to the host.
   virtual void CollectRiders(Stream& stream, RiderPlan* plan) = 0;
 
-  // matrix (dense, engine dtype or fp32) = HashedUniform(seed, index, bound) of base/hashed_uniform.h,
-  // rounded.
-  virtual void FillRandom(Stream& stream, const MatrixView& matrix, uint64_t seed, float bound) = 0;
+  // matrix: dense, engine dtype or fp32.
+  virtual void FillRandom(Stream& stream, const MatrixView& matrix, const RandomValues& values) = 0;
 
   // What the ops chose for this machine ("bf16: AVX-512 BF16 up to 32 rows, oneDNN above"), for doctor and
   // the log.

@@ -58,9 +58,9 @@ std::vector<int32_t> ConsecutiveBlocks(int64_t first, int64_t count) {
 // Values that a model might compute: power, and with it the clock of a GPU, depends on them.
 void FillActivations(const ProfileParts& parts, const ShardParts& shard) {
   const RowBatch rows(*shard.rows, parts.max_rows);
-  shard.ops->FillRandom(*shard.compute, rows.qkv, 1, 1.0F);
-  shard.ops->FillRandom(*shard.compute, rows.attention_out, 2, 1.0F);
-  shard.ops->FillRandom(*shard.compute, rows.hidden, 3, 1.0F);
+  shard.ops->FillRandom(*shard.compute, rows.qkv, {1, 1.0F});
+  shard.ops->FillRandom(*shard.compute, rows.attention_out, {2, 1.0F});
+  shard.ops->FillRandom(*shard.compute, rows.hidden, {3, 1.0F});
 }
 
 // The first blocks of the first layers. Also has their memory there: an append that touches a page for the
@@ -76,7 +76,7 @@ void FillGpuTier(const ProfileParts& parts, const ShardParts& shard, int64_t num
     const auto row_size = static_cast<int64_t>(kv.shape.HeadBytes() / DTypeSize(dtype));
     shard.ops->FillRandom(*shard.compute,
                           MatrixView::Dense(kv.data, dtype, num_blocks * kv.shape.num_kv_heads, row_size),
-                          static_cast<uint64_t>(layer), 1.0F);
+                          {static_cast<uint64_t>(layer), 1.0F});
   }
   shard.compute->Synchronize();
 }

@@ -26,7 +26,7 @@ Result<std::vector<CostPoint>> MeasureAllReduce(const ProfileParts& parts, doubl
   // Zeros, which stay what they are however often they are summed.
   OnAllShards(parts, [&](size_t rank) {
     const ShardParts& shard = shards[rank];
-    shard.ops->FillRandom(*shard.compute, RowBatch(*shard.rows, parts.max_rows).delta, 0, 0.0F);
+    shard.ops->FillRandom(*shard.compute, RowBatch(*shard.rows, parts.max_rows).delta, {});
   });
   const std::vector<int64_t> counts = LinearRowCounts(parts.max_rows);
   sampler->BeginSection("sums over the shards", share, static_cast<int64_t>(counts.size()));

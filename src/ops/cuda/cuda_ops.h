@@ -73,7 +73,7 @@ class CudaOps : public Ops {
   void GatherRiders(Stream& stream, const RiderPlan& plan, const RiderArgs& args) override;
   void ScatterRiders(Stream& stream, const RiderPlan& plan, const RiderArgs& args) override;
   void CollectRiders(Stream& stream, RiderPlan* plan) override;
-  void FillRandom(Stream& stream, const MatrixView& matrix, uint64_t seed, float bound) override;
+  void FillRandom(Stream& stream, const MatrixView& matrix, const RandomValues& values) override;
   std::string Description() const override;
 
  private:

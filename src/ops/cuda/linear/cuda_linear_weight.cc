@@ -109,9 +109,9 @@ void CudaLinearWeight::LoadBias(int64_t row_begin, int64_t num_rows, const float
   has_bias_.store(true, std::memory_order_relaxed);
 }
 
-void CudaLinearWeight::FillRandom(uint64_t seed, float bound) {
+void CudaLinearWeight::FillRandom(const RandomValues& values) {
   const std::unique_ptr<Stream> stream = device_->CreateStream(StreamKind::kCompute, "random weights");
-  LaunchFillRandom(AsCudaStream(*stream), view(), seed, bound, order_ ? &*order_ : nullptr);
+  LaunchFillRandom(AsCudaStream(*stream), view(), values, order_ ? &*order_ : nullptr);
   stream->Synchronize();
 }
 

@@ -37,7 +37,7 @@ class CudaLinearWeight : public LinearWeight {
   size_t size_bytes() const override { return memory_.size_bytes(); }
   void LoadRows(int64_t row_begin, int64_t num_rows, const void* rows) override;
   void LoadBias(int64_t row_begin, int64_t num_rows, const float* bias) override;
-  void FillRandom(uint64_t seed, float bound) override;
+  void FillRandom(const RandomValues& values) override;
 
   bool is_gate_up() const { return order_.has_value(); }
   // Of dtype(), or FP8.

@@ -12,23 +12,57 @@ namespace {
 constexpr int kThreads = 256;
 
 struct AsTheyLie {
+  __device__ __forceinline__ int64_t LogicalRow(int64_t place) const { return place; }
+};
+
+// What is filled is all there is, in the order of its elements.
+struct SameIndex {
   __device__ __forceinline__ int64_t operator()(int64_t index) const { return index; }
 };
 
-// Index among the elements of the rows in logical order.
-struct InGateUpOrder {
-  GateUpOrder order;
-  int64_t cols;
+// Index of an element in the matrix that it is a part of, whose rows in logical order RowOrder knows.
+template <typename RowOrder>
+struct IndexInMatrix {
+  IndexInMatrix(const MatrixView& filled, const MatrixCut* part, const RowOrder& row_order)
+      : order(row_order), cols(filled.cols), num_columns(filled.cols) {
+    if (part == nullptr) return;
+    TANDEM_CHECK(part->num_rows() == filled.rows && part->columns.count == filled.cols &&
+                     !part->rows.empty() && part->rows.size() <= MatrixCut::kMostRuns,
+                 "[{}, {}] of {} runs of rows for [{}, {}]", part->num_rows(), part->columns.count,
+                 part->rows.size(), filled.rows, filled.cols);
+    num_columns = part->num_columns;
+    first_column = part->columns.begin;
+    int64_t row = 0;
+    for (size_t run = 0; run < MatrixCut::kMostRuns; ++run) {
+      const bool is_there = run < part->rows.size();
+      first_row[run] = is_there ? row : filled.rows;
+      shift[run] = is_there ? part->rows[run].begin - row : 0;
+      if (is_there) row += part->rows[run].count;
+    }
+  }
 
   __device__ __forceinline__ int64_t operator()(int64_t index) const {
-    const int64_t row = index / cols;
-    return index + (order.LogicalRow(row) - row) * cols;
+    const int64_t place = index / cols;
+    const int64_t row = order.LogicalRow(place);
+    int64_t to_matrix = shift[0];
+#pragma unroll
+    for (size_t run = 1; run < MatrixCut::kMostRuns; ++run) {
+      if (row >= first_row[run]) to_matrix = shift[run];
+    }
+    return (row + to_matrix) * num_columns + first_column + index - place * cols;
   }
+
+  RowOrder order;
+  int64_t cols;
+  int64_t num_columns;
+  int64_t first_column = 0;
+  int64_t first_row[MatrixCut::kMostRuns] = {0, INT64_MAX, INT64_MAX};
+  int64_t shift[MatrixCut::kMostRuns] = {};
 };
 
-template <typename T, typename LogicalIndex>
+template <typename T, typename ElementIndex>
 __global__ void __launch_bounds__(kThreads)
-    FillRandomKernel(T* data, int64_t count, LogicalIndex logical_index, uint64_t seed, float bound) {
+    FillRandomKernel(T* data, int64_t count, ElementIndex element_index, uint64_t seed, float bound) {
   AllowSuccessors();
   WaitForPredecessors();
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads * 8;
@@ -37,7 +71,7 @@ __global__ void __launch_bounds__(kThreads)
     float values[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
-      values[i] = HashedUniform(seed, static_cast<uint64_t>(logical_index(begin + i)), bound);
+      values[i] = HashedUniform(seed, static_cast<uint64_t>(element_index(begin + i)), bound);
     }
     if (begin + 8 <= count) {
       Run<T, 8> run;
@@ -54,7 +88,7 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void LaunchFillRandom(CudaStream& stream, const MatrixView& matrix, uint64_t seed, float bound,
+void LaunchFillRandom(CudaStream& stream, const MatrixView& matrix, const RandomValues& values,
                       const GateUpOrder* order) {
   TANDEM_CHECK(IsFloatType(matrix.dtype) && matrix.row_stride == matrix.cols && IsAligned16(matrix.data),
                "fill_random: [{}, {}] {}, row stride {}", matrix.rows, matrix.cols, DTypeName(matrix.dtype),
@@ -65,20 +99,22 @@ void LaunchFillRandom(CudaStream& stream, const MatrixView& matrix, uint64_t see
       std::min(CeilDivide(count, int64_t{8} * kThreads), static_cast<unsigned>(stream.target().num_sms) * 16);
   WithElementType(matrix.dtype, [&](auto type) {
     using T = typename decltype(type)::Type;
-    const auto launch = [&](auto logical_index) {
-      LaunchKernel("fill_random", FillRandomKernel<T, decltype(logical_index)>, grid, kThreads, 0, stream,
-                   static_cast<T*>(matrix.data), count, logical_index, seed, bound);
+    const auto launch = [&](auto element_index) {
+      LaunchKernel("fill_random", FillRandomKernel<T, decltype(element_index)>, grid, kThreads, 0, stream,
+                   static_cast<T*>(matrix.data), count, element_index, values.seed, values.bound);
     };
-    if (order == nullptr) {
-      launch(AsTheyLie{});
+    if (order != nullptr) {
+      launch(IndexInMatrix(matrix, values.part, *order));
+    } else if (values.part != nullptr) {
+      launch(IndexInMatrix(matrix, values.part, AsTheyLie{}));
     } else {
-      launch(InGateUpOrder{*order, matrix.cols});
+      launch(SameIndex{});
     }
   });
 }
 
-void CudaOps::FillRandom(Stream& stream, const MatrixView& matrix, uint64_t seed, float bound) {
-  LaunchFillRandom(AsCudaStream(stream), matrix, seed, bound);
+void CudaOps::FillRandom(Stream& stream, const MatrixView& matrix, const RandomValues& values) {
+  LaunchFillRandom(AsCudaStream(stream), matrix, values);
 }
 
 }  // namespace tandem

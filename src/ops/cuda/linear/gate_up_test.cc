@@ -83,13 +83,36 @@ TEST_F(CudaGateUpTest, LoadedRowsLieInOrder) {
 TEST_F(CudaGateUpTest, RandomRowsAreThoseOfAnyOtherWeight) {
   for (const auto& [mlp, in] : {std::pair<int64_t, int64_t>{7, 5}, {40, 33}, {1536, 576}}) {
     const auto weight = ops().CreateGateUpWeight(mlp, in, DType::kF32).value();
-    weight->FillRandom(/*seed=*/3, 0.5F);
+    weight->FillRandom({/*seed=*/3, 0.5F});
     const std::vector<float> got = Values(*weight);
     const GateUpOrder order(mlp);
     for (int64_t row = 0; row < 2 * mlp; ++row) {
       for (int64_t k = 0; k < in; ++k) {
         ASSERT_EQ(got[static_cast<size_t>(order.PlaceOf(row) * in + k)],
                   HashedUniform(3, static_cast<uint64_t>(row * in + k), 0.5F))
+            << "mlp " << mlp << " row " << row << " column " << k;
+      }
+    }
+  }
+}
+
+// A shard's: some rows of gate, the same of up, some columns.
+TEST_F(CudaGateUpTest, RandomRowsOfAPartAreThoseOfTheWhole) {
+  constexpr int64_t kWholeMlp = 96;
+  constexpr int64_t kWholeColumns = 50;
+  for (const auto& [begin, mlp] : {std::pair<int64_t, int64_t>{64, 32}, {10, 7}, {0, kWholeMlp}}) {
+    const MatrixCut part = {
+        .rows = {{begin, mlp}, {kWholeMlp + begin, mlp}}, .columns = {17, 33}, .num_columns = kWholeColumns};
+    const auto weight = ops().CreateGateUpWeight(mlp, part.columns.count, DType::kF32).value();
+    weight->FillRandom({/*seed=*/3, 0.5F, &part});
+    const std::vector<float> got = Values(*weight);
+    const GateUpOrder order(mlp);
+    for (int64_t row = 0; row < 2 * mlp; ++row) {
+      const int64_t whole_row = row < mlp ? begin + row : kWholeMlp + begin + row - mlp;
+      for (int64_t k = 0; k < part.columns.count; ++k) {
+        const int64_t index = whole_row * kWholeColumns + part.columns.begin + k;
+        ASSERT_EQ(got[static_cast<size_t>(order.PlaceOf(row) * part.columns.count + k)],
+                  HashedUniform(3, static_cast<uint64_t>(index), 0.5F))
             << "mlp " << mlp << " row " << row << " column " << k;
       }
     }
@@ -108,14 +131,14 @@ TEST_F(CudaGateUpTest, HostBackendGivesTheSame) {
     const auto run = [&](Device& on, Ops& with) {
       const std::unique_ptr<Stream> on_stream = on.CreateStream(StreamKind::kCompute, "gate-up");
       const auto weight = with.CreateGateUpWeight(mlp, in, DType::kF32).value();
-      weight->FillRandom(/*seed=*/9, 1.0F);
+      weight->FillRandom({/*seed=*/9, 1.0F});
       const auto take = [&](int64_t cols) {
         return on.Allocate(static_cast<size_t>(kRows * cols) * 4, MemoryKind::kDevice, "test").value();
       };
       const Buffer x = take(in);
       const Buffer scratch = take(2 * mlp);
       const Buffer y = take(mlp);
-      with.FillRandom(*on_stream, MatrixView::Dense(x.data(), DType::kF32, kRows, in), 4, 1.0F);
+      with.FillRandom(*on_stream, MatrixView::Dense(x.data(), DType::kF32, kRows, in), {4, 1.0F});
       with.GateUp(*on_stream, {MatrixView::Dense(x.data(), DType::kF32, kRows, in), weight.get(),
                                MatrixView::Dense(scratch.data(), DType::kF32, kRows, 2 * mlp),
                                MatrixView::Dense(y.data(), DType::kF32, kRows, mlp)});

@@ -138,7 +138,7 @@ TEST_F(CudaLinearTest, ChainOfSkinnyProductsInAGraph) {
   for (int layer = 0; layer < kLayers; ++layer) {
     weights.push_back(ops().CreateLinearWeight(kFeatures, kFeatures, engine_dtype()).value());
     // Values keep their size from layer to layer.
-    weights.back()->FillRandom(static_cast<uint64_t>(layer), std::sqrt(3.0F / kFeatures));
+    weights.back()->FillRandom({static_cast<uint64_t>(layer), std::sqrt(3.0F / kFeatures)});
   }
   const CudaArray<float> bias(device(), std::vector<float>(kFeatures, 0.25F));
   // Two buffers in turn: a product that writes early destroys what its predecessor still reads.
@@ -230,7 +230,7 @@ TEST_F(CudaLinearTest, RandomWeightsAreThoseOfTheHost) {
   constexpr int64_t kIn = 130;
   constexpr float kBound = 0.25F;
   auto weight = ops().CreateLinearWeight(kOut, kIn, DType::kF32).value();
-  weight->FillRandom(5, kBound);
+  weight->FillRandom({5, kBound});
   std::vector<float> values(static_cast<size_t>(kOut * kIn));
   stream().Copy(values.data(), AsCudaLinearWeight(weight.get()).view().data, values.size() * 4);
   stream().Synchronize();

@@ -60,7 +60,7 @@ Status LinearTimer::AllocateMatrices(int64_t max_rows) {
                             take(rows * static_cast<size_t>(shape_.out_features / 2) * DTypeSize(x_dtype_)));
   }
   constexpr uint64_t kSeed = 1;
-  LaunchFillRandom(*stream_, Args(max_rows, 0).x, kSeed, 1.0F);
+  LaunchFillRandom(*stream_, Args(max_rows, 0).x, {kSeed, 1.0F});
   return {};
 }
 

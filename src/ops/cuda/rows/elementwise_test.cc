@@ -273,7 +273,7 @@ TEST_F(CudaElementwiseTest, FillRandomGivesHashedUniform) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     for (const auto& [rows, cols] : {std::pair<int64_t, int64_t>{1, 1}, {3, 5}, {100, 333}, {1024, 4096}}) {
       CudaMatrix matrix(device(), dtype, rows, cols);
-      ops().FillRandom(stream(), matrix.view(), 77, 0.3F);
+      ops().FillRandom(stream(), matrix.view(), {77, 0.3F});
       stream().Synchronize();
       matrix.Download();
       for (int64_t r = 0; r < rows; ++r) {
@@ -281,6 +281,28 @@ TEST_F(CudaElementwiseTest, FillRandomGivesHashedUniform) {
           ASSERT_EQ(matrix.At(r, c),
                     Rounded(dtype, HashedUniform(77, static_cast<uint64_t>(r * cols + c), 0.3F)))
               << DTypeName(dtype) << ", [" << rows << ", " << cols << "]: row " << r << " col " << c;
+        }
+      }
+    }
+  }
+}
+
+// Of three runs of rows, as a shard's part of qkv.
+TEST_F(CudaElementwiseTest, FillRandomGivesAPartOfALargerMatrix) {
+  constexpr int64_t kColumns = 100;
+  const MatrixCut part = {.rows = {{20, 10}, {40, 5}, {90, 5}}, .columns = {30, 41}, .num_columns = kColumns};
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    CudaMatrix matrix(device(), dtype, part.num_rows(), part.columns.count);
+    ops().FillRandom(stream(), matrix.view(), {77, 0.3F, &part});
+    stream().Synchronize();
+    matrix.Download();
+    int64_t row = 0;
+    for (const Slice& run : part.rows) {
+      for (int64_t i = 0; i < run.count; ++i, ++row) {
+        for (int64_t c = 0; c < part.columns.count; ++c) {
+          const int64_t index = (run.begin + i) * kColumns + part.columns.begin + c;
+          ASSERT_EQ(matrix.At(row, c), Rounded(dtype, HashedUniform(77, static_cast<uint64_t>(index), 0.3F)))
+              << DTypeName(dtype) << ": row " << row << " col " << c;
         }
       }
     }

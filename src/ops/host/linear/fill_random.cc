@@ -18,16 +18,19 @@
 namespace tandem {
 namespace {
 
-// values: row `row` of a matrix with num_columns columns.
-void FillRow(DType dtype, int64_t row, int64_t num_columns, uint64_t seed, float bound, void* values) {
-  const uint64_t first = static_cast<uint64_t>(row) * static_cast<uint64_t>(num_columns);
+// row: of the matrix that is filled, which has num_columns columns. to: that row.
+void FillRow(DType dtype, int64_t row, int64_t num_columns, const RandomValues& values, void* to) {
+  const MatrixCut* const part = values.part;
+  const int64_t first =
+      part == nullptr ? row * num_columns : part->RowInMatrix(row) * part->num_columns + part->columns.begin;
+  const auto value = [&](size_t i) {
+    return HashedUniform(values.seed, static_cast<uint64_t>(first) + i, values.bound);
+  };
   const auto count = static_cast<size_t>(num_columns);
   if (dtype == DType::kF32) {
-    auto* to = static_cast<float*>(values);
-    for (size_t i = 0; i < count; ++i) to[i] = HashedUniform(seed, first + i, bound);
+    for (size_t i = 0; i < count; ++i) static_cast<float*>(to)[i] = value(i);
   } else {
-    auto* to = static_cast<bf16_t*>(values);
-    for (size_t i = 0; i < count; ++i) to[i] = F32ToBF16(HashedUniform(seed, first + i, bound));
+    for (size_t i = 0; i < count; ++i) static_cast<bf16_t*>(to)[i] = F32ToBF16(value(i));
   }
 }
 
@@ -53,34 +56,33 @@ void ForEachPanel(int64_t out_features, const Make& make) {
 
 }  // namespace
 
-void HostOps::FillRandom(Stream& stream, const MatrixView& matrix, uint64_t seed, float bound) {
+void HostOps::FillRandom(Stream& stream, const MatrixView& matrix, const RandomValues& values) {
   TANDEM_CHECK(
       matrix.row_stride == matrix.cols && (matrix.dtype == DType::kF32 || matrix.dtype == DType::kBF16),
       "fill_random: [{}, {}] {} with a row stride of {}", matrix.rows, matrix.cols, DTypeName(matrix.dtype),
       matrix.row_stride);
-  AsHostStream(stream).Enqueue([matrix, seed, bound](ComputePool& pool) {
-    ForEachRow(pool, matrix.rows, matrix.cols, [&](int64_t row) {
-      FillRow(matrix.dtype, row, matrix.cols, seed, bound, matrix.RowData(row));
-    });
+  AsHostStream(stream).Enqueue([matrix, values](ComputePool& pool) {
+    ForEachRow(pool, matrix.rows, matrix.cols,
+               [&](int64_t row) { FillRow(matrix.dtype, row, matrix.cols, values, matrix.RowData(row)); });
   });
 }
 
-void HostLinearWeight::FillRandom(uint64_t seed, float bound) {
+void HostLinearWeight::FillRandom(const RandomValues& values) {
   const size_t row_bytes = static_cast<size_t>(in_features_) * DTypeSize(dtype_);
-  ForEachPanel<std::vector<std::byte>>(out_features_,
-                                       [&](int64_t begin, int64_t count, std::vector<std::byte>* rows) {
-                                         rows->resize(row_bytes * kPanelColumns);
-                                         for (int64_t i = 0; i < count; ++i) {
-                                           FillRow(dtype_, begin + i, in_features_, seed, bound,
-                                                   rows->data() + static_cast<size_t>(i) * row_bytes);
-                                         }
-                                         LoadRows(begin, count, rows->data());
-                                       });
+  ForEachPanel<std::vector<std::byte>>(
+      out_features_, [&](int64_t begin, int64_t count, std::vector<std::byte>* rows) {
+        rows->resize(row_bytes * kPanelColumns);
+        for (int64_t i = 0; i < count; ++i) {
+          FillRow(dtype_, begin + i, in_features_, values, rows->data() + static_cast<size_t>(i) * row_bytes);
+        }
+        LoadRows(begin, count, rows->data());
+      });
 }
 
-void HostQuantizedWeight::FillRandom(uint64_t seed, float bound) {
+void HostQuantizedWeight::FillRandom(const RandomValues& values) {
+  TANDEM_CHECK(values.part == nullptr, "codes depend on whole rows");
   ForEachPanel<QuantizedRows>(out_features(), [&](int64_t begin, int64_t count, QuantizedRows* rows) {
-    HashedRows(seed, bound, begin, count, in_features(), format_, rows);
+    HashedRows(values.seed, values.bound, begin, count, in_features(), format_, rows);
     LoadQuantizedRows(begin, *rows);
   });
 }

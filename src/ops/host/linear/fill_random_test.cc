@@ -41,7 +41,7 @@ TEST_P(FillRandomTest, FillsAMatrix) {
   for (const auto& [rows, cols] : {std::pair{1, 1}, {3, 77}, {130, 513}}) {
     OpTestBench bench;
     TestMatrix matrix(GetParam(), rows, cols);
-    bench.ops().FillRandom(bench.stream(), matrix.view(), kSeed, kBound);
+    bench.ops().FillRandom(bench.stream(), matrix.view(), {kSeed, kBound});
     bench.Synchronize();
     for (int64_t r = 0; r < rows; ++r) {
       for (int64_t c = 0; c < cols; ++c) {
@@ -59,9 +59,9 @@ TEST_P(FillRandomTest, FillsAWeightWithTheValuesOfAMatrix) {
     auto loaded = HostLinearWeight::Create(out_features, in_features, GetParam(), &arena);
     ASSERT_TRUE(filled.ok() && loaded.ok());
     TestMatrix matrix(GetParam(), out_features, in_features);
-    bench.ops().FillRandom(bench.stream(), matrix.view(), kSeed, kBound);
+    bench.ops().FillRandom(bench.stream(), matrix.view(), {kSeed, kBound});
     bench.Synchronize();
-    (*filled)->FillRandom(kSeed, kBound);
+    (*filled)->FillRandom({kSeed, kBound});
     (*loaded)->LoadRows(0, out_features, matrix.view().data);
     const auto& a = dynamic_cast<const HostLinearWeight&>(**filled);
     const auto& b = dynamic_cast<const HostLinearWeight&>(**loaded);

@@ -26,7 +26,7 @@ class HostLinearWeight : public LinearWeight {
   size_t size_bytes() const override { return size_bytes_; }
   void LoadRows(int64_t row_begin, int64_t num_rows, const void* rows) override;
   void LoadBias(int64_t row_begin, int64_t num_rows, const float* bias) override;
-  void FillRandom(uint64_t seed, float bound) override;
+  void FillRandom(const RandomValues& values) override;
 
   const void* panels() const { return panels_.get(); }
   // Elements from one panel of 64 output columns to the next.

@@ -422,7 +422,7 @@ TEST(QuantizedWeightTest, RandomRowsAreAFunctionOfSeedAndPlace) {
   OpTestBench bench;
   for (const WeightFormat& format : {Int4Format(32, true), Int8Format(64, false), Fp8Format(128)}) {
     const auto filled = bench.ops().CreateQuantizedWeight({130, 128, DType::kF32}, format).value();
-    filled->FillRandom(99, 0.035F);
+    filled->FillRandom({99, 0.035F});
     QuantizedRows rows;
     HashedRows(99, 0.035F, 65, 65, 128, format, &rows);
     std::vector<float> wanted(65 * 128);

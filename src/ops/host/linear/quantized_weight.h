@@ -32,7 +32,7 @@ class HostQuantizedWeight : public QuantizedLinearWeight {
   void LoadRows(int64_t row_begin, int64_t num_rows, const void* rows) override;
   void LoadBias(int64_t row_begin, int64_t num_rows, const float* bias) override;
   void LoadQuantizedRows(int64_t row_begin, const QuantizedRows& rows) override;
-  void FillRandom(uint64_t seed, float bound) override;
+  void FillRandom(const RandomValues& values) override;
 
   // to: [in_features] fp32, the row's dequantized values, rounded to dtype() as a matrix of floats has them,
   // columns in the order of the codes.

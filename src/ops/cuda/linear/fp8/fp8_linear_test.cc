@@ -516,7 +516,7 @@ TEST_F(CudaFp8Test, ChainOfProductsInAGraph) {
     for (int layer = 0; layer < kLayers; ++layer) {
       weights.push_back(
           ops().CreateQuantizedWeight({kFeatures, kFeatures, DType::kBF16}, Fp8Format(group_size)).value());
-      weights.back()->FillRandom(static_cast<uint64_t>(layer), std::sqrt(3.0F / kFeatures));
+      weights.back()->FillRandom({static_cast<uint64_t>(layer), std::sqrt(3.0F / kFeatures)});
     }
     CudaMatrix ping(device(), DType::kBF16, rows, kFeatures);
     CudaMatrix pong(device(), DType::kBF16, rows, kFeatures);
@@ -579,7 +579,7 @@ TEST_F(CudaFp8Test, RandomWeightsAreThoseOfTheHost) {
     for (const bool is_gate_up : {false, true}) {
       const WeightFormat format = Fp8Format(group_size);
       const auto weight = ops().CreateQuantizedWeight({kOut, kIn, DType::kBF16, is_gate_up}, format).value();
-      weight->FillRandom(99, 0.035F);
+      weight->FillRandom({99, 0.035F});
       QuantizedRows rows;
       HashedRows(99, 0.035F, 0, kOut, kIn, format, &rows);
       std::vector<float> want(static_cast<size_t>(kOut * kIn));

@@ -101,15 +101,16 @@ void CudaCodedWeight::LoadBias(int64_t row_begin, int64_t num_rows, const float*
   has_bias_.store(true, std::memory_order_relaxed);
 }
 
-void CudaCodedWeight::FillRandom(uint64_t seed, float bound) {
+void CudaCodedWeight::FillRandom(const RandomValues& values) {
+  TANDEM_CHECK(values.part == nullptr, "codes depend on whole rows");
   constexpr int64_t kRowsAtOnce = 64;
   std::atomic<int64_t> next_row{0};
   const auto work = [&] {
     QuantizedRows rows;
     for (int64_t begin = next_row.fetch_add(kRowsAtOnce); begin < shape_.out_features;
          begin = next_row.fetch_add(kRowsAtOnce)) {
-      HashedRows(seed, bound, begin, std::min(kRowsAtOnce, shape_.out_features - begin), shape_.in_features,
-                 format_, &rows);
+      HashedRows(values.seed, values.bound, begin, std::min(kRowsAtOnce, shape_.out_features - begin),
+                 shape_.in_features, format_, &rows);
       LoadQuantizedRows(begin, rows);
     }
   };

@@ -29,7 +29,7 @@ class CudaCodedWeight : public QuantizedLinearWeight {
   size_t size_bytes() const override { return memory_.size_bytes(); }
   void LoadRows(int64_t row_begin, int64_t num_rows, const void* rows) override;
   void LoadBias(int64_t row_begin, int64_t num_rows, const float* bias) override;
-  void FillRandom(uint64_t seed, float bound) override;
+  void FillRandom(const RandomValues& values) override;
 
   // True if LaunchProduct can do the product, and is to.
   virtual bool CanMultiply(const CudaTarget& target, const CodeRows& code_rows, const MatrixView& x,

@@ -376,7 +376,7 @@ TEST_F(CudaQuantizedTest, ChainOfProductsInAGraph) {
     std::vector<std::unique_ptr<QuantizedLinearWeight>> weights;
     for (int layer = 0; layer < num_layers; ++layer) {
       weights.push_back(ops().CreateQuantizedWeight({kFeatures, kFeatures, engine_dtype()}, format).value());
-      weights.back()->FillRandom(static_cast<uint64_t>(layer), std::sqrt(3.0F / kFeatures));
+      weights.back()->FillRandom({static_cast<uint64_t>(layer), std::sqrt(3.0F / kFeatures)});
     }
     CudaMatrix ping(device(), engine_dtype(), rows, kFeatures);
     CudaMatrix pong(device(), engine_dtype(), rows, kFeatures);
@@ -440,7 +440,7 @@ TEST_F(CudaQuantizedTest, RandomWeightsAreThoseOfTheHost) {
     for (const bool is_gate_up : {false, true}) {
       const auto weight =
           ops().CreateQuantizedWeight({kOut, kIn, engine_dtype(), is_gate_up}, format).value();
-      weight->FillRandom(99, 0.035F);
+      weight->FillRandom({99, 0.035F});
       QuantizedRows rows;
       HashedRows(99, 0.035F, 0, kOut, kIn, format, &rows);
       std::vector<float> want(static_cast<size_t>(kOut * kIn));

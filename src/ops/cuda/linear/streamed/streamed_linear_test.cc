@@ -112,7 +112,7 @@ class CudaStreamedLinearTest : public CudaLinearTest {
   // Values that keep their size from layer to layer.
   std::unique_ptr<LinearWeight> RandomWeight(int64_t out, int64_t in, uint64_t seed) {
     auto weight = ops().CreateLinearWeight(out, in, DType::kBF16).value();
-    weight->FillRandom(seed, std::sqrt(3.0F / static_cast<float>(in)));
+    weight->FillRandom({seed, std::sqrt(3.0F / static_cast<float>(in))});
     return weight;
   }
 
