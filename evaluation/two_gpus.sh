@@ -59,7 +59,7 @@ run_step() {
       done
       python3 evaluation/same_tokens.py "$out"/tokens_*.json
       ;;
-    killed) python3 evaluation/killed_shard.py "$build/tandem" --dummy llama-3.2-1b --device cuda --profile-seconds 4 ;;
+    killed) python3 evaluation/killed_shard.py "$build/tandem" --dummy llama-3.2-1b --device cuda --dtype fp32 --profile-seconds 4 ;;
     sums) "$build/bench_collectives" --gpus 2 >"$out/sums.json" ;;
     8b_one_gpu)
       "$build/bench_engine" "${eight[@]}" "${iterations[@]}" --gpu-kv-cache 600000tok --batches 1,32,256 --prefills 4 \
