@@ -77,16 +77,22 @@ class Play {
         simulation_(SimulatedBooks(room.block_size, room.gpu_blocks, room.cpu_blocks), play.limits,
                     play.costs) {
     Placement placement(room);
+    size_t num_submitted = 0;
     for (const WorkloadRequest& request : requests_) {
       const int64_t num_tokens = NumTokens(request);
       const std::optional<Tier> tier = request.begun ? placement.Take(num_tokens) : std::nullopt;
       if (!tier ||
-          !simulation_.AddRunning(IdOf(num_submitted_), *tier, num_tokens, num_tokens - 1,
+          !simulation_.AddRunning(IdOf(num_submitted), *tier, num_tokens, num_tokens - 1,
                                   request.prompt_tokens + request.output_tokens, request.prompt_tokens))
         break;
-      ++num_submitted_;
+      ++num_submitted;
     }
-    most_to_begin_ = num_submitted_ + (requests_.size() - num_submitted_) / 2;
+    most_to_begin_ = num_submitted + (requests_.size() - num_submitted) / 2;
+    // All that the run will have waiting: strategies go by how many there are.
+    for (; num_submitted < requests_.size(); ++num_submitted) {
+      const WorkloadRequest& request = requests_[num_submitted];
+      simulation_.Submit(IdOf(num_submitted), request.prompt_tokens, request.output_tokens);
+    }
     seconds_ = std::max(play.seconds, SecondsToSettle(room.cpu_blocks * room.block_size));
   }
 
@@ -150,7 +156,7 @@ class Play {
     };
     for (const WorkloadRequest& request : without_place) add_fresh(request);
     for (size_t i = 0; i < requests_.size(); ++i) {
-      if (i >= num_submitted_ || fresh.contains(IdOf(i))) add_fresh(requests_[i]);
+      if (fresh.contains(IdOf(i))) add_fresh(requests_[i]);
     }
     return result;
   }
@@ -192,27 +198,15 @@ class Play {
     return MakeError(ErrorCode::kResourceExhausted, "{} finds nothing to do with {} requests waiting",
                      strategy_->name(), simulation_.state().waiting.size());
   }
-  bool CanGoOn() {
-    SubmitSome();
-    return !simulation_.done() && num_submitted_ - simulation_.state().waiting.size() < most_to_begin_;
+  bool CanGoOn() const {
+    return !simulation_.done() && requests_.size() - simulation_.state().waiting.size() < most_to_begin_;
   }
   static SequenceId IdOf(size_t index) { return static_cast<SequenceId>(index) + 1; }
-
-  // A queue as long as any strategy looks.
-  void SubmitSome() {
-    const auto enough = static_cast<size_t>(play_.limits.max_num_seqs);
-    for (; num_submitted_ < requests_.size() && simulation_.state().waiting.size() < enough;
-         ++num_submitted_) {
-      const WorkloadRequest& request = requests_[num_submitted_];
-      simulation_.Submit(IdOf(num_submitted_), request.prompt_tokens, request.output_tokens);
-    }
-  }
 
   const SteadyPlay& play_;
   const std::unique_ptr<Strategy> strategy_;
   const std::vector<WorkloadRequest>& requests_;
   ScheduleSimulation simulation_;
-  size_t num_submitted_ = 0;  // begun, waiting or ended
   size_t most_to_begin_ = 0;
   double seconds_ = 0;
 };
