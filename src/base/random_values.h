@@ -1,6 +1,7 @@
 // Which values a weight without a checkpoint has.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -36,8 +37,8 @@ struct MatrixCut {
 struct RandomValues {
   uint64_t seed = 0;
   float bound = 0;
-  const MatrixCut* part =
-      nullptr;  // those of a larger matrix; null: of one that is as large as what is filled
+  // Of a larger matrix; null: of one that is as large as what is filled. Outlives the filling.
+  const MatrixCut* part = nullptr;
 };
 
 }  // namespace tandem
