@@ -36,7 +36,7 @@ same_work=(--dtype fp32 --device cuda --gpu-kv-cache 1600tok --cpu-kv-cache 8000
 in_processes=(mpirun -n 2 --allow-run-as-root --bind-to none)
 
 run_step() {
-  local without=() works=()
+  local without=() works=() lengths
   case "$1" in
     tests)
       "$build/src/collective/collective_cuda_test" --gtest_filter='*2_gpus' &&
