@@ -16,7 +16,7 @@ shift
 cd "$(dirname "$0")/.." || exit
 build=${BUILD:-build/cuda-release}
 mkdir -p "$out"
-all=(tests tokens processes killed sums 8b_one_gpu 8b_two_gpus 8b_two_gpus_without_one-shot 8b_two_gpus_without_nccl 70b 70b_without_one-shot 70b_without_nccl timeline strategies other_strategies load azure_code_at_once)
+all=(tests tokens processes killed sums 8b_one_gpu 8b_two_gpus 8b_two_gpus_without_one-shot 8b_two_gpus_without_nccl 70b 70b_without_one-shot 70b_without_nccl timeline strategies other_strategies riders_by_sums load azure_code_at_once)
 steps=("$@")
 [[ ${#steps[@]} -gt 0 ]] || steps=("${all[@]}")
 
@@ -90,6 +90,12 @@ run_step() {
         --workload synthetic:in=1000,out=300 --workload synthetic:in=1000,out=50 --workload synthetic:in=2000,out=200 \
         --workload azure-code --json "$out/other_strategies.json"
       ;;
+    riders_by_sums) # each way of summing with and without riders
+      for without in '' nccl one-shot; do
+        "$build/tandem" bench compare "${seventy[@]}" "${tiers[@]}" "${window[@]}" --strategies gpu-only,async \
+          --workload synthetic:in=1000,out=300 ${without:+--without "$without"} --json "$out/riders${without:+_without_$without}.json" || return
+      done
+      ;;
     load)
       "$build/tandem" bench compare "${seventy[@]}" "${tiers[@]}" --strategies gpu-only,asymmetric,auto --workload azure-code \
         --rate 2 --rate 3 --duration 25 --warm-up 5 --json "$out/load.json"
@@ -99,8 +105,8 @@ run_step() {
         ${VLLM:+--vllm-env "$VLLM"} --repeat 1 --json "$out/azure_code_at_once.json"
       ;;
     timeline)
-      "$build/tandem" bench offline "${eight[@]}" --tensor-parallel-size 2 --gpu-sm-limit 16 --gpu-kv-cache 34000tok \
-        --cpu-kv-cache 150000tok --max-num-seqs 512 --profile-seconds 10 --strategy asymmetric \
+      "$build/tandem" bench offline "${eight[@]}" --tensor-parallel-size 2 --gpu-kv-cache 3000tok \
+        --cpu-kv-cache 150000tok --max-num-seqs 256 --profile-seconds 10 --strategy asymmetric \
         --workload synthetic:in=1000,out=200 --num-requests 600 --steady-start --duration 4 --timeline "$out/timeline.json" \
         --json "$out/timeline_run.json" &&
         python3 evaluation/figures/iteration_timeline.py "$out/timeline.json" --out "$out/timeline.svg" --json "$out/shares.json"

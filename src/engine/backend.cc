@@ -191,8 +191,7 @@ Result<std::unique_ptr<CollectiveGroup>> CreateCollectives(const Backend& backen
                                                            const EngineOptions& options) {
 #ifdef TANDEM_CUDA
   if (backend.num_devices() > 1) {
-    // A first sum of NCCL did not end on slices of two GPUs, of 16 SMs each.
-    CudaGroupOptions group_options = {.use_nccl = Has(options, "nccl") && options.gpu_sm_limit == 0,
+    CudaGroupOptions group_options = {.use_nccl = Has(options, "nccl"),
                                       .may_share_gpu = backend.shares_memory};
     if (!Has(options, "one-shot")) group_options.nccl_from_bytes = 0;
     if (options.processes != nullptr)
