@@ -157,10 +157,11 @@ Status LoadShards(const ModelConfig& config, const EngineOptions& options, Loade
 Status SettleSlices(EngineOptions* options) {
   if (options->gpu_sm_slices == 0) {
     if (options->gpu_sm_limit == 0 || options->tensor_parallel_size == 1) return {};
-    return MakeParamError(ErrorCode::kInvalidArgument, "gpu-sm-limit",
-                          "gpu-sm-limit {} cuts one GPU, and {} shards have a GPU each; gpu-sm-slices {} puts "
-                          "them on slices of one",
-                          options->gpu_sm_limit, options->tensor_parallel_size, options->tensor_parallel_size);
+    return MakeParamError(
+        ErrorCode::kInvalidArgument, "gpu-sm-limit",
+        "gpu-sm-limit {} cuts one GPU, and {} shards have a GPU each; gpu-sm-slices {} puts "
+        "them on slices of one",
+        options->gpu_sm_limit, options->tensor_parallel_size, options->tensor_parallel_size);
   }
   if (options->device != "cuda") {
     return MakeParamError(ErrorCode::kInvalidArgument, "gpu-sm-slices",

@@ -215,9 +215,10 @@ TEST(TensorParallelTest, AWrongNumberOfShardsIsOneSentence) {
   EXPECT_EQ(refusal(smollm2, 9).message, "gpu-sm-slices 3 is not a number of shards, of which there are 9");
   smollm2.gpu_sm_slices = 0;
   smollm2.gpu_sm_limit = 16;
-  EXPECT_EQ(refusal(smollm2, 3).message,
-            "gpu-sm-limit 16 cuts one GPU, and 3 shards have a GPU each; gpu-sm-slices 3 puts them on slices of "
-            "one");
+  EXPECT_EQ(
+      refusal(smollm2, 3).message,
+      "gpu-sm-limit 16 cuts one GPU, and 3 shards have a GPU each; gpu-sm-slices 3 puts them on slices of "
+      "one");
   EngineOptions int4;
   int4.dummy = "tiny:int4";
   EXPECT_EQ(refusal(int4, 4).message,
