@@ -276,7 +276,8 @@ MeanLengths MeanLengthsOf(std::span<const WorkloadRequest> requests) {
           .computed_per_output = computed / outputs,
           .context = contexts / outputs,
           .own_context = own_contexts / outputs,
-          .prompt = prompts / static_cast<double>(requests.size())};
+          .prompt = prompts / static_cast<double>(requests.size()),
+          .output = outputs / static_cast<double>(requests.size())};
 }
 
 void DropTooLong(int64_t max_model_len, Workload* workload) {

@@ -65,6 +65,7 @@ struct MeanLengths {
   double context = 0;              // tokens that a decoding row reads
   double own_context = 0;          // the same without shared tokens
   double prompt = 0;
+  double output = 0;
 };
 MeanLengths MeanLengthsOf(std::span<const WorkloadRequest> requests);
 

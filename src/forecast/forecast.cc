@@ -159,6 +159,15 @@ std::vector<RunRequest> Arriving(std::span<const WorkloadRequest> requests,
   return run;
 }
 
+// Of a steady state, what is judged. Requests of real lengths differ so much that a hundred of them, a minute
+// and a half of some cards, were off by up to 13 %. Hours of a slow one would take too long to play.
+double WindowSeconds(double tokens_per_s, const MeanLengths& lengths) {
+  constexpr double kRequests = 500;
+  constexpr double kLeastSeconds = 90;
+  constexpr double kMostSeconds = 3'600;
+  return std::clamp(kRequests * lengths.output / tokens_per_s, kLeastSeconds, kMostSeconds);
+}
+
 // Enough for a median; the p99 of so many is a hint.
 constexpr size_t kLoadedRequests = 400;
 
@@ -339,7 +348,9 @@ Result<SaturatedForecast> PlaySaturated(const std::string& strategy, const Forec
   room.max_cpu_requests = created->uses_cpu_tier() ? room.max_num_seqs : 0;
   // Long enough that tiers fill and empty several times.
   constexpr double kWarmUpUs = 10 * kUsPerSecond;
-  const double end_us = kWarmUpUs + std::max(90.0, steady.played_s) * kUsPerSecond;
+  const double window_s =
+      std::max(steady.played_s, WindowSeconds(BoundOf(machine, costs, requests).upper_bound, lengths));
+  const double end_us = kWarmUpUs + window_s * kUsPerSecond;
   TANDEM_ASSIGN_OR_RETURN(const PlayedRun run, PlayRun(setup, costs, RunRequestsOf(begun, room),
                                                        {.begin_us = kWarmUpUs, .end_us = end_us}));
   const auto iterations = static_cast<double>(run.iterations);
@@ -378,12 +389,9 @@ Result<Forecast> PlayForecast(const ForecastOptions& options, const ForecastMach
   const ThroughputBound bound = BoundOf(machine, machine.costs, requests);
   forecast.ideal_gpu_only = bound.ideal_gpu_only;
   forecast.upper_bound = bound.upper_bound;
-  int64_t output_tokens = 0;
-  for (const WorkloadRequest& request : requests) output_tokens += request.output_tokens;
-  const double mean_output = static_cast<double>(output_tokens) / static_cast<double>(requests.size());
   TANDEM_ASSIGN_OR_RETURN(const SaturatedForecast gpu_only,
                           PlaySaturated("gpu-only", machine, machine.costs, requests));
-  const double gpu_only_rate = gpu_only.output_throughput / mean_output;
+  const double gpu_only_rate = gpu_only.output_throughput / forecast.lengths.output;
   // A load that gpu-only bears.
   constexpr double kLoad = 0.7;
   const double rate = options.rate.value_or(kLoad * gpu_only_rate);

@@ -21,15 +21,25 @@ PrefillQueue AdmitPrompts(const PlanningInput& input, const Target& target, cons
   return {input.state, input.costs, rules, room->rows_left - kept, &room->books};
 }
 
+// Whether all prompts are for the gpu tier. Where there is a cpu tier it may be empty only until what the
+// work is like is known.
+bool GpuTierAlone(const PlanningInput& input, const Target& target, const Room& room) {
+  return target.point.cpu_rows == 0 && target.riding.cpu_rows == 0 &&
+         room.books.num_decodes(Tier::kCpu) == 0 && input.state.num_ended >= input.tuning.ended_to_know;
+}
+
 // A few prompt tokens beside decodes cost next to nothing, but while a prompt is dealt out it holds blocks
 // that decode nothing: the longer, the larger the tier is in prompts. Where prompts keep the GPU busy anyway
-// there is nothing to be had for waiting.
-double GpuRampIterations(const PlanningInput& input, const Room& room, const PrefillQueue& prompts) {
+// there is little to be had for waiting; more where none for the cpu tier come in between, and iterations
+// would only read weights until there is room for the next one.
+double GpuRampIterations(const PlanningInput& input, const Target& target, const Room& room,
+                         const PrefillQueue& prompts) {
   const PlannerTuning& tuning = input.tuning;
   const auto tier_tokens = static_cast<double>(room.books.total_blocks(Tier::kGpu) * room.books.block_size());
   const double for_room = tuning.gpu_ramp_for_room * std::sqrt(tier_tokens / prompts.mean_prompt());
-  const double for_share =
-      tuning.gpu_ramp_for_prefill_share / std::max(1e-3, input.state.prompt_tokens_per_output);
+  const double for_share = (GpuTierAlone(input, target, room) ? tuning.gpu_ramp_alone : 1) *
+                           tuning.gpu_ramp_for_prefill_share /
+                           std::max(1e-3, input.state.prompt_tokens_per_output);
   return std::clamp(std::min(for_room, for_share), tuning.fewest_gpu_ramp_iterations,
                     tuning.most_gpu_ramp_iterations);
 }
@@ -65,7 +75,7 @@ void WeighTokens(const PlanningInput& input, const Target& target, const Room& r
                std::max(tuning.least_ramp_tokens, tuning.most_ramp_share * r * num_decodes));
   admission->wanted_prefill_tokens =
       r * num_decodes * scarcity + ramp_tokens +
-      prompts.num_gpu_prompts() * prompts.mean_prompt() / GpuRampIterations(input, room, prompts);
+      prompts.num_gpu_prompts() * prompts.mean_prompt() / GpuRampIterations(input, target, room, prompts);
   if (num_decodes == 0 || RoomIsAmple(input, room))
     admission->wanted_prefill_tokens = static_cast<double>(prompts.num_tokens());
 }

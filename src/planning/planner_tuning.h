@@ -86,6 +86,9 @@ struct PlannerTuning {
   double work_shape_memory = 0.99;
   // Prompt tokens for each of output, before any request has ended. A guess, soon forgotten.
   double first_prompt_tokens_per_output = 4;
+  // Requests that must have ended before a cpu tier that is of no use by the work so far counts as none. A
+  // guess.
+  double ended_to_know = 50;
 
   // What tokens are worth, and how prompts are dealt out.
 
@@ -111,6 +114,9 @@ struct PlannerTuning {
   double gpu_ramp_for_prefill_share = 160;
   double fewest_gpu_ramp_iterations = 8;
   double most_gpu_ramp_iterations = 64;
+  // Times gpu_ramp_for_prefill_share where no prompts for the cpu tier come in between. Played: mixtures 1 to
+  // 200.
+  double gpu_ramp_alone = 4;
 
   // Of the gpu tier: with so much free behind those that are admitted, and an empty cpu tier, prompts are not
   // dealt out. Requests that come more slowly than they could be served then wait for no first token

@@ -52,12 +52,14 @@ struct ScheduleState {
   double prompt_tokens_per_output = WorkShape::kUnknown;
   double mean_output_tokens = 0;  // 0: not known
   double mean_context = 0;        // tokens that a decode reads; 0: not known
+  double num_ended = 0;           // requests that the above is known of: the short ones are first
   double cached_share = 0;        // of prompt tokens
   void SetWorkToCome(const WorkShape& shape) {
     prompt_tokens_per_output = shape.prompt_tokens_per_output();
     mean_output_tokens = shape.mean_output_tokens();
     mean_context = shape.mean_context();
     cached_share = shape.cached_share();
+    num_ended = shape.num_ended();
   }
   // False once CPU attention has failed: nothing more may enter the cpu tier or decode there.
   bool cpu_tier_usable = true;

@@ -37,6 +37,9 @@ class WorkShape {
   // 0 before the first end.
   double mean_output_tokens() const { return num_ended_ > 0 ? output_tokens_ / num_ended_ : 0; }
 
+  // As many requests as count: a hundred at most.
+  double num_ended() const { return num_ended_; }
+
   // Tokens that a decode reads. 0 before the first output.
   double mean_context() const { return output_tokens_ > 0 ? context_tokens_ / output_tokens_ : 0; }
 

@@ -90,6 +90,7 @@ std::vector<Constant> Constants() {
           Times("gpu_ramp_for_prefill_share", &T::gpu_ramp_for_prefill_share),
           Times("fewest_gpu_ramp_iterations", &T::fewest_gpu_ramp_iterations),
           Times("most_gpu_ramp_iterations", &T::most_gpu_ramp_iterations),
+          Times("gpu_ramp_alone", &T::gpu_ramp_alone),
           Times("ample_room", &T::ample_room),
           Times("most_rows_kept", &T::most_rows_kept),
           Times("cohorts_everywhere", &T::cohorts_everywhere),
