@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/check.h"
 #include "base/slice.h"
 
 namespace tandem {
@@ -29,7 +30,13 @@ struct MatrixCut {
       if (row < run.count) return run.begin + row;
       row -= run.count;
     }
-    return -1;
+    TANDEM_CHECK(false, "{} rows behind the {} of a cut", row, num_rows());
+  }
+  void CheckFills(int64_t filled_rows, int64_t filled_columns) const {
+    TANDEM_CHECK(num_rows() == filled_rows && columns.count == filled_columns && !rows.empty() &&
+                     rows.size() <= kMostRuns,
+                 "[{}, {}] of {} runs of rows for [{}, {}]", num_rows(), columns.count, rows.size(),
+                 filled_rows, filled_columns);
   }
 };
 

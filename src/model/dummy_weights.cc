@@ -46,19 +46,31 @@ uint64_t NumElements(const ModelConfig& config) {
   return static_cast<uint64_t>(elements);
 }
 
-// Calls work(begin, count) for pieces of [0, num_rows), on all cores.
-template <typename Work>
-void ForEachPiece(int64_t num_rows, const Work& work) {
+// Calls load(place in the cut, row of the matrix, number of rows) for pieces of all rows, on all cores.
+template <typename Load>
+void ForEachPiece(const MatrixCut& cut, const Load& load) {
   constexpr int64_t kPieceRows = 256;
-  std::atomic<int64_t> next{0};
+  struct Piece {
+    int64_t place = 0;
+    Slice rows;
+  };
+  std::vector<Piece> pieces;
+  int64_t place = 0;
+  for (const Slice& run : cut.rows) {
+    for (int64_t begin = run.begin; begin < run.end(); begin += kPieceRows) {
+      const int64_t count = std::min(kPieceRows, run.end() - begin);
+      pieces.push_back({.place = place, .rows = {begin, count}});
+      place += count;
+    }
+  }
+  std::atomic<size_t> next{0};
   const auto run = [&] {
-    for (int64_t begin = next.fetch_add(kPieceRows); begin < num_rows; begin = next.fetch_add(kPieceRows))
-      work(begin, std::min(kPieceRows, num_rows - begin));
+    for (size_t i = next++; i < pieces.size(); i = next++)
+      load(pieces[i].place, pieces[i].rows.begin, pieces[i].rows.count);
   };
   std::vector<std::thread> threads;
-  const int64_t num_pieces = (num_rows + kPieceRows - 1) / kPieceRows;
-  for (int64_t i = 1; i < std::min<int64_t>(num_pieces, MachineTopology().num_physical_cores); ++i)
-    threads.emplace_back(run);
+  const auto num_threads = std::min(pieces.size(), static_cast<size_t>(MachineTopology().num_physical_cores));
+  for (size_t i = 1; i < num_threads; ++i) threads.emplace_back(run);
   run();
   for (std::thread& thread : threads) thread.join();
 }
@@ -137,7 +149,7 @@ class WeightMaker {
       weight->FillRandom({seed, kWeightBound});
     } else {
       QuantizedLinearWeight* target = weight.get();
-      ForEachPieceOf(cut, [&](int64_t place, int64_t row, int64_t count) {
+      ForEachPiece(cut, [&](int64_t place, int64_t row, int64_t count) {
         QuantizedRows rows;
         HashedRows(seed, kWeightBound, row, count, cut.num_columns, whole, &rows);
         target->LoadQuantizedRows(place, ColumnsOf(rows, cut.columns.begin, cut.columns.count));
@@ -189,16 +201,6 @@ class WeightMaker {
                                                   const QuantizedWeightShape& shape, bool has_bias) {
     TANDEM_ASSIGN_OR_RETURN(auto weight, MakeQuantized(seed_name, cut, shape, has_bias, false));
     return std::unique_ptr<LinearWeight>(std::move(weight));
-  }
-  // Calls load(place in the shard's weight, row of the whole one, number of rows).
-  template <typename Load>
-  static void ForEachPieceOf(const MatrixCut& cut, const Load& load) {
-    int64_t place = 0;
-    for (const Slice& slice : cut.rows) {
-      ForEachPiece(slice.count,
-                   [&](int64_t begin, int64_t count) { load(place + begin, slice.begin + begin, count); });
-      place += slice.count;
-    }
   }
   RandomValues ValuesOf(std::string_view seed_name, const MatrixCut& cut) const {
     return {.seed = TensorSeed(options_.seed, seed_name),

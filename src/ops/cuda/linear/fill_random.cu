@@ -26,10 +26,7 @@ struct IndexInMatrix {
   IndexInMatrix(const MatrixView& filled, const MatrixCut* part, const RowOrder& row_order)
       : order(row_order), cols(filled.cols), num_columns(filled.cols) {
     if (part == nullptr) return;
-    TANDEM_CHECK(part->num_rows() == filled.rows && part->columns.count == filled.cols &&
-                     !part->rows.empty() && part->rows.size() <= MatrixCut::kMostRuns,
-                 "[{}, {}] of {} runs of rows for [{}, {}]", part->num_rows(), part->columns.count,
-                 part->rows.size(), filled.rows, filled.cols);
+    part->CheckFills(filled.rows, filled.cols);
     num_columns = part->num_columns;
     first_column = part->columns.begin;
     int64_t row = 0;

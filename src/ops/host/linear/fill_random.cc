@@ -61,6 +61,7 @@ void HostOps::FillRandom(Stream& stream, const MatrixView& matrix, const RandomV
       matrix.row_stride == matrix.cols && (matrix.dtype == DType::kF32 || matrix.dtype == DType::kBF16),
       "fill_random: [{}, {}] {} with a row stride of {}", matrix.rows, matrix.cols, DTypeName(matrix.dtype),
       matrix.row_stride);
+  if (values.part != nullptr) values.part->CheckFills(matrix.rows, matrix.cols);
   AsHostStream(stream).Enqueue([matrix, values](ComputePool& pool) {
     ForEachRow(pool, matrix.rows, matrix.cols,
                [&](int64_t row) { FillRow(matrix.dtype, row, matrix.cols, values, matrix.RowData(row)); });
@@ -68,6 +69,7 @@ void HostOps::FillRandom(Stream& stream, const MatrixView& matrix, const RandomV
 }
 
 void HostLinearWeight::FillRandom(const RandomValues& values) {
+  if (values.part != nullptr) values.part->CheckFills(out_features_, in_features_);
   const size_t row_bytes = static_cast<size_t>(in_features_) * DTypeSize(dtype_);
   ForEachPanel<std::vector<std::byte>>(
       out_features_, [&](int64_t begin, int64_t count, std::vector<std::byte>* rows) {

@@ -70,6 +70,17 @@ TEST_P(FillRandomTest, FillsAWeightWithTheValuesOfAMatrix) {
   }
 }
 
+TEST(FillRandomDeathTest, APartIsAsLargeAsWhatItFills) {
+  TestMatrix matrix(DType::kF32, 5, 8);
+  const auto fill = [&](const MatrixCut& part) {
+    OpTestBench bench;
+    bench.ops().FillRandom(bench.stream(), matrix.view(), {kSeed, kBound, &part});
+  };
+  EXPECT_DEATH(fill({.rows = {{0, 2}, {6, 2}}, .columns = {8, 8}, .num_columns = 16}), "for .5, 8.");
+  EXPECT_DEATH(fill({.rows = {{0, 5}}, .columns = {0, 9}, .num_columns = 16}), "for .5, 8.");
+  EXPECT_DEATH(fill({.rows = {}, .columns = {0, 8}, .num_columns = 16}), "0 runs of rows");
+}
+
 INSTANTIATE_TEST_SUITE_P(DTypes, FillRandomTest, testing::Values(DType::kF32, DType::kBF16),
                          [](const auto& param) { return std::string(DTypeName(param.param)); });
 
