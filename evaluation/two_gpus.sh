@@ -96,8 +96,8 @@ run_step() {
           --workload synthetic:in=1000,out=300 ${without:+--without "$without"} --json "$out/riders${without:+_without_$without}.json" || return
       done
       ;;
-    load)
-      "$build/tandem" bench compare "${seventy[@]}" "${tiers[@]}" --strategies gpu-only,asymmetric,auto --workload azure-code \
+    load) # 6a and 8a
+      "$build/tandem" bench compare "${seventy[@]}" "${tiers[@]}" --strategies gpu-only,full-offload,asymmetric,auto --workload azure-code \
         --rate 2 --rate 3 --duration 25 --warm-up 5 --json "$out/load.json"
       ;;
     azure_code_at_once)
