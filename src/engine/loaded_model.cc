@@ -155,14 +155,15 @@ Status LoadShards(const ModelConfig& config, const EngineOptions& options, Loade
 
 // Slices are shards, and of one GPU: on slices of two GPUs sums over them do not end.
 Status SettleSlices(EngineOptions* options) {
-  if (options->gpu_sm_slices == 0) {
-    if (options->gpu_sm_limit == 0 || options->tensor_parallel_size == 1) return {};
+  const bool has_slices = options->gpu_sm_slices > 0;
+  if (!has_slices && options->gpu_sm_limit > 0 && options->tensor_parallel_size > 1) {
     return MakeParamError(
         ErrorCode::kInvalidArgument, "gpu-sm-limit",
         "gpu-sm-limit {} cuts one GPU, and {} shards have a GPU each; gpu-sm-slices {} puts "
         "them on slices of one",
         options->gpu_sm_limit, options->tensor_parallel_size, options->tensor_parallel_size);
   }
+  if (!has_slices) return {};
   if (options->device != "cuda") {
     return MakeParamError(ErrorCode::kInvalidArgument, "gpu-sm-slices",
                           "gpu-sm-slices {} needs --device cuda", options->gpu_sm_slices);
