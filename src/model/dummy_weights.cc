@@ -3,21 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "base/all_cores.h"
 #include "base/fnv1a.h"
 #include "base/param_error.h"
 #include "base/quantized_rows.h"
 #include "base/random_values.h"
-#include "base/topology.h"
 #include "load/load_progress.h"
 #include "model/rope_table.h"
 #include "model/shard_slices.h"
@@ -46,7 +45,8 @@ uint64_t NumElements(const ModelConfig& config) {
   return static_cast<uint64_t>(elements);
 }
 
-// Calls load(place in the cut, row of the matrix, number of rows) for pieces of all rows, on all cores.
+// Calls load(place in the cut, row of the matrix, number of rows, memory of the thread) for pieces of all
+// rows, on all cores.
 template <typename Load>
 void ForEachPiece(const MatrixCut& cut, const Load& load) {
   constexpr int64_t kPieceRows = 256;
@@ -63,16 +63,10 @@ void ForEachPiece(const MatrixCut& cut, const Load& load) {
       place += count;
     }
   }
-  std::atomic<size_t> next{0};
-  const auto run = [&] {
-    for (size_t i = next++; i < pieces.size(); i = next++)
-      load(pieces[i].place, pieces[i].rows.begin, pieces[i].rows.count);
-  };
-  std::vector<std::thread> threads;
-  const auto num_threads = std::min(pieces.size(), static_cast<size_t>(MachineTopology().num_physical_cores));
-  for (size_t i = 1; i < num_threads; ++i) threads.emplace_back(run);
-  run();
-  for (std::thread& thread : threads) thread.join();
+  ForEachOnAllCores<QuantizedRows>(std::ssize(pieces), [&](int64_t i, QuantizedRows* memory) {
+    const Piece& piece = pieces[static_cast<size_t>(i)];
+    load(piece.place, piece.rows.begin, piece.rows.count, memory);
+  });
 }
 
 class WeightMaker {
@@ -149,10 +143,9 @@ class WeightMaker {
       weight->FillRandom({seed, kWeightBound});
     } else {
       QuantizedLinearWeight* target = weight.get();
-      ForEachPiece(cut, [&](int64_t place, int64_t row, int64_t count) {
-        QuantizedRows rows;
-        HashedRows(seed, kWeightBound, row, count, cut.num_columns, whole, &rows);
-        target->LoadQuantizedRows(place, ColumnsOf(rows, cut.columns.begin, cut.columns.count));
+      ForEachPiece(cut, [&](int64_t place, int64_t row, int64_t count, QuantizedRows* rows) {
+        HashedRows(seed, kWeightBound, row, count, cut.num_columns, whole, rows);
+        target->LoadQuantizedRows(place, ColumnsOf(*rows, cut.columns.begin, cut.columns.count));
       });
     }
     Made(has_bias, weight.get());

@@ -1,14 +1,12 @@
 // Random weights: FillRandom of the ops and of both kinds of weights.
 #include <algorithm>
-#include <atomic>
 #include <cstddef>
-#include <thread>
 #include <vector>
 
+#include "base/all_cores.h"
 #include "base/check.h"
 #include "base/hashed_uniform.h"
 #include "base/quantized_rows.h"
-#include "base/topology.h"
 #include "device/host/host_device.h"
 #include "ops/host/host_ops.h"
 #include "ops/host/linear/linear_weight.h"
@@ -39,19 +37,10 @@ void FillRow(DType dtype, int64_t row, int64_t num_columns, const RandomValues& 
 template <typename Memory, typename Make>
 void ForEachPanel(int64_t out_features, const Make& make) {
   const int64_t num_panels = (out_features + kPanelColumns - 1) / kPanelColumns;
-  std::atomic<int64_t> next_panel{0};
-  const auto work = [&] {
-    Memory memory;
-    for (int64_t panel = next_panel++; panel < num_panels; panel = next_panel++) {
-      const int64_t begin = panel * kPanelColumns;
-      make(begin, std::min<int64_t>(kPanelColumns, out_features - begin), &memory);
-    }
-  };
-  const auto num_threads = std::min<int64_t>(num_panels, MachineTopology().num_physical_cores);
-  std::vector<std::thread> threads;
-  for (int64_t i = 1; i < num_threads; ++i) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
+  ForEachOnAllCores<Memory>(num_panels, [&](int64_t panel, Memory* memory) {
+    const int64_t begin = panel * kPanelColumns;
+    make(begin, std::min<int64_t>(kPanelColumns, out_features - begin), memory);
+  });
 }
 
 }  // namespace

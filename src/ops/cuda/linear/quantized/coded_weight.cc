@@ -1,12 +1,11 @@
 #include "ops/cuda/linear/quantized/coded_weight.h"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
+#include "base/all_cores.h"
 #include "base/check.h"
 #include "base/dtype.h"
-#include "base/topology.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_error.h"
 
@@ -104,22 +103,13 @@ void CudaCodedWeight::LoadBias(int64_t row_begin, int64_t num_rows, const float*
 void CudaCodedWeight::FillRandom(const RandomValues& values) {
   TANDEM_CHECK(values.part == nullptr, "codes depend on whole rows");
   constexpr int64_t kRowsAtOnce = 64;
-  std::atomic<int64_t> next_row{0};
-  const auto work = [&] {
-    QuantizedRows rows;
-    for (int64_t begin = next_row.fetch_add(kRowsAtOnce); begin < shape_.out_features;
-         begin = next_row.fetch_add(kRowsAtOnce)) {
-      HashedRows(values.seed, values.bound, begin, std::min(kRowsAtOnce, shape_.out_features - begin),
-                 shape_.in_features, format_, &rows);
-      LoadQuantizedRows(begin, rows);
-    }
-  };
-  const auto num_threads = std::min<int64_t>((shape_.out_features + kRowsAtOnce - 1) / kRowsAtOnce,
-                                             MachineTopology().num_physical_cores);
-  std::vector<std::thread> threads;
-  for (int64_t i = 1; i < num_threads; ++i) threads.emplace_back(work);
-  work();
-  for (std::thread& thread : threads) thread.join();
+  const int64_t num_pieces = (shape_.out_features + kRowsAtOnce - 1) / kRowsAtOnce;
+  ForEachOnAllCores<QuantizedRows>(num_pieces, [&](int64_t piece, QuantizedRows* rows) {
+    const int64_t begin = piece * kRowsAtOnce;
+    HashedRows(values.seed, values.bound, begin, std::min(kRowsAtOnce, shape_.out_features - begin),
+               shape_.in_features, format_, rows);
+    LoadQuantizedRows(begin, *rows);
+  });
 }
 
 }  // namespace tandem
