@@ -148,22 +148,27 @@ def measure(rows, command_of, repeat, after_run, together=None):
     """Runs what the rows lack, calls after_run() after each, and says whether everything succeeded.
 
     All points once, then all points again: repeats that lie apart show what changes between them. together: None, or
-    groups of points that run in one process, as engine_groups.run_groups takes them.
+    groups of points that run in one process, each so many times in rounds, as engine_groups.run_groups takes them.
     """
     succeeded = True
-    for round_index in range(repeat):
+
+    def missing():
+        """[(row, strategy, how many runs)] of points that lack some."""
+        points = [(row, strategy) for row in rows for strategy in row["strategies"]]
+        counts = [repeat - len(repeats.runs_of(row["runs"].get(strategy))) for row, strategy in points]
+        return [(row, strategy, count) for (row, strategy), count in zip(points, counts) if count > 0]
+
+    def keep_run(row, strategy, done):
+        round_index = len(repeats.runs_of(row["runs"].get(strategy)))
         turn = f", {round_index + 1} of {repeat}" if repeat > 1 else ""
-        lacks = [
-            (row, strategy)
-            for row in rows
-            for strategy in row["strategies"]
-            if len(repeats.runs_of(row["runs"].get(strategy))) <= round_index
-        ]
-        if together:
-            for row, strategy, done in together(lacks):
-                succeeded = keep(row, strategy, done, turn, after_run) and succeeded
-                lacks.remove((row, strategy))
-        for row, strategy in lacks:
-            done = run(command_of(row, strategy), row["seconds"])
-            succeeded = keep(row, strategy, done, turn, after_run) and succeeded
+        return keep(row, strategy, done, turn, after_run)
+
+    if together:
+        for row, strategy, done in together(missing()):
+            succeeded = keep_run(row, strategy, done) and succeeded
+    while lacks := missing():
+        most = max(count for _, _, count in lacks)
+        for row, strategy, count in lacks:
+            if count == most:
+                succeeded = keep_run(row, strategy, run(command_of(row, strategy), row["seconds"])) and succeeded
     return succeeded

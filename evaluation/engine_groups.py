@@ -1,7 +1,8 @@
 """Points that one engine can work off, so that it starts once: `tandem bench compare`.
 
-A point is a strategy of a row (bench_runner.py). Those share an engine whose rows differ in the workload alone, or, for
-online runs, in the rate alone, and whose strategies have no flags of their own but --async-cohorts.
+A point is a strategy of a row (bench_runner.py) and how often it is to run. Those share an engine whose rows differ in
+the workload alone, or, for online runs, in the rate alone, and whose strategies have no flags of their own but
+--async-cohorts.
 """
 
 import bench_runner
@@ -24,49 +25,55 @@ def can_share(strategy):
 
 
 def group(points, words_of):
-    """[(words, flag, {value of the flag: row}, [strategy, ...])] of the points that can share; all pairs are points."""
+    """[(words, flag, {value of the flag: row}, [strategy, ...], rounds)] of the points that can share; all pairs are points."""
     of_row = {}
-    for row, strategy in points:
+    for row, strategy, rounds in points:
         if can_share(strategy):
-            of_row.setdefault(id(row), (row, []))[1].append(strategy)
+            of_row.setdefault((id(row), rounds), (row, rounds, []))[2].append(strategy)
     groups = {}
-    for row, strategies in of_row.values():
+    for row, rounds, strategies in of_row.values():
         flag = VARIED_FLAGS[row.get("mode", "offline")]
         words = words_of(row)
         value = value_of(words, flag)
-        key = (tuple(bench_runner.without_flag(words, flag)), flag, tuple(strategies), row["seconds"])
+        key = (tuple(bench_runner.without_flag(words, flag)), flag, tuple(strategies), rounds, row["seconds"])
         if value is not None and value not in groups.get(key, {}):
             groups.setdefault(key, {})[value] = row
-    return [(list(words), flag, rows, list(names)) for (words, flag, names, _), rows in groups.items()]
+    return [
+        (list(words), flag, rows, list(names), rounds) for (words, flag, names, rounds, _), rows in groups.items()
+    ]
 
 
-def compare_command(tandem, words, flag, values, strategies):
+def compare_command(tandem, words, flag, values, strategies, rounds):
     varied = [word for value in values for word in (flag, value)]
-    return [str(tandem), "bench", "compare", *words, *varied, "--strategies", ",".join(strategies)]
+    repeat = ["--repeat", str(rounds)] if rounds > 1 else []
+    return [str(tandem), "bench", "compare", *words, *varied, "--strategies", ",".join(strategies), *repeat]
 
 
-def run_of(runs, flag, value, strategy):
-    """That of the result file, or None."""
-    for run in runs:
+def runs_of(runs, flag, value, strategy):
+    """Those of the result file, in the order of rounds."""
+
+    def is_of(run):
         same = run["workload"] == value if flag == "--workload" else run.get("rate") == float(value)
-        if same and run["strategy"] == strategy:
-            return run
-    return None
+        return same and run["strategy"] == strategy
+
+    return [run for run in runs if is_of(run)]
 
 
 def run_groups(points, tandem, words_of, command_of):
-    """Yields (row, strategy, done) for the points that ran together, done as bench_runner.run makes it.
+    """Yields (row, strategy, done) for the runs that were together, done as bench_runner.run makes it.
 
     "command" is that of the point alone, "ran_as" the one that ran.
     """
-    for words, flag, rows, strategies in group(points, words_of):
-        if len(rows) * len(strategies) < 2:
+    for words, flag, rows, strategies, rounds in group(points, words_of):
+        if len(rows) * len(strategies) * rounds < 2:
             continue
-        command = compare_command(tandem, words, flag, rows, strategies)
-        seconds = sum(row["seconds"] for row in rows.values()) * len(strategies)
+        command = compare_command(tandem, words, flag, rows, strategies, rounds)
+        seconds = sum(row["seconds"] for row in rows.values()) * len(strategies) * rounds
         _, result, reason = bench_runner.run_program(command, seconds)
         for value, row in rows.items():
             for strategy in strategies:
-                run = run_of((result or {}).get("runs", []), flag, value, strategy) or {"wall_s": 0, "error": reason}
-                done = {"command": command_of(row, strategy), "ran_as": command}
-                yield row, strategy, done | {key: run[key] for key in ("wall_s", "result", "error") if key in run}
+                runs = runs_of((result or {}).get("runs", []), flag, value, strategy)
+                runs += [{"wall_s": 0, "error": reason}] * (rounds - len(runs))
+                for run in runs:
+                    done = {"command": command_of(row, strategy), "ran_as": command}
+                    yield row, strategy, done | {key: run[key] for key in ("wall_s", "result", "error") if key in run}

@@ -23,10 +23,11 @@ def row(name, words, seconds=9, **fields):
 
 
 class Groups(unittest.TestCase):
-    def grouped(self, points):
+    def grouped(self, points, rounds=1):
+        points = [(row, strategy, rounds) for row, strategy in points]
         return [
             (words, {value: row["name"] for value, row in rows.items()}, strategies)
-            for words, _, rows, strategies in engine_groups.group(points, lambda row: row["args"])
+            for words, _, rows, strategies, _ in engine_groups.group(points, lambda row: row["args"])
         ]
 
     def test_rows_that_differ_in_the_workload_alone_share_an_engine(self):
@@ -44,8 +45,8 @@ class Groups(unittest.TestCase):
         points = [(each, strategy) for each in rows for strategy in ("gpu-only", "auto")]
         expected = [(["--workload", "w"], {"1": "1", "2.5": "2.5"}, ["gpu-only", "auto"])]
         self.assertEqual(self.grouped(points), expected)
-        command = engine_groups.compare_command("t", ["--workload", "w"], "--rate", ["1", "2.5"], ["gpu-only", "auto"])
-        self.assertEqual(" ".join(command[3:]), "--workload w --rate 1 --rate 2.5 --strategies gpu-only,auto")
+        command = engine_groups.compare_command("t", ["--workload", "w"], "--rate", ["1", "2.5"], ["gpu-only", "auto"], 3)
+        self.assertEqual(" ".join(command[3:]), "--workload w --rate 1 --rate 2.5 --strategies gpu-only,auto --repeat 3")
 
     def test_what_needs_an_engine_of_its_own_has_one(self):
         a = row("a", "--workload w")
@@ -60,8 +61,13 @@ class Groups(unittest.TestCase):
         points = [(row("a", "--workload w"), "auto"), (row("b", "--workload v", seconds=5), "auto")]
         self.assertEqual(len(self.grouped(points)), 2)
 
+    def test_what_lacks_more_rounds_stands_apart(self):
+        a = row("a", "--workload w")
+        groups = engine_groups.group([(a, "auto", 3), (a, "async", 2), (a, "gpu-only", 3)], lambda row: row["args"])
+        self.assertEqual([(names, rounds) for _, _, _, names, rounds in groups], [(["auto", "gpu-only"], 3), (["async"], 2)])
+
     def test_what_did_not_come_is_an_error_with_the_reason(self):
-        points = [(row("a", "--workload w"), "auto"), (row("a", "--workload v"), "auto")]
+        points = [(row("a", "--workload w"), "auto", 1), (row("a", "--workload v"), "auto", 1)]
         done = list(engine_groups.run_groups(points, "false", lambda row: row["args"], lambda row, strategy: [strategy]))
         self.assertEqual(len(done), 2)
         for _, _, run in done:
@@ -87,13 +93,16 @@ class Program(unittest.TestCase):
             return engine_groups.run_groups(points, TANDEM, lambda row: row["args"], command_of)
 
         with redirect_stderr(StringIO()):
-            self.assertTrue(bench_runner.measure(rows, command_of, 1, lambda: None, together))
+            self.assertTrue(bench_runner.measure(rows, command_of, 2, lambda: None, together))
         for each in rows:
-            run = each["runs"]["gpu-only"]
-            self.assertIn("compare", run["ran_as"])
-            self.assertEqual(run["command"], command_of(each, "gpu-only"))
-            self.assertEqual(run["result"]["rate"], float(each["name"]))
-            self.assertEqual(run["result"]["completed"], 12)
+            entry = each["runs"]["gpu-only"]
+            self.assertEqual(entry["command"], command_of(each, "gpu-only"))
+            self.assertEqual(len(entry["repeats"]), 2)
+            self.assertGreater(entry["spread"]["output_throughput"]["min"], 0)
+            for run in entry["repeats"]:
+                self.assertEqual(run["ran_as"][-2:], ["--repeat", "2"])
+                self.assertEqual(run["result"]["rate"], float(each["name"]))
+                self.assertEqual(run["result"]["completed"], 12)
 
     def test_points_run_in_one_engine_and_are_told_apart(self):
         with tempfile.TemporaryDirectory() as name:

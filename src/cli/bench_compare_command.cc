@@ -131,10 +131,12 @@ Status BenchCompare(const BenchCompareOptions& options) {
   Comparison comparison(options, engine.get());
   std::vector<std::optional<double>> rates(options.rates.begin(), options.rates.end());
   if (rates.empty()) rates.emplace_back();
-  for (const std::string& workload : options.workloads) {
-    for (const std::optional<double> rate : rates) {
-      for (const StrategyChoice& strategy : options.strategies)
-        TANDEM_RETURN_IF_ERROR(comparison.Run(workload, rate, strategy));
+  for (int64_t round = 0; round < options.repeat; ++round) {
+    for (const std::string& workload : options.workloads) {
+      for (const std::optional<double> rate : rates) {
+        for (const StrategyChoice& strategy : options.strategies)
+          TANDEM_RETURN_IF_ERROR(comparison.Run(workload, rate, strategy));
+      }
     }
   }
   fmt::print("{}", FormatComparison(comparison.report()));

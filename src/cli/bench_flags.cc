@@ -16,6 +16,7 @@ namespace tandem {
 namespace {
 
 constexpr int64_t kMaxRequests = int64_t{1} << 24;
+constexpr int64_t kMaxRounds = 1'000;
 constexpr double kMaxSeconds = 86400.0;
 
 Result<std::optional<double>> ParseRate(const std::string& text) {
@@ -189,6 +190,10 @@ void AddCompareFlags(CLI::App* app, CompareFlags* flags) {
                       "times. Without it all are there at once, as in bench offline")
           ->check(CLI::PositiveNumber)
           ->allow_extra_args(false);
+  app->add_option("--repeat", options->repeat,
+                  "Rounds: everything once, then everything again; the table has medians and their spread")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, kMaxRounds));
   AddSecondsFlag(app, "--cool-down", &options->cool_down_s, "As for bench online")->needs(rate);
   AddSecondsFlag(app, "--deadline", &options->deadline_s, "As for bench online")->needs(rate);
   AddOfflineFlags(app, &options->run);

@@ -82,6 +82,7 @@ struct BenchCompareOptions {
   std::vector<StrategyChoice> strategies;
   // Requests a second, at each of which every workload arrives (online). Empty: all at once (offline).
   std::vector<double> rates;
+  int64_t repeat = 1;      // rounds: everything once, then everything again
   double cool_down_s = 0;  // as in OnlineBenchOptions, these two
   double deadline_s = 0;
 };

@@ -392,11 +392,12 @@ TEST(CommandLine, ReadsBenchOffline) {
 }
 
 TEST(CommandLine, ReadsBenchCompare) {
-  const CommandLine parsed =
-      Parse({"bench", "compare", "m", "--workload", "osc", "--workload", "azure-conv", "--strategies",
-             "gpu-only,async:async-cohorts=1,async", "--async-cohorts", "5", "--duration", "4"});
+  const CommandLine parsed = Parse({"bench", "compare", "m", "--workload", "osc", "--workload", "azure-conv",
+                                    "--strategies", "gpu-only,async:async-cohorts=1,async", "--async-cohorts",
+                                    "5", "--duration", "4", "--repeat", "3"});
   const auto* options = std::get_if<BenchCompareOptions>(&parsed);
   ASSERT_NE(options, nullptr);
+  EXPECT_EQ(options->repeat, 3);
   EXPECT_EQ(options->run.engine.model, "m");
   EXPECT_EQ(options->workloads, (std::vector<std::string>{"osc", "azure-conv"}));
   ASSERT_EQ(options->strategies.size(), 3U);
@@ -410,6 +411,8 @@ TEST(CommandLine, ReadsBenchCompare) {
   EXPECT_EQ(std::get<BenchCompareOptions>(online).rates, (std::vector<double>{2, 4.5}));
   EXPECT_EQ(std::get<BenchCompareOptions>(online).deadline_s, 9);
   EXPECT_EQ(std::get<BenchCompareOptions>(online).cool_down_s, 1);
+  EXPECT_EQ(std::get<BenchCompareOptions>(online).repeat, 1);
+  EXPECT_EQ(ExitCode({"bench", "compare", "m", "--workload", "osc", "--repeat", "0"}), 2);
   EXPECT_EQ(ExitCode({"bench", "compare", "m", "--workload", "osc", "--rate", "0"}), 2);
   EXPECT_EQ(ExitCode({"bench", "compare", "m", "--workload", "osc", "--deadline", "9"}), 2);
   EXPECT_EQ(ExitCode({"bench", "compare", "m", "--workload", "osc", "--rate", "2", "--steady-start"}), 2);
