@@ -1,6 +1,7 @@
 // `auto` beside the strategies that it could have been, on mixtures of work that are drawn from seeds
 // (mixtures_testing.h). TANDEM_NIGHTLY=1 plays 200 of them. TANDEM_MIXTURES=FIRST:COUNT[:REQUESTS] plays
-// these and prints all: for whoever tunes.
+// these and prints all: for whoever tunes. TANDEM_MIXTURES_FOLDER then gets SEED.csv of each, as `tandem bench
+// --workload` reads it: for whoever measures.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -10,10 +11,13 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <string_view>
 #include <vector>
 
+#include "base/check.h"
 #include "base/nightly_testing.h"
 #include "base/sanitizers.h"
 #include "simulate/mixtures_testing.h"
@@ -30,8 +34,18 @@ struct Outcome {
   double of_gpu_only = 0;
 };
 
+void Write(const testing::Mixture& mixture, const std::filesystem::path& path) {
+  std::ofstream file(path);
+  file << "prompt_tokens,output_tokens\n";
+  for (const TraceRequest& request : mixture.requests)
+    file << request.prompt_tokens << ',' << request.output_tokens << '\n';
+  TANDEM_CHECK(file.flush().good(), "{} cannot be written", path.string());
+}
+
 Outcome Play(uint32_t seed, size_t num_requests, bool prints) {
   const testing::Mixture mixture = testing::DrawMixture(seed, num_requests);
+  if (const char* folder = std::getenv("TANDEM_MIXTURES_FOLDER"); prints && folder != nullptr)
+    Write(mixture, std::filesystem::path(folder) / fmt::format("{}.csv", seed));
   const auto rate_of = [&](std::string_view strategy) {
     return testing::WholeRunThroughput(strategy, mixture.machine, mixture.requests, mixture.name);
   };
