@@ -10,14 +10,23 @@
 #include "planning/tier_books.h"
 
 namespace tandem {
+namespace {
 
-IterationPlan PlanByStages(const PlanningInput& input) {
-  TierBooks books(input.state, input.capacity, input.tuning);
+IterationPlan PlanWith(const PlanningInput& input, TierBooks books) {
   const Target target = FindTarget(input, books);
   Room room = MakeRoom(input, target, std::move(books));
   const Admission admission = Admit(input, target, &room);
   const Findings findings = {input, target, room, admission};
   return WritePlan(findings, Choose(findings));
+}
+
+}  // namespace
+
+IterationPlan PlanByStages(const PlanningInput& input) {
+  TierBooks books(input.state, input.capacity, input.tuning);
+  if (input.aims.overlap != OverlapChoice::kBetter || !PaysToOffloadAll(input, books))
+    return PlanWith(input, std::move(books));
+  return PlanWith(input.with(kOffloadAll), std::move(books));
 }
 
 }  // namespace tandem

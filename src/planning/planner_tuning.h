@@ -39,6 +39,11 @@ struct PlannerTuning {
   // it promises too little to begin (nearly_best). Well below that, so that nothing hangs on one threshold;
   // not nothing, so that nobody rides whom the CPU does not get on with. Played.
   double worth_going_on = 1.005;
+  // Times the throughput of both tiers: what the cpu tier alone must promise to have all decodes; and the
+  // gpu tier's rows of the cpu tier's then, at most: to fill the place of more of them takes longer than the
+  // steady state repays. Played: the same mixtures.
+  double worth_offloading_all = 1.02;
+  double few_gpu_rows = 0.3;
   // Times the operating point's rows that the cpu tier takes in: the target may be passed while prompts are
   // dealt out evenly. Played.
   double overfill = 2;
@@ -86,9 +91,9 @@ struct PlannerTuning {
   double work_shape_memory = 0.99;
   // Prompt tokens for each of output, before any request has ended. A guess, soon forgotten.
   double first_prompt_tokens_per_output = 4;
-  // Requests that must have ended before a cpu tier that is of no use by the work so far counts as none. A
-  // guess.
-  double ended_to_know = 50;
+  // Requests that must have ended before one of the tiers counts as of no use by the work so far: the short
+  // ones end first. Played: mixtures 1 to 200.
+  double ended_to_know = 40;
 
   // What tokens are worth, and how prompts are dealt out.
 

@@ -36,6 +36,9 @@ struct Aims {
   bool offloads_all() const { return cut != CpuRowsCut::kHidden; }
 };
 
+// Those of full-offload, and of auto where they pay.
+inline constexpr Aims kOffloadAll = {.name = "full-offload", .cut = CpuRowsCut::kLeastTime};
+
 // All outlive the planning.
 struct PlanningInput {
   const Aims& aims;
@@ -44,6 +47,7 @@ struct PlanningInput {
   const LayerCosts& costs;
   const PlannerTuning& tuning;
 
+  PlanningInput with(const Aims& other) const { return {other, state, capacity, costs, tuning}; }
   bool offloads_all() const { return aims.offloads_all() && state.cpu_tier_usable; }
   int64_t num_visits() const { return costs.num_layers() + 1; }
 };

@@ -170,6 +170,33 @@ SteadyPromise PromiseOf(const PlanningInput& input, const SteadyWork& full, cons
 
 }  // namespace
 
+bool PaysToOffloadAll(const PlanningInput& input, const TierBooks& books) {
+  const ScheduleState& state = input.state;
+  if (!state.cpu_tier_usable || state.waiting.empty() || state.num_ended < input.tuning.ended_to_know)
+    return false;
+  const double max_iteration_us = IterationLimitUs(input, books);
+  const SteadyWork both = WorkOfTheState(input, books, max_iteration_us);
+  const SteadyWork cpu_tier = WorkOfTheState(input.with(kOffloadAll), books, max_iteration_us);
+  const auto point_of = [&](const SteadyWork& work, Overlap overlap) {
+    return FindOperatingPoint(work, overlap, input.costs, input.tuning);
+  };
+  const auto rate_of = [&](const SteadyWork& work, const OperatingPoint& point, Overlap overlap) {
+    const double rows = std::min(static_cast<double>(point.cpu_rows), RowsBeyondGpuTier(work));
+    return SteadyRate(work, rows, overlap, input.costs);
+  };
+  const OperatingPoint all = point_of(cpu_tier, Overlap::kAsymmetric);
+  if (both.gpu_rows > input.tuning.few_gpu_rows * static_cast<double>(all.cpu_rows)) return false;
+  const bool does_so = books.num_decodes(Tier::kGpu) == 0 && books.num_decodes(Tier::kCpu) > 0;
+  // A queue that comes and goes is no reason to empty the gpu tier.
+  if (!does_so && static_cast<int64_t>(state.waiting.size()) < all.cpu_rows) return false;
+  const double asked = input.tuning.worth_offloading_all - (does_so ? input.tuning.less_to_go_on : 0);
+  const double rate = rate_of(cpu_tier, all, Overlap::kAsymmetric);
+  const auto beats = [&](Overlap overlap) {
+    return rate >= asked * rate_of(both, point_of(both, overlap), overlap);
+  };
+  return beats(Overlap::kAsymmetric) && (!state.can_ride() || beats(Overlap::kAsynchronous));
+}
+
 Target FindTarget(const PlanningInput& input, const TierBooks& books) {
   Target target;
   target.max_iteration_us = IterationLimitUs(input, books);

@@ -29,4 +29,10 @@ struct Target {
 
 Target FindTarget(const PlanningInput& input, const TierBooks& books);
 
+// Whether the steady state in which every decode is in the cpu tier promises more than those in which the gpu
+// tier has its own: where that holds few requests, so that one sub-batch of them hides little of the CPU's
+// attention. Only while others wait: with fewer requests two tiers are faster. More is asked to begin than to
+// go on.
+bool PaysToOffloadAll(const PlanningInput& input, const TierBooks& books);
+
 }  // namespace tandem

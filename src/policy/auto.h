@@ -4,6 +4,7 @@
 //                                                 hides; the weights are read twice
 //   many cpu decodes                              async: each makes one visit an iteration; weights read once
 //   none that the CPU could serve                 gpu-only
+//   few in the gpu tier, many waiting             full-offload, if its steady state promises more
 //
 // Both overlaps are compared in the steady state that the work tends to (operating_point.h), with the
 // requests that are there now: asymmetric while the cpu tier fills, async once it holds enough, asymmetric

@@ -15,8 +15,7 @@ namespace tandem {
 
 class FullOffloadStrategy : public StagedStrategy {
  public:
-  explicit FullOffloadStrategy(const LayerCosts* costs)
-      : StagedStrategy({.name = "full-offload", .cut = CpuRowsCut::kLeastTime}, costs) {}
+  explicit FullOffloadStrategy(const LayerCosts* costs) : StagedStrategy(kOffloadAll, costs) {}
 };
 
 }  // namespace tandem

@@ -1,6 +1,7 @@
 // `auto` beside the strategies that it could have been, on mixtures of work that are drawn from seeds
 // (mixtures_testing.h). TANDEM_NIGHTLY=1 plays 200 of them. TANDEM_MIXTURES=FIRST:COUNT[:REQUESTS] plays
-// these and prints all: for whoever tunes. TANDEM_MIXTURES_FOLDER then gets SEED.csv of each, as `tandem bench
+// these and prints all: for whoever tunes. TANDEM_MIXTURES_FOLDER then gets SEED.csv of each, as `tandem
+// bench
 // --workload` reads it: for whoever measures.
 
 #include <fmt/format.h>
@@ -103,9 +104,9 @@ TEST(MixturesTest, AutoIsNearTheBest) {
   if (wanted != nullptr) std::sscanf(wanted, "%u:%u:%lu", &first, &count, &num_requests);
   const Summary summary = PlayMany(first, count, num_requests, wanted != nullptr);
   if (wanted != nullptr) return;
-  // Of the first 200: 1.000, 0.968, 0.910 and 0.960. So that it can only get better.
+  // Of the first 200: 1.000, 0.971, 0.910 and 0.960. So that it can only get better.
   EXPECT_GE(summary.median, 0.99);
-  EXPECT_GE(summary.fifth_percentile, 0.95);
+  EXPECT_GE(summary.fifth_percentile, IsNightly() ? 0.97 : 0.95);
   EXPECT_GE(summary.worst, 0.9);
   EXPECT_GE(summary.worst_of_gpu_only, 0.95);
 }
