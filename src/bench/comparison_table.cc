@@ -142,11 +142,9 @@ std::string FormatComparison(const ordered_json& comparison) {
   std::string text;
   for (const ComparisonTable& table : tables) text += FormatTable(table);
   return text +
-         "\n+-%: half the range of all rounds, of tok/s; balance: tok/s in balance; s/token: latency over "
-         "output "
-         "tokens, mean over requests; gpu and cpu p50, p99: ms from token to token in that tier; gpu, cpu: "
-         "share "
-         "of the time they were busy. Of several rounds, medians\n";
+         "\n+-%: half the range of all rounds, of tok/s; balance: tok/s in balance; s/token: latency over\n"
+         "output tokens, mean over requests; gpu and cpu p50, p99: ms from token to token in that tier;\n"
+         "gpu, cpu: share of the time they were busy. Of several rounds, medians\n";
 }
 
 }  // namespace tandem
