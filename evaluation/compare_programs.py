@@ -150,13 +150,12 @@ def main(words=None):
         def own_command(row, strategy, program=program):
             return bench_runner.bench_command(program, "offline", [*row["args"], *args.tandem_arg], strategy)
 
-        points = [(row, strategy) for row in rows_of[name] for strategy in row["strategies"]]
-        once = [(row, strategy, 1) for row, strategy in points]
-        groups = engine_groups.run_groups(once, program, lambda row: [*row["args"], *args.tandem_arg], own_command)
+        points = [(row, strategy, 1) for row in rows_of[name] for strategy in row["strategies"]]
+        groups = engine_groups.run_groups(points, program, lambda row: [*row["args"], *args.tandem_arg], own_command)
         for row, strategy, done in groups:
             bench_runner.keep(row, strategy, done, f", {name}", report)
-            points.remove((row, strategy))
-        for row, strategy in points:
+            points.remove((row, strategy, 1))
+        for row, strategy, _ in points:
             done = bench_runner.run(own_command(row, strategy), row["seconds"])
             bench_runner.keep(row, strategy, done, f", {name}", report)
 

@@ -23,8 +23,8 @@ def row(name, words, seconds=9, **fields):
 
 
 class Groups(unittest.TestCase):
-    def grouped(self, points, rounds=1):
-        points = [(row, strategy, rounds) for row, strategy in points]
+    def grouped(self, points):
+        points = [(row, strategy, 1) for row, strategy in points]
         return [
             (words, {value: row["name"] for value, row in rows.items()}, strategies)
             for words, _, rows, strategies, _ in engine_groups.group(points, lambda row: row["args"])

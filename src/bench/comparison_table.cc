@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/distribution.h"
+
 namespace tandem {
 namespace {
 
@@ -34,7 +36,7 @@ std::vector<double> Values(const Results& results, const char* field) {
 
 std::optional<double> MedianOf(const std::vector<double>& sorted) {
   if (sorted.empty()) return std::nullopt;
-  return (sorted[(sorted.size() - 1) / 2] + sorted[sorted.size() / 2]) / 2;
+  return Percentile(sorted, 50);
 }
 
 std::optional<double> Median(const Results& results, const char* field) {

@@ -12,7 +12,7 @@
 namespace tandem {
 namespace {
 
-IterationPlan PlanWith(const PlanningInput& input, TierBooks books) {
+IterationPlan RunStages(const PlanningInput& input, TierBooks books) {
   const Target target = FindTarget(input, books);
   Room room = MakeRoom(input, target, std::move(books));
   const Admission admission = Admit(input, target, &room);
@@ -25,8 +25,8 @@ IterationPlan PlanWith(const PlanningInput& input, TierBooks books) {
 IterationPlan PlanByStages(const PlanningInput& input) {
   TierBooks books(input.state, input.capacity, input.tuning);
   if (input.aims.overlap != OverlapChoice::kBetter || !PaysToOffloadAll(input, books))
-    return PlanWith(input, std::move(books));
-  return PlanWith(input.with(kOffloadAll), std::move(books));
+    return RunStages(input, std::move(books));
+  return RunStages(input.with(kOffloadAll), std::move(books));
 }
 
 }  // namespace tandem

@@ -17,6 +17,17 @@ double IterationLimitUs(const PlanningInput& input, const TierBooks& books) {
   return any ? max_tpot_us : max_iteration_us;
 }
 
+// What the tiers hold of the work's contexts, as the strategy uses them.
+void SetRows(const PlanningInput& input, const TierBooks& books, SteadyWork* work) {
+  const auto rows_of = [&](Tier tier) {
+    return static_cast<double>(books.total_blocks(tier) * books.block_size()) / work->mean_context;
+  };
+  const auto max_num_seqs = static_cast<double>(input.state.limits.max_num_seqs);
+  work->gpu_rows = input.offloads_all() ? 0 : std::min({rows_of(Tier::kGpu), max_num_seqs, work->max_rows});
+  work->max_cpu_rows =
+      input.state.cpu_tier_usable ? std::min(rows_of(Tier::kCpu), max_num_seqs - work->gpu_rows) : 0;
+}
+
 SteadyWork WorkOfTheState(const PlanningInput& input, const TierBooks& books, double max_iteration_us) {
   const ScheduleState& state = input.state;
   int64_t num_decodes = 0;
@@ -49,12 +60,7 @@ SteadyWork WorkOfTheState(const PlanningInput& input, const TierBooks& books, do
   work.mean_prompt = num_waiting == 0 ? mean_tokens : waiting_tokens / static_cast<double>(num_waiting);
   work.max_rows = static_cast<double>(state.limits.max_num_batched_tokens);
   work.max_iteration_us = max_iteration_us;
-  const auto rows_of = [&](Tier tier) {
-    return static_cast<double>(books.total_blocks(tier) * books.block_size()) / work.mean_context;
-  };
-  const auto max_num_seqs = static_cast<double>(state.limits.max_num_seqs);
-  work.gpu_rows = input.offloads_all() ? 0 : std::min({rows_of(Tier::kGpu), max_num_seqs, work.max_rows});
-  work.max_cpu_rows = state.cpu_tier_usable ? std::min(rows_of(Tier::kCpu), max_num_seqs - work.gpu_rows) : 0;
+  SetRows(input, books, &work);
   work.num_cohorts = static_cast<double>(state.limits.num_riding_cohorts());
   work.present_cpu_rows = static_cast<double>(books.num_decodes(Tier::kCpu));
   work.num_waiting = static_cast<double>(state.waiting.size());
@@ -65,6 +71,13 @@ SteadyWork WorkOfTheState(const PlanningInput& input, const TierBooks& books, do
 // Rows of the cpu tier that there can be, of requests that are here: the gpu tier is full first.
 double RowsBeyondGpuTier(const SteadyWork& work) {
   return std::max(0.0, work.num_requests - work.gpu_rows);
+}
+
+// Of a steady state, with as many of its cpu rows as there can be.
+double AttainableRate(const SteadyWork& work, const OperatingPoint& point, Overlap overlap,
+                      const LayerCosts& costs) {
+  const double cpu_rows = std::min(static_cast<double>(point.cpu_rows), RowsBeyondGpuTier(work));
+  return SteadyRate(work, cpu_rows, overlap, costs);
 }
 
 bool AnyDecodesAmidAToken(const ScheduleState& state) {
@@ -161,10 +174,9 @@ SteadyPromise PromiseOf(const PlanningInput& input, const SteadyWork& full, cons
   if (aims.cut == CpuRowsCut::kHalves || aims.cut == CpuRowsCut::kOneBatch) return promise;
   SteadyWork work = full;
   work.gpu_rows = std::min(work.gpu_rows, work.num_requests);
-  const double cpu_rows = std::min(static_cast<double>(target.point.cpu_rows), RowsBeyondGpuTier(work));
   const Overlap overlap = target.is_riding ? Overlap::kAsynchronous : Overlap::kAsymmetric;
   constexpr double kUsPerS = 1e6;
-  promise.tokens_per_s = kUsPerS * SteadyRate(work, cpu_rows, overlap, input.costs);
+  promise.tokens_per_s = kUsPerS * AttainableRate(work, target.point, overlap, input.costs);
   return promise;
 }
 
@@ -174,15 +186,11 @@ bool PaysToOffloadAll(const PlanningInput& input, const TierBooks& books) {
   const ScheduleState& state = input.state;
   if (!state.cpu_tier_usable || state.waiting.empty() || state.num_ended < input.tuning.ended_to_know)
     return false;
-  const double max_iteration_us = IterationLimitUs(input, books);
-  const SteadyWork both = WorkOfTheState(input, books, max_iteration_us);
-  const SteadyWork cpu_tier = WorkOfTheState(input.with(kOffloadAll), books, max_iteration_us);
+  const SteadyWork both = WorkOfTheState(input, books, IterationLimitUs(input, books));
+  SteadyWork cpu_tier = both;
+  SetRows(input.with(kOffloadAll), books, &cpu_tier);
   const auto point_of = [&](const SteadyWork& work, Overlap overlap) {
     return FindOperatingPoint(work, overlap, input.costs, input.tuning);
-  };
-  const auto rate_of = [&](const SteadyWork& work, const OperatingPoint& point, Overlap overlap) {
-    const double rows = std::min(static_cast<double>(point.cpu_rows), RowsBeyondGpuTier(work));
-    return SteadyRate(work, rows, overlap, input.costs);
   };
   const OperatingPoint all = point_of(cpu_tier, Overlap::kAsymmetric);
   if (both.gpu_rows > input.tuning.few_gpu_rows * static_cast<double>(all.cpu_rows)) return false;
@@ -190,9 +198,9 @@ bool PaysToOffloadAll(const PlanningInput& input, const TierBooks& books) {
   // A queue that comes and goes is no reason to empty the gpu tier.
   if (!does_so && static_cast<int64_t>(state.waiting.size()) < all.cpu_rows) return false;
   const double asked = input.tuning.worth_offloading_all - (does_so ? input.tuning.less_to_go_on : 0);
-  const double rate = rate_of(cpu_tier, all, Overlap::kAsymmetric);
+  const double rate = AttainableRate(cpu_tier, all, Overlap::kAsymmetric, input.costs);
   const auto beats = [&](Overlap overlap) {
-    return rate >= asked * rate_of(both, point_of(both, overlap), overlap);
+    return rate >= asked * AttainableRate(both, point_of(both, overlap), overlap, input.costs);
   };
   return beats(Overlap::kAsymmetric) && (!state.can_ride() || beats(Overlap::kAsynchronous));
 }

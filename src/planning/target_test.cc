@@ -90,49 +90,49 @@ TEST_F(TargetTest, NobodyDecodesInTheGpuTierOfThoseThatOffloadAll) {
   EXPECT_DOUBLE_EQ(Find().point.rate, 10 / 220.0) << "unless there is no other tier";
 }
 
-// Two rows of the gpu tier attend for as long as T_l. With the cpu tier's twelve beside them an iteration
-// takes 3 T_l in each layer, X = 14 / 600; alone those take 2 T_l, X = 12 / 400.
-TEST(PaysToOffloadAllTest, WhereTheGpuTiersRowsAddMoreTimeThanTokens) {
+// Two rows of the gpu tier attend for twice T_l. With the cpu tier's twelve beside them an iteration takes
+// 3 T_l in each layer, X = 14 / 600; alone those take 2 T_l, X = 12 / 400.
+class PaysToOffloadAllTest : public ::testing::Test {
+ protected:
+  PaysToOffloadAllTest() {
+    machine.aims.overlap = OverlapChoice::kBetter;
+    machine.capacity.total = {2, 12};
+    machine.costs.gpu_kv_ns = 10'000;
+    machine.tuning.next_rows = 1;
+    machine.state.prompt_tokens_per_output = 0;
+    machine.state.num_ended = machine.tuning.ended_to_know;
+  }
+  bool Pays() const { return PaysToOffloadAll(machine.input(), machine.books()); }
+
   SmallMachine machine;
-  machine.aims.overlap = OverlapChoice::kBetter;
-  machine.capacity.total = {2, 12};
-  machine.costs.gpu_kv_ns = 10'000;
-  machine.tuning.next_rows = 1;
-  machine.state.prompt_tokens_per_output = 0;
-  machine.state.num_ended = machine.tuning.ended_to_know;
+};
+
+TEST_F(PaysToOffloadAllTest, WhereTheGpuTiersRowsAddMoreTimeThanTokens) {
   machine.Decode(Tier::kGpu, 10, 2);
   machine.Wait(10, 40);
-  const auto pays = [&] { return PaysToOffloadAll(machine.input(), machine.books()); };
-  EXPECT_TRUE(pays());
+  EXPECT_TRUE(Pays());
   machine.state.num_ended -= 1;
-  EXPECT_FALSE(pays()) << "the short ones end first";
+  EXPECT_FALSE(Pays()) << "the short ones end first";
   machine.state.num_ended += 1;
   machine.capacity.total = {2, 6};
-  EXPECT_FALSE(pays()) << "the gpu tier's are too many to give up";
+  EXPECT_FALSE(Pays()) << "the gpu tier's are too many to give up";
   machine.capacity.total = {2, 12};
   machine.costs.gpu_kv_ns = 100;
-  EXPECT_FALSE(pays()) << "X = 14 / 404 with both tiers";
+  EXPECT_FALSE(Pays()) << "X = 14 / 404 with both tiers";
   machine.costs.gpu_kv_ns = 10'000;
   machine.state.cpu_tier_usable = false;
-  EXPECT_FALSE(pays());
+  EXPECT_FALSE(Pays());
   machine.state.cpu_tier_usable = true;
   machine.state.waiting = {};
-  EXPECT_FALSE(pays()) << "nobody waits for a place";
+  EXPECT_FALSE(Pays()) << "nobody waits for a place";
 }
 
-TEST(PaysToOffloadAllTest, LessIsAskedToGoOn) {
-  SmallMachine machine;
-  machine.aims.overlap = OverlapChoice::kBetter;
-  machine.capacity.total = {2, 12};
-  machine.costs.gpu_kv_ns = 10'000;
-  machine.tuning.next_rows = 1;
+TEST_F(PaysToOffloadAllTest, LessIsAskedToGoOn) {
   machine.tuning.worth_offloading_all = (12 / 400.0) / (14 / 600.0) + 0.01;
-  machine.state.prompt_tokens_per_output = 0;
-  machine.state.num_ended = machine.tuning.ended_to_know;
   machine.Wait(10, 40);
-  EXPECT_FALSE(PaysToOffloadAll(machine.input(), machine.books()));
+  EXPECT_FALSE(Pays());
   machine.Decode(Tier::kCpu, 10, 12);
-  EXPECT_TRUE(PaysToOffloadAll(machine.input(), machine.books())) << "nobody decodes in the gpu tier";
+  EXPECT_TRUE(Pays()) << "nobody decodes in the gpu tier";
 }
 
 TEST_F(TargetTest, TheLimitOfAnIterationIsTighterWhereAnybodyIsInAHurry) {

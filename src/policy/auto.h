@@ -8,8 +8,9 @@
 //
 // Both overlaps are compared in the steady state that the work tends to (operating_point.h), with the
 // requests that are there now: asymmetric while the cpu tier fills, async once it holds enough, asymmetric
-// again while it drains. What cohorts have done of their tokens is kept over a change. Within an overlap the
-// schedule of the iteration is chosen by the work that it does a microsecond, gpu-only among them.
+// again while it drains. What cohorts have done of their tokens is kept over a change between the two. Within
+// an overlap the schedule of the iteration is chosen by the work that it does a microsecond, gpu-only among
+// them.
 #pragma once
 
 #include "policy/staged_strategy.h"

@@ -1,8 +1,7 @@
 // `auto` beside the strategies that it could have been, on mixtures of work that are drawn from seeds
 // (mixtures_testing.h). TANDEM_NIGHTLY=1 plays 200 of them. TANDEM_MIXTURES=FIRST:COUNT[:REQUESTS] plays
-// these and prints all: for whoever tunes. TANDEM_MIXTURES_FOLDER then gets SEED.csv of each, as `tandem
-// bench
-// --workload` reads it: for whoever measures.
+// these and prints all: for whoever tunes. TANDEM_MIXTURES_FOLDER then gets SEED.csv of each, a workload of
+// `tandem bench`: for whoever measures.
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
