@@ -4,16 +4,18 @@
 #
 #   evaluation/two_gpus.sh OUT [STEP...]     without steps: all
 #
-# A step writes OUT/STEP.json or OUT/STEP.log and is passed over where OUT/STEP.done says that it ended well, so a run that
-# was cut goes on. Needs preset cuda-release with tests and benchmarks; BUILD names another build folder.
+# Steps are as in steps.sh. Needs preset cuda-release with tests and benchmarks; BUILD names another build folder.
 # Half an hour of two H200 from an empty folder, most of it the strategies. azure_code_at_once is beside vLLM where VLLM
 # names the environment that evaluation/peers/peer_unpack.sh wrote.
 set -uo pipefail
 
-[[ $# -ge 1 ]] || { sed -n '2,9s/^# \{0,1\}//p' "$0" >&2; exit 2; }
+[[ $# -ge 1 ]] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
 out=$1
 shift
 cd "$(dirname "$0")/.." || exit
+# shellcheck source=evaluation/steps.sh
+source evaluation/steps.sh
+shown_lines='decode |prefill '
 build=${BUILD:-build/cuda-release}
 mkdir -p "$out"
 all=(tests tokens processes killed sums 8b_one_gpu 8b_two_gpus 8b_two_gpus_without_one-shot 8b_two_gpus_without_nccl 70b 70b_without_one-shot 70b_without_nccl timeline strategies other_strategies riders_by_sums load azure_code_at_once)
@@ -118,18 +120,4 @@ run_step() {
   esac
 }
 
-failed=0
-for step in "${steps[@]}"; do
-  [[ -e "$out/$step.done" ]] && continue
-  began=$SECONDS
-  if run_step "$step" >"$out/$step.log" 2>&1; then
-    touch "$out/$step.done"
-    echo "$step: $((SECONDS - began)) s"
-  else
-    failed=1
-    echo "$step: failed after $((SECONDS - began)) s:"
-    tail -n 3 "$out/$step.log"
-  fi
-  grep -E '^(decode|prefill) ' "$out/$step.log"
-done
-exit "$failed"
+run_steps "$out" "${steps[@]}"

@@ -2,9 +2,27 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+
+#include "perf/time_model.h"
 
 namespace tandem {
 namespace {
+
+// What computing a token again is worth in decoded tokens: little where iterations read weights that more
+// rows share.
+double DecodesPerRecomputed(const PlanningInput& input, const Target& target, const Room& room) {
+  const auto num_decodes = static_cast<double>(room.gpu_load.gpu_decode_rows + 1);
+  const double usual = std::max(1.0, input.state.prompt_tokens_per_output * num_decodes);
+  const double twice_us =
+      TimeModel(input.costs)
+          .PrefillDifferenceUs(num_decodes, 2 * usual, usual, std::max(1.0, input.state.mean_context));
+  const double recomputed_us = std::max(0.0, twice_us) / usual;
+  const double decoded_us = target.point.decoded_token_us;
+  // What was decoded before it is pushed out is computed again as well.
+  return recomputed_us < decoded_us ? recomputed_us / (decoded_us - recomputed_us)
+                                    : std::numeric_limits<double>::infinity();
+}
 
 PrefillQueue AdmitPrompts(const PlanningInput& input, const Target& target, const TransitRules& transit,
                           Room* room) {
@@ -14,6 +32,7 @@ PrefillQueue AdmitPrompts(const PlanningInput& input, const Target& target, cons
   rules.to_gpu = !room->cpu_tier_overloaded || !room->overload_can_leave;
   rules.cpu_first = input.offloads_all();
   rules.max_cpu_sequences = input.offloads_all() ? input.state.limits.max_num_seqs : target.max_cpu_sequences;
+  rules.decodes_per_recomputed = DecodesPerRecomputed(input, target, *room);
   // Cpu decodes keep some rows; all that they need if they are to decode in every iteration.
   const double most_kept =
       (input.offloads_all() ? 1 : input.tuning.most_rows_kept) * static_cast<double>(room->rows_left);

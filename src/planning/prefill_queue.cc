@@ -1,6 +1,7 @@
 #include "planning/prefill_queue.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/round_up.h"
 #include "planning/coming_prefix.h"
@@ -15,11 +16,26 @@ bool CanEverLiveInCpuTier(const ScheduleState& state, const TierBooks& books, in
          RoundUp(num_tokens, books.block_size()) <= state.limits.max_transit_tokens;
 }
 
-// Blocks of the gpu tier for prompts, beside those that are kept for outputs to grow; may be negative.
-int64_t GpuBlocksForPrompts(const ScheduleState& state, const TierBooks& books) {
+// Who is admitted into a tier that has not room for all to grow is pushed out again once that has run out,
+// and all that was computed of it is computed again. That is worth it if it has generated enough by then: so
+// many blocks last until it has.
+int64_t BlocksWorthKeeping(const TierBooks& books, double decodes_per_recomputed, int64_t num_tokens) {
+  const double num_decoded = decodes_per_recomputed * static_cast<double>(num_tokens);
+  const auto num_growing = static_cast<double>(books.num_sequences(Tier::kGpu) + 1);
+  const double num_blocks = num_decoded * num_growing / static_cast<double>(books.block_size());
+  // Each has begun its last block: without a free one they grow until the first of those is full.
+  const double all_blocks =
+      std::min(std::ceil(num_blocks), static_cast<double>(books.total_blocks(Tier::kGpu)));
+  return std::max<int64_t>(0, static_cast<int64_t>(all_blocks) - 1);
+}
+
+// Blocks of the gpu tier for a prompt of num_tokens, beside those that are kept for outputs to grow; may be
+// negative.
+int64_t GpuBlocksForPrompt(const ScheduleState& state, const AdmissionRules& rules, const TierBooks& books,
+                           int64_t num_tokens) {
   return books.spare_blocks(Tier::kGpu) -
          state.gpu_blocks_to_keep(books.num_sequences(Tier::kGpu), books.block_size(),
-                                  books.total_blocks(Tier::kGpu), books.tuning());
+                                  BlocksWorthKeeping(books, rules.decodes_per_recomputed, num_tokens));
 }
 
 bool FitsCpuTier(const ScheduleState& state, const TierBooks& books, int64_t num_blocks) {
@@ -133,7 +149,8 @@ void PrefillQueue::AddWaiting(const ScheduleState& state, const LayerCosts& cost
     const bool gpu_wanted = rules.to_gpu && !(rules.cpu_first && cpu_possible);
     Tier tier = Tier::kGpu;
     const bool waits_for_gpu_tier =
-        !gpu_wanted || num_blocks - prefix.num_shared(tier) > GpuBlocksForPrompts(state, *books);
+        !gpu_wanted ||
+        num_blocks - prefix.num_shared(tier) > GpuBlocksForPrompt(state, rules, *books, waiting.num_tokens);
     if (waits_for_gpu_tier) {
       tier = Tier::kCpu;
       if (!to_cpu || !cpu_wanted || !cpu_possible ||

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -25,6 +26,9 @@ struct AdmissionRules {
   // unless no other tier could ever hold it.
   int64_t max_cpu_sequences = 0;
   TransitRules transit = {};
+  // Decoded tokens that are worth as much as computing one token again; infinite: nobody may be pushed out
+  // for more of them.
+  double decodes_per_recomputed = std::numeric_limits<double>::infinity();
 };
 
 // Prompts in the order in which they are served: those begun, oldest first, then waiting ones. Nobody

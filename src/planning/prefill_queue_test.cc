@@ -73,13 +73,26 @@ TEST_F(PrefillQueueTest, OthersInTheGpuTierKeepAReserve) {
   EXPECT_THAT(Chunks(), IsEmpty());
   machine.state.waiting = {{.id = 9, .num_tokens = 140}};
   EXPECT_EQ(Chunks().size(), 1U);
-  // Room for an output, but no more than an eighth of the tier: six blocks of 50.
-  machine.state.mean_output_tokens = 200;
+}
+
+// 50 blocks, of which a decode holds one.
+TEST_F(PrefillQueueTest, RoomToGrowIsKeptAsFarAsItIsWorth) {
   machine.capacity.total = {50, 0};
-  machine.state.waiting = {{.id = 9, .num_tokens = 430}};
-  EXPECT_EQ(Chunks().size(), 1U);
-  machine.state.waiting = {{.id = 9, .num_tokens = 440}};
-  EXPECT_THAT(Chunks(), IsEmpty());
+  machine.Decode(Tier::kGpu, 10);
+  machine.state.mean_output_tokens = 200;
+  const auto admits = [&](int64_t num_tokens) {
+    machine.state.waiting = {{.id = 9, .num_tokens = num_tokens}};
+    return !Chunks().empty();
+  };
+  EXPECT_TRUE(admits(290)) << "20 blocks for an output";
+  EXPECT_FALSE(admits(300));
+  // 45 or 46 decoded tokens of it pay for computing it again: two requests take ten blocks for as many, and
+  // one of those is the last that each has begun.
+  rules.decodes_per_recomputed = 0.11;
+  EXPECT_TRUE(admits(390));
+  EXPECT_FALSE(admits(420));
+  rules.decodes_per_recomputed = 0;
+  EXPECT_TRUE(admits(490));
 }
 
 TEST_F(PrefillQueueTest, OthersInTheCpuTierCanGrow) {

@@ -66,13 +66,12 @@ struct ScheduleState {
 
   // Blocks of the gpu tier kept free when a sequence is admitted beside num_others, so that those can grow.
   // While the decodes of a tier take the tokens of one output, whatever their number, one of them ends on
-  // average.
-  int64_t gpu_blocks_to_keep(int64_t num_others, int64_t block_size, int64_t total_blocks,
-                             const PlannerTuning& tuning) const {
+  // average. most: that are worth keeping, beside reserve_blocks.
+  int64_t gpu_blocks_to_keep(int64_t num_others, int64_t block_size, int64_t most) const {
     if (num_others == 0) return 0;
     const auto output_blocks =
         static_cast<int64_t>(std::ceil(mean_output_tokens / static_cast<double>(block_size)));
-    return std::max(limits.reserve_blocks, std::min(output_blocks, total_blocks / tuning.most_kept_of_tier));
+    return std::max(limits.reserve_blocks, std::min(output_blocks, most));
   }
 
   bool can_ride() const { return limits.max_rider_rows > 0 && limits.max_cohort_rows > 0 && cpu_tier_usable; }
