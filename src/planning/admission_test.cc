@@ -62,6 +62,31 @@ TEST(AdmissionTest, CpuDecodesKeepSomeRowsOfTheIteration) {
   EXPECT_THAT(Admitted(machine, target), ElementsAre(Chunk(11, 0, 10, false))) << "half of 20 at most";
 }
 
+// A tier of 50 blocks, of which a decode holds one, and an output takes 20.
+TEST(AdmissionTest, RoomToGrowIsPricedWhereWhoIsPushedOutIsComputedAgain) {
+  SmallMachine machine;
+  machine.capacity.total = {50, 400};
+  machine.state.mean_output_tokens = 200;
+  machine.state.prompt_tokens_per_output = 1;
+  machine.Decode(Tier::kGpu, 10);
+  const auto admits = [&](int64_t num_tokens, double decoded_token_us) {
+    machine.state.waiting = {{.id = 9, .num_tokens = num_tokens}};
+    Target target = kOfFour;
+    target.max_cpu_sequences = 0;
+    target.point.decoded_token_us = decoded_token_us;
+    return !Admitted(machine, target).empty();
+  };
+  EXPECT_TRUE(admits(430, 1e6)) << "an eighth";
+  EXPECT_FALSE(admits(440, 1e6));
+  machine.capacity.total[1] = 0;
+  EXPECT_TRUE(admits(480, 1e6)) << "a decoded token is worth far more than one computed again";
+  EXPECT_FALSE(admits(300, 0)) << "and here nothing: room for an output";
+  EXPECT_TRUE(admits(290, 0));
+  machine.capacity.total[1] = 400;
+  machine.state.cpu_tier_usable = false;
+  EXPECT_TRUE(admits(480, 1e6));
+}
+
 TEST(AdmissionTest, WhoOffloadsAllKeepsAllRowsAndFillsTheCpuTier) {
   SmallMachine machine;
   machine.aims.cut = CpuRowsCut::kOneBatch;

@@ -70,6 +70,10 @@ struct PlannerTuning {
 
   // Of what the cpu tier takes in, beyond it: before anybody has to leave it again.
   double overload_slack = 0.25;
+  // 1 / so much of the gpu tier at most is kept free for outputs to grow, where who is pushed out goes to the
+  // cpu tier or nobody knows what computing it again costs: of a tiny tier an output may be most.
+  int64_t most_kept_of_tier = 8;
+
   // What the gpu tier keeps for who begins alike is copied to the cpu tier until so much of the gpu tier, or
   // room for so many requests, can be given up without loss, and again from half of it on. Guesses.
   double copied_down_of_tier = 0.25;

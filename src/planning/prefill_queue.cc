@@ -16,11 +16,13 @@ bool CanEverLiveInCpuTier(const ScheduleState& state, const TierBooks& books, in
          RoundUp(num_tokens, books.block_size()) <= state.limits.max_transit_tokens;
 }
 
-// Who is admitted into a tier that has not room for all to grow is pushed out again once that has run out,
-// and all that was computed of it is computed again. That is worth it if it has generated enough by then: so
-// many blocks last until it has.
-int64_t BlocksWorthKeeping(const TierBooks& books, double decodes_per_recomputed, int64_t num_tokens) {
-  const double num_decoded = decodes_per_recomputed * static_cast<double>(num_tokens);
+// Who is admitted into a tier that has not room for all to grow is pushed out again once that has run out. If
+// all that was computed of it is computed again, that is worth it if it has generated enough by then: so many
+// blocks last until it has.
+int64_t BlocksWorthKeeping(const TierBooks& books, std::optional<double> decodes_per_recomputed,
+                           int64_t num_tokens) {
+  if (!decodes_per_recomputed) return books.total_blocks(Tier::kGpu) / books.tuning().most_kept_of_tier;
+  const double num_decoded = *decodes_per_recomputed * static_cast<double>(num_tokens);
   const auto num_growing = static_cast<double>(books.num_sequences(Tier::kGpu) + 1);
   const double num_blocks = num_decoded * num_growing / static_cast<double>(books.block_size());
   // Each has begun its last block: without a free one they grow until the first of those is full.

@@ -4,7 +4,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <optional>
 #include <vector>
 
@@ -26,9 +25,9 @@ struct AdmissionRules {
   // unless no other tier could ever hold it.
   int64_t max_cpu_sequences = 0;
   TransitRules transit = {};
-  // Decoded tokens that are worth as much as computing one token again; infinite: nobody may be pushed out
-  // for more of them.
-  double decodes_per_recomputed = std::numeric_limits<double>::infinity();
+  // Where who is pushed out of the gpu tier is computed again: decoded tokens that are worth as much as
+  // computing one token (infinite: none are). Nothing: it goes to the cpu tier.
+  std::optional<double> decodes_per_recomputed = std::nullopt;
 };
 
 // Prompts in the order in which they are served: those begun, oldest first, then waiting ones. Nobody

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <vector>
 
 #include "plan/plan_testing.h"
@@ -84,6 +85,9 @@ TEST_F(PrefillQueueTest, RoomToGrowIsKeptAsFarAsItIsWorth) {
     machine.state.waiting = {{.id = 9, .num_tokens = num_tokens}};
     return !Chunks().empty();
   };
+  EXPECT_TRUE(admits(430)) << "an eighth: who is pushed out goes to the cpu tier";
+  EXPECT_FALSE(admits(440));
+  rules.decodes_per_recomputed = std::numeric_limits<double>::infinity();
   EXPECT_TRUE(admits(290)) << "20 blocks for an output";
   EXPECT_FALSE(admits(300));
   // 45 or 46 decoded tokens of it pay for computing it again: two requests take ten blocks for as many, and

@@ -73,6 +73,7 @@ std::vector<Constant> Constants() {
           Times("most_that_pass", &T::most_that_pass),
           Times("iterations_ahead", &T::iterations_ahead),
           Times("overload_slack", &T::overload_slack),
+          Times("most_kept_of_tier", &T::most_kept_of_tier),
           Times("copied_down_of_tier", &T::copied_down_of_tier),
           Times("copied_down_requests", &T::copied_down_requests),
           Times("copied_down_from_share", &T::copied_down_from_share),
