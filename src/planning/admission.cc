@@ -11,7 +11,8 @@ namespace tandem {
 namespace {
 
 // AdmissionRules::decodes_per_recomputed: little where iterations read weights that more rows share.
-std::optional<double> DecodesPerRecomputed(const PlanningInput& input, const Target& target, const Room& room) {
+std::optional<double> DecodesPerRecomputed(const PlanningInput& input, const Target& target,
+                                           const Room& room) {
   if (input.state.cpu_tier_usable && room.books.total_blocks(Tier::kCpu) > 0) return std::nullopt;
   const auto num_decodes = static_cast<double>(room.gpu_load.gpu_decode_rows + 1);
   const double usual = std::max(1.0, input.state.prompt_tokens_per_output * num_decodes);

@@ -152,14 +152,20 @@ class Run {
 
   // Lets those in that are due; waits for the next if there is nothing to do.
   bool HasWork() {
-    if (simulation_.done() && num_submitted_ < requests_.size())
+    if (simulation_.done() && num_submitted_ < requests_.size()) {
       idle_us_ = std::max(idle_us_, requests_[num_submitted_].arrival_us - simulation_.counts().us);
-    for (; num_submitted_ < requests_.size() && requests_[num_submitted_].arrival_us <= now_us();
-         ++num_submitted_) {
-      const RunRequest& request = requests_[num_submitted_];
-      simulation_.Submit(IdOf(num_submitted_), request.prompt_tokens, request.output_tokens);
+      // The clock is a sum, which may be rounded to just before the arrival.
+      SubmitNext();
     }
+    while (num_submitted_ < requests_.size() && requests_[num_submitted_].arrival_us <= now_us())
+      SubmitNext();
     return !simulation_.done();
+  }
+
+  void SubmitNext() {
+    const RunRequest& request = requests_[num_submitted_];
+    simulation_.Submit(IdOf(num_submitted_), request.prompt_tokens, request.output_tokens);
+    ++num_submitted_;
   }
 
   void NoteTimes() {

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <numbers>
+#include <span>
 #include <vector>
 
 #include "perf/analytic_costs.h"
@@ -52,6 +55,24 @@ TEST(WholeRunTest, WaitsForArrivals) {
   EXPECT_GT(run->idle_us, 3.5 * kGapUs);
   const double alone_us = run->times[0].end_us;
   for (const RunTimes& times : run->times) EXPECT_NEAR(times.end_us - times.arrival_us, alone_us, 1);
+}
+
+// The clock of a run is a sum: rounded, it may be just before the arrival that was waited for.
+TEST(WholeRunTest, WaitsForArrivalsAtAnyTime) {
+  const AnalyticCosts costs = SmallSliceCosts(30, 110);
+  std::vector<RunRequest> requests(1000, {.prompt_tokens = 100, .output_tokens = 4});
+  const auto alone = PlayRun(SetupOf("gpu-only", costs), costs, std::span(requests).first(1));
+  ASSERT_TRUE(alone.ok()) << alone.error().message;
+  // Each comes soon after the one before has ended, so that neither working nor waiting is most of the time.
+  for (size_t i = 1; i < requests.size(); ++i) {
+    requests[i].output_tokens = 1 + static_cast<int64_t>(i % 4);
+    const double share = std::fmod(static_cast<double>(i) * std::numbers::phi, 1.0);
+    requests[i].arrival_us = requests[i - 1].arrival_us + (1 + share) * alone->us;
+  }
+  const auto run = PlayRun(SetupOf("gpu-only", costs), costs, requests);
+  ASSERT_TRUE(run.ok()) << run.error().message;
+  EXPECT_EQ(run->num_finished, std::ssize(requests));
+  for (const RunTimes& times : run->times) ASSERT_GT(times.first_token_us, times.arrival_us);
 }
 
 TEST(WholeRunTest, BeginsAmidTheWorkAndCountsAWindow) {
