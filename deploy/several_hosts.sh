@@ -2,7 +2,8 @@
 # One host of several that have shards of a model. All run the same; what tells them apart is in the environment, as
 # LeaderWorkerSet of Kubernetes sets it. Host 0 starts tandem on all of them by mpirun over ssh, the others have an sshd for it.
 #
-#   several_hosts.sh MODEL [--tensor-parallel-size N] ...    what `tandem serve` takes; N: one shard a host without it
+#   several_hosts.sh MODEL [--tensor-parallel-size N] ...    what `tandem serve` takes; N (or TANDEM_TENSOR_PARALLEL_SIZE): one
+#                                                            shard a host without it
 #
 #   LWS_LEADER_ADDRESS   of host 0, as shards-0.shards.default; host 2 is then shards-0-2.shards.default
 #   LWS_GROUP_SIZE       how many hosts there are
@@ -15,7 +16,7 @@ set -euo pipefail
 
 fail() { echo "several_hosts.sh: $*" >&2; exit 1; }
 case "${1:-}" in
-  "" | -h | --help) sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+  "" | -h | --help) sed -n '2,15s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
 esac
 for variable in LWS_LEADER_ADDRESS LWS_GROUP_SIZE LWS_WORKER_INDEX; do
   [[ -n ${!variable:-} ]] || fail "$variable is not set (see --help)"
@@ -45,7 +46,7 @@ printf '%s\n' "Port $port" "IdentityFile $own/id" 'IdentitiesOnly yes' 'BatchMod
   "GlobalKnownHostsFile $own/known_hosts" 'UserKnownHostsFile /dev/null' 'LogLevel ERROR' >"$own/ssh_config"
 echo "shards $(cut -d' ' -f1,2 "$own/id.pub")" >"$own/known_hosts"
 arguments=("$@")
-num_shards=""
+num_shards="${TANDEM_TENSOR_PARALLEL_SIZE:-}"
 for ((i = 0; i < $#; ++i)); do
   case "${arguments[i]}" in
     --tensor-parallel-size) num_shards="${arguments[i + 1]:-none}" ;;

@@ -69,7 +69,8 @@ run_step() {
       "$build/tandem" bench offline "${eight[@]}" "${two[@]}" --gpu-kv-cache 3000tok --cpu-kv-cache 150000tok \
         --max-num-seqs 256 --profile-seconds 8 --strategy asymmetric --workload synthetic:in=1000,out=200 \
         --num-requests 600 --steady-start --duration 4 --timeline "$out/timeline.json" --json "$out/timeline_run.json" &&
-        python3 evaluation/figures/iteration_timeline.py "$out/timeline.json" --out "$out/timeline.svg" --json "$out/shares.json"
+        python3 evaluation/figures/iteration_timeline.py "$out/timeline.json" --out "$out/timeline.svg" --json "$out/shares.json" &&
+        rm "$out/timeline.json" # tens of megabytes
       ;;
     *)
       echo "gpu_slices.sh: no step '$1'" >&2

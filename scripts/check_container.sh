@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Builds the image of deploy/Containerfile for the CPU with buildah, on a base that debootstrap makes (no image registry is
-# asked), and serves the real model from it over TLS with a key. Needs root and the Debian mirror that this machine's apt
+# Builds the images of deploy/Containerfile for the CPU with buildah, on a base that debootstrap makes (no image registry is
+# asked), and serves the real model from them: over TLS with a key, and in three shards as a group of one host. Needs root and the Debian mirror that this machine's apt
 # is configured for; fails without.
 #
 #   scripts/check_container.sh     five to fifteen minutes: all is compiled in the container
@@ -52,38 +52,67 @@ quietly buildah_here rm "$base"
 rm -rf --one-file-system "$scratch/root"
 passed "base image of Debian $bare_suite"
 
-quietly buildah_here build --pull-never -f deploy/Containerfile --build-arg BASE=localhost/tandem-base --target cpu -t tandem .
-passed "deploy/Containerfile, target cpu"
+# The second takes the layers of the first.
+for target in cpu hosts; do
+  quietly buildah_here build --layers --pull-never -f deploy/Containerfile --build-arg BASE=localhost/tandem-base --target "$target" \
+    -t "tandem:$target" .
+  passed "deploy/Containerfile, target $target"
+done
 
-container="$(buildah_here from --pull-never localhost/tandem)"
-mkdir "$scratch/models" "$scratch/tls"
+mkdir "$scratch/models" "$scratch/tls" "$scratch/ssh"
 cp "$model" "$scratch/models/model.gguf"
 openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext subjectAltName=DNS:localhost \
   -keyout "$scratch/tls/key.pem" -out "$scratch/tls/certificate.pem" 2>/dev/null
-chmod -R a+rX "$scratch/models" "$scratch/tls"
+ssh-keygen -q -t ed25519 -N '' -f "$scratch/ssh/id"
+chmod -R a+rX "$scratch/models" "$scratch/tls" "$scratch/ssh"
 key="key-$(openssl rand -hex 16)"
-port="$(python3 -c 'import socket; probe = socket.socket(); probe.bind(("127.0.0.1", 0)); print(probe.getsockname()[1])')"
-# As the image says: its entry point, its user.
-read -ra entry < <(buildah_here inspect --format '{{join .OCIv1.Config.Entrypoint " "}}' "$container")
-[[ ${entry[*]} == "tandem serve" ]] || fail "the image starts '${entry[*]}'"
-buildah_here run -e TANDEM_API_KEY="$key" -v "$scratch/models:/models:ro" -v "$scratch/tls:/tls:ro" "$container" -- \
-  "${entry[@]}" /models/model.gguf --port "$port" --max-model-len 1024 --gpu-kv-cache 4096tok \
-  --ssl-certfile /tls/certificate.pem --ssl-keyfile /tls/key.pem >"$scratch/server.log" 2>&1 &
-server=$!
-ask() { curl -sS --fail --cacert "$scratch/tls/certificate.pem" "$@"; }
-url="https://localhost:$port"
-for _ in $(seq 600); do
-  ask "$url/ready" >/dev/null 2>&1 && break
-  kill -0 "$server" 2>/dev/null || { cat "$scratch/server.log" >&2; fail "the server ended"; }
-  sleep 0.1
-done
-ask "$url/ready" >/dev/null || { cat "$scratch/server.log" >&2; fail "the server is not ready after a minute"; }
-passed "serves the model"
+# TAG of the image, its ENTRY POINT, FLAGS of buildah run... -- ARGUMENTS...: starts it as the image says, by its entry point and
+# its user, and waits until $scheme://localhost:$port is ready.
+start() {
+  local container entry image="$1" expected="$2" flags=()
+  shift 2
+  for (( ; $# > 0; )); do
+    [[ $1 != -- ]] || break
+    flags+=("$1")
+    shift
+  done
+  port="$(python3 -c 'import socket; probe = socket.socket(); probe.bind(("127.0.0.1", 0)); print(probe.getsockname()[1])')"
+  container="$(buildah_here from --pull-never "localhost/tandem:$image")"
+  read -ra entry < <(buildah_here inspect --format '{{join .OCIv1.Config.Entrypoint " "}}' "$container")
+  [[ ${entry[*]} == "$expected" ]] || fail "the image $image starts '${entry[*]}'"
+  user="$(buildah_here run "$container" -- id -u)"
+  [[ $user != 0 ]] || fail "the image $image runs as root"
+  buildah_here run -e TANDEM_API_KEY="$key" -v "$scratch/models:/models:ro" "${flags[@]}" "$container" -- "${entry[@]}" \
+    /models/model.gguf --port "$port" --max-model-len 1024 --gpu-kv-cache 4096tok "${@:2}" >"$scratch/server.log" 2>&1 &
+  server=$!
+  for _ in $(seq 600); do
+    ask ready >/dev/null 2>&1 && break
+    kill -0 "$server" 2>/dev/null || { cat "$scratch/server.log" >&2; fail "the server ended"; }
+    sleep 0.1
+  done
+  ask ready >/dev/null || { cat "$scratch/server.log" >&2; fail "the server is not ready after a minute"; }
+  passed "$image serves the model as user $user"
+}
+ask() {  # path, arguments of curl...
+  curl -sS --fail --cacert "$scratch/tls/certificate.pem" "$scheme://localhost:$port/$1" "${@:2}"
+}
+answers_with_a_key() {
+  local answer body='{"prompt": "The capital of France is", "max_tokens": 4, "temperature": 0}'
+  local question=(v1/completions -H 'Content-Type: application/json' -d "$body")
+  ! ask "${question[@]}" -o /dev/null 2>/dev/null || fail "it answers without a key"
+  answer="$(ask "${question[@]}" -H "Authorization: Bearer $key")"
+  [[ $answer == *Paris* ]] || fail "the answer is: $answer"
+}
 
-body='{"prompt": "The capital of France is", "max_tokens": 4, "temperature": 0}'
-! ask -o /dev/null -H 'Content-Type: application/json' -d "$body" "$url/v1/completions" 2>/dev/null || fail "it answers without a key"
-answer="$(ask -H "Authorization: Bearer $key" -H 'Content-Type: application/json' -d "$body" "$url/v1/completions")"
-[[ $answer == *Paris* ]] || fail "the answer is: $answer"
-user="$(buildah_here run "$container" -- id -u)"
-[[ $user != 0 ]] || fail "the image runs as root"
-passed "answers with a key, over TLS, as user $user"
+scheme=https
+start cpu "tandem serve" -v "$scratch/tls:/tls:ro" -- --ssl-certfile /tls/certificate.pem --ssl-keyfile /tls/key.pem
+answers_with_a_key
+passed "answers with a key, over TLS"
+kill -KILL "$server"
+
+scheme=http
+start hosts several_hosts.sh -v "$scratch/ssh:/ssh:ro" -e LWS_LEADER_ADDRESS=shards-0.shards.default -e LWS_GROUP_SIZE=1 \
+  -e LWS_WORKER_INDEX=0 -e TANDEM_TENSOR_PARALLEL_SIZE=3 --
+answers_with_a_key
+[[ "$(pgrep -c -f "^[^ ]*tandem serve .*--port $port")" == 3 ]] || fail "there are no three shards"
+passed "three shards, started by several_hosts.sh, answer with a key"
