@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,7 @@ struct Variant {
   // Riding begins if it promises so many times what two sub-batches do, whatever is to be filled.
   bool prices_filling_for_riding = true;
   bool prices_filling_for_two_batches = true;
+  bool goes_by_full_offload = true;
 
   PlannerTuning tuning() const {
     PlannerTuning tuning;
@@ -36,6 +38,7 @@ struct Variant {
       tuning.price_of_filling = 0;
     }
     if (!prices_filling_for_two_batches) tuning.most_filled_in = 0;
+    if (!goes_by_full_offload) tuning.worth_offloading_all = std::numeric_limits<double>::infinity();
     return tuning;
   }
 };
@@ -48,6 +51,7 @@ constexpr std::array kVariants = {
             .prices_filling_for_riding = false,
             .prices_filling_for_two_batches = false},
     Variant{.name = "no learning", .learns = false},
+    Variant{.name = "no full offload", .goes_by_full_offload = false},
     Variant{.name = "no riding", .strategy = "asymmetric"},
     Variant{.name = "no two sub-batches", .strategy = "async"},
     Variant{.name = "neither", .strategy = "gpu-only"}};
