@@ -36,7 +36,8 @@ clean_up() {
   trap - EXIT
   [[ -z $server ]] || kill -KILL "$server" 2>/dev/null || true
   wait 2>/dev/null || true
-  umount -R "$scratch"/images 2>/dev/null || true
+  # What is mounted last first.
+  findmnt -rno TARGET | grep -F "$scratch/" | tac | xargs -r -n 1 umount 2>/dev/null || true
   rm -rf --one-file-system "$scratch"
   exit "$code"
 }

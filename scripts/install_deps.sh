@@ -3,6 +3,7 @@
 #
 #   scripts/install_deps.sh           compiler, CMake, libraries, Python
 #   scripts/install_deps.sh --tests   also what scripts/lint.sh and scripts/test.sh need
+#   scripts/install_deps.sh --package also what scripts/package.sh needs
 #   scripts/install_deps.sh --run     only what fetches a model and asks a server, for who has tandem installed
 #   scripts/install_deps.sh --list    prints what is missing and installs nothing
 set -euo pipefail
@@ -19,13 +20,17 @@ test_packages=(
   python3-venv clang-format clang-tidy ccache chromium openssl haproxy openmpi-bin json-schema-test-suite
 )
 
-usage() { sed -n '2,7s/^# \{0,1\}//p' "$0"; }
+# For dpkg-shlibdeps, by which CPack finds what the program depends on.
+packaging_packages=(dpkg-dev file)
+
+usage() { sed -n '2,8s/^# \{0,1\}//p' "$0"; }
 
 packages=("${run_packages[@]}" "${build_packages[@]}")
 list_only=0
 for argument in "$@"; do
   case "$argument" in
     --tests) packages+=("${test_packages[@]}") ;;
+    --package) packages+=("${packaging_packages[@]}") ;;
     --run) packages=("${run_packages[@]}") ;;
     --list) list_only=1 ;;
     -h | --help) usage; exit 0 ;;

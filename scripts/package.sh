@@ -18,7 +18,7 @@ fail() { echo "package.sh: $*" >&2; exit 1; }
 
 build=build/host-release
 packages="$PWD/build/packages"
-scripts/install_deps.sh
+scripts/install_deps.sh --package
 
 if [[ $release == 1 ]]; then
   version="$(sed -n 's/^project(tandem VERSION \([0-9.]*\).*/\1/p' CMakeLists.txt)"
