@@ -79,7 +79,7 @@ start() {
   done
   port="$(python3 -c 'import socket; probe = socket.socket(); probe.bind(("127.0.0.1", 0)); print(probe.getsockname()[1])')"
   container="$(buildah_here from --pull-never "localhost/tandem:$image")"
-  read -ra entry < <(buildah_here inspect --format '{{range .OCIv1.Config.Entrypoint}}{{.}} {{end}}' "$container")
+  read -ra entry <<<"$(buildah_here inspect --format '{{range .OCIv1.Config.Entrypoint}}{{.}} {{end}}' "$container")"
   [[ ${entry[*]} == "$expected" ]] || fail "the image $image starts '${entry[*]}'"
   user="$(buildah_here run "$container" -- id -u)"
   [[ $user != 0 ]] || fail "the image $image runs as root"

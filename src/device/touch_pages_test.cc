@@ -27,6 +27,8 @@ TEST(TouchPagesTest, AllPagesAreThereAndWhatTheyHeld) {
   ASSERT_NE(data, MAP_FAILED);
   auto* bytes = static_cast<unsigned char*>(data);
   bytes[12345] = 7;
+  bytes[12345 + 5 * page_bytes] = 7;
+  if (ResidentPages(data, kBytes) < 2) GTEST_SKIP() << "mincore does not say which pages are there (qemu)";
   ASSERT_LT(ResidentPages(data, kBytes), kBytes / page_bytes / 2);
   // Not from a page's beginning: the page that it begins in may be left out.
   TouchPages(bytes + 100, kBytes - 200);

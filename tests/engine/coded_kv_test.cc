@@ -153,7 +153,8 @@ TEST_P(CodedKvTest, PerplexityIsThatOfThePlainCache) {
   EXPECT_NEAR(in_cpu_tier / expected, 1, 0.005);
 }
 
-// fp8 moves the log-probability of a token by 0.1, one way or the other: of few tokens the mean is chance.
+// fp8 moves the log-probability of a token by 0.1, one way or the other, which makes 0.45 % of a long text
+// (docs/kv_cache.md). Of so few tokens chance adds 0.1 %, another one by another processor's rounding.
 // TANDEM_NIGHTLY: the whole text, otherwise half of it.
 TEST_P(CodedKvTest, PerplexityWithFp8IsThatOfThePlainCache) {
   const auto windows = FixedWindows(IsNightly() ? 40 : 20);
@@ -164,7 +165,7 @@ TEST_P(CodedKvTest, PerplexityWithFp8IsThatOfThePlainCache) {
   ASSERT_NE(fp8, nullptr);
   const double got = Perplexity(*fp8, windows);
   std::printf("perplexity %.4f, with fp8 %.4f\n", expected, got);
-  EXPECT_NEAR(got / expected, 1, 0.005);
+  EXPECT_NEAR(got / expected, 1, 0.0075);
 }
 
 // The cpu tier holds the numbers that fp8 holds. On the host backend they are attended alike, to the bit, in
