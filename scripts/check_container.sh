@@ -3,7 +3,7 @@
 # asked), and serves the real model from them: over TLS with a key, and in three shards as a group of one host. Needs root and the Debian mirror that this machine's apt
 # is configured for; fails without.
 #
-#   scripts/check_container.sh     five to fifteen minutes: all is compiled in the container
+#   scripts/check_container.sh     ten minutes: all is compiled in the container
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source scripts/bare_debian.sh
