@@ -10,16 +10,11 @@
 # A quarter of an hour of an H200.
 set -uo pipefail
 
-[[ $# -ge 1 ]] || { sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-out=$1
-shift
-cd "$(dirname "$0")/.." || exit
 # shellcheck source=evaluation/steps.sh
-source evaluation/steps.sh
+source "$(dirname "$0")/steps.sh"
+take_steps "$@"
 shown_lines='\[  (PASSED|FAILED)|\[  SKIPPED \] [0-9]|all the same|NOT'
 model=${MODEL:-models/SmolLM2-135M-Instruct.Q4_1.gguf}
-mkdir -p "$out"
-steps=("$@")
 if [[ ${#steps[@]} -eq 0 ]]; then
   for build in cuda-75 cuda-80 cuda-release; do
     steps+=(tests."$build" tokens."$build" attention."$build" products."$build" strategies."$build")

@@ -8,17 +8,12 @@
 # file of SmolLM2-135M. Five minutes of an H200.
 set -uo pipefail
 
-[[ $# -ge 1 ]] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-out=$1
-shift
-cd "$(dirname "$0")/.." || exit
 # shellcheck source=evaluation/steps.sh
-source evaluation/steps.sh
+source "$(dirname "$0")/steps.sh"
+take_steps "$@"
 shown_lines='decode |prefill |all the same|NOT'
 build=${BUILD:-build/cuda-release}
 model=${MODEL:-models/SmolLM2-135M-Instruct.Q4_1.gguf}
-mkdir -p "$out"
-steps=("$@")
 [[ ${#steps[@]} -gt 0 ]] || steps=(tests tokens_smollm2 tokens_8b sums 8b_one 8b_two_slices one_shard two_slices timeline)
 
 eight=(--dummy llama-3.1-8b --device cuda --dtype bf16)

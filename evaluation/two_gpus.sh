@@ -9,17 +9,12 @@
 # names the environment that evaluation/peers/peer_unpack.sh wrote.
 set -uo pipefail
 
-[[ $# -ge 1 ]] || { sed -n '2,8s/^# \{0,1\}//p' "$0" >&2; exit 2; }
-out=$1
-shift
-cd "$(dirname "$0")/.." || exit
 # shellcheck source=evaluation/steps.sh
-source evaluation/steps.sh
+source "$(dirname "$0")/steps.sh"
+take_steps "$@"
 shown_lines='decode |prefill '
 build=${BUILD:-build/cuda-release}
-mkdir -p "$out"
 all=(tests tokens processes killed sums 8b_one_gpu 8b_two_gpus 8b_two_gpus_without_one-shot 8b_two_gpus_without_nccl 70b 70b_without_one-shot 70b_without_nccl timeline strategies other_strategies riders_by_sums load azure_code_at_once)
-steps=("$@")
 [[ ${#steps[@]} -gt 0 ]] || steps=("${all[@]}")
 
 eight=(--dummy llama-3.1-8b --device cuda --dtype bf16)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds the images of deploy/Containerfile for the CPU with buildah, on a base that debootstrap makes (no image registry is
-# asked), and serves the real model from them: over TLS with a key, and in three shards as a group of one host. Needs root and the Debian mirror that this machine's apt
-# is configured for; fails without.
+# asked), and serves the real model from them: over TLS with a key, and in three shards as a group of one host. Needs
+# root and the Debian mirror that this machine's apt is configured for; fails without.
 #
 #   scripts/check_container.sh     ten minutes: all is compiled in the container
 set -euo pipefail
@@ -67,6 +67,7 @@ openssl req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -addext su
 ssh-keygen -q -t ed25519 -N '' -f "$scratch/ssh/id"
 chmod -R a+rX "$scratch/models" "$scratch/tls" "$scratch/ssh"
 key="key-$(openssl rand -hex 16)"
+
 # TAG of the image, its ENTRY POINT, FLAGS of buildah run... -- ARGUMENTS...: starts it as the image says, by its entry point and
 # its user, and waits until $scheme://localhost:$port is ready.
 start() {
