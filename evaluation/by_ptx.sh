@@ -27,8 +27,13 @@ every=(--strategies gpu-only,full-offload,asymmetric,async,apex,auto)
 
 run_step() {
   local build=build/${1##*.}
+  # Costs and choices of products are of this code alone.
+  export XDG_CACHE_HOME=$PWD/$build/cache
   case "${1%%.*}" in
-    tests) "$build/src/ops/ops_cuda_test" && "$build/tests/engine_test" --gtest_filter='*cuda*:-*2_gpus*' ;;
+    tests)
+      "$build/src/ops/ops_cuda_test" && "$build/tests/conformance_cuda_test" &&
+        "$build/tests/engine_test" --gtest_filter='*cuda*:-*2_gpus*'
+      ;;
     tokens) # fp32: every strategy's are the host's; fp16, which such a card computes in, is only run
       "$build/tandem" bench compare "$model" --device host --dtype fp32 "${small[@]}" --strategies auto \
         --json "$out/tokens_host_$1.json" &&

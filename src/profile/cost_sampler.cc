@@ -13,6 +13,9 @@ using Seconds = std::chrono::duration<double>;
 constexpr size_t kMaxSamples = 15;
 // Cheap points end here even if there is time: more samples would not make their medians better.
 constexpr double kMaxPointSeconds = 0.4;
+// A first run that takes longer, and so many times what is expected of it, has loaded or compiled code.
+constexpr double kMinLoadingSeconds = 0.005;
+constexpr double kLoadingFactor = 3;
 
 CostSampler::Clock::duration ToDuration(double seconds) {
   return std::chrono::duration_cast<CostSampler::Clock::duration>(Seconds(seconds));
@@ -33,6 +36,7 @@ void CostSampler::BeginSection(std::string_view what, double share, int64_t num_
   num_points_ = num_points;
   num_done_ = 0;
   last_run_seconds_ = 0;
+  expected_run_seconds_ = 0;
   if (progress_) progress_(share_done_, what_);
 }
 
@@ -40,24 +44,35 @@ double CostSampler::SecondsLeft() const {
   return Seconds(section_end_ - Clock::now()).count();
 }
 
-bool CostSampler::HasTimeFor(double growth) const {
-  return num_done_ == 0 || last_run_seconds_ * growth < SecondsLeft();
+bool CostSampler::HasTimeFor(double growth) {
+  expected_run_seconds_ = last_run_seconds_ * growth;
+  return num_done_ == 0 || expected_run_seconds_ < SecondsLeft();
 }
 
 double CostSampler::MedianUs(const std::function<double(bool warm)>& run) {
-  const auto begin = Clock::now();
   const double budget = std::min(
       kMaxPointSeconds, SecondsLeft() / static_cast<double>(std::max<int64_t>(1, num_points_ - num_done_)));
-  const double cold_us = run(false);
-  auto last = Clock::now();
-  last_run_seconds_ = Seconds(last - begin).count();
+  double spent_seconds = 0;
+  const auto timed = [&](bool warm) {
+    const auto begin = Clock::now();
+    const double us = run(warm);
+    last_run_seconds_ = Seconds(Clock::now() - begin).count();
+    spent_seconds += last_run_seconds_;
+    return us;
+  };
+  const double cold_us = timed(false);
   std::vector<double> samples;
-  while (samples.size() < kMaxSamples && Seconds(last - begin).count() + last_run_seconds_ < budget) {
-    samples.push_back(run(true));
-    const auto now = Clock::now();
-    last_run_seconds_ = Seconds(now - last).count();
-    last = now;
+  if (last_run_seconds_ > std::max(kMinLoadingSeconds, kLoadingFactor * expected_run_seconds_)) {
+    const double first_seconds = last_run_seconds_;
+    samples.push_back(timed(true));
+    const double loading_seconds = std::max(0.0, first_seconds - last_run_seconds_);
+    spent_seconds -= loading_seconds;
+    section_end_ += ToDuration(loading_seconds);
+    end_ += ToDuration(loading_seconds);
   }
+  while (samples.size() < kMaxSamples && spent_seconds + last_run_seconds_ < budget)
+    samples.push_back(timed(true));
+  expected_run_seconds_ = last_run_seconds_;
   ++num_done_;
   if (progress_) {
     const double done =

@@ -28,10 +28,11 @@ class CostSampler {
 
   // Before a point: whether the section's time allows for it. The first point always is. growth: how many
   // times the work of the point before.
-  bool HasTimeFor(double growth) const;
+  bool HasTimeFor(double growth);
 
   // The median of run(true) microseconds over some runs; run(false) is a first one that makes ready what
-  // later ones find (memory, choice of kernels), and counts only if there is no time for more.
+  // later ones find (memory, choice of kernels), and counts only if there is no time for more. What a first
+  // run takes for code that is loaded, or that a driver compiles, is neither a cost nor of the budget.
   double MedianUs(const std::function<double(bool warm)>& run);
 
   // The points of a section's lines, each line as far as there is time. growth: of point i of a line, as
@@ -53,6 +54,7 @@ class CostSampler {
   int64_t num_points_ = 0;
   int64_t num_done_ = 0;
   double last_run_seconds_ = 0;
+  double expected_run_seconds_ = 0;  // of the next point, by the last run
 };
 
 // Growth of a line whose points cost in proportion to their counts; its first is about as dear as the point

@@ -43,6 +43,17 @@ bool DecoderHarness::HasGpus(int num_gpus) {
   return CreateBackend(options).ok();
 }
 
+std::vector<DType> DecoderHarness::DTypes(const std::string& device) {
+  EngineOptions options;
+  options.device = device;
+  return CreateBackend(options).value().dtypes;
+}
+
+DType DecoderHarness::HalfType(const std::string& device) {
+  const std::vector<DType> dtypes = DTypes(device);
+  return *std::ranges::find_if(dtypes, [](DType dtype) { return DTypeSize(dtype) == 2; });
+}
+
 DecoderHarness::DecoderHarness(const std::string& model_path, const Options& options) {
   EngineOptions engine_options;
   engine_options.device = options.device;

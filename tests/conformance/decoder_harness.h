@@ -48,6 +48,10 @@ class DecoderHarness {
   // Whether this build has the cuda backend and this machine so many GPUs.
   static bool HasGpus(int num_gpus);
   static bool HasCuda() { return HasGpus(1); }
+  // What models can be computed in on a device that is here, its default first.
+  static std::vector<DType> DTypes(const std::string& device);
+  // Of these the first of 16 bits: bf16, but fp16 on GPUs that have no bf16.
+  static DType HalfType(const std::string& device);
 
   const ModelConfig& config() const { return decoder_->config(); }
   KvBooks& books() { return *books_; }

@@ -478,9 +478,9 @@ TEST_P(StrategiesTest, NobodyDecodesInACpuTierThatIsOfNoUse) {
   }
 }
 
-// At bf16 the places differ by rounding: products of other numbers of rows, attention in another order. Until
+// At 16 bits the places differ by rounding: products of other numbers of rows, attention in another order. Until
 // two requests part, where two tokens are about as likely, log-probabilities agree within a tolerance.
-class Bf16Comparison {
+class HalfComparison {
  public:
   void Compare(const std::vector<SampledToken>& got, const std::vector<SampledToken>& expected,
                const std::string& what) {
@@ -525,7 +525,7 @@ class Bf16Comparison {
   int64_t num_parted_ = 0;
 };
 
-TEST_P(StrategiesTest, Bf16LogProbabilitiesStayWithinTolerance) {
+TEST_P(StrategiesTest, HalfLogProbabilitiesStayWithinTolerance) {
   const std::string model = FixturePath("families/qwen2/model.gguf");
   const std::vector<Prompt> prompts = MakePrompts(32, 3, 160, 20, 300);
   const auto run = [&](const EngineOptions& options) {
@@ -546,7 +546,7 @@ TEST_P(StrategiesTest, Bf16LogProbabilitiesStayWithinTolerance) {
     return all;
   };
   EngineOptions ample = Options(model, "gpu-only");
-  ample.dtype = DType::kBF16;
+  ample.dtype = DecoderHarness::HalfType(GetParam().device);
   ample.max_num_batched_tokens = 96;
   ample.gpu_kv_cache = SizeInTokens(32'768);
   const auto expected = run(ample);
@@ -560,7 +560,7 @@ TEST_P(StrategiesTest, Bf16LogProbabilitiesStayWithinTolerance) {
     tight.cpu_kv_cache = SizeInTokens(2048);
     const auto got = run(tight);
     ASSERT_EQ(got.size(), prompts.size());
-    Bf16Comparison comparison;
+    HalfComparison comparison;
     for (size_t i = 0; i < prompts.size(); ++i)
       comparison.Compare(got[i], expected[i], strategy + ", request " + std::to_string(i));
     // Few part, and late: of eight candidates for each token most are compared.
@@ -569,9 +569,9 @@ TEST_P(StrategiesTest, Bf16LogProbabilitiesStayWithinTolerance) {
   }
 }
 
-// At bf16 gpu-only is the same whether there is a cpu tier or not, and from one run to the next: one request
+// At 16 bits gpu-only is the same whether there is a cpu tier or not, and from one run to the next: one request
 // at a time, so that nothing but the configuration could make a difference.
-TEST_P(StrategiesTest, Bf16GpuOnlyIsIdentical) {
+TEST_P(StrategiesTest, HalfGpuOnlyIsIdentical) {
   const std::string model = FixturePath("families/llama2/model.gguf");
   const std::vector<Prompt> prompts = MakePrompts(8, 3, 120, 24, 300);
   const auto run = [&](const EngineOptions& options) {
@@ -586,7 +586,7 @@ TEST_P(StrategiesTest, Bf16GpuOnlyIsIdentical) {
     return tokens;
   };
   EngineOptions options = Options(model, "gpu-only");
-  options.dtype = DType::kBF16;
+  options.dtype = DecoderHarness::HalfType(GetParam().device);
   options.gpu_kv_cache = SizeInTokens(4096);
   const auto expected = run(options);
   EXPECT_EQ(run(options), expected);
