@@ -119,6 +119,9 @@ class Stream {
   // memory.
   virtual void Stamp(uint64_t* time_ns) = 0;
 
+  // Takes so long, for work that is not there.
+  virtual void Delay(std::chrono::nanoseconds time) = 0;
+
   // Names what the calling thread enqueues until EndRange, for the backend's profilers. Ranges nest. name:
   // static storage.
   virtual void BeginRange(const char* name) = 0;

@@ -10,10 +10,12 @@
 #include "base/cpu_features.h"
 #include "base/param_error.h"
 #include "base/topology.h"
+#include "collective/lone_shard.h"
 #include "collective/processes.h"
 #include "collective/shared_memory.h"
 #include "device/host/host_device.h"
 #include "engine/shards.h"
+#include "engine/sum_times.h"
 #include "ops/host/host_ops.h"
 #ifdef TANDEM_CUDA
 #include "collective/cuda/cuda_group.h"
@@ -36,7 +38,7 @@ int HostComputeThreads(const EngineOptions& options) {
   const auto num_shards = static_cast<int>(options.tensor_parallel_size);
   if (num_shards == 1) return options.cpu_threads;
   const int rank = options.processes == nullptr ? 0 : options.processes->shard().rank;
-  return ThreadsOf(options.processes, {.rank = rank, .size = num_shards}, options.cpu_threads,
+  return ThreadsOf(PlaceOnHost(options), {.rank = rank, .size = num_shards}, options.cpu_threads,
                    MachineTopology().num_physical_cores, {})
       .num_threads;
 }
@@ -91,7 +93,7 @@ Result<std::vector<std::unique_ptr<Device>>> CreateDevices(const EngineOptions& 
     return devices;
   }
   if (options.gpu_sm_slices > 0) return CreateCudaSlices(device_options, num_shards);
-  if (num_shards > 1) return CreateCudaDevices(device_options, num_shards);
+  if (num_shards > 1 && options.lone_shard.empty()) return CreateCudaDevices(device_options, num_shards);
   TANDEM_ASSIGN_OR_RETURN(devices.front(), CreateCudaDevice(device_options));
   return devices;
 }
@@ -173,8 +175,9 @@ std::string CacheFolder(const EngineOptions& options) {
 }
 
 std::string Backend::Description() const {
-  return num_devices() == 1 ? device->Description()
-                            : fmt::format("{} x {}", num_devices(), device->Description());
+  if (num_devices() == 1) return device->Description();
+  std::string all = fmt::format("{} x {}", num_devices(), device->Description());
+  return num_assumed == 0 ? all : fmt::format("one shard of {}, the others taken to be equal", all);
 }
 
 FreeMemory Backend::free_memory() const {
@@ -184,11 +187,19 @@ FreeMemory Backend::free_memory() const {
     memory.device_bytes = std::min(memory.device_bytes, FreeMemory(*other.device).device_bytes);
   if (free_elsewhere_bytes) memory.device_bytes = std::min(memory.device_bytes, *free_elsewhere_bytes);
   memory.device_bytes *= num_devices();
+  memory.pinned_bytes *= 1 + num_assumed;
   return memory;
 }
 
 Result<std::unique_ptr<CollectiveGroup>> CreateCollectives(const Backend& backend,
                                                            const EngineOptions& options) {
+  if (!options.lone_shard.empty()) {
+    TANDEM_ASSIGN_OR_RETURN(std::vector<SumTime> times,
+                            ReadSumTimes(options.lone_shard, options.tensor_parallel_size));
+    return CreateLoneShard(
+        backend.device.get(),
+        {.num_shards = static_cast<int>(options.tensor_parallel_size), .times = std::move(times)});
+  }
 #ifdef TANDEM_CUDA
   if (backend.num_devices() > 1) {
     CudaGroupOptions group_options = {.use_nccl = Has(options, "nccl"),
@@ -210,6 +221,11 @@ Result<std::unique_ptr<CollectiveGroup>> CreateCollectives(const Backend& backen
 Result<Backend> CreateBackend(const EngineOptions& options) {
   TANDEM_ASSIGN_OR_RETURN(Backend backend, CreateNamedBackend(options));
   backend.cache_folder = FolderWithout(options);
+  if (!options.lone_shard.empty()) {
+    backend.num_assumed = options.tensor_parallel_size - 1;
+    // Its costs are with times of others: measured anew each time.
+    backend.cache_folder.clear();
+  }
   return backend;
 }
 

@@ -43,6 +43,8 @@ struct Backend {
   std::vector<ShardBackend> others;  // of shards 1, 2, ...
   // GPUs, or slices of the one here, of shards in processes of their own.
   int64_t num_elsewhere = 0;
+  // The same of shards that are not there and are taken to be as this one (EngineOptions::lone_shard).
+  int64_t num_assumed = 0;
   // Device memory left on that of them with least, once all have loaded the model; absent: not known yet.
   std::optional<int64_t> free_elsewhere_bytes;
   bool shares_memory = false;   // all are slices of one GPU
@@ -71,10 +73,11 @@ struct Backend {
   Ops* OpsOf(int rank) const {
     return others.empty() || rank == 0 ? ops.get() : others[static_cast<size_t>(rank) - 1].ops.get();
   }
-  int64_t num_devices() const { return static_cast<int64_t>(others.size()) + 1 + num_elsewhere; }
+  int64_t num_devices() const { return static_cast<int64_t>(others.size()) + 1 + num_elsewhere + num_assumed; }
   // Of the hardware, for people.
   std::string Description() const;
-  // Of all devices together, as much as each has in equal parts.
+  // Of all devices together, as much as each has in equal parts; of shards that are not there on hosts of
+  // their own.
   FreeMemory free_memory() const;
 };
 

@@ -48,6 +48,9 @@ struct EngineOptions {
   int gpu_sm_slices = 0;
   // Shards that compute the model together. Sizes of tiers and numbers of threads are of all together.
   int64_t tensor_parallel_size = 1;
+  // Only the first of these shards, with random weights, and what sums over all take from this file of
+  // bench_collectives: for figures of a model that needs more GPUs than there are. Empty: all shards.
+  std::string lone_shard;
   // That have a shard each, this one rank 0; null: all shards are in this process. Outlives the engine.
   Processes* processes = nullptr;
   // Of CPU attention, and on the host backend of all computation. 0: one for each physical core; on the cuda

@@ -13,6 +13,8 @@
 #include "base/topology.h"
 #include "engine/shard_nodes.h"
 #include "engine/shard_setup.h"
+#include "engine/shards.h"
+#include "engine/sum_times.h"
 #include "load/dummy_models.h"
 #include "load/rope_scaling.h"
 #include "model/dummy_weights.h"
@@ -133,7 +135,7 @@ Status LoadShards(const ModelConfig& config, const EngineOptions& options, Loade
   loaded->config = config;
   loaded->num_shards = options.tensor_parallel_size;
   const auto num_here =
-      loaded->processes == nullptr ? static_cast<size_t>(options.tensor_parallel_size) : size_t{1};
+      loaded->on_host ? size_t{1} : static_cast<size_t>(options.tensor_parallel_size);
   if (loaded->num_shards > 1) {
     // Where processes make it together, all have come that far.
     if (loaded->backend.num_elsewhere > 0)
@@ -156,7 +158,8 @@ Status LoadShards(const ModelConfig& config, const EngineOptions& options, Loade
 // Slices are shards, and of one GPU: on slices of two GPUs sums over them do not end.
 Status SettleSlices(EngineOptions* options) {
   const bool has_slices = options->gpu_sm_slices > 0;
-  if (!has_slices && options->gpu_sm_limit > 0 && options->tensor_parallel_size > 1) {
+  if (!has_slices && options->gpu_sm_limit > 0 && options->tensor_parallel_size > 1 &&
+      options->lone_shard.empty()) {
     return MakeParamError(
         ErrorCode::kInvalidArgument, "gpu-sm-limit",
         "gpu-sm-limit {} cuts one GPU, and {} shards have a GPU each; gpu-sm-slices {} puts "
@@ -175,6 +178,20 @@ Status SettleSlices(EngineOptions* options) {
                           options->gpu_sm_slices, options->tensor_parallel_size);
   }
   return {};
+}
+
+// A figure, not a model: what one shard computes alone means nothing.
+Status CheckLoneShard(const EngineOptions& options) {
+  if (options.lone_shard.empty()) return {};
+  const auto refuse = [](std::string_view why) {
+    return MakeParamError(ErrorCode::kInvalidArgument, "lone-shard", "lone-shard {}", why);
+  };
+  if (options.dummy.empty()) return refuse("makes no answers: it needs --dummy");
+  if (options.tensor_parallel_size == 1) return refuse("needs --tensor-parallel-size of two and more");
+  if (options.gpu_sm_slices > 0 || options.processes != nullptr)
+    return refuse("is without other shards, on slices or in processes");
+  const auto times = ReadSumTimes(options.lone_shard, options.tensor_parallel_size);
+  return times.ok() ? Status() : times.error();
 }
 
 // Random weights; tokens are bytes unless options name a tokenizer.
@@ -230,6 +247,7 @@ namespace {
 
 Status LoadHere(EngineOptions* options, LoadedModel* loaded) {
   std::unique_ptr<Checkpoint> checkpoint;
+  TANDEM_RETURN_IF_ERROR(CheckLoneShard(*options));
   TANDEM_RETURN_IF_ERROR(SettleSlices(options));
   // What is wrong with the model is said before the device is touched.
   if (options->dummy.empty()) {
@@ -269,6 +287,7 @@ Status PlaceShards(LoadedModel* loaded) {
 Result<LoadedModel> LoadModel(EngineOptions* options) {
   LoadedModel loaded;
   loaded.processes = options->processes;
+  loaded.on_host = PlaceOnHost(*options);
   TANDEM_RETURN_IF_ERROR(AgreeThatAllIsWell(options->processes, LoadHere(options, &loaded)));
   if (loaded.backend.num_elsewhere > 0) {
     const size_t own_bytes = FreeMemory(*loaded.backend.device).device_bytes;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/result.h"
@@ -19,12 +20,14 @@
 
 namespace tandem {
 
-// In one process all shards, in processes of their own (EngineOptions::processes) that of this one. Order of
-// members: the decoders' weights live in the backend's memory and go first.
+// In one process all shards, in processes of their own (EngineOptions::processes) or without the others
+// (EngineOptions::lone_shard) that of this one. Order of members: the decoders' weights live in the backend's
+// memory and go first.
 struct LoadedModel {
   Backend backend;
   ModelConfig config;  // of the whole model
   Processes* processes = nullptr;
+  std::optional<Shard> on_host;  // PlaceOnHost
   // Null for one shard, and between processes on the host backend, which have their own.
   std::unique_ptr<CollectiveGroup> collectives;
   int64_t num_shards = 1;                        // of all processes
@@ -43,7 +46,7 @@ struct LoadedModel {
     return {.rank = first + static_cast<int>(index), .size = static_cast<int>(num_shards)};
   }
   // Among those of its host.
-  Shard PlaceOf(const Shard& shard) const { return processes == nullptr ? shard : processes->on_host(); }
+  Shard PlaceOf(const Shard& shard) const { return on_host.value_or(shard); }
   const std::vector<int>& NodesAt(size_t index) const {
     return shard_nodes[static_cast<size_t>(PlaceOf(ShardAt(index)).rank)];
   }

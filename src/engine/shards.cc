@@ -22,7 +22,7 @@ ExecutorOptions OptionsOf(const LoadedModel& model, size_t index, ExecutorOption
   const Shard shard = model.ShardAt(index);
   if (shard.is_whole()) return options;
   CpuAttentionOptions& cpu = options.cpu_attention;
-  const ShardThreads threads = ThreadsOf(model.processes, shard, cpu.num_threads,
+  const ShardThreads threads = ThreadsOf(model.on_host, shard, cpu.num_threads,
                                          DefaultCpuAttentionThreads(cpu.leave_cores), model.shard_nodes);
   cpu.num_threads = threads.num_threads;
   cpu.nodes = model.NodesAt(index);
@@ -57,12 +57,18 @@ ShardThreads ThreadsOf(const Shard& shard, int num_threads, const std::vector<st
   return threads;
 }
 
-ShardThreads ThreadsOf(const Processes* processes, const Shard& shard, int num_threads, int of_host,
+ShardThreads ThreadsOf(const std::optional<Shard>& on_host, const Shard& shard, int num_threads, int of_host,
                        const std::vector<std::vector<int>>& nodes) {
-  if (processes == nullptr) return ThreadsOf(shard, num_threads > 0 ? num_threads : of_host, nodes);
-  const Shard here = processes->on_host();
-  return ThreadsOf(here, num_threads > 0 ? std::max(1, num_threads * here.size / shard.size) : of_host,
-                   nodes);
+  if (!on_host) return ThreadsOf(shard, num_threads > 0 ? num_threads : of_host, nodes);
+  return ThreadsOf(*on_host,
+                   num_threads > 0 ? std::max(1, num_threads * on_host->size / shard.size) : of_host, nodes);
+}
+
+std::optional<Shard> PlaceOnHost(const EngineOptions& options) {
+  if (options.processes != nullptr) return options.processes->on_host();
+  // The others would be on hosts that are as this one.
+  if (!options.lone_shard.empty()) return Shard{};
+  return std::nullopt;
 }
 
 Result<std::vector<std::unique_ptr<KvMemory>>> CreateShardMemories(const LoadedModel& model,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/result.h"
@@ -23,9 +24,11 @@ struct ShardThreads {
 // same.
 ShardThreads ThreadsOf(const Shard& shard, int num_threads, const std::vector<std::vector<int>>& nodes);
 // The same of num_threads threads of all shards together, or where that is 0 of what a host has, which those
-// of other processes on the same host share. processes: null for shards of one process.
-ShardThreads ThreadsOf(const Processes* processes, const Shard& shard, int num_threads, int of_host,
+// of other processes on the same host share. on_host: PlaceOnHost.
+ShardThreads ThreadsOf(const std::optional<Shard>& on_host, const Shard& shard, int num_threads, int of_host,
                        const std::vector<std::vector<int>>& nodes);
+// The place of this process' shard among those of its host; absent where all are in this process.
+std::optional<Shard> PlaceOnHost(const EngineOptions& options);
 
 // By rank, of this process. cache: of all together; a shard has as many blocks, each with its KV heads.
 // Errors: kResourceExhausted.

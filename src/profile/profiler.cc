@@ -54,7 +54,7 @@ Result<CostTable> Profile(const ProfileParts& parts, const ProfileOptions& optio
   TANDEM_ASSIGN_OR_RETURN(measured.prefill_attention,
                           MeasurePrefillAttention(parts, kPrefillShare, &sampler));
   double linear_share = kLinearShare;
-  if (!parts.others.empty()) {
+  if (parts.decoder->collective() != nullptr) {
     TANDEM_ASSIGN_OR_RETURN(measured.all_reduce, MeasureAllReduce(parts, kAllReduceShare, &sampler));
     linear_share -= kAllReduceShare;
   }

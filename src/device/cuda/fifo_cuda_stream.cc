@@ -129,6 +129,10 @@ void FifoCudaStream::Stamp(uint64_t* time_ns) {
   LaunchStamp(handle(), time_ns);
 }
 
+void FifoCudaStream::Delay(std::chrono::nanoseconds time) {
+  LaunchDelay(handle(), static_cast<uint64_t>(std::max<int64_t>(0, time.count())));
+}
+
 void FifoCudaStream::BeginRange(const char* name) {
   nvtxRangePushA(name);
 }

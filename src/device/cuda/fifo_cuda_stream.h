@@ -48,6 +48,7 @@ class FifoCudaStream : public CudaStream {
   std::unique_ptr<Graph> EndCapture() override;
   void Launch(Graph& graph) override;
   void Stamp(uint64_t* time_ns) override;
+  void Delay(std::chrono::nanoseconds time) override;
   void BeginRange(const char* name) override;
   void EndRange() override;
 

@@ -6,10 +6,20 @@
 namespace tandem {
 namespace {
 
-__global__ void StampKernel(uint64_t* time_ns) {
+__device__ uint64_t Now() {
   uint64_t now;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  *time_ns = now;
+  return now;
+}
+
+__global__ void StampKernel(uint64_t* time_ns) {
+  *time_ns = Now();
+}
+
+__global__ void DelayKernel(uint64_t time_ns) {
+  const uint64_t begin = Now();
+  while (Now() - begin < time_ns) {
+  }
 }
 
 }  // namespace
@@ -17,6 +27,11 @@ __global__ void StampKernel(uint64_t* time_ns) {
 void LaunchStamp(cudaStream_t stream, uint64_t* time_ns) {
   StampKernel<<<1, 1, 0, stream>>>(time_ns);
   TANDEM_CUDA_CHECK(cudaGetLastError(), "stamp");
+}
+
+void LaunchDelay(cudaStream_t stream, uint64_t time_ns) {
+  DelayKernel<<<1, 1, 0, stream>>>(time_ns);
+  TANDEM_CUDA_CHECK(cudaGetLastError(), "delay of {} ns", time_ns);
 }
 
 cudaError_t FindDeviceCode(int* architecture) {

@@ -110,6 +110,14 @@ class FifoStream : public HostStream {
     });
   }
 
+  void Delay(std::chrono::nanoseconds time) override {
+    Enqueue([time](ComputePool&) {
+      const auto end = std::chrono::steady_clock::now() + time;
+      while (std::chrono::steady_clock::now() < end) {
+      }
+    });
+  }
+
   // Profilers of host code see functions; there is nothing to add.
   void BeginRange(const char* /*name*/) override {}
   void EndRange() override {}
