@@ -120,9 +120,10 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
       "GPU each; doctor MODEL says how many there can be)")
       ->check(CLI::Range(int64_t{1}, int64_t{4096}))
       ->capture_default_str();
-  AddFlag(app, "lone-shard", &options->lone_shard,
-          "FILE of bench_collectives: only the first shard runs, exchange takes what FILE says, the others are "
-          "taken to be equal; for figures, with --dummy");
+  AddFlag(
+      app, "lone-shard", &options->lone_shard,
+      "FILE of bench_collectives: only the first shard runs, exchange takes what FILE says, the others are "
+      "taken to be equal; for figures, with --dummy");
   AddFlag(
       app, "cpu-threads", &options->cpu_threads,
       "Threads of CPU attention, and on the host backend of all computation; 0: one for each physical core "

@@ -32,8 +32,7 @@ class LoneCollective : public Collective {
     for (int64_t begin = num_columns; begin < matrix.cols; begin += num_columns) {
       const int64_t count = std::min(num_columns, matrix.cols - begin);
       stream.CopyRows(matrix.Columns(begin, count).data, row_bytes, matrix.data, row_bytes,
-                      static_cast<size_t>(count) * DTypeSize(matrix.dtype),
-                      static_cast<size_t>(matrix.rows));
+                      static_cast<size_t>(count) * DTypeSize(matrix.dtype), static_cast<size_t>(matrix.rows));
     }
     Spend(stream, matrix.rows * (matrix.cols - num_columns) * static_cast<int64_t>(DTypeSize(matrix.dtype)));
   }
@@ -60,7 +59,8 @@ class LoneCollective : public Collective {
 class LoneShardGroup : public CollectiveGroup {
  public:
   LoneShardGroup(const LoneShardOptions& options, double delay_us)
-      : size_(options.num_shards), ends_{LoneCollective(options, delay_us), LoneCollective(options, delay_us)} {}
+      : size_(options.num_shards),
+        ends_{LoneCollective(options, delay_us), LoneCollective(options, delay_us)} {}
 
   int size() const override { return size_; }
   Collective* Of(int rank, ShardChannel channel) override {

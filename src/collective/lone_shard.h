@@ -1,5 +1,5 @@
-// One shard of several without the others, which are taken to be equal: for what a model takes that needs more
-// GPUs than there are.
+// One shard of several without the others, which are taken to be equal: for what a model takes that needs
+// more GPUs than there are.
 #pragma once
 
 #include <cstdint>

@@ -73,7 +73,9 @@ struct Backend {
   Ops* OpsOf(int rank) const {
     return others.empty() || rank == 0 ? ops.get() : others[static_cast<size_t>(rank) - 1].ops.get();
   }
-  int64_t num_devices() const { return static_cast<int64_t>(others.size()) + 1 + num_elsewhere + num_assumed; }
+  int64_t num_devices() const {
+    return static_cast<int64_t>(others.size()) + 1 + num_elsewhere + num_assumed;
+  }
   // Of the hardware, for people.
   std::string Description() const;
   // Of all devices together, as much as each has in equal parts; of shards that are not there on hosts of

@@ -134,8 +134,7 @@ Status LoadShards(const ModelConfig& config, const EngineOptions& options, Loade
                   const Load& load) {
   loaded->config = config;
   loaded->num_shards = options.tensor_parallel_size;
-  const auto num_here =
-      loaded->on_host ? size_t{1} : static_cast<size_t>(options.tensor_parallel_size);
+  const auto num_here = loaded->on_host ? size_t{1} : static_cast<size_t>(options.tensor_parallel_size);
   if (loaded->num_shards > 1) {
     // Where processes make it together, all have come that far.
     if (loaded->backend.num_elsewhere > 0)

@@ -478,8 +478,8 @@ TEST_P(StrategiesTest, NobodyDecodesInACpuTierThatIsOfNoUse) {
   }
 }
 
-// At 16 bits the places differ by rounding: products of other numbers of rows, attention in another order. Until
-// two requests part, where two tokens are about as likely, log-probabilities agree within a tolerance.
+// At 16 bits the places differ by rounding: products of other numbers of rows, attention in another order.
+// Until two requests part, where two tokens are about as likely, log-probabilities agree within a tolerance.
 class HalfComparison {
  public:
   void Compare(const std::vector<SampledToken>& got, const std::vector<SampledToken>& expected,
@@ -569,8 +569,8 @@ TEST_P(StrategiesTest, HalfLogProbabilitiesStayWithinTolerance) {
   }
 }
 
-// At 16 bits gpu-only is the same whether there is a cpu tier or not, and from one run to the next: one request
-// at a time, so that nothing but the configuration could make a difference.
+// At 16 bits gpu-only is the same whether there is a cpu tier or not, and from one run to the next: one
+// request at a time, so that nothing but the configuration could make a difference.
 TEST_P(StrategiesTest, HalfGpuOnlyIsIdentical) {
   const std::string model = FixturePath("families/llama2/model.gguf");
   const std::vector<Prompt> prompts = MakePrompts(8, 3, 120, 24, 300);
