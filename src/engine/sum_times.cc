@@ -53,6 +53,7 @@ Result<std::vector<SumTime>> Read(const std::string& path, int64_t num_shards) {
     }
   }
   std::vector<SumTime> times;
+  times.reserve(by_size.size());
   for (const auto& [size_bytes, fastest] : by_size) times.push_back({size_bytes, fastest.us});
   return times;
 }
