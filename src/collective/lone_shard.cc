@@ -27,7 +27,8 @@ class LoneCollective : public Collective {
 
   void AllGather(Stream& stream, const MatrixView& matrix, int64_t column_begin,
                  int64_t num_columns) override {
-    TANDEM_CHECK(column_begin == 0, "all-gather: shard 0 has columns from {} on", column_begin);
+    TANDEM_CHECK(column_begin == 0 && num_columns > 0, "all-gather: shard 0 has {} columns from {} on",
+                 num_columns, column_begin);
     const size_t row_bytes = static_cast<size_t>(matrix.row_stride) * DTypeSize(matrix.dtype);
     for (int64_t begin = num_columns; begin < matrix.cols; begin += num_columns) {
       const int64_t count = std::min(num_columns, matrix.cols - begin);
