@@ -31,12 +31,12 @@ class LoadedRuns {
 };
 
 TEST(CostSamplerTest, CodeThatIsLoadedIsNoCostAndTakesNoTimeFromOthers) {
-  CostSampler sampler(0.6, nullptr);
+  CostSampler sampler(1.2, nullptr);
   std::vector<CostLine> lines(1);
   for (int64_t count = 1; count <= 8; ++count) lines[0].points.push_back({count, 0});
   sampler.BeginSection("points", 1, 8);
   // Together they take twice the whole budget.
-  LoadedRuns runs(milliseconds(150));
+  LoadedRuns runs(milliseconds(300));
   sampler.MeasureLines(
       GrowthOfCounts,
       [&](const CostLine& /*line*/, int64_t count) {
@@ -65,7 +65,7 @@ TEST(CostSamplerTest, ASectionEndsWhenItsTimeIsUsed) {
       &lines);
   ASSERT_EQ(lines.size(), 1U);
   EXPECT_LT(lines[0].points.size(), 7U);
-  EXPECT_GE(lines[0].points.size(), 2U);
+  EXPECT_GE(lines[0].points.size(), 1U);
 }
 
 }  // namespace

@@ -71,7 +71,7 @@ TEST_P(LoneShardEngineTest, RequestsTakeTheTimeOfTheSums) {
   ASSERT_FALSE(sums.empty());
   for (const CostPoint& sum : sums) {
     EXPECT_GE(sum.us, 0.9 * kSumUs) << sum.count;
-    EXPECT_LT(sum.us, 3 * kSumUs) << sum.count;
+    EXPECT_LT(sum.us, 10 * kSumUs) << sum.count;
   }
   RequestSpec spec;
   spec.prompt_tokens = {5, 6, 7, 8, 9};
