@@ -4,12 +4,12 @@
 #include <array>
 #include <chrono>
 #include <cstddef>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "base/check.h"
+#include "collective/exchange_state.h"
 
 namespace tandem {
 namespace {
@@ -68,21 +68,13 @@ class LoneShardGroup : public CollectiveGroup {
     TANDEM_CHECK(rank == 0, "shard {} is not here", rank);
     return &ends_[static_cast<size_t>(channel)];
   }
-  void Abort(std::string reason) override {
-    const std::lock_guard lock(mutex_);
-    if (!reason_) reason_ = std::move(reason);
-  }
-  std::optional<Error> failure() const override {
-    const std::lock_guard lock(mutex_);
-    if (!reason_) return std::nullopt;
-    return MakeError(ErrorCode::kUnavailable, "{}", *reason_);
-  }
+  void Abort(std::string reason) override { state_.Abort(std::move(reason)); }
+  std::optional<Error> failure() const override { return state_.failure(); }
 
  private:
   const int size_;
   std::array<LoneCollective, kNumShardChannels> ends_;
-  mutable std::mutex mutex_;
-  std::optional<std::string> reason_;
+  ExchangeState state_;
 };
 
 // What a delay of nothing takes, one behind the other in a graph.

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <mutex>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
+#include "collective/exchange_state.h"
 #include "collective/rendezvous.h"
 #include "device/host/host_device.h"
 
@@ -168,22 +168,14 @@ class SharedMemoryGroup : public CollectiveGroup {
     return ends_[static_cast<size_t>(channel)][static_cast<size_t>(rank)].get();
   }
   void Abort(std::string reason) override {
-    {
-      const std::lock_guard lock(mutex_);
-      if (!reason_) reason_ = std::move(reason);
-    }
+    state_.Abort(std::move(reason));
     for (const auto& channel : channels_) channel->Abort();
   }
-  std::optional<Error> failure() const override {
-    const std::lock_guard lock(mutex_);
-    if (!reason_) return std::nullopt;
-    return MakeError(ErrorCode::kUnavailable, "{}", *reason_);
-  }
+  std::optional<Error> failure() const override { return state_.failure(); }
 
  private:
   const int size_;
-  mutable std::mutex mutex_;
-  std::optional<std::string> reason_;
+  ExchangeState state_;
   std::array<std::unique_ptr<Channel>, kNumShardChannels> channels_;
   std::array<std::vector<std::unique_ptr<Collective>>, kNumShardChannels> ends_;
 };

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <cstring>
 #include <limits>
-#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -24,6 +23,7 @@
 #include "collective/cuda/peer_exchange.h"
 #include "collective/cuda/peer_layout.h"
 #include "collective/cuda/process_peers.h"
+#include "collective/exchange_state.h"
 #include "device/cuda/cuda_device.h"
 #include "device/cuda/cuda_error.h"
 #include "device/cuda/cuda_stream.h"
@@ -157,8 +157,7 @@ class CudaGroup : public CollectiveGroup {
     if (processes_ != nullptr) {
       processes_->collectives()->Abort(std::move(reason));
     } else {
-      const std::lock_guard lock(mutex_);
-      if (!reason_) reason_ = std::move(reason);
+      state_.Abort(std::move(reason));
     }
     EndWaits();
   }
@@ -185,8 +184,7 @@ class CudaGroup : public CollectiveGroup {
       const std::optional<Error> error = processes_->collectives()->failure();
       return error ? std::optional(error->message) : std::nullopt;
     }
-    const std::lock_guard lock(mutex_);
-    return reason_;
+    return state_.reason();
   }
 
   void LookForFailure() {
@@ -448,8 +446,7 @@ class CudaGroup : public CollectiveGroup {
   std::vector<Buffer> controls_;  // pinned
   std::vector<Buffer> counts_;
   std::unique_ptr<ProcessPeers> peers_elsewhere_;
-  mutable std::mutex mutex_;
-  std::optional<std::string> reason_;  // in one process; else the processes have it
+  ExchangeState state_;  // in one process; else the processes have it
   std::array<std::unique_ptr<Meeting>, kNumShardChannels> meetings_;
   std::array<std::vector<std::unique_ptr<CudaCollective>>, kNumShardChannels> ends_;
   std::atomic<bool> stops_{false};

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "collective/cuda/peer_exchange.h"
+#include "device/cuda/global_timer.cuh"
 #include "device/cuda/kernel_launch.h"
 #include "device/cuda/system_memory.cuh"
 
@@ -34,12 +35,6 @@ Cut CutOf(const PeerEnd& end, int64_t size_bytes) {
   return {.num_blocks = static_cast<unsigned>(num_blocks),
           .slot_bytes = static_cast<int>(slot_passes * kPassBytes),
           .num_rounds = divide_up(num_passes, num_blocks * slot_passes)};
-}
-
-__device__ __forceinline__ uint64_t NowNs() {
-  uint64_t now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  return now;
 }
 
 // Slots: past the first-level cache, which may hold what lay there before.

@@ -229,11 +229,7 @@ class MpiGroup : public CollectiveGroup {
     return channels_[static_cast<size_t>(channel)].get();
   }
   void Abort(std::string reason) override { state_->Abort(std::move(reason)); }
-  std::optional<Error> failure() const override {
-    const auto reason = state_->reason();
-    if (!reason) return std::nullopt;
-    return MakeError(ErrorCode::kUnavailable, "{}", *reason);
-  }
+  std::optional<Error> failure() const override { return state_->failure(); }
 
  private:
   const Shard shard_;

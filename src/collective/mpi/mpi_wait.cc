@@ -27,17 +27,6 @@ constexpr std::chrono::milliseconds kLongestPoll{50};
 
 }  // namespace
 
-void ExchangeState::Abort(std::string reason) {
-  const std::lock_guard lock(mutex_);
-  if (!reason_) reason_ = std::move(reason);
-  aborted_.store(true, std::memory_order_release);
-}
-
-std::optional<std::string> ExchangeState::reason() const {
-  const std::lock_guard lock(mutex_);
-  return reason_;
-}
-
 bool AwaitMpi(const ExchangeState& state, std::optional<std::chrono::milliseconds> timeout,
               const std::function<bool()>& is_done) {
   for (int spin = 0; spin < kSpins; ++spin) {

@@ -3,29 +3,14 @@
 
 #include <mpi.h>
 
-#include <atomic>
 #include <chrono>
 #include <functional>
-#include <mutex>
 #include <optional>
 #include <span>
-#include <string>
+
+#include "collective/exchange_state.h"
 
 namespace tandem {
-
-// Whether the exchange goes on. Any thread.
-class ExchangeState {
- public:
-  // The first reason stays.
-  void Abort(std::string reason);
-  bool aborted() const { return aborted_.load(std::memory_order_acquire); }
-  std::optional<std::string> reason() const;
-
- private:
-  mutable std::mutex mutex_;
-  std::optional<std::string> reason_;
-  std::atomic<bool> aborted_{false};
-};
 
 // Calls is_done until it says so: often at first, then in steps of some ten microseconds. False if it is not
 // done within the timeout (absent: there is none), or the exchange ends before. Time is counted in looks, not

@@ -1,24 +1,19 @@
 #include <algorithm>
 
 #include "device/cuda/cuda_error.h"
+#include "device/cuda/global_timer.cuh"
 #include "device/cuda/stamp.h"
 
 namespace tandem {
 namespace {
 
-__device__ uint64_t Now() {
-  uint64_t now;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
-  return now;
-}
-
 __global__ void StampKernel(uint64_t* time_ns) {
-  *time_ns = Now();
+  *time_ns = NowNs();
 }
 
 __global__ void DelayKernel(uint64_t time_ns) {
-  const uint64_t begin = Now();
-  while (Now() - begin < time_ns) {
+  const uint64_t begin = NowNs();
+  while (NowNs() - begin < time_ns) {
   }
 }
 
