@@ -3,7 +3,8 @@
 
 set(TANDEM_WARNINGS -Wall -Wextra -Wpedantic -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual
     -Wno-missing-field-initializers -Werror)
-# Where GCC is wrong about it. The first option is for clang's tools, which do not know the second.
+# Where GCC is wrong about it: at -O1, of constants behind initializer lists and of what a sanitizer has put in between.
+# The first option is for clang's tools, which do not know the second.
 set(TANDEM_NO_MAYBE_UNINITIALIZED -Wno-unknown-warning-option -Wno-maybe-uninitialized)
 
 # Most of a file's compile time is what its includes cost, so TANDEM_UNITY_BUILD compiles a folder's files in batches
@@ -21,9 +22,8 @@ set(TANDEM_UNITY_BATCH 20)
 # The presets' own flags are -O2 and -O0; kernels have theirs, see tandem_kernel_sources.
 function(tandem_optimization target level)
   if(TANDEM_SANITIZE)
-    set(flags "$<$<STREQUAL:${level},HOT>:-O1>")
+    set(flags "$<$<STREQUAL:${level},HOT>:-O1;${TANDEM_NO_MAYBE_UNINITIALIZED}>")
   else()
-    # At -O1 GCC 12 takes constants behind initializer lists for uninitialized.
     set(flags "$<$<AND:$<STREQUAL:${level},COLD>,$<CONFIG:Release>>:-O1;${TANDEM_NO_MAYBE_UNINITIALIZED}>")
   endif()
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${flags}>")
