@@ -4,7 +4,7 @@
 #   scripts/lint.sh                   format, layers, words, headers, docs, scripts, tidy
 #   scripts/lint.sh format layers     only these
 #   scripts/lint.sh --fix             formats the sources instead of checking them
-#   scripts/lint.sh tidy PATH...      clang-tidy on these files and folders; --without-tests before them leaves out tests
+#   scripts/lint.sh tidy PATH...      clang-tidy on these files and folders
 #   scripts/lint.sh analyze [FILE...] the same with clang's static analyzer, which CI leaves out for its time
 #
 # tidy needs a configured build (host-release unless TANDEM_BUILD_DIR names another) and remembers what passed.
@@ -37,7 +37,7 @@ check_tidy() {
     cmake --preset host-release >/dev/null || return 1
   fi
   local options=()
-  while [[ ${1:-} == --* ]]; do options+=("$1"); shift; done
+  [[ ${1:-} != --analyze ]] || { options=(--analyze); shift; }
   python3 scripts/run_clang_tidy.py "${options[@]}" "$build_dir" "$@"
 }
 

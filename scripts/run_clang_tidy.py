@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 """Runs clang-tidy over src/ on all cores, and skips what has not changed since it last passed.
 
-    scripts/run_clang_tidy.py [--analyze] [--without-tests] BUILD_DIR [PATH...]
+    scripts/run_clang_tidy.py [--analyze] BUILD_DIR [PATH...]
 
 BUILD_DIR is a configured build folder (compile_commands.json). What is checked is what is compiled: files of src/,
 or batches of them (a unity build), which takes half the time; PATH, a file or folder, selects what holds some of it.
---without-tests leaves out what compiles tests alone.
 It counts as unchanged if its text, that of every project file it includes, its compile command, .clang-tidy and
 clang-tidy's version are the same.
 Passes are remembered in the user's cache folder, for every checkout. Without --analyze the static analyzer of
@@ -32,7 +31,6 @@ CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / "
 ALWAYS = ["--header-filter=/src/.*\\.(h|cc)$"]
 CHECKS = "--checks=-bugprone-suspicious-include"
 WITHOUT_ANALYZER = ",-clang-analyzer-*"
-TEST = re.compile("_(test|testing)$")
 INCLUDE = re.compile(rb'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
@@ -92,7 +90,6 @@ def tidy(build_dir, options, file):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--analyze", action="store_true")
-    parser.add_argument("--without-tests", action="store_true")
     parser.add_argument("build_dir", type=pathlib.Path)
     parser.add_argument("paths", nargs="*", type=pathlib.Path)
     arguments = parser.parse_args()
@@ -110,8 +107,6 @@ def main():
         sources = [pathlib.Path(source) for source in compile_database.sources_of(entry)]
         # Generated sources, and what only tests link outside src/, are left out.
         if not sources or not all(source.suffix == ".cc" and source.is_relative_to(ROOT / "src") for source in sources):
-            continue
-        if arguments.without_tests and all(TEST.search(source.stem) for source in sources):
             continue
         if wanted and not any(source.is_relative_to(path) for source in sources for path in wanted):
             continue

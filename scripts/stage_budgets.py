@@ -2,13 +2,10 @@
 """What the stages of scripts/test.sh took, beside what they may take.
 
     scripts/stage_budgets.py yardstick         prints what the yardstick takes on this machine, in CPU seconds
-    scripts/stage_budgets.py fits PARTS STAGE SECONDS
-                                               exits with 1 if a stage may take longer than that on one core
     scripts/stage_budgets.py table PARTS       prints the table of a run; exits with 1 if a stage is over its budget
 
 PARTS is a folder that has, for each part of a stage that ran, STAGE.PART with one line
-"OUTCOME BEGIN_S END_S CPU_S" (OUTCOME is ok, FAILED, or unrun for a stage
-that did not fit; seconds since some start), and a file `yardstick` with one
+"OUTCOME BEGIN_S END_S CPU_S" (OUTCOME is ok or FAILED; seconds since some start), and a file `yardstick` with one
 figure a line: the yardstick before, and perhaps after, the stages.
 
 The yardstick is a fixed C++ file, compiled on all cores at once: how long it takes says how fast this machine is,
@@ -97,10 +94,6 @@ def largest_yardstick(parts):
     return max(float(line) for line in (parts / "yardstick").read_text().split())
 
 
-def fits(parts, stage, seconds, budgets, reference):
-    return budgets.get(stage, 0.0) * largest_yardstick(parts) / reference <= seconds
-
-
 def table(parts, budgets, reference):
     """The lines of the table, and the stages that are over their budgets."""
     yardstick = largest_yardstick(parts)
@@ -137,8 +130,6 @@ def main():
         if sys.argv[1:] == ["yardstick"]:
             print(f"{measure_yardstick():.3f}")
             return 0
-        if len(sys.argv) == 5 and sys.argv[1] == "fits":
-            return 0 if fits(pathlib.Path(sys.argv[2]), sys.argv[3], float(sys.argv[4]), *read_budgets()) else 1
         if len(sys.argv) == 3 and sys.argv[1] == "table":
             lines, over = table(pathlib.Path(sys.argv[2]), *read_budgets())
             print("\n".join(lines))

@@ -50,15 +50,6 @@ class StageBudgetsTest(unittest.TestCase):
         self.assertEqual(over, [])
         self.assertEqual(lines[1].split(), ["soak", "ok", "600", "1000"])
 
-    def test_a_stage_fits_by_the_speed_of_the_machine(self):
-        self.write_parts("2.0\n4.0\n")
-        self.assertTrue(stage_budgets.fits(self.folder, "tidy", 200, {"tidy": 100.0}, 2.0))
-        self.assertFalse(stage_budgets.fits(self.folder, "tidy", 199, {"tidy": 100.0}, 2.0))
-
-    def test_what_did_not_run_shows(self):
-        self.write_parts("2.0\n", tidy_compile="unrun 9 9 0")
-        self.assertEqual(self.table({"tidy": 100.0})[0][1].split()[1], "unrun")
-
     def test_bad_budgets_are_named(self):
         path = self.folder / "budgets.txt"
         for text in ("lint\n", "lint x\n", "yardstick 2\nlint 1\nlint 2\n", "yardstick 0\n", "yardstick 2 3\n"):

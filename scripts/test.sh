@@ -4,53 +4,47 @@
 #   scripts/test.sh                    all stages but the nightly ones
 #   scripts/test.sh --quick            release build and its tests, lint without clang-tidy
 #   scripts/test.sh release debug      only these stages (packages and the model are fetched all the same)
-#   scripts/test.sh nightly            the stages that take longer: soak, more-cases, all-checks, fuzz, clients,
-#                                      grammars, package, deploy, hosts, cuda-all, tidy-tests, arm-qemu
+#   scripts/test.sh nightly            the stages that take longer: soak, more-cases, all-checks, threads, tidy, fuzz,
+#                                      clients, grammars, package, deploy, hosts, cuda-all, arm-qemu
 #
 #   lint        format, layers, words, headers that compile alone, docs
 #   quickstart  scripts/quickstart.sh --check, which compiles tandem
-#   release     host-release: unit, scenario, engine and conformance tests
 #   http        the HTTP suite against build/host-release/tandem, in a Python environment below build/
-#   debug       host-debug: most tests (all-checks runs all), and malformed HTTP requests, under the address and
+#   release     host-release: unit, scenario, engine and conformance tests
+#   debug       host-debug: the tests labelled `threads` (whole engines, both tiers, kernels) under the address and
 #               undefined-behaviour sanitizers
 #   arm         the files with NEON kernels, with the cross compiler for 64-bit Arm
 #   cuda        cuda-release for one architecture, where the machine has nvcc, without what CUTLASS makes for 9.0a;
 #               tests are skipped where there is no GPU
-#   threads     host-tsan: the tests labelled `threads` under the thread sanitizer
-#   tidy        clang-tidy over src/, but for tests
-#   hopper      products that CUTLASS makes for 9.0a: compiled in bf16, not linked
 #   soak        20 minutes of cancels, disconnects and malformed requests: all blocks back, memory flat
 #   more-cases  tests that draw their cases, with further seeds that differ each time, and 1,000 held-out requests in every case;
 #               the perplexity of 20,000 tokens
-#   all-checks  host-debug with every check of the undefined-behaviour sanitizer
+#   all-checks  host-debug with every check of the undefined-behaviour sanitizer: all tests, and malformed HTTP requests
+#   threads     host-tsan: the tests labelled `threads` under the thread sanitizer
+#   tidy        clang-tidy over src/ and tests/
 #   fuzz        scripts/fuzz.sh: what reads bytes of others, 5 minutes each
 #   clients     programs and libraries that people use (tests/clients), each in an environment of its own
 #   grammars    the JSON-Schema-Test-Suite, and 100,000 answers of random weights that follow its schemas
 #   package     scripts/package.sh and scripts/check_package.sh: a .deb on a bare Debian
 #   deploy      scripts/check_manifests.py and scripts/check_container.sh: what deploy/ has for Kubernetes, and its container
 #   hosts       scripts/check_two_hosts.sh: shards on two hosts, which are namespaces of this machine; skipped where none may be made
-#   cuda-all    every GPU architecture, FA3
-#   tidy-tests  clang-tidy over tests too
+#   cuda-all    every GPU architecture, with what CUTLASS makes for 9.0a, and FA3
 #   arm-qemu    host-aarch64, cross-compiled: unit, engine and conformance tests under qemu-user
 #
 # A stage has a part that compiles and a part that tests. The first run one after the other, the second beside them.
-# After TANDEM_TEST_SECONDS (4800) it should end: of the last four stages those are left out, and said to be, for which
-# too little is left.
 # Ends with a table of seconds and of CPU seconds beside their budgets (scripts/stage_budgets.txt; more than 1.3 times
 # fails) and the line "N passed, N failed, N skipped" over all tests that ran.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 exec </dev/null
 
-all_stages=(lint quickstart release http debug arm cuda threads tidy hopper)
-# Not begun where too little time is left.
-optional_stages=(cuda threads tidy hopper)
+all_stages=(lint quickstart http release debug arm cuda)
 quick_stages=(lint release http)
-nightly_stages=(soak more-cases all-checks fuzz clients grammars package deploy hosts cuda-all tidy-tests arm-qemu)
+nightly_stages=(soak more-cases all-checks threads tidy fuzz clients grammars package deploy hosts cuda-all arm-qemu)
 stages=()
 for argument in "$@"; do
   case "$argument" in
-    -h | --help) sed -n '2,41s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
+    -h | --help) sed -n '2,36s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 0 ;;
     --quick) stages+=("${quick_stages[@]}") ;;
     nightly) stages+=("${nightly_stages[@]}") ;;
     *)
@@ -64,7 +58,6 @@ for argument in "$@"; do
 done
 [[ ${#stages[@]} == 0 ]] && stages=("${all_stages[@]}")
 
-time_limit_s="${TANDEM_TEST_SECONDS:-4800}"
 results=build/test-results
 rm -rf "$results"
 mkdir -p "$results"
@@ -136,20 +129,8 @@ run_http() {  # preset, further arguments of pytest...
 compile_http() { build host-release tandem; }
 test_http() { run_http host-release tests/http; }
 
-# The sanitizers see nothing of the scripts, and in the others nothing that engine_test and ops_test do not show them:
-# all-checks runs those.
-debug_tests=(-LE scripts -E '^(conformance|decode_accuracy|simulate)_test$')
-compile_debug() { build_tests host-debug "${debug_tests[@]}" && build host-debug tandem; }
-test_debug() {
-  local ok=0
-  run_ctest host-debug 1 "${debug_tests[@]}" || ok=1
-  # Input that no client should send, against the sanitizers.
-  run_http host-debug tests/http/test_malformed_requests.py || ok=1
-  return $ok
-}
-
-compile_threads() { build_tests host-tsan -L threads; }
-test_threads() { run_ctest host-tsan 1 -L threads; }
+compile_debug() { build_tests host-debug -L threads; }
+test_debug() { run_ctest host-debug 1 -L threads; }
 
 has_nvcc() { command -v nvcc >/dev/null || { echo "no nvcc on this machine"; return 1; }; }
 cuda_targets=(tandem ops_cuda_test device_cuda_test collective_cuda_test conformance_cuda_test)
@@ -172,25 +153,6 @@ test_cuda() {
 
 compile_arm() { scripts/cross_aarch64.sh --kernels; }
 
-run_tidy() {  # options of lint.sh tidy
-  cmake --preset host-release >/dev/null && scripts/lint.sh tidy "$@" || return 1
-  # The host code of the cuda backend, where the stage before has configured it.
-  [[ -f build/cuda-release/compile_commands.json ]] || return 0
-  TANDEM_BUILD_DIR=build/cuda-release scripts/lint.sh tidy "$@" src/device/cuda src/collective/cuda src/ops/cuda
-}
-compile_tidy() { run_tidy --without-tests; }
-compile_tidy-tests() { run_tidy; }
-
-# Half of what the cuda backend takes to compile. Those in fp16 are the same templates: cuda-all compiles them too.
-compile_hopper() {
-  has_nvcc || return 0
-  scripts/fetch_flashinfer.sh >/dev/null || return 1
-  cmake --preset cuda-release -B build/cuda-hopper -DTANDEM_CUDA_ARCHITECTURES=90a-real \
-    -DTANDEM_FLASH_ATTENTION3=OFF >/dev/null || return 1
-  local sources=("$PWD"/src/ops/cuda/linear/*/{fused,streamed}_*bf16.cu)
-  cmake --build build/cuda-hopper --target "${sources[@]/%/^}" -- --quiet
-}
-
 compile_soak() { build host-release tandem; }
 test_soak() { TANDEM_NIGHTLY=1 run_http host-release -rP tests/http/soak; }
 
@@ -202,7 +164,23 @@ compile_all-checks() {
   cmake --preset host-debug -B "$all_checks" -DTANDEM_SKIPPED_CHECKS= >/dev/null || return 1
   cmake --build "$all_checks" -- --quiet
 }
-test_all-checks() { run_ctest host-debug-all-checks 1; }
+test_all-checks() {
+  local ok=0
+  run_ctest host-debug-all-checks 1 || ok=1
+  # Input that no client should send, against the sanitizers.
+  run_http host-debug-all-checks tests/http/test_malformed_requests.py || ok=1
+  return $ok
+}
+
+compile_threads() { build_tests host-tsan -L threads; }
+test_threads() { run_ctest host-tsan 1 -L threads; }
+
+compile_tidy() {
+  cmake --preset host-release >/dev/null && scripts/lint.sh tidy || return 1
+  # The host code of the cuda backend, where it has been configured.
+  [[ -f build/cuda-release/compile_commands.json ]] || return 0
+  TANDEM_BUILD_DIR=build/cuda-release scripts/lint.sh tidy src/device/cuda src/collective/cuda src/ops/cuda
+}
 
 compile_fuzz() { scripts/fuzz.sh --build; }
 test_fuzz() { scripts/fuzz.sh --seconds 300; }
@@ -292,26 +270,12 @@ run_part() {  # part, stage
   [[ $outcome == ok ]]
 }
 
-# Says so if it does not.
-fits() {  # stage
-  [[ " ${optional_stages[*]} " != *" $1 "* || ${#stages[@]} == 1 ]] && return
-  local left_s=$((time_limit_s > SECONDS ? time_limit_s - SECONDS : 0))
-  python3 scripts/stage_budgets.py fits "$parts" "$1" "$left_s" && return
-  echo "unrun $SECONDS $SECONDS 0" >"$parts/$1.compile"
-  echo "=== $1: not run, of $time_limit_s s $left_s are left"
-  return 1
-}
-
 # Compilers leave the cores to tests, whose clients and servers keep time. A process group, so that all of it can stop.
 set -m
 (
   renice -n 10 -p $BASHPID >/dev/null
   for stage in "${stages[@]}"; do
-    if ! fits "$stage"; then
-      touch "$results/$stage.unrun"
-    elif ! run_part compile "$stage"; then
-      touch "$results/$stage.broken"
-    fi
+    run_part compile "$stage" || touch "$results/$stage.broken"
     touch "$results/$stage.compiled"
   done
 ) &
@@ -322,7 +286,7 @@ for stage in "${stages[@]}"; do
   if declare -F "compile_$stage" >/dev/null; then
     until [[ -f $results/$stage.compiled ]]; do sleep 0.2; done
   fi
-  [[ -f $results/$stage.broken || -f $results/$stage.unrun ]] || run_part test "$stage"
+  [[ -f $results/$stage.broken ]] || run_part test "$stage"
 done
 wait "$compiling"
 python3 scripts/stage_budgets.py yardstick >>"$parts/yardstick"

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/nightly_testing.h"
 #include "base/sanitizers.h"
 #include "perf/analytic_costs.h"
 #include "policy/asymmetric.h"
@@ -170,7 +171,8 @@ std::string TableIn(const std::string& path) {
 }
 
 TEST(PlannerTuning, NoConstantIsWorthMovingByAFactorOfTwo) {
-  if (kSanitized) GTEST_SKIP() << "plays whole workloads hundreds of times";
+  if (kSanitized || !IsNightly())
+    GTEST_SKIP() << "plays whole workloads hundreds of times; TANDEM_NIGHTLY=1 runs it";
   const std::vector<PlannedWorkload> workloads = Workloads();
   std::string table = "| constant |";
   std::string rule = "|---|";
