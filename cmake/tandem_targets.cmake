@@ -17,14 +17,16 @@ set(TANDEM_UNITY_BATCH 20)
 #              release  with sanitizers
 #   HOT            -O2              -O1
 #   (neither)      -O2              -O0
-#   COLD           -O1              -O0     what runs once a program: its command line, profiling, tests
+#   COLD           -O1              -O0     what runs once a program: its command line, profiling
+#   TEST           -O0              -O0     tests, unless they COMPUTE: inline functions of a test's own object files serve the whole program
 #
 # The presets' own flags are -O2 and -O0; kernels have theirs, see tandem_kernel_sources.
 function(tandem_optimization target level)
   if(TANDEM_SANITIZE)
     set(flags "$<$<STREQUAL:${level},HOT>:-O1;${TANDEM_NO_MAYBE_UNINITIALIZED}>")
   else()
-    set(flags "$<$<AND:$<STREQUAL:${level},COLD>,$<CONFIG:Release>>:-O1;${TANDEM_NO_MAYBE_UNINITIALIZED}>")
+    set(flags "$<$<AND:$<STREQUAL:${level},COLD>,$<CONFIG:Release>>:-O1;${TANDEM_NO_MAYBE_UNINITIALIZED}>"
+              "$<$<AND:$<STREQUAL:${level},TEST>,$<CONFIG:Release>>:-O0>")
   endif()
   target_compile_options(${target} PRIVATE "$<$<COMPILE_LANGUAGE:CXX>:${flags}>")
 endfunction()
@@ -67,18 +69,23 @@ function(tandem_library name)
   endforeach()
 endfunction()
 
-# tandem_test(NAME SOURCES foo_test.cc ... DEPENDS folder ... [ALONE ...] [LABELS ...] [TIMEOUT seconds])
+# tandem_test(NAME [COMPUTE] SOURCES foo_test.cc ... DEPENDS folder ... [ALONE ...] [LABELS ...] [TIMEOUT seconds])
 # One GoogleTest program a folder: <name>_test. Tests find checked-in data through TANDEM_SOURCE_DIR.
+# COMPUTE: it would take longer by more than compiling it optimized does.
 # ALONE: those of SOURCES that are compiled one at a time, because together they would be too large.
 function(tandem_test name)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "SOURCES;ALONE;DEPENDS;LIBRARIES;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "COMPUTE" "TIMEOUT" "SOURCES;ALONE;DEPENDS;LIBRARIES;LABELS" ${ARGN})
   if(NOT TANDEM_BUILD_TESTS)
     return()
   endif()
   set_source_files_properties(${ARG_ALONE} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   add_executable(${name}_test ${ARG_SOURCES})
   tandem_compile_options(${name}_test)
-  tandem_optimization(${name}_test COLD)
+  if(ARG_COMPUTE)
+    tandem_optimization(${name}_test COLD)
+  else()
+    tandem_optimization(${name}_test TEST)
+  endif()
   target_compile_definitions(${name}_test PRIVATE TANDEM_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   if(CMAKE_CROSSCOMPILING)
     target_compile_definitions(${name}_test PRIVATE TANDEM_EMULATED)

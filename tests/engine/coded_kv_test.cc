@@ -137,8 +137,9 @@ INSTANTIATE_TEST_SUITE_P(Machines, CodedKvTest,
 TEST_P(CodedKvTest, PerplexityIsThatOfThePlainCache) {
   const auto plain = Create("gpu-only", "auto", "auto");
   ASSERT_NE(plain, nullptr);
-  const auto windows = TextWindows(plain->tokenizer(), 512, 4);
-  ASSERT_GE(windows.size(), 4U);
+  const size_t num_windows = IsNightly() ? 4 : 2;
+  const auto windows = TextWindows(plain->tokenizer(), 512, num_windows);
+  ASSERT_GE(windows.size(), num_windows);
   const double expected = Perplexity(*plain, windows);
   const auto int8 = Create("gpu-only", "int8", "auto");
   ASSERT_NE(int8, nullptr);
