@@ -390,7 +390,8 @@ int main(int argc, char** argv) {
     return 1;
   }
   tandem::all_processes = std::move(joined).value().release();
-  // Rank 0 reports. What fails on another rank ends this with an error too. The flag has taken GTEST_OUTPUT before main.
+  // Rank 0 reports. What fails on another rank ends this with an error too. The flag has taken GTEST_OUTPUT
+  // before main.
   if (!tandem::Leads()) GTEST_FLAG_SET(output, "");
   ::testing::InitGoogleTest(&argc, argv);
   if (!tandem::Leads()) {
