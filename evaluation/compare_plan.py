@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Holds `tandem plan` against what was measured: the rows of evaluation/comparisons/h200.json in evaluation/results.
+"""Holds `tandem plan` against what was measured: rows of evaluation/comparisons in evaluation/results.
 
-    python3 evaluation/compare_plan.py --tandem build/host-release/tandem [--only TEXT] [--json FILE]
+    python3 evaluation/compare_plan.py --tandem build/host-release/tandem [--only TEXT] [--call-rate] [--json FILE]
 
 Each row is planned from the published figures of an H200 (a slice of it where the row is one) and the efficiencies of
-src/forecast/sheet_costs.h. Those were fitted on the gpu-only runs and a profile; the other strategies judge them. What
-was measured is the median of the newest file that has the row, in balance (docs/bench.md), without windows that say too
-little about it; its spread is the largest difference of runs of one file. Prints a table for docs/plan.md and the errors.
+src/forecast/sheet_costs.h. Those were fitted on the gpu-only runs, decode iterations and a profile; the other strategies
+judge them. What was measured is the median of the newest file that has three strategies of the row, else the newest, in
+balance (docs/bench.md), without windows that say too little about it; its spread is the largest difference of runs of one
+file. Prints a table for docs/plan.md and the errors.
 """
 
 import argparse
@@ -21,31 +22,53 @@ import repeats
 import result_files
 
 REPOSITORY = pathlib.Path(__file__).resolve().parent.parent
-ROWS = REPOSITORY / "evaluation" / "comparisons" / "h200.json"
-RESULTS = ["run15", "run14", "run13", "run11", "run10", "run9", "threads"]
+ROWS = ["h200", "auto_h200"]
+# The newest first. The first is a list of runs, the others have them by row.
+RUNS = "auto_h200"
+RESULTS = ["run16", "run15", "run14", "run13", "run11", "run10", "run9", "threads"]
+MIN_STRATEGIES = 3
+# The same row under another name.
+NAMES = {"whole GPU, Llama-3.1-8B, 1000/200": "full GPU, Llama-3.1-8B, 1000/200"}
 STRATEGIES = ["gpu-only", "full-offload", "asymmetric", "async", "apex", "auto"]
+# Of the prompt tokens that the window's output needs, those that it has: else it says more of its ends than of the steady state.
+PROMPTS = (2 / 3, 3 / 2)
 # Where two strategies differ by less than this, either may be the best.
 CLEARLY = 1.08
 
 
-def measured_rows(names):
-    """{row name: ({strategy: [tok/s]}, file, CPU attention's GB/s or None)}"""
-    found = {}
-    for name in names:
-        report = result_files.read_content(REPOSITORY / "evaluation" / "results" / f"hybrid_h200_{name}.json")
-        for row in report["rows"]:
+def steady_throughput(run):
+    share = run.get("steady_prefill_share")
+    return run.get("balanced_output_throughput") if share is None or PROMPTS[0] <= share <= PROMPTS[1] else None
+
+
+def runs_by_row():
+    """[(row name, file, {strategy: [tok/s]}, CPU attention's GB/s or None)], the newest file first, steady windows alone."""
+    rows = {}
+    for run in result_files.read_content(REPOSITORY / "evaluation" / "results" / f"{RUNS}.json"):
+        runs = rows.setdefault(NAMES.get(run["row"], run["row"]), {})
+        if run["strategy"] in STRATEGIES and steady_throughput(run):
+            runs.setdefault(run["strategy"], []).append(steady_throughput(run))
+    found = [(name, RUNS, runs, None) for name, runs in rows.items()]
+    for file in RESULTS:
+        for row in result_files.read_content(REPOSITORY / "evaluation" / "results" / f"hybrid_h200_{file}.json")["rows"]:
             runs, rates = {}, []
-            for strategy, results in row["runs"].items():
-                if strategy not in STRATEGIES:
-                    continue
-                for result in repeats.reports_of(results):
-                    # Without one the window says little about the steady state.
-                    value = result.get("balanced_output_throughput")
-                    if value:
-                        runs.setdefault(strategy, []).append(value)
+            for strategy in set(STRATEGIES) & set(row["runs"]):
+                for result in repeats.reports_of(row["runs"][strategy]):
+                    if steady_throughput(result):
+                        runs.setdefault(strategy, []).append(steady_throughput(result))
                     if result.get("cpu_attention_gb_per_s"):
                         rates.append(result["cpu_attention_gb_per_s"])
-            found.setdefault(row["name"], (runs, name, statistics.median(rates) if rates else None))
+            found.append((row["name"], file, runs, max(rates, default=None)))
+    return found
+
+
+def measured_rows():
+    """{row name: ({strategy: [tok/s]}, file, CPU attention's GB/s or None)}, of one file: what is compared ran together."""
+    found = {}
+    for name, file, runs, rate in runs_by_row():
+        # An older file where the newer one has little of the row.
+        if runs and (name not in found or len(found[name][0]) < MIN_STRATEGIES <= len(runs)):
+            found[name] = (runs, file, rate)
     return found
 
 
@@ -85,17 +108,18 @@ def main():
     parser.add_argument("--tandem", default=plan_runs.DEFAULT_TANDEM)
     parser.add_argument("--only", default="")
     parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--call-rate", action="store_true", help="the CPU's rate as it was measured beside the row")
+    parser.add_argument("--call-rate", action="store_true", help="what the CPU read beside the row, where it read most")
     arguments = parser.parse_args()
-    measured = measured_rows(RESULTS)
+    measured = measured_rows()
     errors = {"fitted": [], "judged": []}
     choices, lines = [], []
     print("| work | " + " | ".join(STRATEGIES) + " | best |\n|---|" + "---|" * (len(STRATEGIES) + 1))
-    for row in json.loads(ROWS.read_text()):
-        # A closed loop has no queue, fewer threads another rate of the CPU: both are left to a profile.
-        if arguments.only not in row["name"] or row["name"] not in measured:
+    rows = [row for name in ROWS for row in json.loads((REPOSITORY / "evaluation" / "comparisons" / f"{name}.json").read_text())]
+    for row in {row["name"]: row for row in rows if row["name"] not in NAMES}.values():
+        if arguments.only not in row["name"] or not measured.get(row["name"], [None])[0]:
             continue
-        if "--closed-loop" in row["args"] or "--cpu-threads" in row["args"]:
+        # A closed loop has no queue, fewer threads another rate of the CPU: both are left to a profile. A drawn work is no file here.
+        if any(word in row["args"] for word in ("--closed-loop", "--cpu-threads", ".csv")):
             continue
         runs, file, gb_per_s = measured[row["name"]]
         medians = {name: statistics.median(values) for name, values in runs.items()}

@@ -48,7 +48,9 @@ class Sheet {
     costs.num_layers = config_.num_layers;
     costs.row_tiles = {.steps = {{64, 1}, {256, 16}, {384, 64}}, .last_tile_rows = 128};
     for (const int64_t rows : {1, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048, 4096})
-      costs.linear.push_back({rows, of_.per_layer_us + ProductsUs(model_.layer_weights(), rows)});
+      costs.linear.push_back(
+          {rows, of_.per_layer_us + ProductsUs(model_.layer_weights(), rows,
+                                               rows > of_.rows_without_tiles ? of_.tile_start_us : 0)});
     if (num_shards_ > 1) {
       for (const CostPoint& point : costs.linear)
         costs.all_reduce.push_back({point.count, SumUs(point.count, kActivationBytes)});
@@ -80,9 +82,9 @@ class Sheet {
     constexpr double kManyBytes = 1.9;
     return model_.bytes_per_weight < kManyBytes ? of_.fp8_of_read : of_.weights_of_read;
   }
-  double ProductsUs(int64_t num_weights, int64_t rows) const {
+  double ProductsUs(int64_t num_weights, int64_t rows, double start_us = 0) const {
     const double weights = static_cast<double>(num_weights) / num_shards_;
-    const double read_us = weights * model_.bytes_per_weight / weight_rate_ * kUsPerSecond;
+    const double read_us = start_us + weights * model_.bytes_per_weight / weight_rate_ * kUsPerSecond;
     const double compute_us = 2 * weights * static_cast<double>(rows) / flop_rate_ * kUsPerSecond;
     return std::hypot(read_us, compute_us);
   }

@@ -1,10 +1,13 @@
 // Costs of a model on a machine from published figures, and what of these figures is reached: fitted on one
 // H200 and slices of it (docs/plan.md has how well), and taken for every other card.
 //
-//   T_l(n)  = per_layer_us + sqrt(read^2 + compute^2)    read: weights / (read rate), compute: 2 * weights *
-//   n / FLOP/s T_ga    = start + KV bytes / (attention rate)        rates: shares of bytes/s, no more than
-//   SMs can draw T_ga of prompts = start + FLOP of whole tiles / (share of FLOP/s) T_ca    = start + KV bytes
-//   / (CPU's rate)
+// T_l(n) = per_layer_us + sqrt(read^2 + compute^2)
+//     read: weights / (read rate), and tile_start_us where rows are in tiles; compute: 2 * weights * n /
+//     FLOP/s
+// T_ga = start + KV bytes / (attention rate)
+//     rates: shares of bytes/s, no more than SMs can draw
+// T_ga of prompts = start + FLOP of whole tiles / (share of FLOP/s)
+// T_ca = start + KV bytes / (CPU's rate)
 //
 // A shard has its part of the weights, of attention and of the host's bandwidth, and
 //
@@ -28,14 +31,18 @@ struct Efficiencies {
   double weights_of_read = 0.90;    // 16-bit weights: bench_engine, batch 1, whole and slices
   double fp8_of_read = 0.60;        // the same with FP8 weights
   double int_of_read = 0.45;        // and with int4
-  double products_of_sheet = 0.58;  // of FLOP/s, whole GPU: gpu-only runs, some hundred rows an iteration
+  double products_of_sheet = 0.57;  // of FLOP/s, whole GPU: gpu-only runs, some hundred rows an iteration
   double products_of_slice = 0.94;  // the profile of 16 SMs: power does not bound their clock
   double attention_of_read = 0.92;  // decodes, and no more an SM than
   double sm_attention_bytes_per_s = 104e9;
   double prompt_attention_of_products = 0.52;
-  double per_layer_us = 10;
+  double per_layer_us = 6;
+  // The products of a layer begin and end more slowly once their rows are in tiles: bench_engine, batch 32
+  // and 64 beside 1 and 8.
+  double tile_start_us = 16;
+  int64_t rows_without_tiles = 8;
   double attention_start_us = 3.5;
-  double outside_us = 150;  // of an iteration, beside the logits
+  double outside_us = 108;  // of an iteration, beside the logits: profiles of the whole GPU and of a slice
   // Link to the host.
   double link_of_sheet = 0.80;  // swaps of the profile 0.74, its exchanges 0.88
   double exchange_us = 15;
