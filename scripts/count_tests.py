@@ -18,10 +18,13 @@ import xml.etree.ElementTree as ElementTree
 # The folders of a stage's results.
 FOLDERS = {
     "release": ["host-release"],
-    "http": ["http-host-release"],
-    "debug": ["host-debug", "http-host-debug"],
-    "threads": ["host-tsan"],
+    "http": ["http-host-release-http"],
+    "debug": ["host-debug"],
     "cuda": ["cuda-release"],
+    "soak": ["http-host-release-soak"],
+    "all-checks": ["host-debug-all-checks", "http-host-debug-all-checks-test_malformed_requests.py"],
+    "threads": ["host-tsan"],
+    "clients": ["http-host-release-clients"],
 }
 
 
