@@ -41,34 +41,34 @@ def steady_throughput(run):
     return run.get("balanced_output_throughput") if share is None or PROMPTS[0] <= share <= PROMPTS[1] else None
 
 
-def runs_by_row():
-    """[(row name, file, {strategy: [tok/s]}, CPU attention's GB/s or None)], the newest file first, steady windows alone."""
-    rows = {}
+def reports_by_row():
+    """(row name, file, strategy, report) of each run, the newest file first."""
     for run in result_files.read_content(REPOSITORY / "evaluation" / "results" / f"{RUNS}.json"):
-        runs = rows.setdefault(NAMES.get(run["row"], run["row"]), {})
-        if run["strategy"] in STRATEGIES and steady_throughput(run):
-            runs.setdefault(run["strategy"], []).append(steady_throughput(run))
-    found = [(name, RUNS, runs, None) for name, runs in rows.items()]
+        yield NAMES.get(run["row"], run["row"]), RUNS, run["strategy"], run
     for file in RESULTS:
         for row in result_files.read_content(REPOSITORY / "evaluation" / "results" / f"hybrid_h200_{file}.json")["rows"]:
-            runs, rates = {}, []
-            for strategy in set(STRATEGIES) & set(row["runs"]):
-                for result in repeats.reports_of(row["runs"][strategy]):
-                    if steady_throughput(result):
-                        runs.setdefault(strategy, []).append(steady_throughput(result))
-                    if result.get("cpu_attention_gb_per_s"):
-                        rates.append(result["cpu_attention_gb_per_s"])
-            found.append((row["name"], file, runs, max(rates, default=None)))
-    return found
+            for strategy, results in row["runs"].items():
+                for report in repeats.reports_of(results):
+                    yield row["name"], file, strategy, report
 
 
 def measured_rows():
-    """{row name: ({strategy: [tok/s]}, file, CPU attention's GB/s or None)}, of one file: what is compared ran together."""
+    """{row name: ({strategy: [tok/s]}, file, GB/s)}, of one file: what is compared ran together. GB/s: the most that CPU
+    attention read in the file; a run in which it had little to do says nothing about the host."""
+    by_file, gb_per_s = {}, {}
+    for name, file, strategy, report in reports_by_row():
+        if strategy not in STRATEGIES:
+            continue
+        runs = by_file.setdefault((name, file), {})
+        throughput = steady_throughput(report)
+        if throughput:
+            runs.setdefault(strategy, []).append(throughput)
+        gb_per_s[file] = max(gb_per_s.get(file, 0), report.get("cpu_attention_gb_per_s") or 0)
     found = {}
-    for name, file, runs, rate in runs_by_row():
+    for (name, file), runs in by_file.items():
         # An older file where the newer one has little of the row.
         if runs and (name not in found or len(found[name][0]) < MIN_STRATEGIES <= len(runs)):
-            found[name] = (runs, file, rate)
+            found[name] = (runs, file, gb_per_s[file])
     return found
 
 
@@ -108,15 +108,19 @@ def main():
     parser.add_argument("--tandem", default=plan_runs.DEFAULT_TANDEM)
     parser.add_argument("--only", default="")
     parser.add_argument("--json", type=pathlib.Path)
-    parser.add_argument("--call-rate", action="store_true", help="what the CPU read beside the row, where it read most")
+    parser.add_argument("--call-rate", action="store_true", help="the host's bandwidth is the most that the CPU read in the row's file")
     arguments = parser.parse_args()
     measured = measured_rows()
     errors = {"fitted": [], "judged": []}
     choices, lines = [], []
     print("| work | " + " | ".join(STRATEGIES) + " | best |\n|---|" + "---|" * (len(STRATEGIES) + 1))
-    rows = [row for name in ROWS for row in json.loads((REPOSITORY / "evaluation" / "comparisons" / f"{name}.json").read_text())]
-    for row in {row["name"]: row for row in rows if row["name"] not in NAMES}.values():
-        if arguments.only not in row["name"] or not measured.get(row["name"], [None])[0]:
+    rows = {}
+    for name in ROWS:
+        comparison = json.loads((REPOSITORY / "evaluation" / "comparisons" / f"{name}.json").read_text())
+        rows.update({row["name"]: row for row in comparison})
+    for row in rows.values():
+        # One under another name has nothing measured under its own.
+        if arguments.only not in row["name"] or row["name"] not in measured:
             continue
         # A closed loop has no queue, fewer threads another rate of the CPU: both are left to a profile. A drawn work is no file here.
         if any(word in row["args"] for word in ("--closed-loop", "--cpu-threads", ".csv")):

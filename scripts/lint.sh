@@ -5,7 +5,7 @@
 #   scripts/lint.sh format layers     only these
 #   scripts/lint.sh --fix             formats the sources instead of checking them
 #   scripts/lint.sh tidy PATH...      clang-tidy on these files and folders
-#   scripts/lint.sh analyze [FILE...] the same with clang's static analyzer, which CI leaves out for its time
+#   scripts/lint.sh analyze [FILE...] the same with clang's static analyzer, which takes longer still
 #
 # tidy needs a configured build (host-release unless TANDEM_BUILD_DIR names another) and remembers what passed.
 set -uo pipefail

@@ -21,7 +21,7 @@
 #               the perplexity of 20,000 tokens
 #   all-checks  host-debug with every check of the undefined-behaviour sanitizer: all tests, and malformed HTTP requests
 #   threads     host-tsan: the tests labelled `threads` under the thread sanitizer
-#   tidy        clang-tidy over src/ and tests/
+#   tidy        clang-tidy over src/, its tests among it
 #   fuzz        scripts/fuzz.sh: what reads bytes of others, 5 minutes each
 #   clients     programs and libraries that people use (tests/clients), each in an environment of its own
 #   grammars    the JSON-Schema-Test-Suite, and 100,000 answers of random weights that follow its schemas

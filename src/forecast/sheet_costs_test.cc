@@ -24,8 +24,10 @@ TEST(SheetCostsTest, AreNearTheProfileOfASlice) {
   const auto expect_near = [](double predicted, double wanted, double share, const char* what, int64_t at) {
     EXPECT_NEAR(predicted, wanted, share * wanted) << what << " at " << at;
   };
-  for (const int64_t rows : {1, 32, 64, 128, 256, 512, 1024, 2048})
-    expect_near(costs.LinearUs(rows), measured.LinearUs(rows), 0.12, "linear", rows);
+  for (const int64_t rows : {1, 32, 128, 256, 512, 1024, 2048})
+    expect_near(costs.LinearUs(rows), measured.LinearUs(rows), 0.1, "linear", rows);
+  // Where reading and arithmetic take as long, the root is too long.
+  expect_near(costs.LinearUs(64), measured.LinearUs(64), 0.12, "linear", 64);
   for (const int64_t tokens : {1024, 4096, 15'872}) {
     expect_near(costs.GpuDecodeAttentionUs(16, tokens), measured.GpuDecodeAttentionUs(16, tokens), 0.15,
                 "decode attention", tokens);
@@ -83,7 +85,10 @@ TEST(SheetCostsTest, SumsOfShardsAreThoseOfTwoH200s) {
   const SheetMachine machine{
       .gpu = FindGpuCard("h200").value(), .host = FindHostMachine("xeon-16").value(), .num_shards = 2};
   const ModelOutline model = OutlineModel("llama-3.1-70b").value();
-  const CostTable costs = SheetCosts(machine, model);
+  // Half of the weights do not begin in half of the time.
+  Efficiencies of;
+  of.tile_start_us = 0;
+  const CostTable costs = SheetCosts(machine, model, of);
   // Measured: rows of 8,192 bf16 over NVLink.
   for (const CostPoint& measured : std::vector<CostPoint>{
            {1, 3.7}, {8, 4.1}, {32, 5.4}, {64, 7.2}, {128, 10.8}, {256, 17.7}, {1024, 64}, {4096, 251}}) {
@@ -94,11 +99,10 @@ TEST(SheetCostsTest, SumsOfShardsAreThoseOfTwoH200s) {
   // Half of the weights, of a context and of the host.
   SheetMachine one = machine;
   one.num_shards = 1;
-  const CostTable whole = SheetCosts(one, model);
-  const Efficiencies of;
+  const CostTable whole = SheetCosts(one, model, of);
   EXPECT_TRUE(whole.measurements().all_reduce.empty());
-  const double products_us = whole.LinearUs(8) - of.per_layer_us;
-  EXPECT_NEAR(costs.LinearUs(8), of.per_layer_us + products_us / 2 + 2 * 4.1, 0.5);
+  const double products_us = whole.LinearUs(64) - of.per_layer_us;
+  EXPECT_NEAR(costs.LinearUs(64), of.per_layer_us + products_us / 2 + 2 * 7.2, 0.5);
   EXPECT_NEAR(costs.GpuDecodeAttentionUs(64, 65'536) - of.attention_start_us,
               (whole.GpuDecodeAttentionUs(64, 65'536) - of.attention_start_us) / 2, 1e-6);
   EXPECT_DOUBLE_EQ(costs.CpuAttentionUs(64, 65'536), whole.CpuAttentionUs(64, 65'536));
