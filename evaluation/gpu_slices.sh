@@ -20,8 +20,8 @@ eight=(--dummy llama-3.1-8b --device cuda --dtype bf16)
 two=(--tensor-parallel-size 2 --gpu-sm-slices 2 --gpu-sm-limit 64)
 iterations=(--strategy gpu-only --max-model-len 2200 --context 1024 --gpu-kv-cache 200000tok --batches 1,8,32,128)
 strategies=(--gpu-kv-cache 26400tok --cpu-kv-cache 160000tok --max-num-seqs 512 --watts-per-core 10 --profile-seconds 8
-  --strategies gpu-only,asymmetric,auto --workload synthetic:in=1000,out=200 --num-requests 4000 --steady-start --duration 6
-  --warm-up 1.5)
+  --strategies gpu-only,asymmetric,auto --workload synthetic:in=1000,out=200 --num-requests 4000 --steady-start --duration 14
+  --warm-up 6)
 # Requests of which every strategy has some in the cpu tier.
 same_work=(--dtype fp32 --device cuda --cpu-kv-cache 8000tok --max-model-len 1024 --profile-seconds 4
   --strategies gpu-only,full-offload,asymmetric,async,apex,auto)

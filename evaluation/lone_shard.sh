@@ -4,7 +4,8 @@
 #
 #   evaluation/lone_shard.sh OUT [STEP...]     without steps: all
 #
-# Steps are as in steps.sh. Needs preset cuda-release with benchmarks; BUILD names another build folder. Five minutes of an H200.
+# Steps are as in steps.sh. Needs preset cuda-release with benchmarks; BUILD names another build folder. REPEAT rounds of the
+# works, 1 without it: then ten minutes of an H200, of a host with 128 GiB.
 set -uo pipefail
 
 # shellcheck source=evaluation/steps.sh
@@ -12,25 +13,26 @@ source "$(dirname "$0")/steps.sh"
 take_steps "$@"
 shown_lines='decode |prefill |  (gpu-only|full-offload|asymmetric|async|apex|auto) '
 build=${BUILD:-build/cuda-release}
-[[ ${#steps[@]} -gt 0 ]] || steps=(iterations works_2000 works_1000)
+[[ ${#steps[@]} -gt 0 ]] || steps=(iterations works_49gb works_110gb)
 
 shard=(--dummy llama-3.1-70b --device cuda --dtype bf16 --tensor-parallel-size 2
   --lone-shard evaluation/comparisons/sums_two_h200.json --gpu-memory-utilization 0.97)
 
 run_step() {
-  local work
+  local cpu_tokens
   case "$1" in
     iterations) # floors are those of the whole model, so rates are of two
       "$build/bench_engine" "${shard[@]}" --strategy gpu-only --max-model-len 2200 --context 1024 --prompt-len 2048 \
         --memory-rate 9.3e12 --flop-rate 1616e12 --gpu-kv-cache 75000tok --batches 1,8,32,64 --prefills 1,4 \
         --json "$out/iterations.json"
       ;;
-    works_2000 | works_1000) # tiers of both shards together: what two cards of 80 GB leave, and 49 GB of host memory each
-      work=synthetic:in=2000,out=200
-      [[ $1 == works_2000 ]] || work=synthetic:in=1000,out=300
-      "$build/tandem" bench compare "${shard[@]}" --gpu-kv-cache 39000tok --cpu-kv-cache 300000tok --max-num-seqs 512 \
-        --profile-seconds 15 --num-requests 2000 --steady-start --duration 9 --warm-up 2.5 \
-        --workload "$work" --strategies gpu-only,full-offload,asymmetric,async,apex,auto --json "$out/$1.json"
+    works_49gb | works_110gb) # tiers of both shards together: what two cards of 80 GB leave, and host memory for each shard
+      cpu_tokens=300000
+      [[ $1 == works_49gb ]] || cpu_tokens=670000
+      "$build/tandem" bench compare "${shard[@]}" --gpu-kv-cache 39000tok --cpu-kv-cache "${cpu_tokens}tok" --max-num-seqs 512 \
+        --profile-seconds 15 --num-requests 2000 --steady-start --duration 9 --warm-up 2.5 --repeat "${REPEAT:-1}" \
+        --workload synthetic:in=2000,out=200 --workload synthetic:in=1000,out=300 \
+        --strategies gpu-only,full-offload,asymmetric,async,apex,auto --json "$out/$1.json"
       ;;
     *)
       echo "lone_shard.sh: no step '$1'" >&2
