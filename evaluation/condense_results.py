@@ -11,6 +11,7 @@ digits, so that they come out the same to the byte; other measured numbers get e
 """
 
 import argparse
+import functools
 import json
 import shlex
 import sys
@@ -22,12 +23,19 @@ import compare_results
 import repeats
 import result_files
 
+sys.path.insert(0, str(Path(__file__).resolve().parent / "figures"))
+
+import figure_spec  # noqa: E402
+
 # More than any table shows, so that its last digit is the same.
 DIGITS = 8
 # A value of a file of no known kind stands on one line if it is not longer.
 MAX_LINE = 300
 LATENCIES = ("ttft", "tpot", "e2el")
 TIERS = ("gpu_tier", "cpu_tier")
+
+# Of all requests of a run, half of its bytes: kept where a figure draws it.
+DISTRIBUTION = "per_token_latency_percentiles_s"
 
 # What is often the same in all runs of a row or a file.
 SETTINGS = (
@@ -50,7 +58,7 @@ DRAWN = (
     "window_s",
     "mean_per_token_latency_s",
     *(f"{statistic}_{name}_ms" for name in LATENCIES for statistic in ("median", "p90", "p99")),
-    "per_token_latency_percentiles_s",
+    DISTRIBUTION,
     # Of bench_cpu_attention.
     "share",
     "read_gbps",
@@ -101,10 +109,18 @@ def value_of(report, field):
     value = result_files.field_of(report, field)
     if field == "machine.gpu.devices" and value:
         return [{"name": device["name"]} for device in value]
-    # The distribution over requests is drawn where they come one by one.
-    if field == "per_token_latency_percentiles_s" and report.get("mode") != "online":
-        return None
     return rounded(value, field)
+
+
+@functools.cache
+def rows_of_distributions():
+    panels = [panel for figure in figure_spec.read_figures().values() for panel in figure.panels]
+    return {
+        figure_spec.row_name(panel.words(point))
+        for panel in panels
+        if panel.kind == "latency_distribution"
+        for point in panel.points
+    }
 
 
 def same_in_all(records, names):
@@ -132,8 +148,12 @@ class Row:
             done = [run for run in repeats.runs_of(entry) if "result" in run]
             if done:
                 self._runs[strategy] = (entry, done)
+        left_out = () if self.name in rows_of_distributions() else (DISTRIBUTION,)
         self.records = {
-            strategy: [{field: value_of(run["result"], field) for field in FIELDS} for run in done]
+            strategy: [
+                {field: None if field in left_out else value_of(run["result"], field) for field in FIELDS}
+                for run in done
+            ]
             for strategy, (_, done) in self._runs.items()
         }
         # Of the words of the commands, those that make the most of them.
