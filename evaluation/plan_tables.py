@@ -31,7 +31,7 @@ PAPERS = [
     *(
         (f"NEO 10a, {size}: up to {gain}", "a10g", size, "llama-3.1-8b", f"synthetic:in=1000,out={out}", [])
         for size, gain in [("g5.2xlarge", "1.12x"), ("g5.4xlarge", "1.13x"), ("g5.8xlarge", "1.30x"), ("g5.16xlarge", "1.79x")]
-        for out in (100, 300)
+        for out in (100, 300, 800, 1600)
     ),
     *(
         ("APEX 6, T4: 1.84 to 1.96x", "t4", "2x-gold-6130", "llama-2-7b", f"osc:out={out}", ["--max-num-seqs", "512"])
