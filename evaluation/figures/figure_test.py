@@ -81,20 +81,20 @@ class Specification(unittest.TestCase):
         for mark in marks.values():
             self.assertTrue(mark["place"] and mark["text"] and mark["hardware"])
 
-    def test_all_of_them_take_about_half_an_hour(self):
+    def test_all_of_them_take_about_forty_minutes(self):
         def minutes(quick):
             rows = figure_spec.rows_of(FIGURES.values(), quick)
             return sum(len(row["strategies"]) * figure_spec.expected_seconds(row) for row in rows) / 60
 
-        self.assertLess(minutes(quick=False), 30)
-        self.assertLess(minutes(quick=True), 14)
+        self.assertLess(minutes(quick=False), 42)
+        self.assertLess(minutes(quick=True), 16)
 
     def test_figures_share_runs(self):
         rows = figure_spec.rows_of([FIGURES["neo9"], FIGURES["apex8"], FIGURES["neo9"]])
         names = [row["name"] for row in rows]
         self.assertEqual(len(set(names)), len(names))
         (row,) = [row for row in rows if row["name"] == "16 SMs, llama-3.1-8b, synthetic:in=1000,out=200"]
-        self.assertEqual(row["strategies"], ["gpu-only", "asymmetric", "auto"])
+        self.assertEqual(row["strategies"], ["gpu-only", "asymmetric", "auto", "apex:async-cohorts=1"])
         self.assertEqual(row["args"][-5:], ["--steady-start", "--duration", "10", "--warm-up", "2.5"])
 
     def test_windows_can_be_longer(self):
@@ -220,7 +220,7 @@ class Tables(unittest.TestCase):
             for panel in each.panels:
                 data = figure_data.collect(panel, files)
                 texts[panel.kind] = "\n".join(figure_tables.panel_text(data, None))
-        self.assertIn("| 2 | 0.082 | 0.0746 | 0.07 |", texts["load_latency"])
+        self.assertIn("| 2 | 0.082 | 0.0746 | 0.0721 | 0.07 |", texts["load_latency"])
         self.assertIn("| median ttft | 17043.4 | 8860.3 |", texts["latency_quantiles"])
         self.assertIn("| p90 | 0.1575 | 0.1373 |", texts["latency_distribution"])
         self.assertIn("Windows of 7.5 s", texts["relative_throughput"])
