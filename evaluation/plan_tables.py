@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The tables of docs/plan.md that `tandem plan` makes: nothing of them is measured.
 
-    python3 evaluation/plan_tables.py [--tandem build/host-release/tandem] [--only cards|papers|t4]
+    python3 evaluation/plan_tables.py [--tandem build/host-release/tandem] [--only cards|papers|loads|t4]
 """
 
 import argparse
@@ -37,9 +37,24 @@ PAPERS = [
         ("APEX 6, T4: 1.84 to 1.96x", "t4", "2x-gold-6130", "llama-2-7b", f"osc:out={out}", ["--max-num-seqs", "512"])
         for out in (100, 200)
     ),
+    *(("NEO 9c: up to 7.5x", "t4", "g4dn.4xlarge", "llama-2-7b", f"osc:out={out}", []) for out in (25, 100, 200)),
+    *(
+        ("APEX 8, A10", "a10", "2x-gold-6342", "llama-3.1-8b", f"synthetic:in=1000,out={out}", ["--max-num-seqs", "512"])
+        for out in (50, 200, 400, 800)
+    ),
     ("APEX 6, A10, azure-conv: 1.11x", "a10", "2x-gold-6342", "llama-3.1-8b", "azure-conv", ["--max-num-seqs", "512"]),
 ]
 PAPER_STRATEGIES = ["gpu-only", "full-offload", "asymmetric", "async", "apex", "auto"]
+
+# Latency against load: figure, card, host, model, workload, flags.
+LOADS = [
+    ("NEO 6c: 6.63x the load at 1 s", "t4", "g4dn.4xlarge", "llama-2-7b", "osc", []),
+    ("NEO 6b, 7: 1.06x at 2 s", "a10g", "g5.4xlarge", "llama-3.1-8b", "azure-code", []),
+    ("APEX 7a", "t4", "2x-gold-6130", "llama-2-7b", "osc", ["--max-num-seqs", "512"]),
+    ("APEX 7b", "a10", "2x-gold-6342", "llama-3.1-8b", "azure-conv", ["--max-num-seqs", "512"]),
+]
+# Of gpu-only's throughput, as --sweep has them.
+LOAD_SHARES = [0.5, 1.0, 1.3, 2.0]
 
 # The same work and room on a T4 and on the slice that stood for it, then one figure after the other replaced.
 OSC_860 = ["--model", "llama-2-7b", "--workload", "osc", "--gpu-kv-cache", "860tok", "--cpu-kv-cache", "150000tok", "--max-num-seqs", "512"]
@@ -98,6 +113,26 @@ def papers(tandem):
         print(f"| {title} | {workload.removeprefix('synthetic:')} | {gpu_only:,.0f} | {gains} | {bound:.2f}x |", flush=True)
 
 
+def loads(tandem):
+    """Seconds a token of each strategy where requests come at some shares of what gpu-only serves."""
+    shares = ", ".join(f"{share:g}" for share in LOAD_SHARES)
+    print(f"| paper | work | gpu-only serves, requests/s | gpu-only at {shares} of it | " + " | ".join(PAPER_STRATEGIES[1:]) + " |")
+    print("|" + "---|" * (len(PAPER_STRATEGIES) + 3))
+    for title, card, host, model, workload, flags in LOADS:
+        words = ["--gpu", card, "--host", host, "--model", model, "--workload", workload, *flags, "--sweep"]
+        report, _ = plan(tandem, [*words, "--strategies", ",".join(PAPER_STRATEGIES)])
+        points = report["load_sweep"]
+        served = max(each["request_rate"] for each in points) / LOAD_SHARES[-1]
+
+        def latency(strategy, share, points=points, served=served):
+            nearest = min((abs(each["request_rate"] / served - share), each["mean_per_token_latency_s"]) for each in points if each["strategy"] == strategy)
+            assert nearest[0] < 0.01, f"{strategy} has no point at {share}"
+            return f"{nearest[1]:.3g}"
+
+        cells = [", ".join(latency(name, share) for share in LOAD_SHARES) for name in PAPER_STRATEGIES]
+        print(f"| {title} | {workload} | {served:.2f} | " + " | ".join(cells) + " |", flush=True)
+
+
 def t4(tandem):
     print("| machine | gpu-only, tok/s | weights' share of its time | asymmetric | bound | what limits asymmetric |\n|" + "---|" * 6)
     for title, flags in T4_CASES:
@@ -112,7 +147,7 @@ def t4(tandem):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tandem", default=DEFAULT_TANDEM)
-    tables = {"cards": cards, "readme": readme, "papers": papers, "t4": t4}
+    tables = {"cards": cards, "readme": readme, "papers": papers, "loads": loads, "t4": t4}
     parser.add_argument("--only", choices=tables)
     arguments = parser.parse_args()
     for name, table in tables.items():
