@@ -2,8 +2,9 @@
 
 A figure has panels. A panel is one slice of a GPU with one kind of work: `points` along x (a number or name, or [x,
 text] where the text is not that of x), whose text replaces {} in `args`, and strategies, which may have flags of
-their own (bench_runner.split_strategy). `slice` and `measure` name the flags that panels share. `quick` are the
-points of --quick. `results` are the files that the figure in docs/ is drawn from, later ones before earlier ones.
+their own (bench_runner.split_strategy) and are called otherwise by `labels`, of the panel or of all. `slice` and
+`measure` name the flags that panels share. `quick` are the points of --quick. `results` are the files that the figure
+in docs/ is drawn from, later ones before earlier ones.
 """
 
 import json
@@ -79,7 +80,7 @@ def make_point(given):
     return Point(x, text)
 
 
-def make_panel(raw, slices, measures):
+def make_panel(raw, slices, measures, labels):
     raw = dict(raw)
     part, measure = slices[raw.pop("slice")], measures[raw.pop("measure")]
     words = shlex.split(" ".join((part["args"], raw.pop("args"), measure["args"])))
@@ -91,6 +92,7 @@ def make_panel(raw, slices, measures):
         args=words,
         points=points,
         quick=raw.pop("quick"),
+        labels={**labels, **raw.pop("labels", {})},
         **raw,
     )
     if panel.kind not in KINDS:
@@ -105,7 +107,7 @@ def read_figures(path=FOLDER / "figures.json"):
     content = json.loads(path.read_text())
     figures = {}
     for name, raw in content["figures"].items():
-        panels = [make_panel(panel, content["slices"], content["measures"]) for panel in raw["panels"]]
+        panels = [make_panel(panel, content["slices"], content["measures"], content["labels"]) for panel in raw["panels"]]
         figures[name] = Figure(name, raw["title"], raw["paper"], panels, raw["results"])
     return figures
 
