@@ -46,9 +46,14 @@ def bench_command(tandem, mode, words, strategy):
     if name == BASELINE:
         # It has no use for that memory.
         words = without_flag(words, "--cpu-kv-cache")
+    return [str(tandem), "bench", mode, *with_own_flags(words, own_flags), "--strategy", name]
+
+
+def with_own_flags(words, own_flags):
+    """In place of those that words have."""
     for flag, value in own_flags:
         words = [*without_flag(words, "--" + flag), "--" + flag, *([] if value is None else [value])]
-    return [str(tandem), "bench", mode, *words, "--strategy", name]
+    return words
 
 
 def last_lines(text, count=3):

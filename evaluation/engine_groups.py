@@ -1,8 +1,8 @@
 """Points that one engine can work off, so that it starts once: `tandem bench compare`.
 
 A point is a strategy of a row (bench_runner.py) and how often it is to run. Those share an engine whose rows differ in
-the workload alone, or, for online runs, in the rate alone, and whose strategies have no flags of their own but
---async-cohorts.
+the workload alone, or, for online runs, in the rate alone, and whose strategies have the same flags of their own but
+for --async-cohorts.
 """
 
 import bench_runner
@@ -19,27 +19,33 @@ def value_of(words, flag):
     return values[0] if len(values) == 1 else None
 
 
-def can_share(strategy):
-    _, own_flags = bench_runner.split_strategy(strategy)
-    return all(flag in SHARED_FLAGS for flag, _ in own_flags)
+def own_of_engine(strategy):
+    """(the strategy as an engine of its own flags knows it, those flags as words of a command)"""
+    name, own_flags = bench_runner.split_strategy(strategy)
+    shared = [f":{flag}={value}" for flag, value in own_flags if flag in SHARED_FLAGS]
+    return name + "".join(shared), tuple((flag, value) for flag, value in own_flags if flag not in SHARED_FLAGS)
 
 
 def group(points, words_of):
-    """[(words, flag, {value of the flag: row}, [strategy, ...], rounds)] of the points that can share; all pairs are points."""
+    """[(words, flag, {value of the flag: row}, {name in the engine: strategy}, rounds)] of the points that can share.
+
+    All pairs of a row and a strategy are points.
+    """
     of_row = {}
     for row, strategy, rounds in points:
-        if can_share(strategy):
-            of_row.setdefault((id(row), rounds), (row, rounds, []))[2].append(strategy)
+        name, own_flags = own_of_engine(strategy)
+        of_row.setdefault((id(row), own_flags, rounds), (row, own_flags, rounds, {}))[3][name] = strategy
     groups = {}
-    for row, rounds, strategies in of_row.values():
+    for row, own_flags, rounds, strategies in of_row.values():
         flag = VARIED_FLAGS[row.get("mode", "offline")]
-        words = words_of(row)
+        words = bench_runner.with_own_flags(words_of(row), own_flags)
         value = value_of(words, flag)
-        key = (tuple(bench_runner.without_flag(words, flag)), flag, tuple(strategies), rounds, row["seconds"])
+        key = (tuple(bench_runner.without_flag(words, flag)), flag, tuple(strategies.items()), rounds, row["seconds"])
         if value is not None and value not in groups.get(key, {}):
             groups.setdefault(key, {})[value] = row
     return [
-        (list(words), flag, rows, list(names), rounds) for (words, flag, names, rounds, _), rows in groups.items()
+        (list(words), flag, rows, dict(strategies), rounds)
+        for (words, flag, strategies, rounds, _), rows in groups.items()
     ]
 
 
@@ -71,8 +77,8 @@ def run_groups(points, tandem, words_of, command_of):
         seconds = sum(row["seconds"] for row in rows.values()) * len(strategies) * rounds
         _, result, reason = bench_runner.run_program(command, seconds)
         for value, row in rows.items():
-            for strategy in strategies:
-                runs = runs_of((result or {}).get("runs", []), flag, value, strategy)
+            for name, strategy in strategies.items():
+                runs = runs_of((result or {}).get("runs", []), flag, value, name)
                 runs += [{"wall_s": 0, "error": reason}] * (rounds - len(runs))
                 for run in runs:
                     done = {"command": command_of(row, strategy), "ran_as": command}

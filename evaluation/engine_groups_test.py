@@ -26,7 +26,7 @@ class Groups(unittest.TestCase):
     def grouped(self, points):
         points = [(row, strategy, 1) for row, strategy in points]
         return [
-            (words, {value: row["name"] for value, row in rows.items()}, strategies)
+            (words, {value: row["name"] for value, row in rows.items()}, list(strategies.values()))
             for words, _, rows, strategies, _ in engine_groups.group(points, lambda row: row["args"])
         ]
 
@@ -51,9 +51,20 @@ class Groups(unittest.TestCase):
     def test_what_needs_an_engine_of_its_own_has_one(self):
         a = row("a", "--workload w")
         points = [(a, "async:cpu-threads=4"), (row("b", "--workload w", mode="online"), "gpu-only"), (a, "auto")]
-        self.assertEqual(self.grouped(points), [([], {"w": "a"}, ["auto"])])
+        self.assertEqual(
+            self.grouped(points), [(["--cpu-threads", "4"], {"w": "a"}, ["async:cpu-threads=4"]), ([], {"w": "a"}, ["auto"])]
+        )
         # Two rows with the same workload: the second one another time.
         self.assertEqual(len(self.grouped([(a, "auto"), (row("b", "--workload w"), "auto")])), 1)
+
+    def test_strategies_with_the_same_flags_of_their_own_share_one(self):
+        rows = [row(name, f"--cpu-threads 14 --workload {name}") for name in ("v", "w")]
+        strategies = ["asymmetric:cpu-threads=4", "async:async-cohorts=1:cpu-threads=4"]
+        groups = engine_groups.group([(each, name, 1) for each in rows for name in strategies], lambda row: row["args"])
+        self.assertEqual(len(groups), 1)
+        words, _, _, names, _ = groups[0]
+        self.assertEqual(words, ["--cpu-threads", "4"])
+        self.assertEqual(names, dict(zip(["asymmetric", "async:async-cohorts=1"], strategies, strict=True)))
 
     def test_rows_with_other_strategies_or_limits_stand_apart(self):
         points = [(row("a", "--workload w"), "auto"), (row("b", "--workload v"), "async")]
@@ -64,7 +75,7 @@ class Groups(unittest.TestCase):
     def test_what_lacks_more_rounds_stands_apart(self):
         a = row("a", "--workload w")
         groups = engine_groups.group([(a, "auto", 3), (a, "async", 2), (a, "gpu-only", 3)], lambda row: row["args"])
-        self.assertEqual([(names, rounds) for _, _, _, names, rounds in groups], [(["auto", "gpu-only"], 3), (["async"], 2)])
+        self.assertEqual([(list(names), rounds) for _, _, _, names, rounds in groups], [(["auto", "gpu-only"], 3), (["async"], 2)])
 
     def test_what_did_not_come_is_an_error_with_the_reason(self):
         points = [(row("a", "--workload w"), "auto", 1), (row("a", "--workload v"), "auto", 1)]

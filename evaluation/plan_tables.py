@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The tables of docs/plan.md that `tandem plan` makes: nothing of them is measured.
 
-    python3 evaluation/plan_tables.py [--tandem build/host-release/tandem] [--only cards|papers|loads|t4]
+    python3 evaluation/plan_tables.py [--tandem build/host-release/tandem] [--only cards|papers|loads|chunks|parts|t4]
 """
 
 import argparse
@@ -55,6 +55,21 @@ LOADS = [
 ]
 # Of gpu-only's throughput, as --sweep has them.
 LOAD_SHARES = [0.5, 1.0, 1.3, 2.0]
+# Of it, where --rate is not given.
+RATE_SHARE = 0.7
+
+# NEO 11: latency against load with smaller chunks; card, host, model, workload.
+CHUNKED = [("a10g", "g5.4xlarge", "llama-3.1-8b", "azure-code"), ("t4", "g4dn.4xlarge", "llama-2-7b", "osc")]
+CHUNK_TOKENS = [256, 512]
+CHUNK_SHARES = [0.5, 0.8, 1.0, 1.3]
+
+# APEX 9: parts of asynchronous overlap; card, host, model, workloads.
+PARTS_ON = [
+    ("t4", "2x-gold-6130", "llama-2-7b", [f"osc:out={out}" for out in (25, 45, 50, 100, 200)]),
+    ("a10", "2x-gold-6342", "llama-3.1-8b", [f"synthetic:in=1000,out={out}" for out in (50, 200, 800)]),
+]
+# One cohort is APEX's own way.
+PARTS = ["async:async-cohorts=1", "apex:async-cohorts=1", "async", "apex", "auto"]
 
 # The same work and room on a T4 and on the slice that stood for it, then one figure after the other replaced.
 OSC_860 = ["--model", "llama-2-7b", "--workload", "osc", "--gpu-kv-cache", "860tok", "--cpu-kv-cache", "150000tok", "--max-num-seqs", "512"]
@@ -128,6 +143,37 @@ def loads(tandem):
         print(f"| {title} | {workload} | {served:.2f} | " + " | ".join(cells) + " |", flush=True)
 
 
+def chunks(tandem):
+    """Seconds a token where requests come at shares of what gpu-only serves without smaller chunks."""
+    shares = ", ".join(f"{share:g}" for share in CHUNK_SHARES)
+    print(f"| machine, work | strategy | tokens an iteration | all waiting, tok/s | s a token at {shares} |\n|" + "---|" * 5)
+    for card, host, model, workload in CHUNKED:
+        words = ["--gpu", card, "--host", host, "--model", model, "--workload", workload]
+        report, made = plan(tandem, [*words, "--strategies", "gpu-only"])
+        served = made["gpu-only"]["loaded"]["request_rate"] / RATE_SHARE
+        chunked = [(tokens, ["gpu-only"]) for tokens in CHUNK_TOKENS]
+        for tokens, strategies in [*chunked, (report["max_num_batched_tokens"], ["gpu-only", "asymmetric", "apex", "auto"])]:
+            flags = [*words, "--max-num-batched-tokens", str(tokens), "--strategies", ",".join(strategies), "--rate"]
+            played = [plan(tandem, [*flags, f"{share * served:.4f}"])[1] for share in CHUNK_SHARES]
+            for name in strategies:
+                latency = ", ".join(f"{of[name]['loaded']['mean_per_token_latency_s']:.3g}" for of in played)
+                cells = f"{name} | {tokens:,} | {played[0][name]['output_throughput']:,.0f} | {latency}"
+                print(f"| {card}, {host}, {workload} | {cells} |", flush=True)
+
+
+def parts(tandem):
+    names = [name.replace(":async-cohorts=1", ", one cohort") for name in PARTS]
+    print("| machine | work | asymmetric, tok/s | " + " | ".join(names) + " | bound |\n|" + "---|" * (len(PARTS) + 4))
+    for card, host, model, workloads in PARTS_ON:
+        for workload in workloads:
+            flags = ["--gpu", card, "--host", host, "--model", model, "--workload", workload, "--max-num-seqs", "512"]
+            report, made = plan(tandem, [*flags, "--strategies", ",".join(["asymmetric", *PARTS])])
+            base = made["asymmetric"]["output_throughput"]
+            gains = " | ".join(f"{made[name]['output_throughput'] / base:.2f}x" for name in PARTS)
+            bound = report["upper_bound_throughput"] / base
+            print(f"| {card}, {host} | {workload.removeprefix('synthetic:')} | {base:,.0f} | {gains} | {bound:.2f}x |", flush=True)
+
+
 def t4(tandem):
     print("| machine | gpu-only, tok/s | weights' share of its time | asymmetric | bound | what limits asymmetric |\n|" + "---|" * 6)
     for title, flags in T4_CASES:
@@ -142,7 +188,7 @@ def t4(tandem):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tandem", default=DEFAULT_TANDEM)
-    tables = {"cards": cards, "readme": readme, "papers": papers, "loads": loads, "t4": t4}
+    tables = {"cards": cards, "readme": readme, "papers": papers, "loads": loads, "chunks": chunks, "parts": parts, "t4": t4}
     parser.add_argument("--only", choices=tables)
     arguments = parser.parse_args()
     for name, table in tables.items():

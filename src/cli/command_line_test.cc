@@ -239,7 +239,11 @@ TEST(CommandLine, PlanReadsItsFlags) {
                                     "--host-gb-per-s",
                                     "40",
                                     "--strategies",
-                                    "gpu-only,auto",
+                                    "gpu-only,async:async-cohorts=1,auto",
+                                    "--max-num-batched-tokens",
+                                    "256",
+                                    "--async-cohorts",
+                                    "3",
                                     "--price",
                                     "0.5",
                                     "--sweep",
@@ -253,7 +257,12 @@ TEST(CommandLine, PlanReadsItsFlags) {
   EXPECT_FALSE(options->forecast.rate.has_value());
   EXPECT_EQ(options->forecast.host_memory_bytes, int64_t{32} << 30);
   EXPECT_EQ(options->forecast.host_bytes_per_s, 40e9);
-  EXPECT_EQ(options->forecast.strategies, (std::vector<std::string>{"gpu-only", "auto"}));
+  ASSERT_EQ(options->forecast.strategies.size(), 3U);
+  EXPECT_EQ(options->forecast.strategies[1].name, "async");
+  EXPECT_EQ(options->forecast.strategies[1].async_cohorts, 1);
+  EXPECT_EQ(options->forecast.strategies[2].text, "auto");
+  EXPECT_EQ(options->forecast.strategies[2].async_cohorts, 3);
+  EXPECT_EQ(options->forecast.max_num_batched_tokens, 256);
   EXPECT_TRUE(options->forecast.sweep);
   EXPECT_EQ(options->price, 0.5);
   EXPECT_EQ(options->json, "f");
@@ -266,6 +275,9 @@ TEST(CommandLine, PlanReadsItsFlags) {
   EXPECT_EQ(with("--gpu-kv-cache", "0"), 2);
   EXPECT_EQ(with("--host-memory", "many"), 2);
   EXPECT_EQ(with("--strategies", "gpu-only,none-such"), 2);
+  EXPECT_EQ(with("--strategies", ""), 2);
+  EXPECT_EQ(with("--max-num-batched-tokens", "-1"), 2);
+  EXPECT_EQ(with("--async-cohorts", "-1"), 2);
   EXPECT_EQ(with("--price", "-1"), 2);
   EXPECT_EQ(with("--gpu-memory-utilization", "1.5"), 2);
 }

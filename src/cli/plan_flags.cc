@@ -8,24 +8,8 @@
 #include "cli/env_flag.h"
 #include "cli/size_flag.h"
 #include "forecast/units.h"
-#include "policy/strategy.h"
 
 namespace tandem {
-namespace {
-
-Result<std::vector<std::string>> StrategiesOf(const std::string& text) {
-  std::vector<std::string> names;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    names.push_back(text.substr(begin, end - begin));
-    const Status known = CheckStrategyName(names.back());
-    if (!known.ok()) return MakeParamError(known.error().code, "strategies", "{}", known.error().message);
-    begin = end + 1;
-  }
-  return names;
-}
-
-}  // namespace
 
 // What other commands call by the same name and mean otherwise has no variable: TANDEM_HOST is an address.
 void AddPlanFlags(CLI::App* app, PlanFlags* flags) {
@@ -43,7 +27,8 @@ void AddPlanFlags(CLI::App* app, PlanFlags* flags) {
       "--profile", forecast->profile,
       "Profile of the machine (tandem profile keeps it in the cache folder), in place of published figures");
   app->add_option("--strategies", flags->strategies,
-                  "Separated by commas (default: gpu-only,full-offload,asymmetric,async,apex,auto)");
+                  "Separated by commas; async:async-cohorts=1 is async with --async-cohorts 1")
+      ->capture_default_str();
   AddFlag(app, "gpu-kv-cache", &flags->gpu_kv_cache,
           "Size of the gpu tier, as SIZE (default: what the weights leave of the card)");
   AddFlag(app, "cpu-kv-cache", &flags->cpu_kv_cache,
@@ -74,6 +59,14 @@ void AddPlanFlags(CLI::App* app, PlanFlags* flags) {
   AddFlag(app, "max-num-seqs", &forecast->max_num_seqs, "Sequences that run at once, at most")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
+  AddFlag(app, "max-num-batched-tokens", &forecast->max_num_batched_tokens,
+          "Tokens in an iteration at most; 0: chosen by the engine")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
+      ->capture_default_str();
+  AddFlag(app, "async-cohorts", &flags->async_cohorts,
+          "Cohorts over which async spreads the requests of the cpu tier at most; 0: layers + 1")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
   app->add_option("--num-requests", forecast->num_requests, "Requests of the workload that are played")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 20))
       ->capture_default_str();
@@ -98,9 +91,7 @@ Result<PlanOptions> MakePlanOptions(const PlanFlags& flags) {
     if (!bytes.ok()) return MakeParamError(bytes.error().code, "host-memory", "{}", bytes.error().message);
     forecast.host_memory_bytes = *bytes;
   }
-  if (!flags.strategies.empty()) {
-    TANDEM_ASSIGN_OR_RETURN(forecast.strategies, StrategiesOf(flags.strategies));
-  }
+  TANDEM_ASSIGN_OR_RETURN(forecast.strategies, ParseStrategyChoices(flags.strategies, flags.async_cohorts));
   if (flags.gpu_memory_utilization &&
       (*flags.gpu_memory_utilization <= 0 || *flags.gpu_memory_utilization > 1)) {
     return MakeParamError(ErrorCode::kInvalidArgument, "gpu-memory-utilization", "{} is not in (0, 1]",

@@ -1,6 +1,7 @@
 // Flags of tandem plan.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -16,7 +17,8 @@ namespace tandem {
 // As typed.
 struct PlanFlags {
   PlanOptions options;
-  std::string strategies;
+  std::string strategies = "gpu-only,full-offload,asymmetric,async,apex,auto";
+  int64_t async_cohorts = 0;
   std::string gpu_kv_cache;
   std::string cpu_kv_cache;
   std::string host_memory;

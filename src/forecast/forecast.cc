@@ -84,22 +84,23 @@ Status SizeGpuTier(const ForecastOptions& options, const GpuCard& gpu, ForecastM
       ToGiB(memory_bytes), machine->model.name);
 }
 
-ScheduleLimits LimitsOf(const ForecastMachine& machine) {
+ScheduleLimits LimitsOf(const ForecastMachine& machine, int64_t async_cohorts) {
   EngineOptions options;
-  options.max_num_batched_tokens = CudaDefaults().max_num_batched_tokens;
+  options.max_num_batched_tokens = machine.max_num_batched_tokens;
   options.max_model_len = machine.model.config.max_position;
   return {.max_num_seqs = machine.max_num_seqs,
-          .max_num_batched_tokens = options.max_num_batched_tokens,
+          .max_num_batched_tokens = machine.max_num_batched_tokens,
           .reserve_blocks = std::max<int64_t>(1, machine.gpu_kv_tokens / kBlockSize / 100),
           .num_layers = machine.costs.num_layers(),
           .max_transit_tokens = TransitTokens(options, {.block_size = kBlockSize}),
           .max_cohort_rows = machine.max_num_seqs,
-          .max_rider_rows = std::min(machine.max_num_seqs, CudaDefaults().max_rider_rows)};
+          .max_rider_rows = std::min(machine.max_num_seqs, CudaDefaults().max_rider_rows),
+          .max_riding_cohorts = async_cohorts};
 }
 
-RunSetup SetupOf(const std::string& strategy, const ForecastMachine& machine) {
-  return {.strategy = strategy,
-          .limits = LimitsOf(machine),
+RunSetup SetupOf(const StrategyChoice& choice, const ForecastMachine& machine) {
+  return {.strategy = choice.name,
+          .limits = LimitsOf(machine, choice.async_cohorts),
           .block_size = kBlockSize,
           .gpu_tokens = machine.gpu_kv_tokens,
           .cpu_tokens = machine.cpu_kv_tokens};
@@ -171,14 +172,14 @@ double WindowSeconds(double tokens_per_s, const MeanLengths& lengths) {
 // Enough for a median; the p99 of so many is a hint.
 constexpr size_t kLoadedRequests = 400;
 
-Result<LoadedForecast> PlayLoaded(const std::string& strategy, const ForecastMachine& machine,
+Result<LoadedForecast> PlayLoaded(const StrategyChoice& choice, const ForecastMachine& machine,
                                   std::span<const WorkloadRequest> requests, double rate, uint64_t seed) {
   const auto count = static_cast<std::ptrdiff_t>(std::min(requests.size(), kLoadedRequests));
   const std::vector<WorkloadRequest> first(requests.begin(), requests.begin() + count);
   TANDEM_ASSIGN_OR_RETURN(const std::vector<double> times_s,
                           ArrivalTimes(first, {.kind = ArrivalKind::kPoisson, .rate = rate}, seed));
   TANDEM_ASSIGN_OR_RETURN(const PlayedRun run,
-                          PlayRun(SetupOf(strategy, machine), machine.costs, Arriving(first, times_s)));
+                          PlayRun(SetupOf(choice, machine), machine.costs, Arriving(first, times_s)));
   LoadedForecast loaded{.rate = rate};
   loaded.output_throughput = static_cast<double>(run.output_tokens) / run.us * kUsPerSecond;
   std::vector<double> ttft_ms;
@@ -226,16 +227,16 @@ ThroughputBound BoundOf(const ForecastMachine& machine, const LayerCosts& costs,
   return BoundThroughput(costs, requests,
                          {.gpu_tier_tokens = machine.gpu_kv_tokens,
                           .cpu_tier_tokens = machine.cpu_kv_tokens,
-                          .max_chunk_tokens = CudaDefaults().max_num_batched_tokens});
+                          .max_chunk_tokens = machine.max_num_batched_tokens});
 }
 
 Status SweepLoad(const ForecastOptions& options, const ForecastMachine& machine,
                  std::span<const WorkloadRequest> requests, double gpu_only_rate, Forecast* forecast) {
-  for (const std::string& strategy : options.strategies) {
+  for (const StrategyChoice& choice : options.strategies) {
     for (const double share : {0.25, 0.5, 0.75, 0.9, 1.0, 1.15, 1.3, 1.6, 2.0}) {
       TANDEM_ASSIGN_OR_RETURN(LoadedForecast loaded,
-                              PlayLoaded(strategy, machine, requests, share * gpu_only_rate, options.seed));
-      forecast->load_sweep.push_back({strategy, loaded});
+                              PlayLoaded(choice, machine, requests, share * gpu_only_rate, options.seed));
+      forecast->load_sweep.push_back({choice.text, loaded});
     }
   }
   return {};
@@ -246,13 +247,13 @@ Status SweepBandwidth(const ForecastOptions& options, const ForecastMachine& mac
   for (const double factor : {0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0}) {
     const CostTable costs = WithCpuRate(machine.costs, factor);
     BandwidthPoint point{.cpu_attention_bytes_per_s = factor * machine.cpu_attention_bytes_per_s};
-    for (const std::string& strategy : options.strategies) {
+    for (const StrategyChoice& choice : options.strategies) {
       TANDEM_ASSIGN_OR_RETURN(const SaturatedForecast saturated,
-                              PlaySaturated(strategy, machine, costs, requests));
-      if (strategy == "gpu-only") point.gpu_only = saturated.output_throughput;
+                              PlaySaturated(choice, machine, costs, requests));
+      if (choice.name == "gpu-only") point.gpu_only = saturated.output_throughput;
       if (saturated.output_throughput <= point.best) continue;
       point.best = saturated.output_throughput;
-      point.best_strategy = strategy;
+      point.best_strategy = choice.text;
     }
     point.upper_bound = BoundOf(machine, costs, requests).upper_bound;
     forecast->bandwidth_sweep.push_back(point);
@@ -315,8 +316,11 @@ Result<ForecastMachine> DescribeMachine(const ForecastOptions& options) {
                           .gpu_watts = static_cast<double>(num_shards) * sheet.gpu.watts,
                           .watts_per_core = WattsPerCore(options, sheet.host),
                           .cpu_attention_cores = CpuAttentionCores(sheet.host),
-                          .max_num_seqs = options.max_num_seqs,
+                          .max_num_batched_tokens = options.max_num_batched_tokens > 0
+                                                        ? options.max_num_batched_tokens
+                                                        : CudaDefaults().max_num_batched_tokens,
                           .costs = std::move(*costs)};
+  machine.max_num_seqs = std::min(options.max_num_seqs, machine.max_num_batched_tokens);
   machine.cpu_attention_bytes_per_s = CpuRateOf(machine.costs, machine.model);
   TANDEM_RETURN_IF_ERROR(SizeGpuTier(options, sheet.gpu, &machine));
   const int64_t host_bytes =
@@ -327,10 +331,10 @@ Result<ForecastMachine> DescribeMachine(const ForecastOptions& options) {
   return machine;
 }
 
-Result<SaturatedForecast> PlaySaturated(const std::string& strategy, const ForecastMachine& machine,
+Result<SaturatedForecast> PlaySaturated(const StrategyChoice& choice, const ForecastMachine& machine,
                                         const LayerCosts& costs, std::span<const WorkloadRequest> requests) {
-  const RunSetup setup = SetupOf(strategy, machine);
-  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Strategy> created, CreateStrategy(strategy, &costs));
+  const RunSetup setup = SetupOf(choice, machine);
+  TANDEM_ASSIGN_OR_RETURN(const std::unique_ptr<Strategy> created, CreateStrategy(choice.name, &costs));
   const MeanLengths lengths = MeanLengthsOf(requests);
   TierRoom room = {.block_size = kBlockSize,
                    .gpu_blocks = machine.gpu_kv_tokens / kBlockSize,
@@ -343,7 +347,7 @@ Result<SaturatedForecast> PlaySaturated(const std::string& strategy, const Forec
         .gpu_rows = static_cast<double>(machine.gpu_kv_tokens) / lengths.own_context}});
   std::vector<WorkloadRequest> begun(requests.begin(), requests.end());
   BeginAmidWork(room, &begun);
-  const SteadyPlay play{.strategy = strategy, .limits = setup.limits, .costs = &costs};
+  const SteadyPlay play{.strategy = choice.name, .limits = setup.limits, .costs = &costs};
   TANDEM_ASSIGN_OR_RETURN(const SteadyRequests steady, PlayIntoSteadyState(room, play, &begun));
   room.max_cpu_requests = created->uses_cpu_tier() ? room.max_num_seqs : 0;
   // Long enough that tiers fill and empty several times.
@@ -389,18 +393,19 @@ Result<Forecast> PlayForecast(const ForecastOptions& options, const ForecastMach
   const ThroughputBound bound = BoundOf(machine, machine.costs, requests);
   forecast.ideal_gpu_only = bound.ideal_gpu_only;
   forecast.upper_bound = bound.upper_bound;
+  const StrategyChoice gpu_only_choice{.text = "gpu-only", .name = "gpu-only"};
   TANDEM_ASSIGN_OR_RETURN(const SaturatedForecast gpu_only,
-                          PlaySaturated("gpu-only", machine, machine.costs, requests));
+                          PlaySaturated(gpu_only_choice, machine, machine.costs, requests));
   const double gpu_only_rate = gpu_only.output_throughput / forecast.lengths.output;
   // A load that gpu-only bears.
   constexpr double kLoad = 0.7;
   const double rate = options.rate.value_or(kLoad * gpu_only_rate);
-  for (const std::string& strategy : options.strategies) {
-    StrategyForecast of{.strategy = strategy, .saturated = gpu_only, .loaded = {}};
-    if (strategy != "gpu-only") {
-      TANDEM_ASSIGN_OR_RETURN(of.saturated, PlaySaturated(strategy, machine, machine.costs, requests));
+  for (const StrategyChoice& choice : options.strategies) {
+    StrategyForecast of{.strategy = choice.text, .saturated = gpu_only, .loaded = {}};
+    if (choice.name != "gpu-only") {
+      TANDEM_ASSIGN_OR_RETURN(of.saturated, PlaySaturated(choice, machine, machine.costs, requests));
     }
-    TANDEM_ASSIGN_OR_RETURN(of.loaded, PlayLoaded(strategy, machine, requests, rate, options.seed));
+    TANDEM_ASSIGN_OR_RETURN(of.loaded, PlayLoaded(choice, machine, requests, rate, options.seed));
     forecast.strategies.push_back(std::move(of));
   }
   if (options.sweep) {

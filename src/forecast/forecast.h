@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "bench/strategy_choice.h"
 #include "bench/workload.h"
 #include "engine/engine_options.h"
 #include "forecast/model_outline.h"
@@ -24,7 +25,7 @@ struct ForecastOptions {
   std::string model;
   std::string profile;  // file whose costs replace those of the table; empty: none
   std::string workload;
-  std::vector<std::string> strategies = {"gpu-only", "full-offload", "asymmetric", "async", "apex", "auto"};
+  std::vector<StrategyChoice> strategies;
   int64_t tensor_parallel_size = 1;              // cards, each with a shard; the host is that of all
   int64_t gpu_sm_limit = 0;                      // 0: all
   std::optional<double> gpu_memory_utilization;  // absent: the engine's, more where that leaves no room
@@ -36,6 +37,7 @@ struct ForecastOptions {
   double gpu_flops = 0;
   double watts_per_core = 0;  // of a busy core of the host; 0: by the host's figures
   int64_t max_num_seqs = EngineOptions().max_num_seqs;
+  int64_t max_num_batched_tokens = 0;  // 0: the engine's on a GPU
   int64_t num_requests = 8000;
   uint64_t seed = 0;
   std::optional<double> rate;  // requests a second of the loaded run; absent: a share of what gpu-only can do
@@ -57,6 +59,7 @@ struct ForecastMachine {
   double watts_per_core = 0;  // of a busy core of the host
   int64_t cpu_attention_cores = 0;
   int64_t max_num_seqs = 0;
+  int64_t max_num_batched_tokens = 0;
   CostTable costs;
 };
 
@@ -90,7 +93,7 @@ struct LoadedForecast {
 };
 
 struct StrategyForecast {
-  std::string strategy;
+  std::string strategy;  // StrategyChoice::text, as in LoadPoint and BandwidthPoint
   SaturatedForecast saturated;
   LoadedForecast loaded;
 };
@@ -124,7 +127,7 @@ struct Forecast {
 Result<Forecast> PlayForecast(const ForecastOptions& options, const ForecastMachine& machine);
 
 // One strategy, saturated; requests: all fit. With costs that are not the machine's.
-Result<SaturatedForecast> PlaySaturated(const std::string& strategy, const ForecastMachine& machine,
+Result<SaturatedForecast> PlaySaturated(const StrategyChoice& choice, const ForecastMachine& machine,
                                         const LayerCosts& costs, std::span<const WorkloadRequest> requests);
 
 }  // namespace tandem

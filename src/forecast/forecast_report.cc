@@ -80,6 +80,7 @@ ordered_json ForecastJson(const ForecastOptions& options, const ForecastMachine&
                        {"gpu_watts", FigureJson(machine.gpu_watts)},
                        {"watts_per_core", FigureJson(machine.watts_per_core)},
                        {"max_num_seqs", machine.max_num_seqs},
+                       {"max_num_batched_tokens", machine.max_num_batched_tokens},
                        {"workload", options.workload},
                        {"num_requests", forecast.num_requests},
                        {"dropped", forecast.num_dropped},

@@ -17,6 +17,8 @@ using testing::HasSubstr;
 
 constexpr const char* kProfile = TANDEM_SOURCE_DIR "/tests/fixtures/profiles/llama-3.1-8b_h200_16sm.json";
 
+std::vector<StrategyChoice> Choices(const std::string& text) { return ParseStrategyChoices(text, 0).value(); }
+
 ForecastOptions Small() {
   ForecastOptions options;
   options.gpu = "l4";
@@ -24,14 +26,14 @@ ForecastOptions Small() {
   options.model = "llama-3.1-8b";
   options.workload = "synthetic:in=300,out=100";
   options.num_requests = 600;
-  options.strategies = {"gpu-only", "auto"};
+  options.strategies = Choices("gpu-only,auto");
   return options;
 }
 
 TEST(ForecastTest, SaysWhatEveryStrategyMakes) {
   ForecastOptions options = Small();
   options.gpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 4000};
-  options.strategies = {"gpu-only", "full-offload", "asymmetric", "async", "apex", "auto"};
+  options.strategies = Choices("gpu-only,full-offload,asymmetric,async,apex,auto");
   const auto machine = DescribeMachine(options);
   ASSERT_TRUE(machine.ok()) << machine.error().message;
   EXPECT_EQ(machine->gpu_kv_tokens, 4000);
@@ -116,7 +118,7 @@ TEST(ForecastTest, EnergyIsThatOfTheCardAndTheBusyCores) {
 
 TEST(ForecastTest, WithoutTheHostsWattsThereIsNoEnergy) {
   ForecastOptions options = Small();
-  options.strategies = {"gpu-only"};
+  options.strategies = Choices("gpu-only");
   auto machine = DescribeMachine(options);
   ASSERT_TRUE(machine.ok()) << machine.error().message;
   EXPECT_EQ(machine->watts_per_core, 0) << "nobody publishes the watts of an EPYC 7R32";
@@ -150,12 +152,52 @@ TEST(ForecastTest, OfAProfileIsWhatTheSimulationSays) {
   ASSERT_TRUE(forecast.ok()) << forecast.error().message;
   const Workload workload = LoadWorkload(options.workload, options.num_requests, options.seed).value();
   for (const StrategyForecast& of : forecast->strategies) {
-    const auto played = PlaySaturated(of.strategy, *machine, profile->costs, workload.requests);
+    const auto played = PlaySaturated(Choices(of.strategy).front(), *machine, profile->costs, workload.requests);
     ASSERT_TRUE(played.ok());
     EXPECT_DOUBLE_EQ(of.saturated.output_throughput, played->output_throughput) << of.strategy;
   }
   // 989 was measured on the machine of the profile (docs/lab_notes/hybrid.md, call 12).
   EXPECT_NEAR(forecast->strategies[0].saturated.output_throughput, 989, 0.1 * 989);
+}
+
+// Prompts of 1,000 come in four chunks of 256 in place of one, each of which reads the weights.
+TEST(ForecastTest, SmallerChunksMakeFewerTokens) {
+  ForecastOptions options = Small();
+  options.workload = "synthetic:in=1000,out=50";
+  options.strategies = Choices("gpu-only");
+  options.max_num_seqs = 1000;
+  const auto whole = DescribeMachine(options);
+  ASSERT_TRUE(whole.ok()) << whole.error().message;
+  EXPECT_EQ(whole->max_num_batched_tokens, 2048);
+  EXPECT_EQ(whole->max_num_seqs, 1000);
+  options.max_num_batched_tokens = 256;
+  const auto chunks = DescribeMachine(options);
+  ASSERT_TRUE(chunks.ok()) << chunks.error().message;
+  EXPECT_EQ(chunks->max_num_batched_tokens, 256);
+  EXPECT_EQ(chunks->max_num_seqs, 256) << "as the engine does";
+  const auto of_whole = PlayForecast(options, *whole);
+  const auto of_chunks = PlayForecast(options, *chunks);
+  ASSERT_TRUE(of_whole.ok()) << of_whole.error().message;
+  ASSERT_TRUE(of_chunks.ok()) << of_chunks.error().message;
+  EXPECT_LT(of_chunks->strategies[0].saturated.output_throughput,
+            of_whole->strategies[0].saturated.output_throughput);
+  EXPECT_EQ(ForecastJson(options, *chunks, *of_chunks, 0)["max_num_batched_tokens"], 256);
+}
+
+// APEX's own has one cohort: the CPU rests while the GPU gathers it, which staggered ones do not let it.
+TEST(ForecastTest, OneCohortMakesFewerTokensThanStaggeredOnes) {
+  ForecastOptions options = Small();
+  options.gpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 4000};
+  options.strategies = Choices("async:async-cohorts=1,async");
+  const auto machine = DescribeMachine(options);
+  ASSERT_TRUE(machine.ok()) << machine.error().message;
+  const auto forecast = PlayForecast(options, *machine);
+  ASSERT_TRUE(forecast.ok()) << forecast.error().message;
+  ASSERT_EQ(forecast->strategies.size(), 2U);
+  EXPECT_EQ(forecast->strategies[0].strategy, "async:async-cohorts=1");
+  EXPECT_LT(forecast->strategies[0].saturated.output_throughput,
+            forecast->strategies[1].saturated.output_throughput);
+  EXPECT_LT(forecast->strategies[0].saturated.cpu_busy, forecast->strategies[1].saturated.cpu_busy);
 }
 
 TEST(ForecastTest, RefusesInOneSentence) {
@@ -188,7 +230,7 @@ TEST(ForecastTest, RefusesInOneSentence) {
 
 TEST(ForecastTest, ReportHasSweepsAndTokensADollar) {
   ForecastOptions options = Small();
-  options.strategies = {"gpu-only", "asymmetric"};
+  options.strategies = Choices("gpu-only,asymmetric");
   options.num_requests = 300;
   options.sweep = true;
   const auto machine = DescribeMachine(options);
