@@ -337,6 +337,12 @@ ordered_json MakeBenchReport(const BenchConditions& conditions, const BenchRun& 
   report["completed"] = totals.completed;
   report["failed"] = totals.failed;
   report["unfinished"] = totals.unfinished;
+  report["begun"] = nullptr;
+  if (run.begun) {
+    report["begun"] = {{"requests", run.begun->num_begun},
+                       {"in_cpu_tier", run.begun->num_in_cpu_tier},
+                       {"played_s", run.begun->played_s}};
+  }
   report["errors"] = CountErrors(run.records);
   report["total_input_tokens"] = totals.input_tokens;
   report["total_output_tokens"] = totals.output_tokens;

@@ -8,6 +8,7 @@
 
 #include "bench/energy_meter.h"
 #include "bench/request_recorder.h"
+#include "bench/steady_start.h"
 #include "engine/engine.h"
 #include "perf/layer_costs.h"
 
@@ -59,9 +60,10 @@ struct OnlineFigures {
 };
 
 struct BenchRun {
-  std::vector<RequestRecord> records;  // in the order of the workload
-  double duration_s = 0;               // from the first request's start to the last token
-  std::optional<BenchWindow> window;   // absent: all that belongs to completed requests counts
+  std::vector<RequestRecord> records;   // in the order of the workload
+  double duration_s = 0;                // from the first request's start to the last token
+  std::optional<BenchWindow> window;    // absent: all that belongs to completed requests counts
+  std::optional<SteadyRequests> begun;  // of a steady start
   // Of the window, if there is one. Absent if the engine ran in another process.
   std::optional<EngineStatsOfRun> engine;
   std::optional<EnergyOfRun> energy;  // likewise; absent without a meter

@@ -205,9 +205,9 @@ SteadyWork SteadyWorkOf(const Engine& engine, const EngineStats& stats,
   return work;
 }
 
-TierRoom RoomOf(const Engine& engine, std::span<const WorkloadRequest> requests) {
+// costs: of the strategy; may be null.
+TierRoom RoomOf(const Engine& engine, const LayerCosts* costs, std::span<const WorkloadRequest> requests) {
   const EngineStats stats = engine.Stats();
-  const LayerCosts* costs = engine.learned_costs();
   const std::string& strategy = engine.options().strategy;
   TierRoom room{.block_size = stats.block_size,
                 .gpu_blocks = stats.gpu_blocks_total,
@@ -224,33 +224,35 @@ TierRoom RoomOf(const Engine& engine, std::span<const WorkloadRequest> requests)
 // run, which nobody counts, lets the engine learn that.
 void LearnCosts(Engine* engine, std::vector<WorkloadRequest> requests, const BenchRunOptions& options) {
   constexpr double kSeconds = 1.5;
-  BeginAmidWork(RoomOf(*engine, requests), &requests);
+  const std::unique_ptr<LayerCosts> costs = engine->SettledCosts();
+  BeginAmidWork(RoomOf(*engine, costs.get(), requests), &requests);
   const auto count = static_cast<int64_t>(requests.size());
   OfflineRun(engine, requests, options.seed ^ kWarmupPromptSeed, count)
       .Run("learning", {.show_progress = false, .duration_s = kSeconds});
 }
 
-// Begins amid the work, and returns the number of requests that do.
-Result<int64_t> BeginSteadily(Engine* engine, const BenchRunOptions& options,
-                              std::vector<WorkloadRequest>* requests) {
+// Begins amid the work; returns what begins.
+Result<SteadyRequests> BeginSteadily(Engine* engine, const BenchRunOptions& options,
+                                     std::vector<WorkloadRequest>* requests) {
   const std::string& strategy = engine->options().strategy;
   const auto created = CreateStrategy(strategy, nullptr);
   if (created.ok() && (*created)->uses_cpu_tier()) LearnCosts(engine, *requests, options);
-  const TierRoom room = RoomOf(*engine, *requests);
-  int64_t num_begun = BeginAmidWork(room, requests);
+  // With what is hoped of iterations that the engine has not seen yet the play would stay where a hope leads
+  // it, which the engine finds out within some tens of them.
+  const std::unique_ptr<LayerCosts> costs = engine->SettledCosts();
+  const TierRoom room = RoomOf(*engine, costs.get(), *requests);
+  SteadyRequests steady{.num_begun = BeginAmidWork(room, requests)};
+  steady.num_in_cpu_tier = std::ranges::count(PlacesOf(room, *requests), std::optional<Tier>(Tier::kCpu));
   // A closed loop keeps as many requests as begin, whatever the strategy would like. Without a window all
   // requests are to be done, also those that would have ended by then.
-  if (engine->learned_costs() == nullptr || options.closed_loop || options.duration_s == 0) {
-    LogInfo("{} of {} requests are amid their output at the start", num_begun, requests->size());
-    return num_begun;
+  if (costs != nullptr && !options.closed_loop && options.duration_s > 0) {
+    const SteadyPlay play{.strategy = strategy, .limits = engine->schedule_limits(), .costs = costs.get()};
+    TANDEM_ASSIGN_OR_RETURN(steady, PlayIntoSteadyState(room, play, requests));
   }
-  const SteadyPlay play{
-      .strategy = strategy, .limits = engine->schedule_limits(), .costs = engine->learned_costs()};
-  TANDEM_ASSIGN_OR_RETURN(const SteadyRequests steady, PlayIntoSteadyState(room, play, requests));
   LogInfo(
       "{} of {} requests are amid their output at the start, {} in the cpu tier, as after {:.0f} s played",
       steady.num_begun, requests->size(), steady.num_in_cpu_tier, steady.played_s);
-  return steady.num_begun;
+  return steady;
 }
 
 }  // namespace
@@ -266,11 +268,13 @@ Result<BenchRun> RunOfflineBench(Engine* engine, const Workload& workload, const
   }
   std::vector<WorkloadRequest> requests = workload.requests;
   auto max_present = static_cast<int64_t>(requests.size());
+  std::optional<SteadyRequests> begun;
   if (options.steady_start) {
-    TANDEM_ASSIGN_OR_RETURN(const int64_t num_begun, BeginSteadily(engine, options, &requests));
-    if (options.closed_loop) max_present = std::max<int64_t>(1, num_begun);
+    TANDEM_ASSIGN_OR_RETURN(begun, BeginSteadily(engine, options, &requests));
+    if (options.closed_loop) max_present = std::max<int64_t>(1, begun->num_begun);
   }
   BenchRun run = OfflineRun(engine, requests, options.seed, max_present).Run("offline", options);
+  run.begun = begun;
   run.costs = engine->cost_table();
   run.kv_bytes_per_token = KvBytesPerToken(*engine);
   TANDEM_RETURN_IF_ERROR(CheckAnyCounts(run));

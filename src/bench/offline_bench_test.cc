@@ -209,6 +209,11 @@ TEST(OfflineBench, ASteadyStartBeginsAmidTheOutput) {
     }
     EXPECT_GE(num_begun, fewest_begun);
     EXPECT_LE(num_begun, most_begun);
+    ASSERT_TRUE(run->begun.has_value());
+    EXPECT_EQ(run->begun->num_begun, num_begun);
+    const int64_t num_in_cpu_tier = run->begun->num_in_cpu_tier;
+    EXPECT_TRUE(num_in_cpu_tier == 0 || std::string_view(strategy) != "gpu-only") << num_in_cpu_tier;
+    EXPECT_TRUE(num_in_cpu_tier > 0 || std::string_view(strategy) != "full-offload");
     // Of those that had begun, the last token remained to be computed; all others were prefilled.
     EXPECT_EQ(run->engine->after.prompt_tokens - run->engine->before.prompt_tokens,
               computed_tokens + static_cast<uint64_t>(num_begun));
@@ -239,6 +244,8 @@ TEST(OfflineBench, AWindowBeginsWithWhatTheStrategyKeepsInTheTiers) {
   conditions.engine = engine->options();
   conditions.mode = "offline";
   const nlohmann::ordered_json report = MakeBenchReport(conditions, *run, {});
+  EXPECT_EQ(report["begun"]["requests"], num_begun);
+  EXPECT_GT(report["begun"]["played_s"], 0);
   const double throughput = report["output_throughput"];
   if (report["balanced_output_throughput"].is_null()) {
     const double share = report["steady_prefill_share"];

@@ -6,7 +6,11 @@
 #include <cmath>
 
 #include "base/sanitizers.h"
+#include "bench/workload.h"
 #include "perf/analytic_costs.h"
+#include "perf/corrected_costs.h"
+#include "perf/profile_file.h"
+#include "perf/time_model.h"
 
 namespace tandem {
 namespace {
@@ -159,6 +163,51 @@ TEST_F(PlayedStart, ACpuTierThatFillsSlowlyIsGivenTheTime) {
   const SteadyRequests steady = PlayFrom("async", 250, 1, &requests);
   EXPECT_GT(steady.played_s, 30);
   EXPECT_GT(steady.num_in_cpu_tier, 350) << "it has been filled";
+}
+
+// Nothing is learned in the play: what an engine hopes of iterations that it has not seen, and gives up
+// within some tens of them, would empty the tier there for good, where both ways promise nearly the same.
+TEST(SteadyStart, HopesThatTheEngineGivesUpDoNotEmptyTheCpuTier) {
+  if (kSanitized) GTEST_SKIP() << "minutes of work are played";
+  const auto profile =
+      ReadStoredProfile(TANDEM_SOURCE_DIR "/tests/fixtures/profiles/llama-3.1-8b_h200_16sm.json");
+  ASSERT_TRUE(profile.ok()) << profile.error().message;
+  CorrectedCosts learned(&profile->costs);
+  // Some seconds of riding, noisy, on a host that reads two fifths of what the costs say: riding pays a
+  // little.
+  IterationLoad riders{
+      .gpu_decode_rows = 20, .gpu_kv_tokens = 24'000, .rider_rows = 200, .rider_kv_tokens = 8'000};
+  riders.rider_cpu_us = profile->costs.CpuAttentionUs(7, 8'000);
+  const double cpu_us = 2.5 * TimeModel(profile->costs).CpuWorkUs(riders);
+  for (int i = 0; i < 100; ++i) {
+    riders.rider_cpu_us = learned.CpuAttentionUs(7, 8'000);
+    const double noise = i / 20 % 2 == 0 ? 1.05 : 0.95;
+    learned.Observe(riders, true, 1.03 * noise * learned.PredictUs(riders, IterationMode::kGraphWithRiders),
+                    cpu_us);
+  }
+  EXPECT_NEAR(learned.cpu_factor(), 2.5, 0.1);
+  EXPECT_GT(learned.prediction_error(), 0.01);
+  const TierRoom room{.block_size = 32,
+                      .gpu_blocks = 26'400 / 32,
+                      .cpu_blocks = 450'000 / 32,
+                      .max_num_seqs = 512,
+                      .max_cpu_requests = 300};
+  const auto in_cpu_tier = [&room](const LayerCosts& costs) {
+    std::vector<WorkloadRequest> requests = LoadWorkload("synthetic:in=1000,out=200", 2000, 0)->requests;
+    BeginAmidWork(room, &requests);
+    const SteadyPlay play{.strategy = "async",
+                          .limits = {.max_num_seqs = 512,
+                                     .max_num_batched_tokens = 2048,
+                                     .reserve_blocks = 8,
+                                     .num_layers = 32,
+                                     .max_transit_tokens = 16384,
+                                     .max_cohort_rows = 512,
+                                     .max_rider_rows = 256},
+                          .costs = &costs};
+    return PlayIntoSteadyState(room, play, &requests)->num_in_cpu_tier;
+  };
+  EXPECT_EQ(in_cpu_tier(learned), 0);
+  EXPECT_GT(in_cpu_tier(learned.Settled()), 80);
 }
 
 TEST_F(PlayedStart, HalfOfTheRequestsAreLeftForTheRun) {

@@ -160,7 +160,9 @@ class EngineWithLoop : public Engine {
     return model_.OfAll(bytes);
   }
   const CostTable* cost_table() const override { return cost_table_ ? &*cost_table_ : nullptr; }
-  const LayerCosts* learned_costs() const override { return costs_.get(); }
+  std::unique_ptr<LayerCosts> SettledCosts() const override {
+    return costs_ ? std::make_unique<CorrectedCosts>(costs_->Settled()) : nullptr;
+  }
   int64_t kv_token_bytes(Tier tier) const override {
     const TierLayout& layout = kv_memories_.front()->layout(tier);
     return model_.num_shards * layout.num_layers * static_cast<int64_t>(layout.shape.TokenBytes());

@@ -306,20 +306,19 @@ Result<ForecastMachine> DescribeMachine(const ForecastOptions& options) {
     const double rate = CpuRateOf(*costs, model);
     if (rate > 0) costs = WithCpuRate(*costs, options.host_bytes_per_s / rate);
   }
-  ForecastMachine machine{.gpu = num_shards == 1 || sheet.gpu.title.empty()
-                                     ? std::string(sheet.gpu.title)
-                                     : fmt::format("{} x {}", num_shards, sheet.gpu.title),
-                          .host = std::string(sheet.host.title),
-                          .costs_from = has_profile ? options.profile : "published figures",
-                          .num_shards = num_shards,
-                          .model = std::move(model),
-                          .gpu_watts = static_cast<double>(num_shards) * sheet.gpu.watts,
-                          .watts_per_core = WattsPerCore(options, sheet.host),
-                          .cpu_attention_cores = CpuAttentionCores(sheet.host),
-                          .max_num_batched_tokens = options.max_num_batched_tokens > 0
-                                                        ? options.max_num_batched_tokens
-                                                        : CudaDefaults().max_num_batched_tokens,
-                          .costs = std::move(*costs)};
+  ForecastMachine machine{
+      .gpu = num_shards == 1 || sheet.gpu.title.empty() ? std::string(sheet.gpu.title)
+                                                        : fmt::format("{} x {}", num_shards, sheet.gpu.title),
+      .host = std::string(sheet.host.title),
+      .costs_from = has_profile ? options.profile : "published figures",
+      .num_shards = num_shards,
+      .model = std::move(model),
+      .gpu_watts = static_cast<double>(num_shards) * sheet.gpu.watts,
+      .watts_per_core = WattsPerCore(options, sheet.host),
+      .cpu_attention_cores = CpuAttentionCores(sheet.host),
+      .max_num_batched_tokens = options.max_num_batched_tokens > 0 ? options.max_num_batched_tokens
+                                                                   : CudaDefaults().max_num_batched_tokens,
+      .costs = std::move(*costs)};
   machine.max_num_seqs = std::min(options.max_num_seqs, machine.max_num_batched_tokens);
   machine.cpu_attention_bytes_per_s = CpuRateOf(machine.costs, machine.model);
   TANDEM_RETURN_IF_ERROR(SizeGpuTier(options, sheet.gpu, &machine));

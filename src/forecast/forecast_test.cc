@@ -17,7 +17,9 @@ using testing::HasSubstr;
 
 constexpr const char* kProfile = TANDEM_SOURCE_DIR "/tests/fixtures/profiles/llama-3.1-8b_h200_16sm.json";
 
-std::vector<StrategyChoice> Choices(const std::string& text) { return ParseStrategyChoices(text, 0).value(); }
+std::vector<StrategyChoice> Choices(const std::string& text) {
+  return ParseStrategyChoices(text, 0).value();
+}
 
 ForecastOptions Small() {
   ForecastOptions options;
@@ -152,7 +154,8 @@ TEST(ForecastTest, OfAProfileIsWhatTheSimulationSays) {
   ASSERT_TRUE(forecast.ok()) << forecast.error().message;
   const Workload workload = LoadWorkload(options.workload, options.num_requests, options.seed).value();
   for (const StrategyForecast& of : forecast->strategies) {
-    const auto played = PlaySaturated(Choices(of.strategy).front(), *machine, profile->costs, workload.requests);
+    const auto played =
+        PlaySaturated(Choices(of.strategy).front(), *machine, profile->costs, workload.requests);
     ASSERT_TRUE(played.ok());
     EXPECT_DOUBLE_EQ(of.saturated.output_throughput, played->output_throughput) << of.strategy;
   }

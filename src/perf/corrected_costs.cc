@@ -74,8 +74,15 @@ IterationKind CorrectedCosts::KindOf(IterationMode mode) {
 
 double CorrectedCosts::IterationFactor(IterationKind kind) const {
   const Kind& known = kinds_[static_cast<size_t>(kind)];
-  const double unknown = kHalfKnown / (kHalfKnown + static_cast<double>(known.num_observations));
+  const double unknown =
+      is_settled_ ? 0 : kHalfKnown / (kHalfKnown + static_cast<double>(known.num_observations));
   return (1 - unknown * std::min(prediction_error_, kMostHoped)) * known.factor / hybrid_factor();
+}
+
+CorrectedCosts CorrectedCosts::Settled() const {
+  CorrectedCosts settled = *this;
+  settled.is_settled_ = true;
+  return settled;
 }
 
 double CorrectedCosts::PredictUs(const IterationLoad& load, IterationMode mode) const {

@@ -64,6 +64,9 @@ class CorrectedCosts : public LayerCosts {
   const RowTiles& row_tiles() const override { return table_->row_tiles(); }
   double IterationFactor(IterationKind kind) const override;
 
+  // As after a while: each kind has been looked at, and nothing is hoped of it beyond what was learned.
+  CorrectedCosts Settled() const;
+
   // Factors on the table.
   double gpu_factor(IterationMode mode) const { return gpu_factors_[static_cast<size_t>(mode)]; }
   double cpu_factor() const { return cpu_factor_; }
@@ -128,6 +131,7 @@ class CorrectedCosts : public LayerCosts {
   PredictionTotals prediction_;
   double signed_error_ = 0;
   double prediction_error_ = 0;
+  bool is_settled_ = false;
 };
 
 }  // namespace tandem
