@@ -3,7 +3,7 @@
 
     python3 evaluation/condense_results.py evaluation/results/FILE.json ... [--only TEXT]
 
-Run it over a new file before it goes into evaluation/results (600 KB in all: scripts/check_docs.py). The scripts that
+Run it over a new file before it goes into evaluation/results (650 KB in all: scripts/check_docs.py). The scripts that
 measure write everything; this keeps what figures, comparisons and tables read (SETTINGS, DRAWN, MEASURED), says once
 what is the same in all runs, and writes a run a line (the form: result_files.py). What figures draw keeps all its
 digits, so that they come out the same to the byte; other measured numbers get eight. Running it again changes nothing.

@@ -49,12 +49,12 @@ def throughput_table(data):
     panel = data.panel
     head = [panel.x_label, *(f"{panel.label(name)}, tok/s" for name in panel.strategies), "ideal gpu-only", "bound"]
     rows = []
-    for point in panel.points:
-        limits = [data.bound(point.x, name) for name in ("ideal_gpu_only_throughput", "upper_bound_throughput")]
+    for x in data.xs:
+        limits = [data.bound(x, name) for name in ("ideal_gpu_only_throughput", "upper_bound_throughput")]
         rows.append(
             [
-                str(point.x),
-                *(throughput_cell(data, strategy, point.x) for strategy in panel.strategies),
+                str(x),
+                *(throughput_cell(data, strategy, x) for strategy in panel.strategies),
                 *("-" if limit is None else f"{limit:.0f}" for limit in limits),
             ]
         )
@@ -64,7 +64,7 @@ def throughput_table(data):
 def load_table(data):
     panel = data.panel
     head = [panel.x_label, *(f"{panel.label(name)}, s a token" for name in panel.strategies)]
-    rows = [[str(p.x), *(latency_cell(data, name, p.x) for name in panel.strategies)] for p in panel.points]
+    rows = [[str(x), *(latency_cell(data, name, x) for name in panel.strategies)] for x in data.xs]
     return to_table(head, rows)
 
 

@@ -81,20 +81,20 @@ class Specification(unittest.TestCase):
         for mark in marks.values():
             self.assertTrue(mark["place"] and mark["text"] and mark["hardware"])
 
-    def test_all_of_them_take_about_forty_minutes(self):
+    def test_all_of_them_take_about_an_hour(self):
         def minutes(quick):
             rows = figure_spec.rows_of(FIGURES.values(), quick)
             return sum(len(row["strategies"]) * figure_spec.expected_seconds(row) for row in rows) / 60
 
-        self.assertLess(minutes(quick=False), 42)
-        self.assertLess(minutes(quick=True), 16)
+        self.assertLess(minutes(quick=False), 60)
+        self.assertLess(minutes(quick=True), 19)
 
     def test_figures_share_runs(self):
         rows = figure_spec.rows_of([FIGURES["neo9"], FIGURES["apex8"], FIGURES["neo9"]])
         names = [row["name"] for row in rows]
         self.assertEqual(len(set(names)), len(names))
         (row,) = [row for row in rows if row["name"] == "16 SMs, llama-3.1-8b, synthetic:in=1000,out=200"]
-        self.assertEqual(row["strategies"], ["gpu-only", "asymmetric", "auto", "apex:async-cohorts=1"])
+        self.assertEqual(row["strategies"], ["gpu-only", "asymmetric", "apex:async-cohorts=1", "auto"])
         self.assertEqual(row["args"][-5:], ["--steady-start", "--duration", "10", "--warm-up", "2.5"])
 
     def test_windows_can_be_longer(self):
@@ -121,7 +121,8 @@ class Data(unittest.TestCase):
         self.assertEqual(data.xs, [45, 100, 200])
         self.assertAlmostEqual(data.ratio("asymmetric", 200).median, 1.98, 2)
         self.assertAlmostEqual(data.bound(100), 730, 0)
-        self.assertEqual(data.missing, [("auto", 45), ("auto", 100), ("auto", 200)])
+        lacks = [(name, x) for x in (45, 100, 200) for name in ("apex:async-cohorts=1", "auto")]
+        self.assertEqual(data.missing, [*((name, 25) for name in data.panel.strategies), *lacks])
         self.assertEqual(data.kinds_of_run(), "whole runs")
         self.assertEqual(data.title(), "8-SM slice of one NVIDIA H200, Llama-2-7B")
         self.assertIn("a slice of 8 of 132 SMs", data.machines()[0])
