@@ -5,7 +5,7 @@
 #   evaluation/lone_shard.sh OUT [STEP...]     without steps: all
 #
 # Steps are as in steps.sh. Needs preset cuda-release with benchmarks; BUILD names another build folder. REPEAT rounds of the
-# works, 1 without it: then twenty minutes of an H200, of a host with 128 GiB.
+# works, 1 without it: then half an hour of an H200, of a host with 128 GiB.
 set -uo pipefail
 
 # shellcheck source=evaluation/steps.sh
@@ -13,21 +13,25 @@ source "$(dirname "$0")/steps.sh"
 take_steps "$@"
 shown_lines='decode |prefill |  (gpu-only|full-offload|asymmetric|async|apex|auto) '
 build=${BUILD:-build/cuda-release}
-[[ ${#steps[@]} -gt 0 ]] || steps=(iterations works_49gb works_110gb lengths_1000_110gb lengths_2000_110gb)
+[[ ${#steps[@]} -gt 0 ]] || steps=(iterations {works,lengths_1000,lengths_2000}_{49gb,110gb})
 
 shard=(--dummy llama-3.1-70b --device cuda --dtype bf16 --tensor-parallel-size 2
   --lone-shard evaluation/comparisons/sums_two_h200.json --gpu-memory-utilization 0.97)
 
-# Tiers of both shards together: what two cards of 80 GB leave, and host memory for each shard.
-#   works_of NAME CPU_TOKENS WORKLOAD...
+# Tiers of both shards together: what two cards of 80 GB leave, and 49 or 110 GB of host memory for each shard.
+#   works_of NAME_49gb|NAME_110gb WORKLOAD...
 works_of() {
-  local name=$1 cpu_tokens=$2 workloads=()
-  for each in "${@:3}"; do workloads+=(--workload "$each"); done
+  local cpu_tokens=300000 workloads=()
+  [[ $1 == *_49gb ]] || cpu_tokens=670000
+  for each in "${@:2}"; do workloads+=(--workload "$each"); done
   "$build/tandem" bench compare "${shard[@]}" --gpu-kv-cache 39000tok --cpu-kv-cache "${cpu_tokens}tok" --max-num-seqs 512 \
     --profile-seconds 15 --num-requests 2000 --steady-start --duration 9 --warm-up 2.5 --repeat "${REPEAT:-1}" \
-    "${workloads[@]}" --strategies gpu-only,full-offload,asymmetric,async,apex,auto --json "$out/$name.json"
+    "${workloads[@]}" --strategies gpu-only,full-offload,asymmetric,async,apex,auto --json "$out/$1.json"
 }
-synthetic() { printf 'synthetic:in=%s,out=%s\n' "$@"; }
+# IN OUT...: a workload for each OUT
+synthetic() {
+  for each in "${@:2}"; do echo "synthetic:in=$1,out=$each"; done
+}
 
 run_step() {
   case "$1" in
@@ -36,10 +40,9 @@ run_step() {
         --memory-rate 9.3e12 --flop-rate 1616e12 --gpu-kv-cache 75000tok --batches 1,8,32,64 --prefills 1,4 \
         --json "$out/iterations.json"
       ;;
-    works_49gb) works_of "$1" 300000 $(synthetic 2000 200 1000 300) ;;
-    works_110gb) works_of "$1" 670000 $(synthetic 2000 200 1000 300) ;;
-    lengths_1000_110gb) works_of "$1" 670000 $(synthetic 1000 50 1000 100 1000 200 1000 400) ;;
-    lengths_2000_110gb) works_of "$1" 670000 $(synthetic 2000 50 2000 100 2000 300) azure-code ;;
+    works_49gb | works_110gb) works_of "$1" $(synthetic 2000 200) $(synthetic 1000 300) ;;
+    lengths_1000_49gb | lengths_1000_110gb) works_of "$1" $(synthetic 1000 50 100 200 400) ;;
+    lengths_2000_49gb | lengths_2000_110gb) works_of "$1" $(synthetic 2000 50 100 300) azure-code ;;
     *)
       echo "lone_shard.sh: no step '$1'" >&2
       return 2
