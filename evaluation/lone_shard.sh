@@ -19,18 +19,17 @@ shard=(--dummy llama-3.1-70b --device cuda --dtype bf16 --tensor-parallel-size 2
   --lone-shard evaluation/comparisons/sums_two_h200.json --gpu-memory-utilization 0.97)
 
 # Tiers of both shards together: what two cards of 80 GB leave, and 49 or 110 GB of host memory for each shard.
-#   works_of NAME_49gb|NAME_110gb WORKLOAD...
+#   works_of NAME_49gb|NAME_110gb IN/OUT|WORKLOAD...
 works_of() {
   local cpu_tokens=300000 workloads=()
   [[ $1 == *_49gb ]] || cpu_tokens=670000
-  for each in "${@:2}"; do workloads+=(--workload "$each"); done
+  for each in "${@:2}"; do
+    [[ $each != */* ]] || each="synthetic:in=${each%/*},out=${each#*/}"
+    workloads+=(--workload "$each")
+  done
   "$build/tandem" bench compare "${shard[@]}" --gpu-kv-cache 39000tok --cpu-kv-cache "${cpu_tokens}tok" --max-num-seqs 512 \
     --profile-seconds 15 --num-requests 2000 --steady-start --duration 9 --warm-up 2.5 --repeat "${REPEAT:-1}" \
     "${workloads[@]}" --strategies gpu-only,full-offload,asymmetric,async,apex,auto --json "$out/$1.json"
-}
-# IN OUT...: a workload for each OUT
-synthetic() {
-  for each in "${@:2}"; do echo "synthetic:in=$1,out=$each"; done
 }
 
 run_step() {
@@ -40,9 +39,9 @@ run_step() {
         --memory-rate 9.3e12 --flop-rate 1616e12 --gpu-kv-cache 75000tok --batches 1,8,32,64 --prefills 1,4 \
         --json "$out/iterations.json"
       ;;
-    works_49gb | works_110gb) works_of "$1" $(synthetic 2000 200) $(synthetic 1000 300) ;;
-    lengths_1000_49gb | lengths_1000_110gb) works_of "$1" $(synthetic 1000 50 100 200 400) ;;
-    lengths_2000_49gb | lengths_2000_110gb) works_of "$1" $(synthetic 2000 50 100 300) azure-code ;;
+    works_49gb | works_110gb) works_of "$1" 2000/200 1000/300 ;;
+    lengths_1000_49gb | lengths_1000_110gb) works_of "$1" 1000/50 1000/100 1000/200 1000/400 ;;
+    lengths_2000_49gb | lengths_2000_110gb) works_of "$1" 2000/50 2000/100 2000/300 azure-code ;;
     *)
       echo "lone_shard.sh: no step '$1'" >&2
       return 2
