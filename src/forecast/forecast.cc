@@ -395,6 +395,7 @@ Result<Forecast> PlayForecast(const ForecastOptions& options, const ForecastMach
   const StrategyChoice gpu_only_choice{.text = "gpu-only", .name = "gpu-only"};
   TANDEM_ASSIGN_OR_RETURN(const SaturatedForecast gpu_only,
                           PlaySaturated(gpu_only_choice, machine, machine.costs, requests));
+  forecast.gpu_only = gpu_only.output_throughput;
   const double gpu_only_rate = gpu_only.output_throughput / forecast.lengths.output;
   // A load that gpu-only bears.
   constexpr double kLoad = 0.7;

@@ -115,6 +115,7 @@ struct Forecast {
   int64_t num_requests = 0;
   int64_t num_dropped = 0;  // requests longer than the gpu tier or the model's context
   MeanLengths lengths;
+  double gpu_only = 0;        // output tokens a second where all wait, asked for or not
   double ideal_gpu_only = 0;  // output tokens a second, bench/upper_bound.h
   double upper_bound = 0;
   std::vector<StrategyForecast> strategies;

@@ -22,12 +22,11 @@ ordered_json LoadedJson(const LoadedForecast& loaded) {
           {"mean_per_token_latency_s", loaded.per_token_latency_s}};
 }
 
-ordered_json StrategyJson(const StrategyForecast& of, const Forecast& forecast, double gpu_only,
-                          double price) {
+ordered_json StrategyJson(const StrategyForecast& of, const Forecast& forecast, double price) {
   const SaturatedForecast& saturated = of.saturated;
   ordered_json json = {{"strategy", of.strategy},
                        {"output_throughput", saturated.output_throughput},
-                       {"over_gpu_only", gpu_only > 0 ? saturated.output_throughput / gpu_only : 0},
+                       {"over_gpu_only", saturated.output_throughput / forecast.gpu_only},
                        {"of_upper_bound", saturated.output_throughput / forecast.upper_bound},
                        {"tpot_ms", saturated.tpot_ms},
                        {"gpu_kv_tokens", saturated.kv_tokens[0]},
@@ -89,10 +88,8 @@ ordered_json ForecastJson(const ForecastOptions& options, const ForecastMachine&
                        {"ideal_gpu_only_throughput", forecast.ideal_gpu_only},
                        {"upper_bound_throughput", forecast.upper_bound}};
   if (price > 0) json["price_per_hour"] = price;
-  const auto found = std::ranges::find(forecast.strategies, "gpu-only", &StrategyForecast::strategy);
-  const double gpu_only = found == forecast.strategies.end() ? 0 : found->saturated.output_throughput;
   for (const StrategyForecast& of : forecast.strategies)
-    json["strategies"].push_back(StrategyJson(of, forecast, gpu_only, price));
+    json["strategies"].push_back(StrategyJson(of, forecast, price));
   for (const LoadPoint& point : forecast.load_sweep) {
     ordered_json loaded = LoadedJson(point.loaded);
     loaded["strategy"] = point.strategy;
@@ -142,32 +139,35 @@ std::string ForecastText(const ordered_json& report) {
     line("energy     at most: {:.0f} W of the GPU, {:.1f} W of each busy core", number(report["gpu_watts"]),
          number(report["watts_per_core"]));
   }
+  size_t width = 14;
+  for (const ordered_json& of : report["strategies"]) width = std::max(width, word(of["strategy"]).size());
+  const auto first = [&](const std::string& strategy) { return fmt::format("{:<{}}", strategy, width); };
   line("\nsimulated, all requests waiting:\n");
-  line("{:<14} {:>8} {:>6} {:>6} {:>9} {:>10} {:>10} {:>5}{}{}  limit", "strategy", "tok/s", "gain", "bound",
-       "TPOT, ms", "KV on GPU", "KV on host", "CPU", has_price ? "    tok/$" : "",
+  line("{} {:>8} {:>6} {:>6} {:>9} {:>10} {:>10} {:>5}{}{}  limit", first("strategy"), "tok/s", "gain",
+       "bound", "TPOT, ms", "KV on GPU", "KV on host", "CPU", has_price ? "    tok/$" : "",
        has_energy ? "  J/tok" : "");
   for (const ordered_json& of : report["strategies"]) {
-    line("{:<14} {:>8.1f} {:>5.2f}x {:>6.2f} {:>9.1f} {:>10} {:>10} {:>4.0f}%{}{}  {}", word(of["strategy"]),
-         number(of["output_throughput"]), number(of["over_gpu_only"]), number(of["of_upper_bound"]),
-         number(of["tpot_ms"]), Tokens(number(of["gpu_kv_tokens"])), Tokens(number(of["cpu_kv_tokens"])),
-         100 * number(of["cpu_attention_busy"]),
+    line("{} {:>8.1f} {:>5.2f}x {:>6.2f} {:>9.1f} {:>10} {:>10} {:>4.0f}%{}{}  {}",
+         first(word(of["strategy"])), number(of["output_throughput"]), number(of["over_gpu_only"]),
+         number(of["of_upper_bound"]), number(of["tpot_ms"]), Tokens(number(of["gpu_kv_tokens"])),
+         Tokens(number(of["cpu_kv_tokens"])), 100 * number(of["cpu_attention_busy"]),
          has_price ? fmt::format(" {:>8.2g}", number(of["output_tokens_per_dollar"])) : "",
          has_energy ? fmt::format(" {:>6.2f}", number(of["joules_per_token"])) : "", word(of["limit"]));
   }
   line("\nsimulated, {:.2f} requests a second arriving:\n",
        number(report["strategies"].front()["loaded"]["request_rate"]));
-  line("{:<14} {:>8} {:>10} {:>10} {:>9}", "strategy", "tok/s", "TTFT, ms", "p99", "TPOT, ms");
+  line("{} {:>8} {:>10} {:>10} {:>9}", first("strategy"), "tok/s", "TTFT, ms", "p99", "TPOT, ms");
   for (const ordered_json& of : report["strategies"]) {
     const ordered_json& loaded = of["loaded"];
-    line("{:<14} {:>8.1f} {:>10.0f} {:>10.0f} {:>9.1f}", word(of["strategy"]),
+    line("{} {:>8.1f} {:>10.0f} {:>10.0f} {:>9.1f}", first(word(of["strategy"])),
          number(loaded["output_throughput"]), number(loaded["median_ttft_ms"]), number(loaded["p99_ttft_ms"]),
          number(loaded["median_tpot_ms"]));
   }
   if (report.contains("load_sweep")) {
-    line("\nlatency against load:\n\n{:<14} {:>10} {:>8} {:>10} {:>9} {:>12}", "strategy", "requests/s",
+    line("\nlatency against load:\n\n{} {:>10} {:>8} {:>10} {:>9} {:>12}", first("strategy"), "requests/s",
          "tok/s", "TTFT, ms", "TPOT, ms", "s a token");
     for (const ordered_json& point : report["load_sweep"]) {
-      line("{:<14} {:>10.2f} {:>8.1f} {:>10.0f} {:>9.1f} {:>12.3f}", word(point["strategy"]),
+      line("{} {:>10.2f} {:>8.1f} {:>10.0f} {:>9.1f} {:>12.3f}", first(word(point["strategy"])),
            number(point["request_rate"]), number(point["output_throughput"]), number(point["median_ttft_ms"]),
            number(point["median_tpot_ms"]), number(point["mean_per_token_latency_s"]));
     }

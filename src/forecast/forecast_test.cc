@@ -198,6 +198,10 @@ TEST(ForecastTest, OneCohortMakesFewerTokensThanStaggeredOnes) {
   ASSERT_TRUE(forecast.ok()) << forecast.error().message;
   ASSERT_EQ(forecast->strategies.size(), 2U);
   EXPECT_EQ(forecast->strategies[0].strategy, "async:async-cohorts=1");
+  EXPECT_GT(forecast->gpu_only, 0) << "though nobody asked for it";
+  const nlohmann::ordered_json report = ForecastJson(options, *machine, *forecast, 0);
+  EXPECT_DOUBLE_EQ(report["strategies"][1]["over_gpu_only"].get<double>(),
+                   forecast->strategies[1].saturated.output_throughput / forecast->gpu_only);
   EXPECT_LT(forecast->strategies[0].saturated.output_throughput,
             forecast->strategies[1].saturated.output_throughput);
   EXPECT_LT(forecast->strategies[0].saturated.cpu_busy, forecast->strategies[1].saturated.cpu_busy);
