@@ -246,11 +246,11 @@ Status SweepBandwidth(const ForecastOptions& options, const ForecastMachine& mac
                       std::span<const WorkloadRequest> requests, Forecast* forecast) {
   for (const double factor : {0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0}) {
     const CostTable costs = WithCpuRate(machine.costs, factor);
-    BandwidthPoint point{.cpu_attention_bytes_per_s = factor * machine.cpu_attention_bytes_per_s};
+    BandwidthPoint point{.cpu_attention_bytes_per_s = factor * machine.cpu_attention_bytes_per_s,
+                         .gpu_only = forecast->gpu_only};
     for (const StrategyChoice& choice : options.strategies) {
       TANDEM_ASSIGN_OR_RETURN(const SaturatedForecast saturated,
                               PlaySaturated(choice, machine, costs, requests));
-      if (choice.name == "gpu-only") point.gpu_only = saturated.output_throughput;
       if (saturated.output_throughput <= point.best) continue;
       point.best = saturated.output_throughput;
       point.best_strategy = choice.text;

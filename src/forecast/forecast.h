@@ -25,7 +25,7 @@ struct ForecastOptions {
   std::string model;
   std::string profile;  // file whose costs replace those of the table; empty: none
   std::string workload;
-  std::vector<StrategyChoice> strategies;
+  std::vector<StrategyChoice> strategies;        // at least one
   int64_t tensor_parallel_size = 1;              // cards, each with a shard; the host is that of all
   int64_t gpu_sm_limit = 0;                      // 0: all
   std::optional<double> gpu_memory_utilization;  // absent: the engine's, more where that leaves no room

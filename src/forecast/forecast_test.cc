@@ -256,6 +256,7 @@ TEST(ForecastTest, ReportHasSweepsAndTokensADollar) {
   const auto& bandwidth = report.at("host_bandwidth_sweep");
   ASSERT_EQ(bandwidth.size(), 8U);
   EXPECT_GE(bandwidth.at(7).at("upper_bound_throughput"), bandwidth.at(0).at("upper_bound_throughput"));
+  EXPECT_DOUBLE_EQ(bandwidth.at(0).at("gpu_only_throughput").get<double>(), forecast->gpu_only);
   const std::string text = ForecastText(report);
   EXPECT_THAT(text, HasSubstr("GPU        NVIDIA L4\n"));
   EXPECT_THAT(text, HasSubstr("latency against load"));
