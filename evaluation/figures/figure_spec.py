@@ -3,7 +3,8 @@
 A figure has panels. A panel is one slice of a GPU with one kind of work: `points` along x (a number or name, or [x,
 text] where the text is not that of x), whose text replaces {} in `args`, and strategies, which may have flags of
 their own (bench_runner.split_strategy) and are called otherwise by `labels`, of the panel or of all. `slice` and
-`measure` name the flags that panels share. `quick` are the points of --quick. `results` are the files that the figure
+`measure` name the flags that panels share; `durations_s` has, by row_name, longer windows of points at which gpu-only
+would not end 50 requests in that of the measure. `quick` are the points of --quick. `results` are the files that the figure
 in docs/ is drawn from, later ones before earlier ones.
 """
 
@@ -48,9 +49,12 @@ class Panel:
     baseline: str = bench_runner.BASELINE
     labels: dict = field(default_factory=dict)
     marks: str | None = None
+    durations_s: dict = field(default_factory=dict)  # by row_name, where not that of args
 
     def words(self, point):
-        return [word.replace("{}", point.text) for word in self.args]
+        words = [word.replace("{}", point.text) for word in self.args]
+        duration_s = self.durations_s.get(row_name(words))
+        return words if duration_s is None else bench_runner.with_own_flags(words, [("duration", f"{duration_s:g}")])
 
     def label(self, strategy):
         return self.labels.get(strategy, strategy)
@@ -80,9 +84,9 @@ def make_point(given):
     return Point(x, text)
 
 
-def make_panel(raw, slices, measures, labels):
+def make_panel(raw, content):
     raw = dict(raw)
-    part, measure = slices[raw.pop("slice")], measures[raw.pop("measure")]
+    part, measure = content["slices"][raw.pop("slice")], content["measures"][raw.pop("measure")]
     words = shlex.split(" ".join((part["args"], raw.pop("args"), measure["args"])))
     points = [make_point(given) for given in raw.pop("points")]
     panel = Panel(
@@ -92,7 +96,8 @@ def make_panel(raw, slices, measures, labels):
         args=words,
         points=points,
         quick=raw.pop("quick"),
-        labels={**labels, **raw.pop("labels", {})},
+        labels={**content["labels"], **raw.pop("labels", {})},
+        durations_s=content["durations_s"],
         **raw,
     )
     if panel.kind not in KINDS:
@@ -107,7 +112,7 @@ def read_figures(path=FOLDER / "figures.json"):
     content = json.loads(path.read_text())
     figures = {}
     for name, raw in content["figures"].items():
-        panels = [make_panel(panel, content["slices"], content["measures"], content["labels"]) for panel in raw["panels"]]
+        panels = [make_panel(panel, content) for panel in raw["panels"]]
         figures[name] = Figure(name, raw["title"], raw["paper"], panels, raw["results"])
     return figures
 
