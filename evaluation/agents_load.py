@@ -98,9 +98,3 @@ def prefill_s(shape, num_tokens, tflops=PREFILL_TFLOPS):
 
 def gaps_s(times):
     return [later - earlier for earlier, later in zip(times, times[1:])]
-
-
-def percentile(values, share):
-    """The smallest value that `share` of them do not exceed; None of none."""
-    ranked = sorted(values)
-    return ranked[min(len(ranked) - 1, max(0, -(-int(share * 1000) * len(ranked) // 1000) - 1))] if ranked else None

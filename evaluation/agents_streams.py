@@ -8,8 +8,9 @@ import urllib.request
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parent / "peers"))
-from agents_load import gaps_s, percentile  # noqa: E402
+from agents_load import gaps_s  # noqa: E402
 from completion_client import completion_body, require_length, stream_completion  # noqa: E402
+from repeats import percentile  # noqa: E402
 
 # Ids below: every model has so many.
 PROMPT_VOCAB_SIZE = 1000

@@ -16,12 +16,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent / "figures"))
 
 import iteration_timeline  # noqa: E402
+import repeats  # noqa: E402
 
 ENGINE = "engine"
-
-
-def p99(values):
-    return sorted(values)[min(len(values) - 1, len(values) * 99 // 100)]
 
 
 def main(words=None):
@@ -40,7 +37,7 @@ def main(words=None):
             mean = statistics.fmean(values)
             print(
                 f"{path.stem:30} {name:14} {len(values):6} {mean:9.1f} {statistics.median(values):9.1f} "
-                f"{p99(values):9.1f} {mean / args.layers:9.2f}"
+                f"{repeats.percentile(values, 0.99):9.1f} {mean / args.layers:9.2f}"
             )
     return 0
 

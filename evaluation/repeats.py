@@ -1,4 +1,4 @@
-"""Several runs of the same point: medians and spread.
+"""Several runs of the same point: medians and spread, and percentiles of many values.
 
 The relative spread is half the range over the median: 100 ±2 % says that all runs lie between about 98 and 102.
 """
@@ -32,6 +32,12 @@ class Spread:
     def relative(self):
         """None for a single run, which says nothing of it."""
         return (self.maximum - self.minimum) / 2 / abs(self.median) if self.count > 1 and self.median else None
+
+
+def percentile(values, share):
+    """The smallest value that `share` of them do not exceed; None of none."""
+    ranked = sorted(values)
+    return ranked[min(len(ranked) - 1, max(0, -(-int(share * 1000) * len(ranked) // 1000) - 1))] if ranked else None
 
 
 def spread_of(values):
