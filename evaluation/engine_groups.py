@@ -20,7 +20,7 @@ def value_of(words, flag):
 
 
 def own_of_engine(strategy):
-    """(the strategy as an engine of its own flags knows it, those flags as words of a command)"""
+    """(the strategy as an engine of its own flags knows it, those flags as pairs with their values)"""
     name, own_flags = bench_runner.split_strategy(strategy)
     shared = [f":{flag}={value}" for flag, value in own_flags if flag in SHARED_FLAGS]
     return name + "".join(shared), tuple((flag, value) for flag, value in own_flags if flag not in SHARED_FLAGS)

@@ -55,8 +55,6 @@ LOADS = [
 ]
 # Of gpu-only's throughput, as --sweep has them.
 LOAD_SHARES = [0.5, 1.0, 1.3, 2.0]
-# Of it, where --rate is not given.
-RATE_SHARE = 0.7
 
 # NEO 11: latency against load with smaller chunks; card, host, model, workload.
 CHUNKED = [("a10g", "g5.4xlarge", "llama-3.1-8b", "azure-code"), ("t4", "g4dn.4xlarge", "llama-2-7b", "osc")]
@@ -82,12 +80,16 @@ T4_CASES = [
 ]
 
 
+def machine_flags(card, host, model, workload):
+    return ["--gpu", card, "--host", host, "--model", model, "--workload", workload]
+
+
 def played_cards(tandem):
     """(name, host, GB of memory, model, KV tokens, (gpu-only, auto) of each workload)."""
     for card, host, memory, model in CARDS:
         made_of = []
         for workload in CARD_WORKLOADS:
-            flags = ["--gpu", card, "--host", host, "--host-memory", memory, "--model", model, "--workload", workload]
+            flags = [*machine_flags(card, host, model, workload), "--host-memory", memory]
             report, made = plan(tandem, [*flags, "--strategies", "gpu-only,auto"])
             made_of.append(tuple(made[name]["output_throughput"] for name in ("gpu-only", "auto")))
         name = report["gpu"].replace("NVIDIA ", "").replace("GeForce ", "")
@@ -118,10 +120,8 @@ def readme(tandem):
 def papers(tandem):
     print("| paper | work | gpu-only, tok/s | " + " | ".join(PAPER_STRATEGIES[1:]) + " | bound |\n|" + "---|" * (len(PAPER_STRATEGIES) + 3))
     for title, card, host, model, workload, flags in PAPERS:
-        report, made = plan(
-            tandem,
-            ["--gpu", card, "--host", host, "--model", model, "--workload", workload, *flags, "--strategies", ",".join(PAPER_STRATEGIES)],
-        )
+        words = [*machine_flags(card, host, model, workload), *flags, "--strategies", ",".join(PAPER_STRATEGIES)]
+        report, made = plan(tandem, words)
         gpu_only = made["gpu-only"]["output_throughput"]
         gains = " | ".join(f"{made[name]['output_throughput'] / gpu_only:.2f}x" for name in PAPER_STRATEGIES[1:])
         bound = report["upper_bound_throughput"] / gpu_only
@@ -134,10 +134,10 @@ def loads(tandem):
     print(f"| paper | work | gpu-only serves, requests/s | gpu-only at {shares} of it | " + " | ".join(PAPER_STRATEGIES[1:]) + " |")
     print("|" + "---|" * (len(PAPER_STRATEGIES) + 3))
     for title, card, host, model, workload, flags in LOADS:
-        words = ["--gpu", card, "--host", host, "--model", model, "--workload", workload, *flags, "--sweep"]
+        words = [*machine_flags(card, host, model, workload), *flags, "--sweep"]
         report, _ = plan(tandem, [*words, "--strategies", ",".join(PAPER_STRATEGIES)])
         points = report["load_sweep"]
-        served = max(each["request_rate"] for each in points) / LOAD_SHARES[-1]
+        served = report["gpu_only_request_rate"]
         latency_s = {(each["strategy"], round(each["request_rate"] / served, 3)): each["mean_per_token_latency_s"] for each in points}
         cells = [", ".join(f"{latency_s[name, share]:.3g}" for share in LOAD_SHARES) for name in PAPER_STRATEGIES]
         print(f"| {title} | {workload} | {served:.2f} | " + " | ".join(cells) + " |", flush=True)
@@ -148,9 +148,9 @@ def chunks(tandem):
     shares = ", ".join(f"{share:g}" for share in CHUNK_SHARES)
     print(f"| machine, work | strategy | tokens an iteration | all waiting, tok/s | s a token at {shares} |\n|" + "---|" * 5)
     for card, host, model, workload in CHUNKED:
-        words = ["--gpu", card, "--host", host, "--model", model, "--workload", workload]
-        report, made = plan(tandem, [*words, "--strategies", "gpu-only"])
-        served = made["gpu-only"]["loaded"]["request_rate"] / RATE_SHARE
+        words = machine_flags(card, host, model, workload)
+        report, _ = plan(tandem, [*words, "--strategies", "gpu-only"])
+        served = report["gpu_only_request_rate"]
         chunked = [(tokens, ["gpu-only"]) for tokens in CHUNK_TOKENS]
         for tokens, strategies in [*chunked, (report["max_num_batched_tokens"], ["gpu-only", "asymmetric", "apex", "auto"])]:
             flags = [*words, "--max-num-batched-tokens", str(tokens), "--strategies", ",".join(strategies), "--rate"]
@@ -166,7 +166,7 @@ def parts(tandem):
     print("| machine | work | asymmetric, tok/s | " + " | ".join(names) + " | bound |\n|" + "---|" * (len(PARTS) + 4))
     for card, host, model, workloads in PARTS_ON:
         for workload in workloads:
-            flags = ["--gpu", card, "--host", host, "--model", model, "--workload", workload, "--max-num-seqs", "512"]
+            flags = [*machine_flags(card, host, model, workload), "--max-num-seqs", "512"]
             report, made = plan(tandem, [*flags, "--strategies", ",".join(["asymmetric", *PARTS])])
             base = made["asymmetric"]["output_throughput"]
             gains = " | ".join(f"{made[name]['output_throughput'] / base:.2f}x" for name in PARTS)

@@ -83,6 +83,25 @@ TEST(SteadyStart, NoMoreThanMayRunOrThanThereAre) {
   EXPECT_EQ(BeginAmidWork({.block_size = 16, .gpu_blocks = 20, .max_num_seqs = 7}, &requests), 0);
 }
 
+// Where the cpu tier begins with as many as it may.
+SteadyRequests PlayIn(const TierRoom& room, const std::string& strategy, const LayerCosts& costs,
+                      double seconds, std::vector<WorkloadRequest>* requests) {
+  const SteadyPlay play = {.strategy = strategy,
+                           .limits = {.max_num_seqs = room.max_num_seqs,
+                                      .max_num_batched_tokens = 2048,
+                                      .reserve_blocks = 8,
+                                      .num_layers = costs.num_layers(),
+                                      .max_transit_tokens = 16384,
+                                      .max_cohort_rows = 512,
+                                      .max_rider_rows = 512},
+                           .costs = &costs,
+                           .seconds = seconds};
+  EXPECT_GT(BeginAmidWork(room, requests), room.max_cpu_requests);
+  auto steady = PlayIntoSteadyState(room, play, requests);
+  EXPECT_TRUE(steady.ok()) << steady.error().message;
+  return steady.ok() ? *steady : SteadyRequests{};
+}
+
 // Llama-3.1-8B in a slice, 26,400 tokens in the gpu tier; a request's index is its prompt's last digits.
 class PlayedStart : public ::testing::Test {
  protected:
@@ -98,25 +117,12 @@ class PlayedStart : public ::testing::Test {
 
   SteadyRequests PlayFrom(const std::string& strategy, int64_t max_cpu_requests, double seconds,
                           std::vector<WorkloadRequest>* requests) {
-    TierRoom room = {.block_size = kBlock,
-                     .gpu_blocks = 26400 / kBlock,
-                     .cpu_blocks = 800'000 / kBlock,
-                     .max_num_seqs = 600,
-                     .max_cpu_requests = max_cpu_requests};
-    const SteadyPlay play = {.strategy = strategy,
-                             .limits = {.max_num_seqs = room.max_num_seqs,
-                                        .max_num_batched_tokens = 2048,
-                                        .reserve_blocks = 8,
-                                        .num_layers = costs_.layers,
-                                        .max_transit_tokens = 16384,
-                                        .max_cohort_rows = 512,
-                                        .max_rider_rows = 512},
-                             .costs = &costs_,
-                             .seconds = seconds};
-    EXPECT_GT(BeginAmidWork(room, requests), max_cpu_requests);
-    auto steady = PlayIntoSteadyState(room, play, requests);
-    EXPECT_TRUE(steady.ok()) << steady.error().message;
-    return steady.ok() ? *steady : SteadyRequests{};
+    const TierRoom room = {.block_size = kBlock,
+                           .gpu_blocks = 26400 / kBlock,
+                           .cpu_blocks = 800'000 / kBlock,
+                           .max_num_seqs = 600,
+                           .max_cpu_requests = max_cpu_requests};
+    return PlayIn(room, strategy, costs_, seconds, requests);
   }
 
   const AnalyticCosts costs_ = SmallSliceCosts(30, 120);
@@ -194,17 +200,7 @@ TEST(SteadyStart, HopesThatTheEngineGivesUpDoNotEmptyTheCpuTier) {
                       .max_cpu_requests = 300};
   const auto in_cpu_tier = [&room](const LayerCosts& costs) {
     std::vector<WorkloadRequest> requests = LoadWorkload("synthetic:in=1000,out=200", 2000, 0)->requests;
-    BeginAmidWork(room, &requests);
-    const SteadyPlay play{.strategy = "async",
-                          .limits = {.max_num_seqs = 512,
-                                     .max_num_batched_tokens = 2048,
-                                     .reserve_blocks = 8,
-                                     .num_layers = 32,
-                                     .max_transit_tokens = 16384,
-                                     .max_cohort_rows = 512,
-                                     .max_rider_rows = 256},
-                          .costs = &costs};
-    return PlayIntoSteadyState(room, play, &requests)->num_in_cpu_tier;
+    return PlayIn(room, "async", costs, 120, &requests).num_in_cpu_tier;
   };
   EXPECT_EQ(in_cpu_tier(learned), 0);
   EXPECT_GT(in_cpu_tier(learned.Settled()), 80);

@@ -14,6 +14,7 @@
 
 #include "cli/command_line.h"
 #include "cli/env_flag.h"
+#include "cli/limit_flags.h"
 #include "cli/size_flag.h"
 #include "kv_events/kv_events_config.h"
 #include "load/rope_scaling.h"
@@ -139,10 +140,7 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
   AddFlag(app, "max-num-seqs", &options->max_num_seqs, "Sequences in an iteration at most")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
-  AddFlag(app, "max-num-batched-tokens", &options->max_num_batched_tokens,
-          "Tokens in an iteration at most; 0: chosen by the engine")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
-      ->capture_default_str();
+  AddMaxNumBatchedTokensFlag(app, &options->max_num_batched_tokens);
   AddFlag(app, "max-num-queued-reqs", &options->max_num_queued_reqs,
           "Waiting requests beyond which new ones get 503")
       ->check(CLI::Range(int64_t{0}, kMaxInt64))
@@ -170,10 +168,7 @@ void AddEngineFlags(CLI::App* app, EngineFlags* flags) {
           "exempt; 0: no limit")
       ->check(CLI::Range(0.0, 1e9))
       ->capture_default_str();
-  AddFlag(app, "async-cohorts", &options->async_cohorts,
-          "Cohorts over which async spreads the requests of the cpu tier at most; 0: layers + 1")
-      ->check(CLI::Range(int64_t{0}, kMaxInt64))
-      ->capture_default_str();
+  AddAsyncCohortsFlag(app, &options->async_cohorts);
   AddFlag(app, "cpu-attention-order", &options->cpu_attention_order,
           "Order of CPU attention's tasks: wanted (by when the GPU wants them) or arming (first come)")
       ->check(CLI::IsMember({"wanted", "arming"}))

@@ -6,6 +6,7 @@
 
 #include "base/param_error.h"
 #include "cli/env_flag.h"
+#include "cli/limit_flags.h"
 #include "cli/size_flag.h"
 #include "forecast/units.h"
 
@@ -59,14 +60,8 @@ void AddPlanFlags(CLI::App* app, PlanFlags* flags) {
   AddFlag(app, "max-num-seqs", &forecast->max_num_seqs, "Sequences that run at once, at most")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
-  AddFlag(app, "max-num-batched-tokens", &forecast->max_num_batched_tokens,
-          "Tokens in an iteration at most; 0: chosen by the engine")
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30))
-      ->capture_default_str();
-  AddFlag(app, "async-cohorts", &flags->async_cohorts,
-          "Cohorts over which async spreads the requests of the cpu tier at most; 0: layers + 1")
-      ->check(CLI::NonNegativeNumber)
-      ->capture_default_str();
+  AddMaxNumBatchedTokensFlag(app, &forecast->max_num_batched_tokens);
+  AddAsyncCohortsFlag(app, &flags->async_cohorts);
   app->add_option("--num-requests", forecast->num_requests, "Requests of the workload that are played")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 20))
       ->capture_default_str();

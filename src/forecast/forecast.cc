@@ -231,11 +231,12 @@ ThroughputBound BoundOf(const ForecastMachine& machine, const LayerCosts& costs,
 }
 
 Status SweepLoad(const ForecastOptions& options, const ForecastMachine& machine,
-                 std::span<const WorkloadRequest> requests, double gpu_only_rate, Forecast* forecast) {
+                 std::span<const WorkloadRequest> requests, Forecast* forecast) {
   for (const StrategyChoice& choice : options.strategies) {
     for (const double share : {0.25, 0.5, 0.75, 0.9, 1.0, 1.15, 1.3, 1.6, 2.0}) {
-      TANDEM_ASSIGN_OR_RETURN(LoadedForecast loaded,
-                              PlayLoaded(choice, machine, requests, share * gpu_only_rate, options.seed));
+      TANDEM_ASSIGN_OR_RETURN(
+          LoadedForecast loaded,
+          PlayLoaded(choice, machine, requests, share * forecast->gpu_only_rate(), options.seed));
       forecast->load_sweep.push_back({choice.text, loaded});
     }
   }
@@ -246,8 +247,7 @@ Status SweepBandwidth(const ForecastOptions& options, const ForecastMachine& mac
                       std::span<const WorkloadRequest> requests, Forecast* forecast) {
   for (const double factor : {0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0}) {
     const CostTable costs = WithCpuRate(machine.costs, factor);
-    BandwidthPoint point{.cpu_attention_bytes_per_s = factor * machine.cpu_attention_bytes_per_s,
-                         .gpu_only = forecast->gpu_only};
+    BandwidthPoint point{.cpu_attention_bytes_per_s = factor * machine.cpu_attention_bytes_per_s};
     for (const StrategyChoice& choice : options.strategies) {
       TANDEM_ASSIGN_OR_RETURN(const SaturatedForecast saturated,
                               PlaySaturated(choice, machine, costs, requests));
@@ -396,10 +396,9 @@ Result<Forecast> PlayForecast(const ForecastOptions& options, const ForecastMach
   TANDEM_ASSIGN_OR_RETURN(const SaturatedForecast gpu_only,
                           PlaySaturated(gpu_only_choice, machine, machine.costs, requests));
   forecast.gpu_only = gpu_only.output_throughput;
-  const double gpu_only_rate = gpu_only.output_throughput / forecast.lengths.output;
   // A load that gpu-only bears.
   constexpr double kLoad = 0.7;
-  const double rate = options.rate.value_or(kLoad * gpu_only_rate);
+  const double rate = options.rate.value_or(kLoad * forecast.gpu_only_rate());
   for (const StrategyChoice& choice : options.strategies) {
     StrategyForecast of{.strategy = choice.text, .saturated = gpu_only, .loaded = {}};
     if (choice.name != "gpu-only") {
@@ -409,7 +408,7 @@ Result<Forecast> PlayForecast(const ForecastOptions& options, const ForecastMach
     forecast.strategies.push_back(std::move(of));
   }
   if (options.sweep) {
-    TANDEM_RETURN_IF_ERROR(SweepLoad(options, machine, requests, gpu_only_rate, &forecast));
+    TANDEM_RETURN_IF_ERROR(SweepLoad(options, machine, requests, &forecast));
     TANDEM_RETURN_IF_ERROR(SweepBandwidth(options, machine, requests, &forecast));
   }
   return forecast;

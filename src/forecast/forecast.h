@@ -105,8 +105,7 @@ struct LoadPoint {
 };
 struct BandwidthPoint {
   double cpu_attention_bytes_per_s = 0;
-  double gpu_only = 0;  // output tokens a second, these three
-  double best = 0;
+  double best = 0;  // output tokens a second, these two
   double upper_bound = 0;
   std::string best_strategy;
 };
@@ -121,6 +120,9 @@ struct Forecast {
   std::vector<StrategyForecast> strategies;
   std::vector<LoadPoint> load_sweep;
   std::vector<BandwidthPoint> bandwidth_sweep;
+
+  // Requests a second that gpu-only serves where all wait.
+  double gpu_only_rate() const { return gpu_only / lengths.output; }
 };
 
 // Errors: those of the workload; kInvalidArgument (param "workload"): no request fits; kUnsupported: a

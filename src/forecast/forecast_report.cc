@@ -85,6 +85,7 @@ ordered_json ForecastJson(const ForecastOptions& options, const ForecastMachine&
                        {"dropped", forecast.num_dropped},
                        {"mean_context", forecast.lengths.context},
                        {"prompt_tokens_per_output", forecast.lengths.prompt_per_output},
+                       {"gpu_only_request_rate", forecast.gpu_only_rate()},
                        {"ideal_gpu_only_throughput", forecast.ideal_gpu_only},
                        {"upper_bound_throughput", forecast.upper_bound}};
   if (price > 0) json["price_per_hour"] = price;
@@ -97,7 +98,7 @@ ordered_json ForecastJson(const ForecastOptions& options, const ForecastMachine&
   }
   for (const BandwidthPoint& point : forecast.bandwidth_sweep) {
     json["host_bandwidth_sweep"].push_back({{"cpu_attention_gb_per_s", point.cpu_attention_bytes_per_s / kGB},
-                                            {"gpu_only_throughput", point.gpu_only},
+                                            {"gpu_only_throughput", forecast.gpu_only},
                                             {"best_throughput", point.best},
                                             {"best_strategy", point.best_strategy},
                                             {"upper_bound_throughput", point.upper_bound}});
