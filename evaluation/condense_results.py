@@ -73,6 +73,8 @@ MEASURED = (
     "median_itl_ms",
     "p99_itl_ms",
     *(f"{tier}.{field}" for tier in TIERS for field in ("median_itl_ms", "p99_itl_ms", "median_tpot_ms")),
+    "begun.requests",
+    "begun.in_cpu_tier",
     "iterations",
     "strategy_iterations",
     "iteration_ms.mean",
