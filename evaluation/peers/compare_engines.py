@@ -81,9 +81,11 @@ def parse_args(words=None):
 
 
 def query_gpus(what):
-    """A line for each GPU, or none where no tool tells."""
+    """A line for each GPU that programs are let see, or none where no tool tells: others work on the rest."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     try:
         words = ["nvidia-smi", f"--query-gpu={what}", "--format=csv,noheader,nounits"]
+        words += ["-i", visible] if visible else []
         done = subprocess.run(words, capture_output=True, text=True, timeout=30)
     except (FileNotFoundError, subprocess.TimeoutExpired):
         return []

@@ -11,6 +11,7 @@ import tempfile
 import unittest
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from unittest import mock
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent), str(HERE)]
@@ -186,6 +187,16 @@ class Memory(unittest.TestCase):
         used = iter([["100"], ["9100"], ["9100"]])
         said = compare_engines.GpuMemory(lambda what: next(used), patience_s=0.1).wait_until_free()
         self.assertIn("9000 MiB", said)
+
+    def test_asks_for_visible_gpus_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            tool = Path(folder) / "nvidia-smi"
+            tool.write_text('#!/bin/sh\necho "$@"\n')
+            tool.chmod(0o755)
+            with mock.patch.dict(os.environ, {"PATH": f"{folder}:{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": "1"}):
+                self.assertTrue(compare_engines.query_gpus("memory.used")[0].endswith("-i 1"))
+            with mock.patch.dict(os.environ, {"PATH": f"{folder}:{os.environ['PATH']}", "CUDA_VISIBLE_DEVICES": ""}):
+                self.assertNotIn("-i", compare_engines.query_gpus("memory.used")[0].split())
 
     def test_without_a_tool_nothing_is_waited_for(self):
         self.assertIsNone(compare_engines.GpuMemory(lambda what: []).wait_until_free())

@@ -1,6 +1,7 @@
 #include "ops/cuda/linear/linear_timer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <utility>
 
@@ -157,19 +158,26 @@ std::vector<double> LinearTimer::MedianTimesUs(const std::vector<const Chain*>& 
 }
 
 double LinearTimer::ReplayFor(const Chain& chain, double seconds) {
-  constexpr int64_t kReplaysAtOnce = 16;
+  // So many that the GPU does not come to rest between them, and no longer: where products are slow a single
+  // replay takes as long as all should.
+  constexpr double kMsAtOnce = 10.0;
+  constexpr int64_t kMostAtOnce = 16;
   const EventPair& events = Events(0);
-  int64_t num_products = 0;
+  int64_t num_replays = 0;
+  int64_t at_once = 1;
   float elapsed_ms = 0.0F;
   TANDEM_CUDA_CHECK(cudaEventRecord(events.begin, stream_->handle()));
   while (elapsed_ms < seconds * 1e3) {
-    for (int64_t i = 0; i < kReplaysAtOnce; ++i) stream_->Launch(*chain.graph);
-    num_products += kReplaysAtOnce * chain.num_products;
+    for (int64_t i = 0; i < at_once; ++i) stream_->Launch(*chain.graph);
+    num_replays += at_once;
     TANDEM_CUDA_CHECK(cudaEventRecord(events.end, stream_->handle()));
     TANDEM_CUDA_CHECK(cudaEventSynchronize(events.end));
     TANDEM_CUDA_CHECK(cudaEventElapsedTime(&elapsed_ms, events.begin, events.end));
+    const double replay_ms = double{elapsed_ms} / static_cast<double>(num_replays);
+    at_once = replay_ms * kMostAtOnce < kMsAtOnce ? kMostAtOnce
+                                                  : std::max<int64_t>(1, std::llround(kMsAtOnce / replay_ms));
   }
-  return double{elapsed_ms} * 1e3 / static_cast<double>(num_products);
+  return double{elapsed_ms} * 1e3 / static_cast<double>(num_replays * chain.num_products);
 }
 
 std::vector<double> LinearTimer::SustainedTimesUs(const std::vector<const Chain*>& chains) {

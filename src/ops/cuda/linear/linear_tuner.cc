@@ -23,8 +23,9 @@ constexpr int kFinalRounds = 4;
 // cool, 663 against 684 hot.
 constexpr int64_t kSustainedRows = 1024;
 constexpr size_t kNumHotFinalists = 6;
-// In a graph: its launch is then next to nothing beside them.
+// Products in a graph: its launch is then next to nothing beside them. Fewer where they are slow.
 constexpr int64_t kHotProducts = 16;
+constexpr double kHotGraphUs = 10'000;
 constexpr double kHopeless = 1.25;  // times the best: not measured again
 // Against cuBLASLt's first choice: enough products for each to start while another ends.
 constexpr int kRoundsAgainstFirstChoice = 15;
@@ -66,6 +67,10 @@ std::vector<uint32_t> CapabilityIds(const cublasLtMatmulAlgo_t& algorithm,
     return {};
   }
   return ids;
+}
+
+int64_t NumHotProducts(double us) {
+  return std::clamp(static_cast<int64_t>(kHotGraphUs / std::max(1.0, us)), int64_t{1}, kHotProducts);
 }
 
 double RelativeErrorOf(const std::vector<float>& result, const std::vector<float>& reference) {
@@ -316,8 +321,9 @@ void LinearTuner::TimeFinalists(int64_t rows, size_t num_finalists, std::vector<
   chains.reserve(num_finalists);
   for (size_t i = 0; i < num_finalists; ++i) {
     Candidate* candidate = &(*candidates)[i];
+    const int64_t num_products = IsHot(rows) ? NumHotProducts(candidate->us) : 1;
     candidate->us = std::numeric_limits<double>::infinity();
-    chains.push_back(timer_.Capture(rows, candidate->algorithm, IsHot(rows) ? kHotProducts : 1));
+    chains.push_back(timer_.Capture(rows, candidate->algorithm, num_products));
     if (chains.back().graph == nullptr) continue;
     measured.push_back(&chains.back());
     measured_candidates.push_back(candidate);
@@ -386,9 +392,10 @@ void LinearTuner::ChooseFused(int64_t rows, LinearAlgorithm* algorithm) {
     }
   }
   std::vector<LinearTimer::Chain> chains;
+  const int64_t num_products =
+      IsHot(rows) ? NumHotProducts(algorithm->measured_us) : kProductsAgainstFirstChoice;
   for (const LinearAlgorithm& rival : rivals) {
-    chains.push_back(
-        timer_.CaptureGateUp(rows, rival, IsHot(rows) ? kHotProducts : kProductsAgainstFirstChoice));
+    chains.push_back(timer_.CaptureGateUp(rows, rival, num_products));
     if (chains.back().graph == nullptr) return;
   }
   std::vector<const LinearTimer::Chain*> measured;
