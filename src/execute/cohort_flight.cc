@@ -224,7 +224,9 @@ bool CohortFlight::Drop(CohortId id, const StallWatch& watch) {
       return StallWatch::Look{.num_tasks = parts_.cpu_attention->stats().num_tasks, .owes_output = true};
     });
   };
-  // What the device has armed is computed. What it has not, it never will.
+  // What the device has armed is computed, and first: the GPU rests meanwhile, and behind what other cohorts
+  // have armed that could be a layer of the whole tier. What it has not armed, it never will.
+  parts_.cpu_attention->Hurry(rows.ready());
   if (!await([&] { return !rows.OwesOutput(); })) return false;
   rows.Withdraw();
   if (!await([&] { return rows.withdrawn(); })) return false;

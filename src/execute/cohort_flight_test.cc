@@ -2,12 +2,15 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <memory>
+#include <random>
 #include <thread>
 #include <utility>
 #include <vector>
 
+#include "cpu_attention/decode_testing.h"
 #include "execute/execute_testing.h"
 #include "plan/plan_testing.h"
 
@@ -17,6 +20,24 @@ namespace {
 constexpr int64_t kLayers = 2;
 constexpr int64_t kMainRows = 3;
 constexpr int64_t kRows = 64;
+
+// How many tasks have set it. Each takes some time.
+class CountingFlag : public Flag {
+ public:
+  void Set(uint32_t) override {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    ++count_;
+  }
+  uint32_t value() const override { return 0; }
+  bool Wait(uint32_t) override { return true; }
+  void Abort() override {}
+  bool aborted() const override { return false; }
+  void Reset() override {}
+  int count() const { return count_; }
+
+ private:
+  std::atomic<int> count_{0};
+};
 
 // One cohort of two rows, with products of its own.
 class CohortFlightTest : public ::testing::Test {
@@ -95,6 +116,38 @@ TEST_F(CohortFlightTest, DroppedCohortsEnterAgain) {
   EXPECT_TRUE(flight_->Drop(5, watch));
   EXPECT_FALSE(flight_->OwesOutput());
   EXPECT_EQ(Run(Visits(kEntry, kLayers + 1)).sequences.size(), 2U);
+}
+
+// Others have armed theirs before it, and are wanted before.
+TEST_F(CohortFlightTest, ADroppedCohortIsNotWaitedForBehindOthers) {
+  Run(Visits(kEntry, 1));
+  while (flight_->OwesOutput()) std::this_thread::yield();
+  IterationPlan plan;
+  plan.main.spans = {testing::GpuDecode(9, 2)};
+  plan.cohorts = {{.cohort = 5, .cursor = 0, .visits = {{0, 0}}, .rides = true}};
+  CpuTierRows& rows = *flight_->RidersOf(plan)[0].cohort->cpu_rows;
+
+  constexpr int kOthers = 40;
+  CountingFlag done;
+  std::mt19937 random(1);
+  std::vector<std::unique_ptr<DecodeBatch>> batches;
+  std::vector<std::unique_ptr<DecodePlan>> plans;
+  for (int i = 0; i < kOthers; ++i) {
+    batches.push_back(std::make_unique<DecodeBatch>(DecodeCase{.contexts = {1}}, random));
+    plans.push_back(std::make_unique<DecodePlan>(batches.back()->sequences(), batches.back()->shape(), 2));
+    bench_.cpu_attention().Submit({.plan = plans.back().get(),
+                                   .layer = batches.back()->layer(),
+                                   .done = &done,
+                                   .done_value = 1,
+                                   .wanted_at = i,
+                                   .period = 1'000});
+  }
+  rows.Submit(1, kOthers, 1'000);
+  rows.ready()->Set(rows.ValueOf(1));
+  EXPECT_TRUE(flight_->Drop(5, StallWatch(std::chrono::seconds(60))));
+  EXPECT_LT(done.count(), kOthers / 2);
+  bench_.cpu_attention().WaitIdle();
+  EXPECT_EQ(done.count(), kOthers);
 }
 
 TEST_F(CohortFlightTest, AbandonedCohortsComeBackToThePool) {
