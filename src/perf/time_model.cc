@@ -72,7 +72,7 @@ void TimeModel::AddSpan(const RowSpan& span, SharedReads* main_reads, IterationL
   } else {
     load->prefill_tokens += span.num_tokens;
     load->prefill_attention_us += costs_->PrefillAttentionUs(span.num_tokens, span.end());
-    if (span.in_transit()) load->swapped_tokens += span.num_tokens;
+    if (span.in_transit()) load->swapped_tokens += span.end();
   }
 }
 

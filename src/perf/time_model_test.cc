@@ -74,7 +74,7 @@ TEST(TimeModel, PartsOfAnIterationSumToIt) {
 
 TEST(TimeModel, CountsAPlan) {
   IterationPlan plan;
-  plan.main.spans = {Chunk(1, 10, 5, true), Chunk(2, 0, 7, false, Tier::kCpu), GpuDecode(3, 99),
+  plan.main.spans = {Chunk(1, 10, 5, true), Chunk(2, 20, 7, false, Tier::kCpu), GpuDecode(3, 99),
                      GpuDecode(4, 199), CpuDecode(5, 9)};
   plan.cohorts.push_back({.cohort = 0,
                           .rows = CpuDecodes({{6, 19}, {7, 29}}),
@@ -82,7 +82,7 @@ TEST(TimeModel, CountsAPlan) {
   const PlainCosts costs;
   const IterationLoad load = TimeModel(costs).LoadOf(plan);
   EXPECT_EQ(load.prefill_tokens, 12);
-  EXPECT_DOUBLE_EQ(load.prefill_attention_us, 0.1 * (5 * 15 + 7 * 7));
+  EXPECT_DOUBLE_EQ(load.prefill_attention_us, 0.1 * (5 * 15 + 7 * 27));
   EXPECT_EQ(load.gpu_decode_rows, 2);
   EXPECT_EQ(load.gpu_kv_tokens, 300);
   EXPECT_EQ(load.main_cpu_rows, 1);
@@ -90,7 +90,7 @@ TEST(TimeModel, CountsAPlan) {
   EXPECT_EQ(load.cohort_rows, 2);
   EXPECT_EQ(load.cohort_kv_tokens, 50);
   EXPECT_EQ(load.num_sampled, 6);
-  EXPECT_EQ(load.swapped_tokens, 7);
+  EXPECT_EQ(load.swapped_tokens, 27);
   EXPECT_EQ(load.main_rows(), 15);
   EXPECT_EQ(load.decode_rows(), 5);
 }

@@ -118,6 +118,24 @@ TEST_F(ChoiceTest, BetweenBudgetsPrefillCountsAsItIsWanted) {
   EXPECT_EQ(Chosen().prefill_tokens, 190);
 }
 
+// The cpu tier holds more than it is to: no token of its prompt is wanted. But who is begun goes on, and what
+// is there of it is copied in for one token or for many: 400 + n us a layer, in which n tokens take 2 n, and the
+// decodes 30.
+TEST_F(ChoiceTest, AChunkIsWorthTheCopiesOfWhatIsBeforeIt) {
+  FillGpuTier();
+  machine.Begin(Tier::kCpu, 900, 400);
+  machine.state.limits.max_transit_tokens = 1000;
+  machine.state.limits.max_num_batched_tokens = 1000;
+  machine.state.prompt_tokens_per_output = 0;
+  machine.tuning.transit_stretch = 100;  // in one iteration
+  machine.costs.linear_us = 20;
+  machine.costs.linear_token_us = 2;
+  target.point.cpu_rows = 0;
+  EXPECT_EQ(Chosen().prefill_tokens, 1);
+  machine.costs.swap_ns = 1000;
+  EXPECT_EQ(Chosen().prefill_tokens, 390);
+}
+
 // Beside nothing of the GPU's nobody rides: the cohort makes the visits that are left.
 TEST_F(ChoiceTest, WithoutWorkOfTheGpuAllRowsRunAlone) {
   machine.capacity.total = {0, 100};

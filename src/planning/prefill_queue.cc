@@ -95,6 +95,8 @@ bool PrefillQueue::Add(const Item& prompt, const ScheduleState& state, const Lay
   if (several) return true;
   items_.push_back(prompt);
   items_.back().num_tokens = num_tokens;
+  if (prompt.tier == Tier::kCpu && prompt.start > 0)
+    items_.back().num_hidden = TokensHiddenByCopies(transit_, costs, prompt.start, num_tokens);
   return true;
 }
 
@@ -212,6 +214,13 @@ double PrefillQueue::mean_prompt() const {
     ++count;
   }
   return count == 0 ? 1 : static_cast<double>(sum) / static_cast<double>(count);
+}
+
+int64_t PrefillQueue::WithoutSliver(int64_t num_tokens) const {
+  const auto past = std::upper_bound(token_sums_.begin(), token_sums_.end(), num_tokens);
+  const auto whole = static_cast<size_t>(past - token_sums_.begin()) - 1;
+  if (num_tokens == token_sums_[whole]) return num_tokens;
+  return std::max(num_tokens, token_sums_[whole] + items_[whole].num_hidden);
 }
 
 void PrefillQueue::WritePrefix(const Item& item, IterationPlan* plan) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "plan/plan_testing.h"
@@ -197,6 +198,22 @@ TEST_F(PrefillQueueTest, ABudgetIsAddedToALoad) {
   EXPECT_DOUBLE_EQ(load.prefill_attention_us, 10 * 25 + 40 * 20 + 10 * 5);
   EXPECT_EQ(load.num_sampled, 5 + 2);
   EXPECT_EQ(load.swapped_tokens, 50);
+}
+
+// A layer copies 150 + n tokens with a chunk of n, 1 us each, and computes them in 3 us each, 100 at least.
+TEST_F(PrefillQueueTest, NoBudgetCutsASliverOffALongContext) {
+  machine.capacity.total = {6, 100};
+  machine.costs.swap_ns = 1000;
+  machine.costs.linear_token_us = 3;
+  machine.Begin(Tier::kGpu, 50, 20);
+  machine.Begin(Tier::kCpu, 305, 150);
+  const PrefillQueue queue = Queue();
+  EXPECT_EQ(queue.num_tokens(), 30 + 155);
+  for (const auto& [budget, wanted] :
+       {std::pair{0, 0}, {1, 1}, {30, 30}, {31, 105}, {105, 105}, {106, 106}, {185, 185}})
+    EXPECT_EQ(queue.WithoutSliver(budget), wanted) << budget;
+  machine.costs.swap_ns = 500;
+  EXPECT_EQ(Queue().WithoutSliver(31), 31) << "a single one takes longer than the copies";
 }
 
 TEST_F(PrefillQueueTest, WhoBeginsWithACachedPrefixBeginsBehindIt) {

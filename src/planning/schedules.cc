@@ -223,12 +223,17 @@ std::vector<int64_t> PrefillBudgets(const Findings& findings) {
   if (most == 0) return {0};
   std::vector<int64_t> budgets{most};
   const auto add = [&](int64_t budget) { budgets.push_back(std::clamp<int64_t>(budget, 1, most)); };
+  // Where decodes of the gpu tier wait for the copies; without any prompts have the GPU to themselves.
+  const auto add_without_sliver = [&](int64_t budget) {
+    budget = std::clamp<int64_t>(budget, 1, most);
+    add(gpu_rows > 0 ? findings.admission.prompts.WithoutSliver(budget) : budget);
+  };
   for (const double share : tuning.budget_shares) {
     const int64_t budget = std::llround(findings.admission.wanted_prefill_tokens * share);
     const int64_t whole = findings.input.costs.row_tiles().NearestWhole(gpu_rows + budget) - gpu_rows;
-    add(whole > 0 ? whole : budget);
+    add_without_sliver(whole > 0 ? whole : budget);
   }
-  add(FlatTokens(findings, most));
+  add_without_sliver(FlatTokens(findings, most));
   if (findings.target.max_iteration_us > 0) {
     const int64_t allowed = TokensWithinLimit(findings, most);
     for (const double share : tuning.limited_budget_shares) {

@@ -53,6 +53,18 @@ int64_t TokensInOneIteration(const TransitRules& rules, const LayerCosts& costs,
   return std::max<int64_t>(1, num_tokens);
 }
 
+int64_t TokensHiddenByCopies(const TransitRules& rules, const LayerCosts& costs, int64_t start,
+                             int64_t most_tokens) {
+  const TimeModel time(costs);
+  const auto num_layers = static_cast<double>(costs.num_layers());
+  const double weights_us = rules.beside_us > 0 ? costs.LinearUs(1) : 0;
+  return LargestThat(most_tokens, [&](int64_t count) {
+    const TransitTimes layer =
+        time.TransitLayerOf({{.sequence = 0, .start = start, .num_tokens = count, .tier = Tier::kCpu}});
+    return rules.beside_us + num_layers * (layer.compute_us - weights_us) <= num_layers * layer.copies_us;
+  });
+}
+
 std::vector<Visit> VisitsInTransit(const TransitRules& rules, const LayerCosts& costs,
                                    const std::vector<RowSpan>& rows, int64_t cursor, double others_us) {
   const int64_t num_layers = costs.num_layers();

@@ -48,6 +48,11 @@ int64_t TokensInTransit(const TransitRules& rules, const LayerCosts& costs,
 int64_t TokensInOneIteration(const TransitRules& rules, const LayerCosts& costs, int64_t start,
                              int64_t most_tokens);
 
+// The most tokens of a chunk in the main sub-batch that add nothing to the copies of what is before them, which
+// are as long however few they are; what runs beside it reads the weights anyway.
+int64_t TokensHiddenByCopies(const TransitRules& rules, const LayerCosts& costs, int64_t start,
+                             int64_t most_tokens);
+
 // The layers that a cohort in transit, at `cursor`, passes in an iteration that takes others_us without it:
 // as many as keep to the limit, one at least; spread evenly, so that copies hide behind the others.
 std::vector<Visit> VisitsInTransit(const TransitRules& rules, const LayerCosts& costs,

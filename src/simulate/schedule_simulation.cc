@@ -365,8 +365,6 @@ void ScheduleSimulation::Count(const IterationPlan& plan) {
   for (const RowSpan& span : plan.main.spans) {
     if (span.is_decode()) continue;
     (span.tier == Tier::kCpu ? counts_.prefilled_to_cpu : counts_.prefilled_to_gpu) += span.num_tokens;
-    // Earlier chunks pass through the device again.
-    if (span.in_transit()) load.swapped_tokens += span.start;
   }
   counts_.gpu_rows += load.gpu_decode_rows;
   counts_.main_cpu_rows += load.main_cpu_rows;
