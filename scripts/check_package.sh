@@ -93,10 +93,11 @@ tar -xzf "${archive[0]}" -C "$root/archive" --strip-components=1 --no-same-owner
 chmod 644 "$root/model.gguf"
 quietly inside apt-get -qq update || fail "apt inside the bare root reaches no mirror"
 
-# All that a package may leave behind; apt's and dpkg's own books are not looked at.
+# All that a package may leave behind; apt's and dpkg's own books are not looked at, nor what programs that change
+# accounts keep of how they were (etc/gshadow-).
 list_files() {
   (cd "$root" && find etc usr var root -xdev \( -path 'var/cache/apt' -o -path 'var/lib/apt' -o -path 'var/lib/dpkg' -o \
-    -path 'var/log' -o -path 'var/cache/ldconfig' -o -path 'var/cache/debconf' \) -prune -o -print | sort)
+    -path 'var/log' -o -path 'var/cache/ldconfig' -o -path 'var/cache/debconf' -o -path 'etc/*-' \) -prune -o -print | sort)
 }
 list_files >"$scratch/before"
 [[ $(dpkg-deb --info "${deb[0]}" conffiles) == $'/etc/tandem/api-keys\n/etc/tandem/tandem.env' ]] ||
