@@ -119,8 +119,8 @@ TEST_F(ChoiceTest, BetweenBudgetsPrefillCountsAsItIsWanted) {
 }
 
 // The cpu tier holds more than it is to: no token of its prompt is wanted. But who is begun goes on, and what
-// is there of it is copied in for one token or for many: 400 + n us a layer, in which n tokens take 2 n, and the
-// decodes 30.
+// is there of it is copied in for one token or for many: 400 + n us a layer, in which n tokens take 2 n, and
+// the decodes 30.
 TEST_F(ChoiceTest, AChunkIsWorthTheCopiesOfWhatIsBeforeIt) {
   FillGpuTier();
   machine.Begin(Tier::kCpu, 900, 400);

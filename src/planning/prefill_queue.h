@@ -57,8 +57,8 @@ class PrefillQueue {
   int64_t num_begun_tokens() const { return token_sums_[num_begun_]; }
   // Tokens up to the last chunk that stays in the gpu tier: a smaller budget also cuts those.
   int64_t num_tokens_to_last_gpu_chunk() const { return tokens_to_last_gpu_chunk_; }
-  // A budget, or somewhat more: all that was computed of a prompt of the cpu tier is copied in with each of its
-  // chunks, so none is cut shorter than what that hides. At most num_tokens().
+  // A budget, or somewhat more: all that was computed of a prompt of the cpu tier is copied in with each of
+  // its chunks, so none is cut shorter than what that hides. At most num_tokens().
   int64_t WithoutSliver(int64_t num_tokens) const;
   double num_gpu_prompts() const { return static_cast<double>(num_gpu_prompts_); }
   double mean_prompt() const;  // of those that fit the gpu tier

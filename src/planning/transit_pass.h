@@ -48,8 +48,8 @@ int64_t TokensInTransit(const TransitRules& rules, const LayerCosts& costs,
 int64_t TokensInOneIteration(const TransitRules& rules, const LayerCosts& costs, int64_t start,
                              int64_t most_tokens);
 
-// The most tokens of a chunk in the main sub-batch that add nothing to the copies of what is before them, which
-// are as long however few they are; what runs beside it reads the weights anyway.
+// The most tokens of a chunk in the main sub-batch that add nothing to the copies of what is before them,
+// which are as long however few they are; what runs beside it reads the weights anyway.
 int64_t TokensHiddenByCopies(const TransitRules& rules, const LayerCosts& costs, int64_t start,
                              int64_t most_tokens);
 
