@@ -28,7 +28,8 @@ struct IterationLoad {
   double transit_copies_us = 0;  // KV on its way in and out
   int64_t num_sampled = 0;       // rows of logits
   // Of chunks that are prefilled to the cpu tier: their own, whose KV leaves for it, and all before them,
-  // whose KV comes in however short the chunk is. Moves are not counted.
+  // whose KV comes in however short the chunk is; schedules that are compared count their own alone
+  // (PrefillQueue::AddTo). Moves are not counted.
   int64_t swapped_tokens = 0;
 
   int64_t main_rows() const { return prefill_tokens + gpu_decode_rows + main_cpu_rows; }

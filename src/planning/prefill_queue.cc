@@ -95,8 +95,6 @@ bool PrefillQueue::Add(const Item& prompt, const ScheduleState& state, const Lay
   if (several) return true;
   items_.push_back(prompt);
   items_.back().num_tokens = num_tokens;
-  if (prompt.tier == Tier::kCpu && prompt.start > 0)
-    items_.back().num_hidden = TokensHiddenByCopies(transit_, costs, prompt.start, num_tokens);
   return true;
 }
 
@@ -216,11 +214,18 @@ double PrefillQueue::mean_prompt() const {
   return count == 0 ? 1 : static_cast<double>(sum) / static_cast<double>(count);
 }
 
-int64_t PrefillQueue::WithoutSliver(int64_t num_tokens) const {
+size_t PrefillQueue::NumWhole(int64_t num_tokens) const {
   const auto past = std::upper_bound(token_sums_.begin(), token_sums_.end(), num_tokens);
-  const auto whole = static_cast<size_t>(past - token_sums_.begin()) - 1;
+  return static_cast<size_t>(past - token_sums_.begin()) - 1;
+}
+
+int64_t PrefillQueue::WithoutSliver(int64_t num_tokens, const LayerCosts& costs) const {
+  const size_t whole = NumWhole(num_tokens);
   if (num_tokens == token_sums_[whole]) return num_tokens;
-  return std::max(num_tokens, token_sums_[whole] + items_[whole].num_hidden);
+  const Item& cut = items_[whole];
+  if (cut.tier != Tier::kCpu || cut.start == 0) return num_tokens;
+  const int64_t num_hidden = TokensHiddenByCopies(transit_, costs, cut.start, cut.num_tokens);
+  return std::max(num_tokens, token_sums_[whole] + num_hidden);
 }
 
 void PrefillQueue::WritePrefix(const Item& item, IterationPlan* plan) {
@@ -241,8 +246,7 @@ void PrefillQueue::Write(int64_t num_tokens, IterationPlan* plan) const {
 }
 
 void PrefillQueue::AddTo(int64_t num_tokens, const LayerCosts& costs, IterationLoad* load) const {
-  const auto past = std::upper_bound(token_sums_.begin(), token_sums_.end(), num_tokens);
-  const auto whole = static_cast<size_t>(past - token_sums_.begin()) - 1;
+  const size_t whole = NumWhole(num_tokens);
   load->prefill_tokens = std::min(num_tokens, token_sums_.back());
   load->prefill_attention_us = attention_sums_[whole];
   load->num_sampled += sampled_sums_[whole];

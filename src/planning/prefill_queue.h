@@ -59,7 +59,7 @@ class PrefillQueue {
   int64_t num_tokens_to_last_gpu_chunk() const { return tokens_to_last_gpu_chunk_; }
   // A budget, or somewhat more: all that was computed of a prompt of the cpu tier is copied in with each of
   // its chunks, so none is cut shorter than what that hides. At most num_tokens().
-  int64_t WithoutSliver(int64_t num_tokens) const;
+  int64_t WithoutSliver(int64_t num_tokens, const LayerCosts& costs) const;
   double num_gpu_prompts() const { return static_cast<double>(num_gpu_prompts_); }
   double mean_prompt() const;  // of those that fit the gpu tier
   // Of a cohort that enters in transit; empty: none does.
@@ -76,7 +76,6 @@ class PrefillQueue {
     SequenceId id;
     int64_t start;
     int64_t num_tokens = 0;  // of the chunk at most
-    int64_t num_hidden = 0;  // of them, by the copies of what is before them
     int64_t end;             // of the prompt
     int64_t first_logits;
     Tier tier;
@@ -122,6 +121,8 @@ class PrefillQueue {
     return transit_left_ / block_size * block_size - start;
   }
   void Sum(const LayerCosts& costs);
+  // Items that so many tokens take whole.
+  size_t NumWhole(int64_t num_tokens) const;
 
   int64_t rows_left_ = 0;
   int64_t transit_left_ = 0;

@@ -211,9 +211,9 @@ TEST_F(PrefillQueueTest, NoBudgetCutsASliverOffALongContext) {
   EXPECT_EQ(queue.num_tokens(), 30 + 155);
   for (const auto& [budget, wanted] :
        {std::pair{0, 0}, {1, 1}, {30, 30}, {31, 105}, {105, 105}, {106, 106}, {185, 185}})
-    EXPECT_EQ(queue.WithoutSliver(budget), wanted) << budget;
+    EXPECT_EQ(queue.WithoutSliver(budget, machine.costs), wanted) << budget;
   machine.costs.swap_ns = 500;
-  EXPECT_EQ(Queue().WithoutSliver(31), 31) << "a single one takes longer than the copies";
+  EXPECT_EQ(Queue().WithoutSliver(31, machine.costs), 31) << "a single one takes longer than the copies";
 }
 
 TEST_F(PrefillQueueTest, WhoBeginsWithACachedPrefixBeginsBehindIt) {

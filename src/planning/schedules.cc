@@ -223,10 +223,11 @@ std::vector<int64_t> PrefillBudgets(const Findings& findings) {
   if (most == 0) return {0};
   std::vector<int64_t> budgets{most};
   const auto add = [&](int64_t budget) { budgets.push_back(std::clamp<int64_t>(budget, 1, most)); };
-  // Where decodes of the gpu tier wait for the copies; without any prompts have the GPU to themselves.
+  // Decodes of the gpu tier would wait for its copies; without any prompts have the GPU to themselves.
   const auto add_without_sliver = [&](int64_t budget) {
-    budget = std::clamp<int64_t>(budget, 1, most);
-    add(gpu_rows > 0 ? findings.admission.prompts.WithoutSliver(budget) : budget);
+    add(budget);
+    if (gpu_rows > 0)
+      budgets.back() = findings.admission.prompts.WithoutSliver(budgets.back(), findings.input.costs);
   };
   for (const double share : tuning.budget_shares) {
     const int64_t budget = std::llround(findings.admission.wanted_prefill_tokens * share);

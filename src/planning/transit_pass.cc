@@ -7,6 +7,14 @@
 
 namespace tandem {
 
+namespace {
+
+TransitTimes LayerOfChunk(const TimeModel& time, int64_t start, int64_t num_tokens) {
+  return time.TransitLayerOf({{.sequence = 0, .start = start, .num_tokens = num_tokens, .tier = Tier::kCpu}});
+}
+
+}  // namespace
+
 TransitRules TransitRulesOf(const PlanningInput& input, const Target& target, const Room& room) {
   IterationLoad beside = room.gpu_load;
   if (input.offloads_all() || room.gpu_rows.empty()) {
@@ -45,8 +53,7 @@ int64_t TokensInOneIteration(const TransitRules& rules, const LayerCosts& costs,
   const TimeModel time(costs);
   const auto num_layers = static_cast<double>(costs.num_layers());
   const int64_t num_tokens = LargestThat(most_tokens, [&](int64_t count) {
-    const TransitTimes layer =
-        time.TransitLayerOf({{.sequence = 0, .start = start, .num_tokens = count, .tier = Tier::kCpu}});
+    const TransitTimes layer = LayerOfChunk(time, start, count);
     return num_layers * layer.compute_us <=
            std::max(rules.limit_us - rules.beside_us, num_layers * layer.copies_us);
   });
@@ -59,8 +66,7 @@ int64_t TokensHiddenByCopies(const TransitRules& rules, const LayerCosts& costs,
   const auto num_layers = static_cast<double>(costs.num_layers());
   const double weights_us = rules.beside_us > 0 ? costs.LinearUs(1) : 0;
   return LargestThat(most_tokens, [&](int64_t count) {
-    const TransitTimes layer =
-        time.TransitLayerOf({{.sequence = 0, .start = start, .num_tokens = count, .tier = Tier::kCpu}});
+    const TransitTimes layer = LayerOfChunk(time, start, count);
     return rules.beside_us + num_layers * (layer.compute_us - weights_us) <= num_layers * layer.copies_us;
   });
 }
