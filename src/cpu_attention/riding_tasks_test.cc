@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <functional>
 #include <memory>
 #include <random>
 #include <thread>
@@ -17,26 +16,13 @@
 
 #include "cpu_attention/cpu_attention.h"
 #include "cpu_attention/decode_testing.h"
+#include "device/flag_testing.h"
 #include "device/host/host_device.h"
 
 namespace tandem {
 namespace {
 
 constexpr int64_t kPeriod = 17;
-
-class CallbackFlag : public Flag {
- public:
-  explicit CallbackFlag(std::function<void()> callback) : callback_(std::move(callback)) {}
-  void Set(uint32_t) override { callback_(); }
-  uint32_t value() const override { return 0; }
-  bool Wait(uint32_t) override { return true; }
-  void Abort() override {}
-  bool aborted() const override { return false; }
-  void Reset() override {}
-
- private:
-  std::function<void()> callback_;
-};
 
 struct RideOptions {
   TaskOrder order = TaskOrder::kWanted;
@@ -90,7 +76,7 @@ class Ride {
   struct Cohort {
     std::unique_ptr<DecodeBatch> batch;
     std::unique_ptr<DecodePlan> plan;
-    std::unique_ptr<CallbackFlag> done;
+    std::unique_ptr<testing::CallbackFlag> done;
     double length = 0;  // passes
     int64_t wanted_at = 0;
     bool armed = true;
@@ -102,7 +88,7 @@ class Ride {
     cohort->batch = std::make_unique<DecodeBatch>(
         DecodeCase{.dtype = DType::kF32, .num_kv_heads = 2, .head_dim = 64, .contexts = {context}}, random_);
     cohort->plan = std::make_unique<DecodePlan>(cohort->batch->sequences(), cohort->batch->shape(), 1);
-    cohort->done = std::make_unique<CallbackFlag>([this, c = cohort.get()] { Done(c); });
+    cohort->done = std::make_unique<testing::CallbackFlag>([this, c = cohort.get()] { Done(c); });
     cohort->length = passes_per_token_ * static_cast<double>(context);
     return cohort;
   }
@@ -205,7 +191,7 @@ TEST(RidingTasksTest, WhoIsInAHurryGoesFirst) {
     std::unique_ptr<DecodeBatch> batch;
     std::unique_ptr<DecodePlan> plan;
     std::unique_ptr<Flag> ready;
-    std::unique_ptr<CallbackFlag> done;
+    std::unique_ptr<testing::CallbackFlag> done;
   };
   std::vector<Each> tasks(kTasks);
   CpuAttention attention({.num_threads = 1, .pin = false});
@@ -215,7 +201,7 @@ TEST(RidingTasksTest, WhoIsInAHurryGoesFirst) {
         DecodeCase{.dtype = DType::kF32, .num_kv_heads = 2, .head_dim = 64, .contexts = {40}}, random);
     each.plan = std::make_unique<DecodePlan>(each.batch->sequences(), each.batch->shape(), 1);
     each.ready = device->CreateFlag();
-    each.done = std::make_unique<CallbackFlag>([&order, &busy, &all_there, i] {
+    each.done = std::make_unique<testing::CallbackFlag>([&order, &busy, &all_there, i] {
       order.push_back(i);
       busy.store(true);
       while (i == 0 && !all_there.load()) std::this_thread::yield();

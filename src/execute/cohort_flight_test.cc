@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cpu_attention/decode_testing.h"
+#include "device/flag_testing.h"
 #include "execute/execute_testing.h"
 #include "plan/plan_testing.h"
 
@@ -20,24 +21,6 @@ namespace {
 constexpr int64_t kLayers = 2;
 constexpr int64_t kMainRows = 3;
 constexpr int64_t kRows = 64;
-
-// How many tasks have set it. Each takes some time.
-class CountingFlag : public Flag {
- public:
-  void Set(uint32_t) override {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-    ++count_;
-  }
-  uint32_t value() const override { return 0; }
-  bool Wait(uint32_t) override { return true; }
-  void Abort() override {}
-  bool aborted() const override { return false; }
-  void Reset() override {}
-  int count() const { return count_; }
-
- private:
-  std::atomic<int> count_{0};
-};
 
 // One cohort of two rows, with products of its own.
 class CohortFlightTest : public ::testing::Test {
@@ -128,7 +111,11 @@ TEST_F(CohortFlightTest, ADroppedCohortIsNotWaitedForBehindOthers) {
   CpuTierRows& rows = *flight_->RidersOf(plan)[0].cohort->cpu_rows;
 
   constexpr int kOthers = 40;
-  CountingFlag done;
+  std::atomic<int> num_done{0};
+  testing::CallbackFlag done([&num_done] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    ++num_done;
+  });
   std::mt19937 random(1);
   std::vector<std::unique_ptr<DecodeBatch>> batches;
   std::vector<std::unique_ptr<DecodePlan>> plans;
@@ -145,9 +132,9 @@ TEST_F(CohortFlightTest, ADroppedCohortIsNotWaitedForBehindOthers) {
   rows.Submit(1, kOthers, 1'000);
   rows.ready()->Set(rows.ValueOf(1));
   EXPECT_TRUE(flight_->Drop(5, StallWatch(std::chrono::seconds(60))));
-  EXPECT_LT(done.count(), kOthers / 2);
+  EXPECT_LT(num_done.load(), kOthers / 2);
   bench_.cpu_attention().WaitIdle();
-  EXPECT_EQ(done.count(), kOthers);
+  EXPECT_EQ(num_done.load(), kOthers);
 }
 
 TEST_F(CohortFlightTest, AbandonedCohortsComeBackToThePool) {
