@@ -1,9 +1,8 @@
 #include "ops/cuda/linear/linear_tuner.h"
 
 #include <algorithm>
-#include <array>
+#include <chrono>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <optional>
 
@@ -26,7 +25,6 @@ constexpr size_t kNumHotFinalists = 6;
 // Products in a graph: its launch is then next to nothing beside them. Fewer where they are slow.
 constexpr int64_t kHotProducts = 16;
 constexpr double kHotGraphUs = 10'000;
-constexpr double kHopeless = 1.25;  // times the best: not measured again
 // Against cuBLASLt's first choice: enough products for each to start while another ends.
 constexpr int kRoundsAgainstFirstChoice = 15;
 constexpr int64_t kProductsAgainstFirstChoice = 4;
@@ -39,34 +37,6 @@ constexpr size_t kMaxResultBytes = size_t{2} << 30;
 
 bool IsPowerOfTwo(int64_t value) {
   return (value & (value - 1)) == 0;
-}
-
-bool SameAlgorithm(const LinearAlgorithm& a, const LinearAlgorithm& b) {
-  return a.method == b.method && a.separate_bias == b.separate_bias &&
-         a.separate_scales == b.separate_scales && a.streamed == b.streamed &&
-         std::memcmp(&a.lt, &b.lt, sizeof(a.lt)) == 0;
-}
-
-template <typename T>
-bool SetConfig(LinearAlgorithm* algorithm, cublasLtMatmulAlgoConfigAttributes_t attribute, T value) {
-  return cublasLtMatmulAlgoConfigSetAttribute(&algorithm->lt, attribute, &value, sizeof(value)) ==
-         CUBLAS_STATUS_SUCCESS;
-}
-
-// The ids of a capability that is a list.
-std::vector<uint32_t> CapabilityIds(const cublasLtMatmulAlgo_t& algorithm,
-                                    cublasLtMatmulAlgoCapAttributes_t attribute) {
-  size_t size_bytes = 0;
-  if (cublasLtMatmulAlgoCapGetAttribute(&algorithm, attribute, nullptr, 0, &size_bytes) !=
-      CUBLAS_STATUS_SUCCESS) {
-    return {};
-  }
-  std::vector<uint32_t> ids(size_bytes / sizeof(uint32_t));
-  if (ids.empty() || cublasLtMatmulAlgoCapGetAttribute(&algorithm, attribute, ids.data(), size_bytes,
-                                                       &size_bytes) != CUBLAS_STATUS_SUCCESS) {
-    return {};
-  }
-  return ids;
 }
 
 int64_t NumHotProducts(double us) {
@@ -88,7 +58,10 @@ double RelativeErrorOf(const std::vector<float>& result, const std::vector<float
 
 LinearTuner::LinearTuner(Device* device, LinearRunner* runner, CudaStream* stream, const LinearTuning& tuning,
                          const CudaOpsOptions& options)
-    : runner_(runner), timer_(device, runner, stream, tuning), options_(options) {}
+    : runner_(runner),
+      timer_(device, runner, stream, tuning),
+      search_(runner, &timer_, options),
+      options_(options) {}
 
 bool LinearTuner::IsFp8() const {
   return timer_.shape().dtype == DType::kF8E4M3;
@@ -96,11 +69,6 @@ bool LinearTuner::IsFp8() const {
 
 bool LinearTuner::IsHot(int64_t rows) const {
   return options_.hot_choice && rows >= kSustainedRows;
-}
-
-void LinearTuner::SortByTime(std::vector<Candidate>* candidates, size_t count) {
-  std::sort(candidates->begin(), candidates->begin() + static_cast<int64_t>(count),
-            [](const Candidate& a, const Candidate& b) { return a.us < b.us; });
 }
 
 std::map<int64_t, LinearAlgorithm> LinearTuner::Measure(const std::vector<int64_t>& row_counts) {
@@ -128,7 +96,7 @@ std::map<int64_t, LinearAlgorithm> LinearTuner::Measure(const std::vector<int64_
   for (const int64_t rows : counts) shares += is_wide(rows) ? kWideShare : 1.0;
   std::map<int64_t, LinearAlgorithm> best;
   std::map<int64_t, std::vector<LinearAlgorithm>> best_of_wide;
-  std::map<int64_t, std::vector<Candidate>> of_many_rows;
+  std::map<int64_t, std::vector<LinearCandidate>> of_many_rows;
   for (const int64_t rows : counts) {
     const double share = is_wide(rows) ? kWideShare : 1.0;
     const auto remaining = kBudget - (Clock::now() - begin);
@@ -142,7 +110,7 @@ std::map<int64_t, LinearAlgorithm> LinearTuner::Measure(const std::vector<int64_
       const std::vector<LinearAlgorithm>& smaller = std::prev(next)->second;
       hints.insert(hints.end(), smaller.begin(), smaller.end());
     }
-    std::vector<Candidate> candidates = Search(rows, hints, is_wide(rows), deadline);
+    std::vector<LinearCandidate> candidates = search_.Find(rows, hints, is_wide(rows), deadline);
     const bool decided = IsHot(rows) || Decide(rows, &candidates);
     if (!decided) continue;
     for (size_t i = 0; is_wide(rows) && i < std::min(candidates.size(), kNumHints); ++i)
@@ -173,154 +141,21 @@ std::map<int64_t, LinearAlgorithm> LinearTuner::Measure(const std::vector<int64_
   return best;
 }
 
-void LinearTuner::Take(int64_t rows, const Candidate& candidate, std::map<int64_t, LinearAlgorithm>* best) {
+void LinearTuner::Take(int64_t rows, const LinearCandidate& candidate,
+                       std::map<int64_t, LinearAlgorithm>* best) {
   LinearAlgorithm& algorithm = (*best)[rows];
   algorithm = candidate.algorithm;
   algorithm.measured_us = static_cast<float>(candidate.us);
 }
 
-std::vector<LinearTuner::Candidate> LinearTuner::Search(int64_t rows,
-                                                        const std::vector<LinearAlgorithm>& hints, bool wide,
-                                                        Clock::time_point deadline) {
-  constexpr size_t kMany = 32;
-  constexpr size_t kFew = 3;
-  // More rows than this fill the GPU without a split, and every measurement takes long.
-  constexpr int64_t kMaxRowsOfSplits = 1024;
-  candidates_.clear();
-  deadline_ = deadline;
-  for (const LinearAlgorithm& hint : hints) Try(rows, hint);
-  TryStreamed(rows);
-  TryFp8Codes(rows);
-  TryHeuristics(rows, wide ? kMany : kFew);
-  if (wide && rows <= kMaxRowsOfSplits) {
-    for (const LinearAlgorithm& base : BestOfCublasLt(2)) TrySplitsAndClusters(rows, base);
-  }
-  if (wide) {
-    for (const LinearAlgorithm& base : BestOfCublasLt(1)) TryTilesAndStages(rows, base);
-    if (rows <= kMaxRowsOfSplits) {
-      for (const LinearAlgorithm& base : BestOfCublasLt(1)) TrySplitsAndClusters(rows, base);
-    }
-  }
-  SortByTime(&candidates_, candidates_.size());
-  return candidates_;
-}
-
-void LinearTuner::TryHeuristics(int64_t rows, size_t max_count) {
-  const LinearArgs args = timer_.Args(rows, 0);
-  const std::optional<LinearAlgorithm> first = runner_->FirstOfCublasLt(args);
-  if (!first) return;
-  Try(rows, *first);
-  LinearAlgorithm algorithm;
-  algorithm.separate_bias = first->separate_bias;
-  algorithm.separate_scales = first->separate_scales;
-  for (const LinearMethod method : {LinearMethod::kCublasLt, LinearMethod::kCublasLtRowMajor}) {
-    if (method == LinearMethod::kCublasLtRowMajor && (timer_.shape().has_bias || IsFp8())) continue;
-    algorithm.method = method;
-    const CublasLtProduct product = runner_->Product(args, algorithm);
-    for (const size_t workspace_bytes : {kLinearWorkspaceBytes, size_t{4} << 20, size_t{0}}) {
-      for (const cublasLtMatmulAlgo_t& lt :
-           product.Heuristics(workspace_bytes, static_cast<int>(max_count))) {
-        algorithm.lt = lt;
-        Try(rows, algorithm);
-      }
-    }
-  }
-}
-
-void LinearTuner::TryStreamed(int64_t rows) {
-  if (!options_.streamed_products || rows > kMaxStreamedRows) return;
-  // Those for more rows compute the more for nothing.
-  constexpr int64_t kMaxSpareRows = 128;
-  for (const StreamedLinear kernel : kStreamedLinears) {
-    if (MaxRowsOf(kernel) - rows >= kMaxSpareRows) continue;
-    LinearAlgorithm algorithm;
-    algorithm.method = LinearMethod::kStreamed;
-    algorithm.streamed = kernel;
-    Try(rows, algorithm);
-  }
-}
-
-void LinearTuner::TryFp8Codes(int64_t rows) {
-  if (!IsFp8()) return;
-  // Where cuBLASLt computes twice as fast, and the own kernel reads the weights more than once.
-  constexpr int64_t kHopelessRows = 512;
-  if (rows >= kHopelessRows) return;
-  LinearAlgorithm algorithm;
-  algorithm.method = LinearMethod::kFp8Codes;
-  Try(rows, algorithm);
-}
-
-void LinearTuner::TrySplitsAndClusters(int64_t rows, const LinearAlgorithm& base) {
-  constexpr std::array<uint16_t, 8> kClusters = {CUBLASLT_CLUSTER_SHAPE_AUTO,  CUBLASLT_CLUSTER_SHAPE_1x1x1,
-                                                 CUBLASLT_CLUSTER_SHAPE_2x1x1, CUBLASLT_CLUSTER_SHAPE_1x2x1,
-                                                 CUBLASLT_CLUSTER_SHAPE_4x1x1, CUBLASLT_CLUSTER_SHAPE_1x4x1,
-                                                 CUBLASLT_CLUSTER_SHAPE_2x2x1, CUBLASLT_CLUSTER_SHAPE_8x1x1};
-  constexpr std::array<int32_t, 7> kSplits = {1, 2, 3, 4, 5, 6, 8};
-  for (const int32_t splits : kSplits) {
-    LinearAlgorithm split = base;
-    const uint32_t reduction =
-        splits == 1 ? CUBLASLT_REDUCTION_SCHEME_NONE : CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    if (!SetConfig(&split, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, splits) ||
-        !SetConfig(&split, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, reduction)) {
-      continue;
-    }
-    for (const uint16_t cluster : kClusters) {
-      LinearAlgorithm mutated = split;
-      if (SetConfig(&mutated, CUBLASLT_ALGO_CONFIG_CLUSTER_SHAPE_ID, cluster)) Try(rows, mutated);
-    }
-  }
-}
-
-void LinearTuner::TryTilesAndStages(int64_t rows, const LinearAlgorithm& base) {
-  for (const uint32_t stages : CapabilityIds(base.lt, CUBLASLT_ALGO_CAP_STAGES_IDS)) {
-    LinearAlgorithm mutated = base;
-    if (SetConfig(&mutated, CUBLASLT_ALGO_CONFIG_STAGES_ID, stages)) Try(rows, mutated);
-  }
-  for (const uint32_t tile : CapabilityIds(base.lt, CUBLASLT_ALGO_CAP_TILE_IDS)) {
-    LinearAlgorithm mutated = base;
-    if (SetConfig(&mutated, CUBLASLT_ALGO_CONFIG_TILE_ID, tile)) Try(rows, mutated);
-  }
-  for (const uint32_t swizzle : {0U, 1U}) {
-    LinearAlgorithm mutated = base;
-    if (SetConfig(&mutated, CUBLASLT_ALGO_CONFIG_CTA_SWIZZLING, swizzle)) Try(rows, mutated);
-  }
-}
-
-void LinearTuner::Try(int64_t rows, const LinearAlgorithm& algorithm) {
-  // There is always one that is measured.
-  if (!candidates_.empty() && Clock::now() > deadline_) return;
-  const bool known = std::any_of(candidates_.begin(), candidates_.end(), [&](const Candidate& candidate) {
-    return SameAlgorithm(candidate.algorithm, algorithm);
-  });
-  if (known || !runner_->CanRun(timer_.Args(rows, 0), algorithm)) return;
-  const LinearTimer::Chain chain = timer_.Capture(rows, algorithm);
-  if (chain.graph == nullptr) return;
-  double best_us = std::numeric_limits<double>::infinity();
-  for (const Candidate& candidate : candidates_) best_us = std::min(best_us, candidate.us);
-  double us = timer_.TimeUs(chain);
-  if (us < kHopeless * best_us) us = std::min(us, timer_.TimeUs(chain));
-  candidates_.push_back({algorithm, us});
-}
-
-std::vector<LinearAlgorithm> LinearTuner::BestOfCublasLt(size_t max_count) const {
-  std::vector<Candidate> sorted = candidates_;
-  std::erase_if(sorted, [](const Candidate& candidate) {
-    return candidate.algorithm.method == LinearMethod::kStreamed ||
-           candidate.algorithm.method == LinearMethod::kFp8Codes;
-  });
-  SortByTime(&sorted, sorted.size());
-  std::vector<LinearAlgorithm> best;
-  for (size_t i = 0; i < std::min(sorted.size(), max_count); ++i) best.push_back(sorted[i].algorithm);
-  return best;
-}
-
-void LinearTuner::TimeFinalists(int64_t rows, size_t num_finalists, std::vector<Candidate>* candidates) {
+void LinearTuner::TimeFinalists(int64_t rows, size_t num_finalists,
+                                std::vector<LinearCandidate>* candidates) {
   std::vector<LinearTimer::Chain> chains;
   std::vector<const LinearTimer::Chain*> measured;
-  std::vector<Candidate*> measured_candidates;
+  std::vector<LinearCandidate*> measured_candidates;
   chains.reserve(num_finalists);
   for (size_t i = 0; i < num_finalists; ++i) {
-    Candidate* candidate = &(*candidates)[i];
+    LinearCandidate* candidate = &(*candidates)[i];
     const int64_t num_products = IsHot(rows) ? NumHotProducts(candidate->us) : 1;
     candidate->us = std::numeric_limits<double>::infinity();
     chains.push_back(timer_.Capture(rows, candidate->algorithm, num_products));
@@ -340,7 +175,7 @@ void LinearTuner::TimeFinalists(int64_t rows, size_t num_finalists, std::vector<
   SortByTime(candidates, num_finalists);
 }
 
-bool LinearTuner::Decide(int64_t rows, std::vector<Candidate>* candidates) {
+bool LinearTuner::Decide(int64_t rows, std::vector<LinearCandidate>* candidates) {
   const std::optional<LinearAlgorithm> first = runner_->FirstChoice(timer_.Args(rows, 0));
   if (!first) return false;
   TimeFinalists(rows, std::min(candidates->size(), IsHot(rows) ? kNumHotFinalists : kNumFinalists),
@@ -363,8 +198,8 @@ bool LinearTuner::Decide(int64_t rows, std::vector<Candidate>* candidates) {
 }
 
 void LinearTuner::CompareWithFirstChoice(int64_t rows, const LinearAlgorithm& first,
-                                         std::vector<Candidate>* candidates) {
-  Candidate& front = candidates->front();
+                                         std::vector<LinearCandidate>* candidates) {
+  LinearCandidate& front = candidates->front();
   if (SameAlgorithm(front.algorithm, first)) return;
   const LinearTimer::Chain of_front = timer_.Capture(rows, front.algorithm, kProductsAgainstFirstChoice);
   const LinearTimer::Chain of_first = timer_.Capture(rows, first, kProductsAgainstFirstChoice);

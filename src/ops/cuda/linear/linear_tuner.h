@@ -1,8 +1,7 @@
-// Finds the fastest algorithm for a product by measurement, of cuBLASLt's and of the streamed product's, and
-// whether a fused gate-up product is faster.
+// Chooses the fastest algorithm for a product, of those that linear_search.h finds, measured beside one
+// another as they will run and with the right result, and whether a fused gate-up product is faster.
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -13,6 +12,7 @@
 #include "ops/cuda/cuda_ops.h"
 #include "ops/cuda/linear/linear_algorithm.h"
 #include "ops/cuda/linear/linear_runner.h"
+#include "ops/cuda/linear/linear_search.h"
 #include "ops/cuda/linear/linear_timer.h"
 #include "ops/linear.h"
 
@@ -32,44 +32,27 @@ class LinearTuner {
   std::map<int64_t, LinearAlgorithm> Measure(const std::vector<int64_t>& row_counts);
 
  private:
-  using Clock = std::chrono::steady_clock;
-  struct Candidate {
-    LinearAlgorithm algorithm;
-    double us = 0.0;
-  };
+  using Clock = LinearSearch::Clock;
 
-  // The fastest first. wide: mutate what the heuristics give; else hints and heuristics only.
-  std::vector<Candidate> Search(int64_t rows, const std::vector<LinearAlgorithm>& hints, bool wide,
-                                Clock::time_point deadline);
-  void TryHeuristics(int64_t rows, size_t max_count);
-  void TryStreamed(int64_t rows);
-  void TryFp8Codes(int64_t rows);
-  void TrySplitsAndClusters(int64_t rows, const LinearAlgorithm& base);
-  void TryTilesAndStages(int64_t rows, const LinearAlgorithm& base);
-  // Measures algorithm and adds it to candidates_, unless it was there, cannot run or time is up.
-  void Try(int64_t rows, const LinearAlgorithm& algorithm);
-  // Those that are measured, the fastest first.
-  std::vector<LinearAlgorithm> BestOfCublasLt(size_t max_count) const;
-  static void Take(int64_t rows, const Candidate& candidate, std::map<int64_t, LinearAlgorithm>* best);
+  static void Take(int64_t rows, const LinearCandidate& candidate, std::map<int64_t, LinearAlgorithm>* best);
   // Measures the first of the candidates again, as they will run: few rows in one replay, many for long.
-  void TimeFinalists(int64_t rows, size_t num_finalists, std::vector<Candidate>* candidates);
+  void TimeFinalists(int64_t rows, size_t num_finalists, std::vector<LinearCandidate>* candidates);
   // Measures the best again, side by side, and puts the fastest one with the right result in front. False:
   // none.
-  bool Decide(int64_t rows, std::vector<Candidate>* candidates);
+  bool Decide(int64_t rows, std::vector<LinearCandidate>* candidates);
   // Puts cuBLASLt's first choice in front if the front, measured beside it, is not clearly better.
-  void CompareWithFirstChoice(int64_t rows, const LinearAlgorithm& first, std::vector<Candidate>* candidates);
+  void CompareWithFirstChoice(int64_t rows, const LinearAlgorithm& first,
+                              std::vector<LinearCandidate>* candidates);
   // Of gate-up weights: measures the fused products beside algorithm and SiluMul, and sets algorithm->fused.
   void ChooseFused(int64_t rows, LinearAlgorithm* algorithm);
-  static void SortByTime(std::vector<Candidate>* candidates, size_t count);
 
   bool IsFp8() const;
   bool IsHot(int64_t rows) const;
 
   LinearRunner* runner_;
   LinearTimer timer_;
+  LinearSearch search_;
   CudaOpsOptions options_;
-  std::vector<Candidate> candidates_;
-  Clock::time_point deadline_;
 };
 
 }  // namespace tandem
