@@ -30,11 +30,14 @@ scratch="$(mktemp -d "$PWD/build/check_container.XXXXXX")"
 export STORAGE_DRIVER=vfs BUILDAH_ISOLATION=chroot
 buildah_here() { buildah --root "$scratch/images" --runroot "$scratch/run" "$@"; }
 quietly() { "$@" >"$scratch/log" 2>&1 || { tail -n 30 "$scratch/log" >&2; return 1; }; }
-server=""
+server="" port=""
+# A container's processes: buildah's own, and what the entry point became and has started. All of them are told the port.
+of_the_server() { pgrep -f -- " --port $port( |\$)"; }
 clean_up() {
   local code=$?
   trap - EXIT
-  [[ -z $server ]] || kill -KILL "$server" 2>/dev/null || true
+  # The files of what still runs are removed next.
+  [[ -z $port ]] || of_the_server | xargs -r kill -KILL 2>/dev/null || true
   wait 2>/dev/null || true
   # What is mounted last first.
   findmnt -rno TARGET | grep -F "$scratch/" | tac | xargs -r -n 1 umount 2>/dev/null || true
@@ -95,6 +98,19 @@ start() {
   ask ready >/dev/null || { cat "$scratch/server.log" >&2; fail "the server is not ready after a minute"; }
   passed "$image serves the model as user $user"
 }
+# As a pod is ended: SIGTERM to the entry point, and then nothing is left.
+end() {
+  local code=0
+  pkill -TERM -P "$(pgrep -f "^buildah-chroot-exec .* --port $port( |\$)")" || fail "there is no entry point to tell"
+  for _ in $(seq 200); do
+    kill -0 "$server" 2>/dev/null || break
+    sleep 0.1
+  done
+  [[ -z "$(of_the_server)" ]] || fail "20 s after SIGTERM there is still: $(of_the_server | xargs ps -o pid=,cmd= -p)"
+  wait "$server" || code=$?
+  [[ $code == 0 ]] || { cat "$scratch/server.log" >&2; fail "it ended with $code after SIGTERM"; }
+  passed "$1 ends with 0 after SIGTERM"
+}
 ask() {  # path, arguments of curl...
   curl -sS --fail --cacert "$scratch/tls/certificate.pem" "$scheme://localhost:$port/$1" "${@:2}"
 }
@@ -110,7 +126,7 @@ scheme=https
 start cpu "tandem serve" -v "$scratch/tls:/tls:ro" -- --ssl-certfile /tls/certificate.pem --ssl-keyfile /tls/key.pem
 answers_with_a_key
 passed "answers with a key, over TLS"
-kill -KILL "$server"
+end cpu
 
 scheme=http
 start hosts several_hosts.sh -v "$scratch/ssh:/ssh:ro" -e LWS_LEADER_ADDRESS=shards-0.shards.default -e LWS_GROUP_SIZE=1 \
@@ -118,3 +134,4 @@ start hosts several_hosts.sh -v "$scratch/ssh:/ssh:ro" -e LWS_LEADER_ADDRESS=sha
 answers_with_a_key
 [[ "$(pgrep -c -f "^[^ ]*tandem serve .*--port $port")" == 3 ]] || fail "there are no three shards"
 passed "three shards, started by several_hosts.sh, answer with a key"
+end hosts
