@@ -45,8 +45,8 @@ PrefillQueue AdmitPrompts(const PlanningInput& input, const Target& target, cons
 // Whether all prompts are for the gpu tier. Where there is a cpu tier it may be empty only until what the
 // work is like is known.
 bool GpuTierAlone(const PlanningInput& input, const Target& target, const Room& room) {
-  return target.point.cpu_rows == 0 && target.riding.cpu_rows == 0 &&
-         room.books.num_decodes(Tier::kCpu) == 0 && input.state.num_ended >= input.tuning.ended_to_know;
+  return !target.wants_cpu_rows() && room.books.num_decodes(Tier::kCpu) == 0 &&
+         input.state.num_ended >= input.tuning.ended_to_know;
 }
 
 // A few prompt tokens beside decodes cost next to nothing, but while a prompt is dealt out it holds blocks

@@ -21,16 +21,25 @@ std::optional<size_t> Youngest(const TierBooks& books, Predicate predicate) {
 }
 
 // The gpu tier can take a swapped-in request and all decodes there can grow for a while.
-bool HasAmpleRoom(const ScheduleState& state, const TierBooks& books, int64_t num_blocks) {
+bool HasAmpleRoom(const ScheduleState& state, const TierBooks& books, int64_t num_blocks,
+                  bool like_prompts = false) {
   const int64_t left = books.spare_blocks(Tier::kGpu) - num_blocks;
   if (left < 0) return false;
-  if (books.num_sequences(Tier::kGpu) == 0) return true;
-  return left >= state.limits.reserve_blocks + books.GrowthAhead(Tier::kGpu) + 1;
+  const int64_t num_others = books.num_sequences(Tier::kGpu);
+  if (num_others == 0) return true;
+  int64_t kept = state.limits.reserve_blocks + books.GrowthAhead(Tier::kGpu) + 1;
+  if (like_prompts) {
+    const int64_t most = books.total_blocks(Tier::kGpu) / books.tuning().most_kept_of_tier;
+    kept = std::min(kept, state.gpu_blocks_to_keep(num_others, books.block_size(), most));
+  }
+  return left >= kept;
 }
 
 // Who may come back from the cpu tier, first first: those in a hurry, then by the tokens that are left to
-// generate for each that is moved, then the oldest. amid_tokens: with those that are in flight.
-std::vector<size_t> OrderOfReturn(const ScheduleState& state, const TierBooks& books, bool amid_tokens) {
+// generate for each that is moved, then the oldest; like prompts the oldest first.
+std::vector<size_t> OrderOfReturn(const ScheduleState& state, const ReturnRules& rules,
+                                  const TierBooks& books) {
+  const bool amid_tokens = rules.min_cpu_sequences == 0;
   std::vector<size_t> order;
   for (size_t i = 0; i < books.sequences().size(); ++i) {
     const RunningSequence& each = books.sequences()[i];
@@ -41,8 +50,10 @@ std::vector<size_t> OrderOfReturn(const ScheduleState& state, const TierBooks& b
     const RunningSequence& each = books.sequences()[i];
     return static_cast<double>(each.num_left) / static_cast<double>(each.num_tokens);
   };
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return left_per_moved(a) > left_per_moved(b); });
+  if (!rules.like_prompts) {
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return left_per_moved(a) > left_per_moved(b); });
+  }
   if (state.limits.max_tpot_us > 0) {
     std::stable_partition(order.begin(), order.end(),
                           [&](size_t i) { return !books.sequences()[i].flexible; });
@@ -54,8 +65,12 @@ std::vector<size_t> OrderOfReturn(const ScheduleState& state, const TierBooks& b
 class Returns {
  public:
   // All outlive it.
-  Returns(const ScheduleState& state, const LayerCosts& costs, TierBooks* books)
-      : state_(state), costs_(costs), books_(books), left_to_copies_(BlocksLeftToCopies(state, *books)) {
+  Returns(const ScheduleState& state, const LayerCosts& costs, bool like_prompts, TierBooks* books)
+      : state_(state),
+        costs_(costs),
+        like_prompts_(like_prompts),
+        books_(books),
+        left_to_copies_(BlocksLeftToCopies(state, *books)) {
     int64_t gpu_rows = 0;
     int64_t gpu_kv_tokens = 0;
     for (const RunningSequence& each : books->sequences()) {
@@ -73,11 +88,12 @@ class Returns {
   }
 
   // Moves a decode if there is room for it; its cohort is dropped if it is amid a token. False: there is no
-  // row or no time for it, nor for others.
+  // row or no time for it, nor for others, or none is to pass it.
   bool Take(size_t index) {
     const RunningSequence& sequence = books_->sequences()[index];
     if (books_->num_decodes(Tier::kGpu) >= state_.limits.max_num_batched_tokens) return false;
-    if (!HasAmpleRoom(state_, *books_, sequence.needed_blocks + left_to_copies_)) return true;
+    if (!HasAmpleRoom(state_, *books_, sequence.needed_blocks + left_to_copies_, like_prompts_))
+      return !like_prompts_;
     // One is always allowed: it may be longer than any iteration hides.
     if (moved_tokens_ > 0 && costs_.SwapUs(moved_tokens_ + sequence.num_tokens) > layer_us_) return false;
     moved_tokens_ += sequence.num_tokens;
@@ -89,6 +105,7 @@ class Returns {
  private:
   const ScheduleState& state_;
   const LayerCosts& costs_;
+  bool like_prompts_;
   TierBooks* books_;
   int64_t left_to_copies_;
   double layer_us_ = 0;
@@ -160,13 +177,12 @@ void MakeRoomInCpuTier(const ScheduleState& state, TierBooks* books) {
   }
 }
 
-void SwapIn(const ScheduleState& state, const LayerCosts& costs, int64_t min_cpu_sequences,
-            TierBooks* books) {
+void SwapIn(const ScheduleState& state, const LayerCosts& costs, const ReturnRules& rules, TierBooks* books) {
   if (!books->preempted().empty() || books->any_swapped_out()) return;
-  if (books->num_sequences(Tier::kCpu) <= min_cpu_sequences) return;
-  Returns returns(state, costs, books);
-  for (const size_t i : OrderOfReturn(state, *books, min_cpu_sequences == 0)) {
-    if (books->num_sequences(Tier::kCpu) <= min_cpu_sequences) return;
+  if (books->num_sequences(Tier::kCpu) <= rules.min_cpu_sequences) return;
+  Returns returns(state, costs, rules.like_prompts, books);
+  for (const size_t i : OrderOfReturn(state, rules, *books)) {
+    if (books->num_sequences(Tier::kCpu) <= rules.min_cpu_sequences) return;
     if (!returns.Take(i)) return;
   }
 }

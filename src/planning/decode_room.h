@@ -18,6 +18,14 @@ void MakeRoomInGpuTier(const ScheduleState& state, TierBooks* books);
 // preempted. In an unusable cpu tier nothing grows, but prompts begun there are preempted: they cannot go on.
 void MakeRoomInCpuTier(const ScheduleState& state, TierBooks* books);
 
+struct ReturnRules {
+  int64_t min_cpu_sequences = 0;  // stay in the cpu tier
+  // Nobody is wanted there: who is there was pushed out, and comes back in order and where a prompt would be
+  // let in, behind which an output can grow. Prompts wait until it is back; ample room is a block for each
+  // decode or so.
+  bool like_prompts = false;
+};
+
 // "Or swap in requests if there is ample space on GPU": the cpu decodes that fit, those with the most
 // tokens left to generate for each token moved first, then the oldest, while the cpu tier keeps more than
 // min_cpu_sequences. Ample means that the decodes of the gpu tier can grow for a while after, so the next
@@ -28,6 +36,6 @@ void MakeRoomInCpuTier(const ScheduleState& state, TierBooks* books);
 // If all may come back (min_cpu_sequences 0: nobody waits for that room), those amid a token are among them:
 // a token takes layers + 1 iterations of a row that rides, one in the gpu tier. Its cohort is dropped, so the
 // others in it begin their token again.
-void SwapIn(const ScheduleState& state, const LayerCosts& costs, int64_t min_cpu_sequences, TierBooks* books);
+void SwapIn(const ScheduleState& state, const LayerCosts& costs, const ReturnRules& rules, TierBooks* books);
 
 }  // namespace tandem

@@ -123,7 +123,7 @@ class SwapInTest : public ::testing::Test {
   }
   std::vector<Move> Moves(int64_t min_cpu_sequences = 0) const {
     TierBooks books = machine.books();
-    SwapIn(machine.state, machine.costs, min_cpu_sequences, &books);
+    SwapIn(machine.state, machine.costs, {.min_cpu_sequences = min_cpu_sequences}, &books);
     return books.moves();
   }
 
@@ -144,12 +144,12 @@ TEST_F(SwapInTest, AmidATokenTheyComeAndTheirCohortIsDropped) {
   machine.costs.swap_ns = 50e3;
   machine.PutInFlight(8, 0, {3, 4});
   TierBooks books = machine.books();
-  SwapIn(machine.state, machine.costs, 0, &books);
+  SwapIn(machine.state, machine.costs, {}, &books);
   EXPECT_THAT(books.moves(), ElementsAre(Move{3, Tier::kGpu}));
   EXPECT_THAT(books.dropped(), ElementsAre(8));
   EXPECT_TRUE(books.sequences()[3].may_leave()) << "nothing keeps 4 any more";
   books = machine.books();
-  SwapIn(machine.state, machine.costs, 1, &books);
+  SwapIn(machine.state, machine.costs, {.min_cpu_sequences = 1}, &books);
   EXPECT_THAT(books.moves(), ElementsAre(Move{2, Tier::kGpu}));
   EXPECT_THAT(books.dropped(), IsEmpty());
 }
@@ -159,7 +159,7 @@ TEST_F(SwapInTest, ACohortIsNotDroppedForNothing) {
   machine.PutInFlight(8, 0, {2, 3, 4});
   machine.capacity.total = {1 + 1 + 4, 100};
   TierBooks books = machine.books();
-  SwapIn(machine.state, machine.costs, 0, &books);
+  SwapIn(machine.state, machine.costs, {}, &books);
   EXPECT_THAT(books.moves(), IsEmpty());
   EXPECT_THAT(books.dropped(), IsEmpty());
 }
@@ -188,6 +188,38 @@ TEST_F(SwapInTest, NobodyThatWouldSoonLeaveAgain) {
   EXPECT_THAT(Moves(), ElementsAre(Move{3, Tier::kGpu}));
 }
 
+// A prompt would be let in behind a block for the one that decodes there: outputs are 8 tokens on average.
+TEST_F(SwapInTest, WhereNobodyIsWantedInTheCpuTierTheyComeBackInOrderLikePrompts) {
+  machine.state.mean_output_tokens = 8;
+  machine.tuning.most_kept_of_tier = 1;
+  const auto moves = [&] {
+    TierBooks books = machine.books();
+    SwapIn(machine.state, machine.costs, {.like_prompts = true}, &books);
+    return books.moves();
+  };
+  machine.capacity.total = {1 + 1 + 1, 100};
+  EXPECT_THAT(Moves(), IsEmpty());
+  EXPECT_THAT(moves(), ElementsAre(Move{2, Tier::kGpu}));
+  machine.capacity.total = {1 + 1, 100};
+  EXPECT_THAT(moves(), IsEmpty());
+  // Nobody passes the first one, which takes three blocks.
+  machine.running(2).num_tokens = 21;
+  machine.running(2).num_computed = 20;
+  machine.capacity.total = {1 + 1 + 1, 100};
+  EXPECT_THAT(moves(), IsEmpty());
+  machine.capacity.total = {1 + 3 + 1, 100};
+  EXPECT_THAT(moves(), ElementsAre(Move{2, Tier::kGpu}));
+}
+
+TEST_F(SwapInTest, LikePromptsTheyNeverNeedMoreThanAmpleRoom) {
+  machine.state.mean_output_tokens = 1000;
+  machine.tuning.most_kept_of_tier = 1;
+  machine.capacity.total = {1 + 1 + 4 + 1, 100};
+  TierBooks books = machine.books();
+  SwapIn(machine.state, machine.costs, {.like_prompts = true}, &books);
+  EXPECT_THAT(books.moves(), ElementsAre(Move{2, Tier::kGpu}));
+}
+
 // Of 99 free blocks some hold what the cpu tier has not got yet.
 TEST_F(SwapInTest, WhatIsToBeCopiedIsNotPushedOut) {
   machine.state.cached_share = 0.5;
@@ -202,11 +234,11 @@ TEST_F(SwapInTest, WhatIsToBeCopiedIsNotPushedOut) {
 TEST_F(SwapInTest, NobodyBesideAPreemptionOrASwapOut) {
   TierBooks books = machine.books();
   books.Preempt(1, PreemptionReason::kGpuTierFull);
-  SwapIn(machine.state, machine.costs, 0, &books);
+  SwapIn(machine.state, machine.costs, {}, &books);
   EXPECT_THAT(books.moves(), IsEmpty());
   books = machine.books();
   books.MoveTo(0, Tier::kCpu);
-  SwapIn(machine.state, machine.costs, 0, &books);
+  SwapIn(machine.state, machine.costs, {}, &books);
   EXPECT_THAT(books.moves(), ElementsAre(Move{1, Tier::kCpu}));
 }
 

@@ -94,6 +94,10 @@ struct PlannerTuning {
   // Requests that must have ended before one of the tiers counts as of no use by the work so far: the short
   // ones end first. Played: mixtures 1 to 200.
   double ended_to_know = 40;
+  // The same before who was pushed out of the gpu tier comes back like a prompt (ReturnRules): with this
+  // memory some 160. With 40 or 63 whole runs of 300 requests, which have no more ahead, end later now and
+  // then.
+  double ended_to_return = 80;
 
   // What tokens are worth, and how prompts are dealt out.
 

@@ -49,9 +49,11 @@ void MoveForDecodes(const PlanningInput& input, const Target& target, TierBooks*
   // Waiting prompts come before cpu requests that the CPU serves well, not before those that it cannot.
   const bool none_can_enter = state.waiting.empty() || books->num_sequences() >= state.limits.max_num_seqs;
   if (none_can_enter || !state.cpu_tier_usable) {
-    SwapIn(state, input.costs, 0, books);
+    SwapIn(state, input.costs, {}, books);
   } else if (IsOverloaded(input, target, *books)) {
-    SwapIn(state, input.costs, target.max_cpu_sequences, books);
+    ReturnRules rules{.min_cpu_sequences = target.max_cpu_sequences};
+    rules.like_prompts = !target.wants_cpu_rows() && state.num_ended >= input.tuning.ended_to_return;
+    SwapIn(state, input.costs, rules, books);
   }
 }
 

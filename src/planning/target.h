@@ -23,6 +23,8 @@ struct Target {
   bool riding_is_slow = false;
   SteadyPromise promise;
 
+  // Of either overlap; else what overflows the gpu tier is all that is in the cpu tier.
+  bool wants_cpu_rows() const { return point.cpu_rows > 0 || riding.cpu_rows > 0; }
   bool within_limit(double us) const { return max_iteration_us <= 0 || us <= max_iteration_us; }
   bool may_ride(const RunningSequence& sequence) const { return sequence.flexible || !riding_is_slow; }
 };

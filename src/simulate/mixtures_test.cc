@@ -110,6 +110,19 @@ TEST(MixturesTest, AutoIsNearTheBest) {
   EXPECT_GE(summary.worst_of_gpu_only, 0.95);
 }
 
+// Where nobody is wanted in the cpu tier, as in 200 (the 70B shard, 75/250), what overflows the gpu tier goes
+// there and comes back, and the gpu tier is as full as without it.
+TEST(MixturesTest, WithNobodyWantedInTheCpuTierAutoIsNoSlowerThanGpuOnly) {
+  if (kSanitized) GTEST_SKIP() << "plays whole workloads";
+  const testing::Mixture mixture = testing::DrawMixture(200, 2'000);
+  const auto rate_of = [&](std::string_view strategy) {
+    return testing::WholeRunThroughput(strategy, mixture.machine, mixture.requests, mixture.name);
+  };
+  const double gpu_only = rate_of("gpu-only");
+  for (const std::string_view strategy : {"asymmetric", "async", "auto"})
+    EXPECT_GE(rate_of(strategy), 0.99 * gpu_only) << strategy;
+}
+
 // TANDEM_LONG_RUNS=FIRST:COUNT:REQUESTS plays these and prints all.
 TEST(MixturesTest, LongRunsOfAutoLoseLittleToGpuOnly) {
   if (kSanitized) GTEST_SKIP() << "plays whole workloads";

@@ -83,6 +83,7 @@ std::vector<Constant> Constants() {
           DistanceFromOne("work_shape_memory", &T::work_shape_memory),
           Times("first_prompt_tokens_per_output", &T::first_prompt_tokens_per_output),
           Times("ended_to_know", &T::ended_to_know),
+          Times("ended_to_return", &T::ended_to_return),
           Times("least_prefill_worth", &T::least_prefill_worth),
           DistanceFromOne("wanted_prefill_worth", &T::wanted_prefill_worth),
           Times("further_prefill_worth", &T::further_prefill_worth),
