@@ -21,6 +21,7 @@ struct ProductKind {
   bool has_bias = false;
   bool is_gate_up = false;  // of Ops::GateUp
 
+  bool is_fp8() const { return dtype == DType::kF8E4M3; }
   bool operator==(const ProductKind&) const = default;
   bool operator<(const ProductKind& other) const {
     return std::tie(out_features, in_features, dtype, y_dtype, has_bias, is_gate_up) <

@@ -49,10 +49,6 @@ void SortByTime(std::vector<LinearCandidate>* candidates, size_t count) {
 LinearSearch::LinearSearch(LinearRunner* runner, LinearTimer* timer, const CudaOpsOptions& options)
     : runner_(runner), timer_(timer), options_(options) {}
 
-bool LinearSearch::IsFp8() const {
-  return timer_->shape().dtype == DType::kF8E4M3;
-}
-
 std::vector<LinearCandidate> LinearSearch::Find(int64_t rows, const std::vector<LinearAlgorithm>& hints,
                                                 bool wide, Clock::time_point deadline) {
   constexpr size_t kMany = 32;
@@ -87,7 +83,8 @@ void LinearSearch::TryHeuristics(int64_t rows, size_t max_count) {
   algorithm.separate_bias = first->separate_bias;
   algorithm.separate_scales = first->separate_scales;
   for (const LinearMethod method : {LinearMethod::kCublasLt, LinearMethod::kCublasLtRowMajor}) {
-    if (method == LinearMethod::kCublasLtRowMajor && (timer_->shape().has_bias || IsFp8())) continue;
+    if (method == LinearMethod::kCublasLtRowMajor && (timer_->shape().has_bias || timer_->shape().is_fp8()))
+      continue;
     algorithm.method = method;
     const CublasLtProduct product = runner_->Product(args, algorithm);
     for (const size_t workspace_bytes : {kLinearWorkspaceBytes, size_t{4} << 20, size_t{0}}) {
@@ -114,7 +111,7 @@ void LinearSearch::TryStreamed(int64_t rows) {
 }
 
 void LinearSearch::TryFp8Codes(int64_t rows) {
-  if (!IsFp8()) return;
+  if (!timer_->shape().is_fp8()) return;
   // Where cuBLASLt computes twice as fast, and the own kernel reads the weights more than once.
   constexpr int64_t kHopelessRows = 512;
   if (rows >= kHopelessRows) return;

@@ -48,7 +48,6 @@ class LinearSearch {
   void Try(int64_t rows, const LinearAlgorithm& algorithm);
   // Those that are measured, the fastest first.
   std::vector<LinearAlgorithm> BestOfCublasLt(size_t max_count) const;
-  bool IsFp8() const;
 
   LinearRunner* runner_;
   LinearTimer* timer_;

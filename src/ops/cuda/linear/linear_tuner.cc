@@ -63,10 +63,6 @@ LinearTuner::LinearTuner(Device* device, LinearRunner* runner, CudaStream* strea
       search_(runner, &timer_, options),
       options_(options) {}
 
-bool LinearTuner::IsFp8() const {
-  return timer_.shape().dtype == DType::kF8E4M3;
-}
-
 bool LinearTuner::IsHot(int64_t rows) const {
   return options_.hot_choice && rows >= kSustainedRows;
 }
@@ -186,7 +182,7 @@ bool LinearTuner::Decide(int64_t rows, std::vector<LinearCandidate>* candidates)
     const std::vector<float> result = timer_.ResultOf(rows, candidates->front().algorithm);
     const double error =
         result.empty() ? std::numeric_limits<double>::infinity() : RelativeErrorOf(result, reference);
-    if (error < (IsFp8() ? kMaxErrorOfFp8 : kMaxError)) {  // false for NaN
+    if (error < (timer_.shape().is_fp8() ? kMaxErrorOfFp8 : kMaxError)) {  // false for NaN
       if (!IsHot(rows)) CompareWithFirstChoice(rows, *first, candidates);
       return true;
     }

@@ -46,7 +46,6 @@ class LinearTuner {
   // Of gate-up weights: measures the fused products beside algorithm and SiluMul, and sets algorithm->fused.
   void ChooseFused(int64_t rows, LinearAlgorithm* algorithm);
 
-  bool IsFp8() const;
   bool IsHot(int64_t rows) const;
 
   LinearRunner* runner_;
