@@ -39,6 +39,7 @@ def parse_args(figures, words):
     measure.add_argument("--resume", action="store_true", help="keep what the file has")
     measure.add_argument("--quick", action="store_true", help="fewer points")
     measure.add_argument("--only", action="append", default=[], metavar="TEXT", help="points with TEXT in their name")
+    measure.add_argument("--strategies", metavar="A,B", type=lambda text: text.split(","), help="only these")
     measure.add_argument("--repeat", type=int, default=1, metavar="N", help="run everything N times, in N rounds")
     measure.add_argument("--seconds", type=float, default=120, help="limit for each run")
     measure.add_argument("--window-scale", type=float, default=1, metavar="F", help="windows F times as long")
@@ -87,6 +88,11 @@ def measure(args, figures):
     rows = [row for row in rows if not args.only or any(text in row["name"] for text in args.only)]
     if not rows:
         sys.exit(f"no point has {' or '.join(args.only)} in its name" if args.only else "there is no quick point")
+    if args.strategies:
+        for row in rows:
+            row["strategies"] = [name for name in row["strategies"] if name in args.strategies]
+        if unknown := set(args.strategies).difference(*(row["strategies"] for row in rows)):
+            sys.exit(f"no point has the strategy {' or '.join(sorted(unknown))}")
     for row in rows:
         row["seconds"] = args.seconds
 

@@ -34,6 +34,7 @@ class Measuring(unittest.TestCase):
             (("measure", "neo5", "--json", "x"), "neo5"),
             (("measure", "neo9", "--json", "x", "--repeat", "0"), "--repeat is at least 1"),
             (("measure", "neo9", "--json", "x", "--only", "abc"), "no point has abc"),
+            (("measure", "neo9", "--json", "x", "--strategies", "auto,abc"), "no point has the strategy abc"),
         ):
             stderr = io.StringIO()
             with self.assertRaises(SystemExit) as raised, contextlib.redirect_stderr(stderr):
@@ -67,7 +68,11 @@ class Program(unittest.TestCase):
         window = {"mode": "offline", "args": "--num-requests 300 --steady-start --duration 1 --warm-up 0.03"}
         panel = self.shrink("neo9", 1, window, points=[10, 20], quick=[20])
         words = ("measure", "neo9", "--json", self.folder / "all.json", "--quick", "--tandem", TANDEM)
-        status, _, stderr = main(*words)
+        fewer, _, first = main(*words, "--strategies", "gpu-only,auto")
+        status, _, rest = main(*words, "--resume")
+        stderr = first + rest
+        self.assertEqual(fewer, 0, first)
+        self.assertEqual(first.count("output tok/s"), 2)
         again, _, nothing_run = main(*words, "--resume")
         with self.assertRaisesRegex(SystemExit, "--resume goes on with it"):
             main(*words)

@@ -111,6 +111,32 @@ ordered_json CountStrategies(const EngineStatsOfRun& stats) {
   return counts.empty() ? ordered_json(nullptr) : counts;
 }
 
+// By strategy that was gone by: how long, what it promised and what it made, in tokens a second, and how often
+// it was changed to.
+ordered_json StrategiesToJson(const EngineStatsOfRun& stats) {
+  ordered_json json = ordered_json::object();
+  for (const auto& [strategy, after] : stats.after.strategies) {
+    const auto found = stats.before.strategies.find(strategy);
+    const StrategyAccount before = found == stats.before.strategies.end() ? StrategyAccount{} : found->second;
+    const double seconds = after.seconds - before.seconds;
+    if (seconds <= 0) continue;
+    json[strategy] = {
+        {"seconds", seconds},
+        {"promised_throughput", (after.promised_tokens - before.promised_tokens) / seconds},
+        {"made_throughput", static_cast<double>(after.made_tokens - before.made_tokens) / seconds},
+        {"num_choices", after.num_choices - before.num_choices}};
+  }
+  return json.empty() ? ordered_json(nullptr) : json;
+}
+
+ordered_json CostFactors(const EngineStats& stats) {
+  ordered_json json = ordered_json::object();
+  for (size_t kind = 0; kind < kIterationKindNames.size(); ++kind)
+    json[kIterationKindNames[kind]] = stats.iteration_factors[kind];
+  json["cpu_attention"] = stats.cpu_attention_factor;
+  return json;
+}
+
 // numerator / denominator; null where the denominator is nothing.
 ordered_json Ratio(double numerator, double denominator) {
   return denominator > 0 ? ordered_json(numerator / denominator) : ordered_json(nullptr);
@@ -156,6 +182,8 @@ void AddEngineFields(const BenchConditions& conditions, const BenchRun& run, ord
   ordered_json& to = *report;
   to["strategy"] = run.engine ? ordered_json(conditions.engine.strategy) : ordered_json(nullptr);
   for (const char* field : {"strategy_iterations",
+                            "strategies",
+                            "cost_factors",
                             "gpu_busy",
                             "gpu_gap",
                             "cpu_attention_busy",
@@ -192,6 +220,8 @@ void AddEngineFields(const BenchConditions& conditions, const BenchRun& run, ord
     return after.*seconds > 0 ? Ratio(after.*seconds - before.*seconds, counted_s) : ordered_json(nullptr);
   };
   to["strategy_iterations"] = CountStrategies(stats);
+  to["strategies"] = StrategiesToJson(stats);
+  to["cost_factors"] = CostFactors(after);
   to["gpu_busy"] = share(&EngineStats::gpu_busy_seconds);
   to["gpu_gap"] = share(&EngineStats::gpu_gap_seconds);
   AddCpuAttentionFields(stats, counted_s, report);

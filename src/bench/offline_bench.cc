@@ -224,7 +224,7 @@ TierRoom RoomOf(const Engine& engine, const LayerCosts* costs, std::span<const W
 // run, which nobody counts, lets the engine learn that.
 void LearnCosts(Engine* engine, std::vector<WorkloadRequest> requests, const BenchRunOptions& options) {
   constexpr double kSeconds = 1.5;
-  const std::unique_ptr<LayerCosts> costs = engine->SettledCosts();
+  const std::unique_ptr<LayerCosts> costs = engine->LearnedCosts();
   BeginAmidWork(RoomOf(*engine, costs.get(), requests), &requests);
   const auto count = static_cast<int64_t>(requests.size());
   OfflineRun(engine, requests, options.seed ^ kWarmupPromptSeed, count)
@@ -237,9 +237,7 @@ Result<SteadyRequests> BeginSteadily(Engine* engine, const BenchRunOptions& opti
   const std::string& strategy = engine->options().strategy;
   const auto created = CreateStrategy(strategy, nullptr);
   if (created.ok() && (*created)->uses_cpu_tier()) LearnCosts(engine, *requests, options);
-  // With what is hoped of iterations that the engine has not seen yet the play would stay where a hope leads
-  // it, which the engine finds out within some tens of them.
-  const std::unique_ptr<LayerCosts> costs = engine->SettledCosts();
+  const std::unique_ptr<LayerCosts> costs = engine->LearnedCosts();
   const TierRoom room = RoomOf(*engine, costs.get(), *requests);
   SteadyRequests steady{.num_begun = BeginAmidWork(room, requests)};
   steady.num_in_cpu_tier = std::ranges::count(PlacesOf(room, *requests), std::optional<Tier>(Tier::kCpu));
@@ -249,6 +247,12 @@ Result<SteadyRequests> BeginSteadily(Engine* engine, const BenchRunOptions& opti
     const SteadyPlay play{.strategy = strategy, .limits = engine->schedule_limits(), .costs = costs.get()};
     TANDEM_ASSIGN_OR_RETURN(steady, PlayIntoSteadyState(room, play, requests));
   }
+  const EngineStats stats = engine->Stats();
+  LogInfo(
+      "learned so far: iterations without cpu rows take {:.3f} times what the measured costs say, with two "
+      "sub-batches {:.3f}, with riders {:.3f}, CPU attention {:.3f}",
+      stats.iteration_factors[0], stats.iteration_factors[1], stats.iteration_factors[2],
+      stats.cpu_attention_factor);
   LogInfo(
       "{} of {} requests are amid their output at the start, {} in the cpu tier, as after {:.0f} s played",
       steady.num_begun, requests->size(), steady.num_in_cpu_tier, steady.played_s);

@@ -173,7 +173,7 @@ TEST_F(PlayedStart, ACpuTierThatFillsSlowlyIsGivenTheTime) {
 
 // Nothing is learned in the play: what an engine hopes of iterations that it has not seen, and gives up
 // within some tens of them, would empty the tier there for good, where both ways promise nearly the same.
-TEST(SteadyStart, HopesThatTheEngineGivesUpDoNotEmptyTheCpuTier) {
+TEST(SteadyStart, RidingThatPaysALittleGoesOnWithWhatWasLearned) {
   if (kSanitized) GTEST_SKIP() << "minutes of work are played";
   const auto profile =
       ReadStoredProfile(TANDEM_SOURCE_DIR "/tests/fixtures/profiles/llama-3.1-8b_h200_16sm.json");
@@ -192,18 +192,13 @@ TEST(SteadyStart, HopesThatTheEngineGivesUpDoNotEmptyTheCpuTier) {
                     cpu_us);
   }
   EXPECT_NEAR(learned.cpu_factor(), 2.5, 0.1);
-  EXPECT_GT(learned.prediction_error(), 0.01);
   const TierRoom room{.block_size = 32,
                       .gpu_blocks = 26'400 / 32,
                       .cpu_blocks = 450'000 / 32,
                       .max_num_seqs = 512,
                       .max_cpu_requests = 300};
-  const auto in_cpu_tier = [&room](const LayerCosts& costs) {
-    std::vector<WorkloadRequest> requests = LoadWorkload("synthetic:in=1000,out=200", 2000, 0)->requests;
-    return PlayIn(room, "async", costs, 120, &requests).num_in_cpu_tier;
-  };
-  EXPECT_EQ(in_cpu_tier(learned), 0);
-  EXPECT_GT(in_cpu_tier(learned.Settled()), 80);
+  std::vector<WorkloadRequest> requests = LoadWorkload("synthetic:in=1000,out=200", 2000, 0)->requests;
+  EXPECT_GT(PlayIn(room, "async", learned, 120, &requests).num_in_cpu_tier, 80);
 }
 
 TEST_F(PlayedStart, HalfOfTheRequestsAreLeftForTheRun) {

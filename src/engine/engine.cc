@@ -160,8 +160,8 @@ class EngineWithLoop : public Engine {
     return model_.OfAll(bytes);
   }
   const CostTable* cost_table() const override { return cost_table_ ? &*cost_table_ : nullptr; }
-  std::unique_ptr<LayerCosts> SettledCosts() const override {
-    return costs_ ? std::make_unique<CorrectedCosts>(costs_->Settled()) : nullptr;
+  std::unique_ptr<LayerCosts> LearnedCosts() const override {
+    return costs_ ? std::make_unique<CorrectedCosts>(*costs_) : nullptr;
   }
   int64_t kv_token_bytes(Tier tier) const override {
     const TierLayout& layout = kv_memories_.front()->layout(tier);

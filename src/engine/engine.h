@@ -96,9 +96,9 @@ class Engine {
   virtual double head_weight_bytes() const = 0;
   // What the scheduler knows of this machine; null if the strategy needs no costs.
   virtual const CostTable* cost_table() const = 0;
-  // The same corrected by what iterations took so far, as the strategy will see it after a while
-  // (CorrectedCosts::Settled); null likewise. Only while no request is there; valid until UseStrategy.
-  virtual std::unique_ptr<LayerCosts> SettledCosts() const = 0;
+  // A copy of what the strategy goes by: the same corrected by what iterations took so far; null likewise.
+  // Only while no request is there; valid until UseStrategy.
+  virtual std::unique_ptr<LayerCosts> LearnedCosts() const = 0;
   virtual const ScheduleLimits& schedule_limits() const = 0;
 };
 

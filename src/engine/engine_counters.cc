@@ -53,6 +53,7 @@ void EngineCounters::CountStrategy(const Ran& ran, uint64_t num_drawn) {
   for (int kind = 0; kind < kNumIterationKinds; ++kind)
     stats_.iteration_factors[static_cast<size_t>(kind)] =
         costs_->kind_factor(static_cast<IterationKind>(kind));
+  stats_.cpu_attention_factor = costs_->cpu_factor();
 }
 
 uint64_t EngineCounters::CountTokens() {

@@ -68,6 +68,7 @@ struct EngineStats {
   // Times what the measured costs say: what iterations without cpu rows, with two sub-batches and with riders
   // take, by IterationKind.
   std::array<double, kNumIterationKinds> iteration_factors = {1, 1, 1};
+  double cpu_attention_factor = 1;  // likewise
 };
 
 }  // namespace tandem

@@ -32,17 +32,11 @@ constexpr double kKept = 2'000;
 // After so many it is known whether a kind is as before: within so much of the logarithm of its factor.
 constexpr int64_t kJudged = 100;
 constexpr double kAsBefore = 0.03;
-// Observations of a kind after which half of what is not known of it is known.
-constexpr double kHalfKnown = 25;
-// Share of an iteration's time that an unknown kind is thought to be faster at most.
-constexpr double kMostHoped = 0.1;
 // Share of the GPU in a hybrid iteration from which on that says something about it.
 constexpr double kLeastGpuShare = 0.5;
 // Observations that what is thought of a kind before any counts for.
 constexpr double kGuesses = 10;
-// Of the newest value in the mean error.
-constexpr double kNewest = 0.01;
-// The same in a kind's factor: strategies that are chosen by it are not to follow the noise of iterations.
+// Of the newest value in a kind's factor: strategies that are chosen by it are not to follow the noise of iterations.
 constexpr double kSlowWeight = 0.004;
 
 double Scaled(double factor, double log_step) {
@@ -73,16 +67,7 @@ IterationKind CorrectedCosts::KindOf(IterationMode mode) {
 }
 
 double CorrectedCosts::IterationFactor(IterationKind kind) const {
-  const Kind& known = kinds_[static_cast<size_t>(kind)];
-  const double unknown =
-      is_settled_ ? 0 : kHalfKnown / (kHalfKnown + static_cast<double>(known.num_observations));
-  return (1 - unknown * std::min(prediction_error_, kMostHoped)) * known.factor / hybrid_factor();
-}
-
-CorrectedCosts CorrectedCosts::Settled() const {
-  CorrectedCosts settled = *this;
-  settled.is_settled_ = true;
-  return settled;
+  return kind_factor(kind) / hybrid_factor();
 }
 
 double CorrectedCosts::PredictUs(const IterationLoad& load, IterationMode mode) const {
@@ -173,9 +158,6 @@ void CorrectedCosts::Observe(const IterationLoad& load, bool as_graph, double it
     ++prediction_.num_iterations;
     prediction_.predicted_us += predicted_us;
     prediction_.error_us += std::abs(iteration_us - predicted_us);
-    // Of means: noise of single iterations says nothing of how wrong the costs are.
-    signed_error_ += kWeight * (std::clamp(iteration_us / predicted_us - 1, -1.0, 1.0) - signed_error_);
-    prediction_error_ += kNewest * (std::abs(signed_error_) - prediction_error_);
     const TimeModel time(*this);
     // Copies that it waits for say nothing about the GPU.
     const bool waits_for_copies = time.IterationWithCopiesUs(load) > time.IterationUs(load);

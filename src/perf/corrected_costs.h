@@ -28,13 +28,11 @@ inline constexpr size_t kNumIterationModes = 5;
 // iterations of a kind take times what TimeModel makes of these costs is IterationFactor: the mean of the
 // kind's modes, as they come on this work. By it strategies are compared.
 //
-// Nothing is observed of a kind while the strategy has no use for it. Two things see to it that it is looked
-// at again, so that no strategy stays where it is by a wrong belief:
-// - of a kind of which little is known, the better end of what can be true is believed: predictions err by
-//   prediction_error();
-// - what was learned of iterations with cpu rows is kept for some time without any, then it fades, and they
-//   look like those without. It is kept sqrt(n + 1) times as long once they have come back n times and were
-//   as before: so among T iterations there are O(T^(2/3)) such returns (docs/scheduling.md has what follows).
+// Nothing is observed of a kind while the strategy has no use for it. So that no strategy stays where it is by
+// a wrong belief, what was learned of iterations with cpu rows is kept for some time without any, then it
+// fades, and they look like those without. It is kept sqrt(n + 1) times as long once they have come back n
+// times and were as before: so among T iterations there are O(T^(2/3)) such returns (docs/strategies.md has
+// what follows).
 //
 // Engine thread only.
 class CorrectedCosts : public LayerCosts {
@@ -64,9 +62,6 @@ class CorrectedCosts : public LayerCosts {
   const RowTiles& row_tiles() const override { return table_->row_tiles(); }
   double IterationFactor(IterationKind kind) const override;
 
-  // As after a while: each kind has been looked at, and nothing is hoped of it beyond what was learned.
-  CorrectedCosts Settled() const;
-
   // Factors on the table.
   double gpu_factor(IterationMode mode) const { return gpu_factors_[static_cast<size_t>(mode)]; }
   double cpu_factor() const { return cpu_factor_; }
@@ -90,8 +85,6 @@ class CorrectedCosts : public LayerCosts {
     double error_us = 0;  // |measured - predicted|
   };
   const PredictionTotals& prediction() const { return prediction_; }
-  // Of late: how far off means of some tens of iterations were, relative to the predictions.
-  double prediction_error() const { return prediction_error_; }
 
  private:
   // What a factor remembers of its observations.
@@ -129,9 +122,6 @@ class CorrectedCosts : public LayerCosts {
   double cpu_factor_ = 1.0;
   Trust cpu_trust_;
   PredictionTotals prediction_;
-  double signed_error_ = 0;
-  double prediction_error_ = 0;
-  bool is_settled_ = false;
 };
 
 }  // namespace tandem

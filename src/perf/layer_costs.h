@@ -2,6 +2,7 @@
 // T_ca).
 #pragma once
 
+#include <array>
 #include <cstdint>
 
 #include "base/row_tiles.h"
@@ -16,6 +17,9 @@ enum class IterationKind {
 };
 
 inline constexpr int kNumIterationKinds = 3;
+// The strategies that make iterations of each kind.
+inline constexpr std::array<const char*, kNumIterationKinds> kIterationKindNames = {"gpu-only", "asymmetric",
+                                                                                    "async"};
 
 // Microseconds; one layer unless a name says otherwise. Every cost of nothing is 0, except that an
 // iteration which samples nothing has its start all the same, and none falls when its arguments grow.

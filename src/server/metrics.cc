@@ -169,14 +169,16 @@ class EngineFamilies {
         [](const std::string&, const StrategyAccount& account) { return account.promised_tokens; });
     add("tandem:strategy_made_tokens_total", "Tokens drawn in that time.", prometheus::MetricType::Counter,
         [](const std::string&, const StrategyAccount& account) { return account.made_tokens; });
-    constexpr std::array<const char*, kNumIterationKinds> kKinds = {"gpu-only", "asymmetric", "async"};
-    for (size_t kind = 0; kind < kKinds.size(); ++kind) {
+    for (size_t kind = 0; kind < kIterationKindNames.size(); ++kind) {
       LabelMap labels = labels_;
-      labels["strategy"] = kKinds[kind];
+      labels["strategy"] = kIterationKindNames[kind];
       Add("tandem:strategy_cost_factor",
           "Times what the measured costs say: what iterations of the strategy take, as far as it is known.",
           prometheus::MetricType::Gauge, labels, stats.iteration_factors[kind]);
     }
+    Add("tandem:cpu_attention_cost_factor",
+        "Times what the measured costs say: what CPU attention takes, as far as it is known.",
+        prometheus::MetricType::Gauge, labels_, stats.cpu_attention_factor);
   }
 
   void AddCpuTier(const EngineStats& stats) {

@@ -248,6 +248,7 @@ TEST_F(ServerMetricsTest, StrategiesMakeWhatWasDrawn) {
     EXPECT_GT(ValueOf(text, "tandem:strategy_cost_factor", fmt::format("strategy=\"{}\"", strategy)), 0.0)
         << strategy;
   }
+  EXPECT_GT(ValueOf(text, "tandem:cpu_attention_cost_factor", ""), 0.0);
 }
 
 TEST_F(ServerMetricsTest, CacheConfigNamesTheTypesOfTheTiers) {

@@ -572,10 +572,11 @@ TEST_F(CudaQuantizedTest, TunedProductsOfManyRows) {
   const QuantizedTestWeight weight =
       MakeQuantized(*tuned, {512, 1024, engine_dtype()}, Int4Format(128, true));
   const LinearWeight* weights[] = {weight.weight.get()};
-  const int64_t row_counts[] = {8, 128, 512};
+  // The last: more than any GPU multiplies as codes.
+  const int64_t row_counts[] = {8, 128, 512, 2 * kMaxStreamedCodeRows};
   tuned->TuneLinear(stream(), {.weights = weights, .y_dtype = engine_dtype(), .row_counts = row_counts});
   EXPECT_EQ(folder.files().size(), 1U);
-  for (const int64_t rows : {8, 128, 500, 512}) {
+  for (const int64_t rows : {int64_t{8}, int64_t{128}, int64_t{500}, int64_t{512}, row_counts[3]}) {
     CudaMatrix x(device(), engine_dtype(), rows, 1024);
     x.Fill(random());
     CudaMatrix y(device(), engine_dtype(), rows, 512);
