@@ -111,8 +111,8 @@ ordered_json CountStrategies(const EngineStatsOfRun& stats) {
   return counts.empty() ? ordered_json(nullptr) : counts;
 }
 
-// By strategy that was gone by: how long, what it promised and what it made, in tokens a second, and how often
-// it was changed to.
+// By strategy that was gone by: how long, what it promised and what it made, in tokens a second, and how
+// often it was changed to.
 ordered_json StrategiesToJson(const EngineStatsOfRun& stats) {
   ordered_json json = ordered_json::object();
   for (const auto& [strategy, after] : stats.after.strategies) {

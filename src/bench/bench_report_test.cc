@@ -57,7 +57,8 @@ BenchRun MakeRun() {
   after.recomputed_tokens = 12;
   after.gpu_busy_seconds = 5.15;
   after.strategy_iterations["gpu-only"] = 109;
-  before.strategies["asymmetric"] = {.num_choices = 3, .seconds = 2, .promised_tokens = 900, .made_tokens = 800};
+  before.strategies["asymmetric"] = {
+      .num_choices = 3, .seconds = 2, .promised_tokens = 900, .made_tokens = 800};
   after.strategies["asymmetric"] = {
       .num_choices = 4, .seconds = 4, .promised_tokens = 1300, .made_tokens = 1000};
   before.strategies["async"] = after.strategies["async"] = {.num_choices = 1, .seconds = 1};
@@ -138,12 +139,11 @@ TEST(BenchReport, LatenciesAreVllms) {
 TEST(BenchReport, EngineFieldsAreThoseOfTheRunAlone) {
   const ordered_json report = MakeBenchReport(MakeConditions(), MakeRun(), {});
   EXPECT_EQ(report["strategy_iterations"], ordered_json({{"gpu-only", 10}}));
-  EXPECT_EQ(report["strategies"],
-            ordered_json({{"asymmetric",
-                           {{"seconds", 2.0},
-                            {"promised_throughput", 200.0},
-                            {"made_throughput", 100.0},
-                            {"num_choices", 1}}}}))
+  EXPECT_EQ(report["strategies"], ordered_json({{"asymmetric",
+                                                 {{"seconds", 2.0},
+                                                  {"promised_throughput", 200.0},
+                                                  {"made_throughput", 100.0},
+                                                  {"num_choices", 1}}}}))
       << "those that were gone by in the run";
   EXPECT_EQ(report["cost_factors"],
             ordered_json({{"gpu-only", 1.25}, {"asymmetric", 1.0}, {"async", 0.5}, {"cpu_attention", 2.0}}));

@@ -36,7 +36,8 @@ constexpr double kAsBefore = 0.03;
 constexpr double kLeastGpuShare = 0.5;
 // Observations that what is thought of a kind before any counts for.
 constexpr double kGuesses = 10;
-// Of the newest value in a kind's factor: strategies that are chosen by it are not to follow the noise of iterations.
+// Of the newest value in a kind's factor: strategies that are chosen by it are not to follow the noise of
+// iterations.
 constexpr double kSlowWeight = 0.004;
 
 double Scaled(double factor, double log_step) {

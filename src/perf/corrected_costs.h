@@ -28,8 +28,8 @@ inline constexpr size_t kNumIterationModes = 5;
 // iterations of a kind take times what TimeModel makes of these costs is IterationFactor: the mean of the
 // kind's modes, as they come on this work. By it strategies are compared.
 //
-// Nothing is observed of a kind while the strategy has no use for it. So that no strategy stays where it is by
-// a wrong belief, what was learned of iterations with cpu rows is kept for some time without any, then it
+// Nothing is observed of a kind while the strategy has no use for it. So that no strategy stays where it is
+// by a wrong belief, what was learned of iterations with cpu rows is kept for some time without any, then it
 // fades, and they look like those without. It is kept sqrt(n + 1) times as long once they have come back n
 // times and were as before: so among T iterations there are O(T^(2/3)) such returns (docs/strategies.md has
 // what follows).

@@ -20,16 +20,17 @@ std::optional<size_t> Youngest(const TierBooks& books, Predicate predicate) {
   return std::nullopt;
 }
 
-// The gpu tier can take a swapped-in request and all decodes there can grow for a while.
-bool HasAmpleRoom(const ScheduleState& state, const TierBooks& books, int64_t num_blocks,
-                  bool like_prompts = false) {
+// The gpu tier can take a request of so many blocks that comes back, and all decodes there can grow for a
+// while; like prompts: or have the room that is kept beside one.
+bool HasRoomToReturn(const ScheduleState& state, const TierBooks& books, int64_t num_blocks,
+                     bool like_prompts) {
   const int64_t left = books.spare_blocks(Tier::kGpu) - num_blocks;
   if (left < 0) return false;
   const int64_t num_others = books.num_sequences(Tier::kGpu);
   if (num_others == 0) return true;
   int64_t kept = state.limits.reserve_blocks + books.GrowthAhead(Tier::kGpu) + 1;
   if (like_prompts) {
-    const int64_t most = books.total_blocks(Tier::kGpu) / books.tuning().most_kept_of_tier;
+    const int64_t most = books.tuning().MostBlocksKept(books.total_blocks(Tier::kGpu));
     kept = std::min(kept, state.gpu_blocks_to_keep(num_others, books.block_size(), most));
   }
   return left >= kept;
@@ -92,7 +93,7 @@ class Returns {
   bool Take(size_t index) {
     const RunningSequence& sequence = books_->sequences()[index];
     if (books_->num_decodes(Tier::kGpu) >= state_.limits.max_num_batched_tokens) return false;
-    if (!HasAmpleRoom(state_, *books_, sequence.needed_blocks + left_to_copies_, like_prompts_))
+    if (!HasRoomToReturn(state_, *books_, sequence.needed_blocks + left_to_copies_, like_prompts_))
       return !like_prompts_;
     // One is always allowed: it may be longer than any iteration hides.
     if (moved_tokens_ > 0 && costs_.SwapUs(moved_tokens_ + sequence.num_tokens) > layer_us_) return false;
@@ -168,7 +169,7 @@ void MakeRoomInCpuTier(const ScheduleState& state, TierBooks* books) {
       books->DropCohort(books->sequences()[*youngest].cohort);
     }
     const RunningSequence& sequence = books->sequences()[*youngest];
-    if (sequence.decoding && HasAmpleRoom(state, *books, sequence.needed_blocks)) {
+    if (sequence.decoding && HasRoomToReturn(state, *books, sequence.needed_blocks, /*like_prompts=*/false)) {
       books->MoveTo(*youngest, Tier::kGpu);
     } else {
       books->Preempt(*youngest,

@@ -73,6 +73,7 @@ struct PlannerTuning {
   // 1 / so much of the gpu tier at most is kept free for outputs to grow, where who is pushed out goes to the
   // cpu tier or nobody knows what computing it again costs: of a tiny tier an output may be most.
   int64_t most_kept_of_tier = 8;
+  int64_t MostBlocksKept(int64_t gpu_blocks) const { return gpu_blocks / most_kept_of_tier; }
 
   // What the gpu tier keeps for who begins alike is copied to the cpu tier until so much of the gpu tier, or
   // room for so many requests, can be given up without loss, and again from half of it on. Guesses.

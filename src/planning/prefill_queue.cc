@@ -21,7 +21,7 @@ bool CanEverLiveInCpuTier(const ScheduleState& state, const TierBooks& books, in
 // blocks last until it has.
 int64_t BlocksWorthKeeping(const TierBooks& books, std::optional<double> decodes_per_recomputed,
                            int64_t num_tokens) {
-  if (!decodes_per_recomputed) return books.total_blocks(Tier::kGpu) / books.tuning().most_kept_of_tier;
+  if (!decodes_per_recomputed) return books.tuning().MostBlocksKept(books.total_blocks(Tier::kGpu));
   const double num_decoded = *decodes_per_recomputed * static_cast<double>(num_tokens);
   const auto num_growing = static_cast<double>(books.num_sequences(Tier::kGpu) + 1);
   const double num_blocks = num_decoded * num_growing / static_cast<double>(books.block_size());

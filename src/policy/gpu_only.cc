@@ -90,7 +90,7 @@ class GpuOnlyPlanner {
           MissingBlocks(sequence, sequence.num_tokens) - (prefix.num_blocks - prefix.num_unused);
       const int64_t reserve =
           state_.gpu_blocks_to_keep(static_cast<int64_t>(num_sequences), capacity_.block_size(),
-                                    capacity_.total_blocks(Tier::kGpu) / PlannerTuning().most_kept_of_tier);
+                                    PlannerTuning().MostBlocksKept(capacity_.total_blocks(Tier::kGpu)));
       // Nobody overtakes: a long prompt is not starved by short ones behind it.
       if (missing + reserve > free_blocks_) return;
       free_blocks_ -= missing;
