@@ -247,12 +247,14 @@ Result<SteadyRequests> BeginSteadily(Engine* engine, const BenchRunOptions& opti
     const SteadyPlay play{.strategy = strategy, .limits = engine->schedule_limits(), .costs = costs.get()};
     TANDEM_ASSIGN_OR_RETURN(steady, PlayIntoSteadyState(room, play, requests));
   }
-  const EngineStats stats = engine->Stats();
-  LogInfo(
-      "learned so far: iterations without cpu rows take {:.3f} times what the measured costs say, with two "
-      "sub-batches {:.3f}, with riders {:.3f}, CPU attention {:.3f}",
-      stats.iteration_factors[0], stats.iteration_factors[1], stats.iteration_factors[2],
-      stats.cpu_attention_factor);
+  if (costs != nullptr) {
+    const EngineStats stats = engine->Stats();
+    LogInfo(
+        "learned so far: iterations without cpu rows take {:.3f} times what the measured costs say, with two "
+        "sub-batches {:.3f}, with riders {:.3f}, CPU attention {:.3f}",
+        stats.iteration_factors[0], stats.iteration_factors[1], stats.iteration_factors[2],
+        stats.cpu_attention_factor);
+  }
   LogInfo(
       "{} of {} requests are amid their output at the start, {} in the cpu tier, as after {:.0f} s played",
       steady.num_begun, requests->size(), steady.num_in_cpu_tier, steady.played_s);
