@@ -54,9 +54,10 @@ struct SteadyRequests {
 
 // After BeginAmidWork. Plays the work until the tiers hold what the strategy keeps in them on average: so
 // many requests, and such as are found there at a random moment; what they have made of their outputs is
-// spread evenly again. Those that ended meanwhile are taken out of *requests; those that decode come first,
-// begun, the gpu tier's before the cpu tier's; the others have not begun. Errors: a plan that is
-// empty or breaks a rule; *requests is then as it was.
+// spread evenly again. It is what lasts for some seconds once nobody is amid a token. Those that ended
+// meanwhile are taken out of *requests; those that decode come first, begun, the gpu tier's before the cpu
+// tier's; the others have not begun. Errors: a plan that is empty or breaks a rule; *requests is then as it
+// was.
 Result<SteadyRequests> PlayIntoSteadyState(const TierRoom& room, const SteadyPlay& play,
                                            std::vector<WorkloadRequest>* requests);
 

@@ -4,6 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "base/sanitizers.h"
 #include "bench/workload.h"
@@ -11,6 +15,8 @@
 #include "perf/corrected_costs.h"
 #include "perf/profile_file.h"
 #include "perf/time_model.h"
+#include "policy/strategy.h"
+#include "simulate/schedule_simulation.h"
 
 namespace tandem {
 namespace {
@@ -83,23 +89,54 @@ TEST(SteadyStart, NoMoreThanMayRunOrThanThereAre) {
   EXPECT_EQ(BeginAmidWork({.block_size = 16, .gpu_blocks = 20, .max_num_seqs = 7}, &requests), 0);
 }
 
+ScheduleLimits LimitsIn(const TierRoom& room, const LayerCosts& costs) {
+  return {.max_num_seqs = room.max_num_seqs,
+          .max_num_batched_tokens = 2048,
+          .reserve_blocks = 8,
+          .num_layers = costs.num_layers(),
+          .max_transit_tokens = 16384,
+          .max_cohort_rows = 512,
+          .max_rider_rows = 512};
+}
+
 // Where the cpu tier begins with as many as it may.
 SteadyRequests PlayIn(const TierRoom& room, const std::string& strategy, const LayerCosts& costs,
                       double seconds, std::vector<WorkloadRequest>* requests) {
-  const SteadyPlay play = {.strategy = strategy,
-                           .limits = {.max_num_seqs = room.max_num_seqs,
-                                      .max_num_batched_tokens = 2048,
-                                      .reserve_blocks = 8,
-                                      .num_layers = costs.num_layers(),
-                                      .max_transit_tokens = 16384,
-                                      .max_cohort_rows = 512,
-                                      .max_rider_rows = 512},
-                           .costs = &costs,
-                           .seconds = seconds};
+  const SteadyPlay play = {
+      .strategy = strategy, .limits = LimitsIn(room, costs), .costs = &costs, .seconds = seconds};
   EXPECT_GT(BeginAmidWork(room, requests), room.max_cpu_requests);
   auto steady = PlayIntoSteadyState(room, play, requests);
   EXPECT_TRUE(steady.ok()) << steady.error().message;
   return steady.ok() ? *steady : SteadyRequests{};
+}
+
+// Decodes there after so many predicted seconds of a run that begins with these requests.
+int64_t InCpuTierAfter(double seconds, TierRoom room, const std::string& strategy, const LayerCosts& costs,
+                       const std::vector<WorkloadRequest>& requests) {
+  room.max_cpu_requests = room.max_num_seqs;
+  ScheduleSimulation simulation(SimulatedBooks(room.block_size, room.gpu_blocks, room.cpu_blocks),
+                                LimitsIn(room, costs), &costs);
+  const std::vector<std::optional<Tier>> places = PlacesOf(room, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const WorkloadRequest& each = requests[i];
+    const auto id = static_cast<SequenceId>(i + 1);
+    const int64_t num_tokens = each.prompt_tokens + each.made_tokens;
+    if (!places[i]) {
+      simulation.Submit(id, each.prompt_tokens, each.output_tokens);
+    } else {
+      EXPECT_TRUE(simulation.AddRunning(id, *places[i], num_tokens, num_tokens - 1,
+                                        each.prompt_tokens + each.output_tokens, each.prompt_tokens));
+    }
+  }
+  const std::unique_ptr<Strategy> planner = CreateStrategy(strategy, &costs).value();
+  while (simulation.counts().us < 1e6 * seconds) {
+    const Status applied = simulation.Step(planner.get());
+    EXPECT_TRUE(applied.ok()) << applied.error().message;
+    if (!applied.ok()) return -1;
+  }
+  return std::ranges::count_if(simulation.state().running, [&](const ScheduledSequence& each) {
+    return each.decoding() && simulation.books().tier_of(each.id) == Tier::kCpu;
+  });
 }
 
 // Llama-3.1-8B in a slice, 26,400 tokens in the gpu tier; a request's index is its prompt's last digits.
@@ -199,6 +236,36 @@ TEST(SteadyStart, RidingThatPaysALittleGoesOnWithWhatWasLearned) {
                       .max_cpu_requests = 300};
   std::vector<WorkloadRequest> requests = LoadWorkload("synthetic:in=1000,out=200", 2000, 0)->requests;
   EXPECT_GT(PlayIn(room, "async", learned, 120, &requests).num_in_cpu_tier, 80);
+}
+
+// Riding that takes some percent longer than believed goes on for less than it begins for: of what a play has
+// kept by that an engine, in which nobody is amid a token yet, would give up most at once (62 %, all, all).
+TEST(SteadyStart, WhatItBeginsWithLasts) {
+  if (kSanitized) GTEST_SKIP() << "minutes of work are played";
+  const auto profile =
+      ReadStoredProfile(TANDEM_SOURCE_DIR "/tests/fixtures/profiles/llama-3.1-8b_h200_16sm.json");
+  ASSERT_TRUE(profile.ok()) << profile.error().message;
+  const TierRoom room{.block_size = 32,
+                      .gpu_blocks = 26'400 / 32,
+                      .cpu_blocks = 450'000 / 32,
+                      .max_num_seqs = 512,
+                      .max_cpu_requests = 300};
+  IterationLoad riders{
+      .gpu_decode_rows = 20, .gpu_kv_tokens = 24'000, .rider_rows = 200, .rider_kv_tokens = 8'000};
+  riders.rider_cpu_us = profile->costs.CpuAttentionUs(7, 8'000);
+  const IterationLoad decodes{.gpu_decode_rows = 20, .gpu_kv_tokens = 24'000};
+  const TimeModel time(profile->costs);
+  for (const double longer : {1.0, 1.075, 1.09, 1.105}) {
+    CorrectedCosts learned(&profile->costs);
+    for (int i = 0; i < 1'000; ++i) {
+      learned.Observe(riders, true, longer * time.IterationUs(riders), time.CpuWorkUs(riders));
+      learned.Observe(decodes, true, time.IterationUs(decodes), 0);
+    }
+    std::vector<WorkloadRequest> requests = LoadWorkload("azure-conv", 2000, 0)->requests;
+    const int64_t begun = PlayIn(room, "auto", learned, 120, &requests).num_in_cpu_tier;
+    EXPECT_TRUE(longer > 1 || begun > 100) << begun;
+    EXPECT_GE(InCpuTierAfter(12, room, "auto", learned, requests), begun / 2) << longer << ", " << begun;
+  }
 }
 
 TEST_F(PlayedStart, HalfOfTheRequestsAreLeftForTheRun) {
