@@ -15,13 +15,14 @@
 #include <vector>
 
 #include "base/dtype.h"
-#include "base/duration_histogram.h"
 #include "base/fnv1a.h"
 #include "base/param_error.h"
 #include "bench/balanced_throughput.h"
 #include "bench/distribution.h"
 #include "bench/energy_report.h"
+#include "bench/engine_report.h"
 #include "bench/online_report.h"
+#include "bench/ratio_or_null.h"
 #include "bench/run_totals.h"
 #include "bench/session_report.h"
 #include "bench/steady_throughput.h"
@@ -78,7 +79,6 @@ ordered_json CountErrors(const std::vector<RequestRecord>& records) {
   return errors;
 }
 
-// Mean and percentiles of a histogram in a unit of us_per_unit microseconds; null where nothing was counted.
 // Null unless every request was completed and said which tokens came.
 ordered_json OutputDigest(const BenchRun& run) {
   uint64_t digest = 0;
@@ -89,169 +89,15 @@ ordered_json OutputDigest(const BenchRun& run) {
   return fmt::format("{:016x}", digest);
 }
 
-ordered_json HistogramToJson(const DurationHistogram& histogram, double us_per_unit,
-                             const std::vector<std::pair<const char*, double>>& quantiles) {
-  const bool any = histogram.count() > 0;
-  ordered_json json = {
-      {"mean", any ? ordered_json(histogram.MeanUs() / us_per_unit) : ordered_json(nullptr)}};
-  for (const auto& [name, quantile] : quantiles) {
-    json[name] = any ? ordered_json(histogram.QuantileUs(quantile) / us_per_unit) : ordered_json(nullptr);
-  }
-  return json;
-}
-
-ordered_json CountStrategies(const EngineStatsOfRun& stats) {
-  ordered_json counts = ordered_json::object();
-  for (const auto& [strategy, count] : stats.after.strategy_iterations) {
-    const auto before = stats.before.strategy_iterations.find(strategy);
-    const uint64_t of_run =
-        count - (before == stats.before.strategy_iterations.end() ? uint64_t{0} : before->second);
-    if (of_run > 0) counts[strategy] = of_run;
-  }
-  return counts.empty() ? ordered_json(nullptr) : counts;
-}
-
-// By strategy that was gone by: how long, what it promised and what it made, in tokens a second, and how
-// often it was changed to.
-ordered_json StrategiesToJson(const EngineStatsOfRun& stats) {
-  ordered_json json = ordered_json::object();
-  for (const auto& [strategy, after] : stats.after.strategies) {
-    const auto found = stats.before.strategies.find(strategy);
-    const StrategyAccount before = found == stats.before.strategies.end() ? StrategyAccount{} : found->second;
-    const double seconds = after.seconds - before.seconds;
-    if (seconds <= 0) continue;
-    json[strategy] = {
-        {"seconds", seconds},
-        {"promised_throughput", (after.promised_tokens - before.promised_tokens) / seconds},
-        {"made_throughput", static_cast<double>(after.made_tokens - before.made_tokens) / seconds},
-        {"num_choices", after.num_choices - before.num_choices}};
-  }
-  return json.empty() ? ordered_json(nullptr) : json;
-}
-
-ordered_json CostFactors(const EngineStats& stats) {
-  ordered_json json = ordered_json::object();
-  for (size_t kind = 0; kind < kIterationKindNames.size(); ++kind)
-    json[kIterationKindNames[kind]] = stats.iteration_factors[kind];
-  json["cpu_attention"] = stats.cpu_attention_factor;
-  return json;
-}
-
-// numerator / denominator; null where the denominator is nothing.
-ordered_json Ratio(double numerator, double denominator) {
-  return denominator > 0 ? ordered_json(numerator / denominator) : ordered_json(nullptr);
-}
-
 // What came from a tier, and how fast.
 ordered_json TierToJson(TierTotals tier, int64_t output_tokens) {
-  ordered_json json = {
-      {"output_tokens", tier.output_tokens},
-      {"token_share", Ratio(static_cast<double>(tier.output_tokens), static_cast<double>(output_tokens))},
-      {"completed", tier.requests}};
+  ordered_json json = {{"output_tokens", tier.output_tokens},
+                       {"token_share", RatioOrNull(static_cast<double>(tier.output_tokens),
+                                                   static_cast<double>(output_tokens))},
+                       {"completed", tier.requests}};
   AddDistribution("tpot", std::move(tier.tpot_ms), &json);
   AddDistribution("itl", std::move(tier.itl_ms), &json);
   return json;
-}
-
-// What the workers of cpu attention did; null where they did nothing.
-void AddCpuAttentionFields(const EngineStatsOfRun& stats, double duration_s, ordered_json* report) {
-  const auto kv_gb =
-      static_cast<double>(stats.after.cpu_attention_kv_bytes - stats.before.cpu_attention_kv_bytes) / 1e9;
-  const double busy_s = stats.after.cpu_attention_busy_seconds - stats.before.cpu_attention_busy_seconds;
-  if (busy_s <= 0) return;
-  ordered_json& to = *report;
-  to["cpu_attention_busy"] = Ratio(busy_s, duration_s);
-  to["cpu_attention_gb_per_s"] = Ratio(kv_gb, duration_s);
-  to["cpu_attention_busy_gb_per_s"] = kv_gb / busy_s;
-  const auto attended_gb = static_cast<double>(stats.after.cpu_attention_attended_kv_bytes -
-                                               stats.before.cpu_attention_attended_kv_bytes) /
-                           1e9;
-  const auto mtokens = static_cast<double>(stats.after.cpu_tier_tokens - stats.before.cpu_tier_tokens) / 1e6;
-  to["cpu_attention_read_kb_per_token"] = Ratio(kv_gb, mtokens);
-  to["cpu_attention_attended_kb_per_token"] = Ratio(attended_gb, mtokens);
-}
-
-// Of what counts.
-double CountedSeconds(const BenchRun& run) {
-  return run.window ? run.window->seconds() : run.duration_s;
-}
-
-// What only the engine's own counters say; all null for an engine in another process.
-void AddEngineFields(const BenchConditions& conditions, const BenchRun& run, ordered_json* report) {
-  constexpr double kUsPerMs = 1e3;
-  ordered_json& to = *report;
-  to["strategy"] = run.engine ? ordered_json(conditions.engine.strategy) : ordered_json(nullptr);
-  for (const char* field : {"strategy_iterations",
-                            "strategies",
-                            "cost_factors",
-                            "gpu_busy",
-                            "gpu_gap",
-                            "cpu_attention_busy",
-                            "cpu_attention_gb_per_s",
-                            "cpu_attention_busy_gb_per_s",
-                            "cpu_attention_read_kb_per_token",
-                            "cpu_attention_attended_kb_per_token",
-                            "gpu_kv_tokens",
-                            "cpu_kv_tokens",
-                            "max_cpu_kv_tokens",
-                            "max_cpu_kv_gb",
-                            "cpu_tier_tokens",
-                            "rider_visits",
-                            "rider_skips",
-                            "swapped_tokens",
-                            "preemptions",
-                            "recomputed_tokens",
-                            "prefix_hit_rate",
-                            "iterations",
-                            "iteration_tokens",
-                            "prediction_error"}) {
-    to[field] = nullptr;
-  }
-  const EngineStatsOfRun stats = run.engine.value_or(EngineStatsOfRun{});
-  const EngineStats& before = stats.before;
-  const EngineStats& after = stats.after;
-  to["iteration_ms"] =
-      HistogramToJson(after.iteration.Since(before.iteration), kUsPerMs, {{"p50", 0.5}, {"p99", 0.99}});
-  to["schedule_us"] = HistogramToJson(after.schedule.Since(before.schedule), 1.0, {{"p99", 0.99}});
-  if (!run.engine) return;
-  // A clock that never moved is no measurement.
-  const double counted_s = CountedSeconds(run);
-  const auto share = [&](double EngineStats::*seconds) {
-    return after.*seconds > 0 ? Ratio(after.*seconds - before.*seconds, counted_s) : ordered_json(nullptr);
-  };
-  to["strategy_iterations"] = CountStrategies(stats);
-  to["strategies"] = StrategiesToJson(stats);
-  to["cost_factors"] = CostFactors(after);
-  to["gpu_busy"] = share(&EngineStats::gpu_busy_seconds);
-  to["gpu_gap"] = share(&EngineStats::gpu_gap_seconds);
-  AddCpuAttentionFields(stats, counted_s, report);
-  to["gpu_kv_tokens"] = after.gpu_blocks_total * after.block_size;
-  to["cpu_kv_tokens"] = after.cpu_blocks_total * after.block_size;
-  to["max_cpu_kv_tokens"] = after.max_cpu_kv_tokens;
-  to["max_cpu_kv_gb"] = static_cast<double>(after.max_cpu_kv_tokens * run.kv_bytes_per_token) / 1e9;
-  to["rider_visits"] = after.rider_visits - before.rider_visits;
-  to["rider_skips"] = after.rider_skips - before.rider_skips;
-  const uint64_t cpu_tier_tokens = after.cpu_tier_tokens - before.cpu_tier_tokens;
-  to["cpu_tier_tokens"] = cpu_tier_tokens;
-  to["swapped_tokens"] = after.swapped_tokens - before.swapped_tokens;
-  to["preemptions"] = after.preemptions - before.preemptions;
-  to["recomputed_tokens"] = after.recomputed_tokens - before.recomputed_tokens;
-  to["prefix_hit_rate"] =
-      Ratio(static_cast<double>(after.prefix_hit_tokens - before.prefix_hit_tokens),
-            static_cast<double>(after.prefix_queried_tokens - before.prefix_queried_tokens));
-  const uint64_t iterations = after.iterations - before.iterations;
-  to["iterations"] = iterations;
-  if (iterations > 0) {
-    const auto mean = [iterations](uint64_t count) {
-      return static_cast<double>(count) / static_cast<double>(iterations);
-    };
-    to["iteration_tokens"] = {
-        {"prefill", mean(after.prompt_tokens - before.prompt_tokens)},
-        {"gpu_tier", mean(after.generation_tokens - before.generation_tokens - cpu_tier_tokens)},
-        {"cpu_tier", mean(cpu_tier_tokens)}};
-  }
-  to["prediction_error"] = Ratio(after.prediction_error_seconds - before.prediction_error_seconds,
-                                 after.predicted_seconds - before.predicted_seconds);
 }
 
 // What the machine's measured costs allow for the requests that count.
@@ -336,9 +182,9 @@ void AddSteadyFields(const BenchRun& run, const RunTotals& totals, std::span<con
   to["steady_prefill_share"] = nullptr;
   if (run.window) {
     const auto counted = static_cast<double>(totals.output_tokens);
-    to["steady_output_throughput"] = Ratio(counted, run.window->seconds());
-    to["steady_prefill_share"] =
-        Ratio(static_cast<double>(totals.input_tokens), counted * MeanLengthsOf(requests).prompt_per_output);
+    to["steady_output_throughput"] = RatioOrNull(counted, run.window->seconds());
+    to["steady_prefill_share"] = RatioOrNull(static_cast<double>(totals.input_tokens),
+                                             counted * MeanLengthsOf(requests).prompt_per_output);
   } else if (const auto steady = MeasureSteadyThroughput(run.records)) {
     to["steady_output_throughput"] = steady->output_tokens_per_s;
     to["steady_prefill_share"] = steady->prefill_share;
@@ -356,7 +202,7 @@ ordered_json MakeBenchReport(const BenchConditions& conditions, const BenchRun& 
   RunTotals totals = AddUpRun(run);
   const std::vector<WorkloadRequest> requests = CountedRequests(run);
   const auto per_second = [&run](int64_t count) {
-    return Ratio(static_cast<double>(count), CountedSeconds(run));
+    return RatioOrNull(static_cast<double>(count), run.counted_seconds());
   };
   ordered_json report = {{"date", DateOfReport()}, {"command", conditions.command}};
   report.update(ConditionsToJson(conditions));

@@ -70,6 +70,9 @@ struct BenchRun {
   std::optional<OnlineFigures> online;
   int64_t kv_bytes_per_token = 0;
   const LayerCosts* costs = nullptr;  // the engine's, which owns them; null if it has measured none
+
+  // Of what counts.
+  double counted_seconds() const { return window ? window->seconds() : duration_s; }
 };
 
 }  // namespace tandem

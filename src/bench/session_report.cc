@@ -60,7 +60,7 @@ SessionTotals AddUpSessions(const BenchRun& run) {
 ordered_json SessionsToJson(const BenchRun& run) {
   constexpr double kSecondsPerMinute = 60;
   SessionTotals totals = AddUpSessions(run);
-  const double seconds = run.window ? run.window->seconds() : run.duration_s;
+  const double seconds = run.counted_seconds();
   return {{"begun", totals.begun},
           {"finished", totals.finished},
           {"failed", totals.failed.size()},
