@@ -220,23 +220,39 @@ TierRoom RoomOf(const Engine& engine, const LayerCosts* costs, std::span<const W
 }
 
 // How many requests a strategy keeps in the cpu tier depends on what iterations take here, which is a little
-// more than the sum of its parts: begun too low, the tier would be filled while the clock runs. So a first
-// run, which nobody counts, lets the engine learn that.
-void LearnCosts(Engine* engine, std::vector<WorkloadRequest> requests, const BenchRunOptions& options) {
+// more than the sum of its parts: begun too low, the tier would be filled while the clock runs. So first
+// runs, which nobody counts, let the engine learn that; without the cpu tier before with it, since a strategy
+// weighs its iterations against those without cpu rows, of which it may see none.
+Status LearnCosts(Engine* engine, const std::vector<WorkloadRequest>& requests,
+                  const BenchRunOptions& options) {
+  constexpr double kGpuOnlySeconds = 1;
   constexpr double kSeconds = 1.5;
-  const std::unique_ptr<LayerCosts> costs = engine->LearnedCosts();
-  BeginAmidWork(RoomOf(*engine, costs.get(), requests), &requests);
-  const auto count = static_cast<int64_t>(requests.size());
-  OfflineRun(engine, requests, options.seed ^ kWarmupPromptSeed, count)
-      .Run("learning", {.show_progress = false, .duration_s = kSeconds});
+  const auto learn = [&](double seconds) {
+    const std::unique_ptr<LayerCosts> costs = engine->LearnedCosts();
+    std::vector<WorkloadRequest> begun = requests;
+    BeginAmidWork(RoomOf(*engine, costs.get(), begun), &begun);
+    const auto count = static_cast<int64_t>(begun.size());
+    OfflineRun(engine, begun, options.seed ^ kWarmupPromptSeed, count)
+        .Run("learning", {.show_progress = false, .duration_s = seconds});
+  };
+  if (engine->cost_table() != nullptr) {
+    const std::string strategy = engine->options().strategy;
+    const int64_t async_cohorts = engine->options().async_cohorts;
+    TANDEM_RETURN_IF_ERROR(engine->UseStrategy("gpu-only", async_cohorts, Engine::Learned::kKeep));
+    learn(kGpuOnlySeconds);
+    TANDEM_RETURN_IF_ERROR(engine->UseStrategy(strategy, async_cohorts, Engine::Learned::kKeep));
+  }
+  learn(kSeconds);
+  return {};
 }
 
 // Begins amid the work; returns what begins.
 Result<SteadyRequests> BeginSteadily(Engine* engine, const BenchRunOptions& options,
                                      std::vector<WorkloadRequest>* requests) {
-  const std::string& strategy = engine->options().strategy;
+  const std::string strategy = engine->options().strategy;
   const auto created = CreateStrategy(strategy, nullptr);
-  if (created.ok() && (*created)->uses_cpu_tier()) LearnCosts(engine, *requests, options);
+  if (created.ok() && (*created)->uses_cpu_tier())
+    TANDEM_RETURN_IF_ERROR(LearnCosts(engine, *requests, options));
   const std::unique_ptr<LayerCosts> costs = engine->LearnedCosts();
   const TierRoom room = RoomOf(*engine, costs.get(), *requests);
   SteadyRequests steady{.num_begun = BeginAmidWork(room, requests)};

@@ -93,7 +93,8 @@ class Comparison {
  private:
   Result<ordered_json> Measure(const std::string& workload, std::optional<double> rate,
                                const StrategyChoice& strategy) {
-    TANDEM_RETURN_IF_ERROR(engine_->UseStrategy(strategy.name, strategy.async_cohorts));
+    TANDEM_RETURN_IF_ERROR(
+        engine_->UseStrategy(strategy.name, strategy.async_cohorts, Engine::Learned::kForget));
     if (rate) {
       BenchOnlineOptions online = OnlineOptions(options_, workload, *rate);
       online.run.energy = &energy_;

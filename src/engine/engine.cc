@@ -107,8 +107,10 @@ class EngineWithLoop : public Engine {
   void ForgetPrefixes() override { loop_->ForgetPrefixes(); }
   void Drain() override { loop_->Drain(); }
   void CancelAll() override { loop_->CancelAll(); }
-  Status UseStrategy(const std::string& name, int64_t async_cohorts) override {
-    auto costs = cost_table_ ? std::make_unique<CorrectedCosts>(&*cost_table_) : nullptr;
+  Status UseStrategy(const std::string& name, int64_t async_cohorts, Learned learned) override {
+    std::unique_ptr<CorrectedCosts> costs;
+    if (cost_table_) costs = std::make_unique<CorrectedCosts>(&*cost_table_);
+    if (costs_ && learned == Learned::kKeep) *costs = *costs_;
     TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<Strategy> strategy,
                             CreateStrategy(EffectiveName(name), costs.get()));
     TANDEM_RETURN_IF_ERROR(CheckServes(*strategy));

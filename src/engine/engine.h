@@ -60,12 +60,14 @@ class Engine {
   // Any thread. Cancels everything in flight and returns when the blocks are free.
   virtual void CancelAll() = 0;
 
+  // What becomes of what iterations have taught about costs.
+  enum class Learned { kForget, kKeep };
   // Goes on with another strategy as if the engine had just started with it: counters, and what was learned
-  // from requests and iterations, begin anew; options() names it. Cancels what is in flight. No other thread
-  // may be in a call. async_cohorts: as in EngineOptions. Errors: kUnsupported if there is no such strategy,
-  // or the engine was created without what it needs (a cpu tier, costs, room for riders: "auto" with a cpu
-  // tier has all of them); kUnavailable while CPU attention hangs.
-  virtual Status UseStrategy(const std::string& name, int64_t async_cohorts) = 0;
+  // from requests and, unless it is kept, from iterations, begin anew; options() names it. Cancels what is in
+  // flight. No other thread may be in a call. async_cohorts: as in EngineOptions. Errors: kUnsupported if
+  // there is no such strategy, or the engine was created without what it needs (a cpu tier, costs, room for
+  // riders: "auto" with a cpu tier has all of them); kUnavailable while CPU attention hangs.
+  virtual Status UseStrategy(const std::string& name, int64_t async_cohorts, Learned learned) = 0;
 
   virtual EngineStats Stats() const = 0;  // any thread
   // Any thread. What has become of a shard that does not answer: every request ends with it from then on.

@@ -102,7 +102,14 @@ void CorrectedCosts::Fade(IterationMode mode, double towards) {
 
 void CorrectedCosts::LearnKinds(IterationMode mode, double ratio) {
   Kind& own = kind_of(KindOf(mode));
+  const double before = own.factor;
   own.Observe(gpu_factor(mode) * std::clamp(ratio, 1 / kMaxStepRatio, kMaxStepRatio));
+  // One of which nothing is known is as the others are.
+  for (Kind& kind : kinds_) {
+    if (&kind == &own || (kind.num_observations > 0 && own.num_here <= kJudged)) continue;
+    kind.factor *= own.factor / before;
+    kind.left_at *= own.factor / before;
+  }
   bool keeps_cpu = false;
   for (const IterationKind which : {IterationKind::kPipelined, IterationKind::kRiding}) {
     Kind& kind = kind_of(which);
@@ -117,10 +124,6 @@ void CorrectedCosts::LearnKinds(IterationMode mode, double ratio) {
       Fade(IterationMode::kGraphWithRiders, gpu_factor(IterationMode::kGraph));
       Fade(IterationMode::kOpByOpWithRiders, gpu_factor(IterationMode::kOpByOp));
     }
-  }
-  // One of which nothing is known is as the others are.
-  for (Kind& kind : kinds_) {
-    if (kind.num_observations == 0) kind.factor = own.factor;
   }
   if (!keeps_cpu) cpu_factor_ = std::pow(cpu_factor_, kFade);
 }

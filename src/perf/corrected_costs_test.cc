@@ -215,7 +215,18 @@ class KindsOfIterationsTest : public CorrectedCostsTest {
 TEST_F(KindsOfIterationsTest, AreComparedByWhatTheyTook) {
   ObserveDecodes(600, 0.9, true);
   ObserveRiders(600, 1.1);
-  EXPECT_NEAR(RidersBesideNone(), 1.1 / 0.9, 0.02);
+  EXPECT_NEAR(RidersBesideNone(), 1.1 / 0.9, 0.03);
+}
+
+TEST_F(KindsOfIterationsTest, ChangeTogetherOnceTheyAreKnown) {
+  ObserveDecodes(300, 1.0, true);
+  ObserveRiders(600, 1.1);
+  const double before = RidersBesideNone();
+  EXPECT_NEAR(costs_.kind_factor(IterationKind::kGpuOnly), 1.0, 0.02);
+  // The machine gets warm while none is without riders.
+  for (int i = 0; i < 1000; ++i) ObserveRiders(1, 1.1 * (1 + 0.09 * i / 1000));
+  EXPECT_NEAR(RidersBesideNone(), before, 0.001);
+  EXPECT_NEAR(costs_.kind_factor(IterationKind::kGpuOnly), 1.08, 0.03);
 }
 
 TEST_F(KindsOfIterationsTest, OneThatNobodyHasSeenIsLikeTheOthers) {

@@ -15,6 +15,7 @@
 
 #include "base/nightly_testing.h"
 #include "base/sanitizers.h"
+#include "perf/profile_file.h"
 #include "simulate/mixtures_testing.h"
 
 namespace tandem {
@@ -26,6 +27,7 @@ struct Wrong {
   double cpu_kv = 1;  // times what KV takes that CPU attention reads
   double pipelined = 1;
   double riding = 1;
+  double hot = 1;  // of all iterations, after ten seconds
 };
 
 constexpr std::array kWrong = {Wrong{.name = "nothing"},
@@ -33,7 +35,8 @@ constexpr std::array kWrong = {Wrong{.name = "nothing"},
                                Wrong{.name = "with riders 1.15", .riding = 1.15},
                                Wrong{.name = "with riders 0.87", .riding = 0.87},
                                Wrong{.name = "two sub-batches 1.15", .pipelined = 1.15},
-                               Wrong{.name = "two sub-batches 0.87", .pipelined = 0.87}};
+                               Wrong{.name = "two sub-batches 0.87", .pipelined = 0.87},
+                               Wrong{.name = "all, once it is hot, 1.09", .hot = 1.09}};
 
 struct Outcomes {
   std::vector<double> learned;  // of the best fixed strategy
@@ -42,13 +45,18 @@ struct Outcomes {
 
 Outcomes PlayMany(const Wrong& wrong, uint32_t first, uint32_t count, size_t num_requests, bool prints) {
   constexpr double kNoise = 0.05;
+  constexpr double kHeatsUpUs = 10e6;
   Outcomes outcomes;
   for (uint32_t seed = first; seed < first + count; ++seed) {
     const testing::Mixture mixture = testing::DrawMixture(seed, num_requests);
     AnalyticCosts true_costs = mixture.machine.costs;
     true_costs.cpu_kv_ns *= wrong.cpu_kv;
-    RunMachine machine = {
-        .costs = &true_costs, .pipelined = wrong.pipelined, .riding = wrong.riding, .noise = kNoise};
+    RunMachine machine = {.costs = &true_costs,
+                          .pipelined = wrong.pipelined,
+                          .riding = wrong.riding,
+                          .all = wrong.hot,
+                          .heats_up_us = kHeatsUpUs,
+                          .noise = kNoise};
     const auto play = [&](std::string_view strategy) {
       return testing::PlayWholeRun(strategy, mixture.machine, mixture.requests, mixture.name, &machine);
     };
@@ -92,6 +100,33 @@ TEST(LearningTest, AutoFindsTheBetterStrategyWhereCostsAreWrong) {
     const Outcomes outcomes = PlayMany(wrong, first, count, 300, wanted != nullptr);
     if (wanted != nullptr) continue;
     EXPECT_GE(testing::QuantileOf(outcomes.learned, 0.5), 0.95);
+  }
+}
+
+// Costs as the whole H200 had them, of 1000/200, where riding promises about as much as none: each kind is
+// seen only while it is in use, and looked the better the longer it had not been.
+TEST(LearningTest, AMachineThatGetsWarmIsNoReasonToChange) {
+  if (kSanitized) GTEST_SKIP() << "plays whole workloads";
+  const auto profile =
+      ReadStoredProfile(TANDEM_SOURCE_DIR "/tests/fixtures/profiles/llama-3.1-8b_h200_whole.json");
+  ASSERT_TRUE(profile.ok());
+  testing::PlayedMachine whole = {.name = "whole H200", .gpu_tokens = 26'400, .cpu_tokens = 300'000};
+  whole.costs.layers = profile->costs.num_layers();
+  const std::vector<RunRequest> requests(1'500, {.prompt_tokens = 1'000, .output_tokens = 200});
+  for (const double riding : {1.0, 1.03}) {
+    SCOPED_TRACE(riding);
+    const RunMachine machine = {.riding = riding, .all = 1.09, .heats_up_us = 10e6, .noise = 0.05};
+    const auto play = [&](std::string_view strategy) {
+      const auto run = PlayRunOn(machine, testing::SetupOn(whole, strategy), profile->costs, requests);
+      EXPECT_TRUE(run.ok());
+      return run.ok() ? *run : PlayedRun{};
+    };
+    const PlayedRun gpu_only = play("gpu-only");
+    for (const std::string_view strategy : {"async", "auto"}) {
+      const PlayedRun run = play(strategy);
+      EXPECT_LE(run.changes.size(), 40) << strategy;
+      EXPECT_LE(run.us, gpu_only.us / 0.99) << strategy;
+    }
   }
 }
 

@@ -50,18 +50,21 @@ class LearnedMachine {
   double Stretch(const IterationLoad& load) {
     const double noise = machine_.noise > 0 ? std::exp(machine_.noise * NormalOf(num_iterations_)) : 1;
     ++num_iterations_;
+    const double heat = machine_.heats_up_us > 0 ? std::min(1.0, played_us_ / machine_.heats_up_us) : 1;
+    const double all = 1 + (machine_.all - 1) * heat;
     switch (CorrectedCosts::KindOf(CorrectedCosts::ModeOf(load, false))) {
       case IterationKind::kPipelined:
-        return noise * PipelinedStretch(*true_costs_, load, machine_.pipelined);
+        return noise * PipelinedStretch(*true_costs_, load, all * machine_.pipelined);
       case IterationKind::kRiding:
-        return noise * machine_.riding;
+        return noise * all * machine_.riding;
       case IterationKind::kGpuOnly:
         break;
     }
-    return noise;
+    return noise * all;
   }
   // load: as the machine has it.
   void Learn(const IterationPlan& plan, const IterationLoad& load, double us) {
+    played_us_ += us;
     if (!machine_.is_learned) return;
     IterationLoad believed = TimeModel(learned_).LoadOf(plan);
     believed.swapped_tokens = load.swapped_tokens;
@@ -74,6 +77,7 @@ class LearnedMachine {
   CorrectedCosts learned_;
   const LayerCosts* true_costs_;
   uint64_t num_iterations_ = 0;
+  double played_us_ = 0;
 };
 
 // The requests have the ids 1, 2, ...

@@ -70,11 +70,11 @@ class UseStrategyTest : public ::testing::Test {
 TEST_F(UseStrategyTest, SameTokensAndCountersOfItsOwn) {
   const auto engine = Create("auto", true);
   ASSERT_NE(engine, nullptr);
-  ASSERT_TRUE(engine->UseStrategy("gpu-only", 0).ok());
+  ASSERT_TRUE(engine->UseStrategy("gpu-only", 0, Engine::Learned::kForget).ok());
   const auto expected = RunAll(*engine);
   EXPECT_EQ(engine->Stats().cpu_tier_tokens, 0U);
   for (const char* strategy : {"full-offload", "asymmetric", "async", "gpu-only", "auto"}) {
-    const Status used = engine->UseStrategy(strategy, 0);
+    const Status used = engine->UseStrategy(strategy, 0, Engine::Learned::kForget);
     ASSERT_TRUE(used.ok()) << used.error().message;
     EXPECT_EQ(engine->options().strategy, strategy);
     EXPECT_EQ(engine->Stats().iterations, 0U);
@@ -98,11 +98,11 @@ TEST_F(UseStrategyTest, CancelsWhatIsInFlight) {
   ASSERT_NE(engine, nullptr);
   const auto expected = RunAll(*engine);
   for (const char* strategy : {"async", "asymmetric", "async"}) {
-    ASSERT_TRUE(engine->UseStrategy(strategy, 1).ok());
+    ASSERT_TRUE(engine->UseStrategy(strategy, 1, Engine::Learned::kForget).ok());
     std::vector<Submitted> cut;
     for (int i = 0; i < kRequests; ++i) cut.push_back(SubmitTo(*engine, SpecOf(i, 400)));
     cut.front().output->WaitForTokens(20);
-    ASSERT_TRUE(engine->UseStrategy("auto", 0).ok());
+    ASSERT_TRUE(engine->UseStrategy("auto", 0, Engine::Learned::kForget).ok());
     for (const Submitted& each : cut) EXPECT_EQ(each.output->Wait(), FinishReason::kCancelled);
     EXPECT_EQ(RunAll(*engine), expected) << strategy;
   }
@@ -112,17 +112,17 @@ TEST_F(UseStrategyTest, SaysWhatIsMissing) {
   const auto without_tier = Create("gpu-only", false);
   ASSERT_NE(without_tier, nullptr);
   const auto expected = RunAll(*without_tier);
-  const Status no_tier = without_tier->UseStrategy("asymmetric", 0);
+  const Status no_tier = without_tier->UseStrategy("asymmetric", 0, Engine::Learned::kForget);
   ASSERT_FALSE(no_tier.ok());
   EXPECT_EQ(no_tier.error().code, ErrorCode::kUnsupported);
   EXPECT_NE(no_tier.error().message.find("cpu tier"), std::string::npos) << no_tier.error().message;
-  EXPECT_FALSE(without_tier->UseStrategy("fastest", 0).ok());
+  EXPECT_FALSE(without_tier->UseStrategy("fastest", 0, Engine::Learned::kForget).ok());
   // It goes on as it was.
   EXPECT_EQ(RunAll(*without_tier), expected);
 
   const auto without_riders = Create("asymmetric", true);
   ASSERT_NE(without_riders, nullptr);
-  const Status no_riders = without_riders->UseStrategy("async", 0);
+  const Status no_riders = without_riders->UseStrategy("async", 0, Engine::Learned::kForget);
   ASSERT_FALSE(no_riders.ok());
   EXPECT_NE(no_riders.error().message.find("riders"), std::string::npos) << no_riders.error().message;
 }
