@@ -104,7 +104,7 @@ void CorrectedCosts::LearnKinds(IterationMode mode, double ratio) {
   Kind& own = kind_of(KindOf(mode));
   const double before = own.factor;
   own.Observe(gpu_factor(mode) * std::clamp(ratio, 1 / kMaxStepRatio, kMaxStepRatio));
-  // One of which nothing is known is as the others are.
+  // What changes in a kind that is known is the machine; and one of which nothing is known is as the others.
   for (Kind& kind : kinds_) {
     if (&kind == &own || (kind.num_observations > 0 && own.num_here <= kJudged)) continue;
     kind.factor *= own.factor / before;

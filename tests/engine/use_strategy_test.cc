@@ -11,6 +11,7 @@
 #include "conformance/fixtures.h"
 #include "engine/engine.h"
 #include "engine/engine_client.h"
+#include "perf/layer_costs.h"
 
 namespace tandem {
 namespace {
@@ -91,6 +92,24 @@ TEST_F(UseStrategyTest, SameTokensAndCountersOfItsOwn) {
       EXPECT_EQ(stats.cpu_tier_tokens, stats.generation_tokens);
     }
   }
+}
+
+TEST_F(UseStrategyTest, KeepsWhatIterationsTaughtWhereItIsAskedTo) {
+  const auto engine = Create("auto", true);
+  ASSERT_NE(engine, nullptr);
+  const auto cpu_attention_us = [&] { return engine->LearnedCosts()->CpuAttentionUs(8, 1'000); };
+  const auto linear_us = [&] { return engine->LearnedCosts()->LinearUs(8); };
+  const double measured_us = linear_us();
+  RunAll(*engine);
+  const double learned_us = linear_us();
+  const double learned_cpu_us = cpu_attention_us();
+  EXPECT_NE(learned_us, measured_us);
+  ASSERT_TRUE(engine->UseStrategy("gpu-only", 0, Engine::Learned::kKeep).ok());
+  ASSERT_TRUE(engine->UseStrategy("auto", 0, Engine::Learned::kKeep).ok());
+  EXPECT_EQ(linear_us(), learned_us);
+  EXPECT_EQ(cpu_attention_us(), learned_cpu_us);
+  ASSERT_TRUE(engine->UseStrategy("auto", 0, Engine::Learned::kForget).ok());
+  EXPECT_EQ(linear_us(), measured_us);
 }
 
 TEST_F(UseStrategyTest, CancelsWhatIsInFlight) {
