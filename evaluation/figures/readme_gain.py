@@ -9,6 +9,7 @@ Drawing needs matplotlib.
 """
 
 import argparse
+import json
 import pathlib
 import sys
 from dataclasses import dataclass
@@ -34,48 +35,54 @@ class Case:
     row: str
     output_tokens: int
     readme_label: str = ""
+    call: int = 0  # of a file of records, which has those of several calls
 
+
+RUN_15, RUN_19, RUN_20 = (f"hybrid_h200_run{number}.json" for number in (15, 19, 20))
+RECORDS = "auto_h200.json"
+SYNTHETIC = "{}, llama-3.1-8b, synthetic:in=1000,out={}"
 
 CASES = [
-    Case(T4_CLASS, "hybrid_h200_run15.json", "8 SMs, Llama-2-7B, osc:out=25", 25),
-    Case(T4_CLASS, "hybrid_h200_run15.json", "8 SMs, Llama-2-7B, osc", 45),
-    Case(T4_CLASS, "hybrid_h200_run15.json", "8 SMs, Llama-2-7B, osc:out=50", 50),
-    Case(T4_CLASS, "hybrid_h200_run15.json", "8 SMs, Llama-2-7B, osc:out=100", 100),
+    Case(T4_CLASS, RUN_20, "8 SMs, llama-2-7b, osc:out=25", 25),
+    Case(T4_CLASS, RECORDS, "8 SMs, Llama-2-7B, osc", 45, call=19),
+    Case(T4_CLASS, RUN_15, "8 SMs, Llama-2-7B, osc:out=50", 50),
+    Case(T4_CLASS, RUN_20, "8 SMs, llama-2-7b, osc:out=100", 100),
     Case(
         T4_CLASS,
-        "hybrid_h200_run15.json",
-        "8 SMs, Llama-2-7B, osc:out=200",
+        RUN_20,
+        "8 SMs, llama-2-7b, osc:out=200",
         200,
         "8 SMs,\nroom for 2,240 tokens:\n372 in, 200 out",
     ),
     Case(
         A10_CLASS,
-        "hybrid_h200_run15.json",
-        "16 SMs, Llama-3.1-8B, 1000/50",
+        RUN_19,
+        SYNTHETIC.format("16 SMs", 50),
         50,
         "16 SMs, room for\n26,400, mostly prefill:\n1000 in, 50 out",
     ),
-    Case(A10_CLASS, "hybrid_h200_run15.json", "16 SMs, Llama-3.1-8B, 1000/100", 100),
+    Case(A10_CLASS, RUN_19, SYNTHETIC.format("16 SMs", 100), 100),
     Case(
         A10_CLASS,
-        "hybrid_h200_run15.json",
-        "16 SMs, Llama-3.1-8B, 1000/200",
+        RUN_19,
+        SYNTHETIC.format("16 SMs", 200),
         200,
         "16 SMs,\nroom for 26,400:\n1000 in, 200 out",
     ),
+    Case(A10_CLASS, RUN_15, "16 SMs, Llama-3.1-8B, 1000/400", 400),
     Case(
         A10_CLASS,
-        "hybrid_h200_run15.json",
-        "16 SMs, Llama-3.1-8B, 1000/400",
-        400,
-        "16 SMs,\nroom for 26,400:\n1000 in, 400 out",
+        RUN_20,
+        SYNTHETIC.format("16 SMs", 800),
+        800,
+        "16 SMs,\nroom for 26,400:\n1000 in, 800 out",
     ),
-    Case(A10_CLASS, "hybrid_h200_run15.json", "16 SMs, Llama-3.1-8B, 1000/800", 800),
-    Case(A10_CLASS, "hybrid_h200_run15.json", "16 SMs, Llama-3.1-8B, 1000/1600", 1600),
-    Case(WHOLE_GPU, "hybrid_h200_run15.json", "full GPU, Llama-3.1-8B, 1000/100", 100),
-    Case(WHOLE_GPU, "hybrid_h200_run15.json", "full GPU, Llama-3.1-8B, 1000/200", 200),
-    Case(WHOLE_GPU, "hybrid_h200_run15.json", "full GPU, Llama-3.1-8B, 1000/400", 400),
-    Case(WHOLE_GPU, "hybrid_h200_run15.json", "full GPU, Llama-3.1-8B, 1000/800", 800),
+    Case(A10_CLASS, RUN_15, "16 SMs, Llama-3.1-8B, 1000/1600", 1600),
+    Case(WHOLE_GPU, RUN_19, SYNTHETIC.format("whole GPU", 50), 50),
+    Case(WHOLE_GPU, RECORDS, "whole GPU, Llama-3.1-8B, 1000/100", 100, call=22),
+    Case(WHOLE_GPU, RECORDS, "whole GPU, Llama-3.1-8B, 1000/200", 200, call=22),
+    Case(WHOLE_GPU, RUN_19, SYNTHETIC.format("whole GPU", 400), 400),
+    Case(WHOLE_GPU, RUN_15, "full GPU, Llama-3.1-8B, 1000/800", 800),
 ]
 
 
@@ -104,16 +111,30 @@ def median_of(reports, field, where):
     return spread.median
 
 
-def read_gain(case, folder=RESULTS):
+def reports_of(case, folder):
+    """{strategy: its reports}, or None if the file has no such row."""
+    if case.call:
+        content = json.loads((folder / case.file).read_text())
+        reports = {}
+        for record in content["records"]:
+            report = dict(zip(content["fields"], record, strict=True))
+            if (report["call"], report["row"]) == (case.call, case.row):
+                reports.setdefault(report["strategy"], []).append(report)
+        return reports or None
     rows = result_files.read_content(folder / case.file)["rows"]
     runs = next((row["runs"] for row in rows if row["name"] == case.row), None)
-    if runs is None:
+    return runs and {strategy: repeats.reports_of(entry) for strategy, entry in runs.items()}
+
+
+def read_gain(case, folder=RESULTS):
+    reports = reports_of(case, folder)
+    if reports is None:
         raise ValueError(f"{case.file}: no row '{case.row}'")
-    throughputs = []
-    for strategy in (BASELINE, HYBRID):
-        where = f"{case.file}: '{case.row}', {strategy}"
-        throughputs.append(median_of(repeats.reports_of(runs.get(strategy)), THROUGHPUT, where))
-    return Gain(case, *throughputs, median_of(repeats.reports_of(runs[HYBRID]), BOUND, where))
+    throughputs = [
+        median_of(reports.get(strategy, []), THROUGHPUT, f"{case.file}: '{case.row}', {strategy}")
+        for strategy in (BASELINE, HYBRID)
+    ]
+    return Gain(case, *throughputs, median_of(reports[HYBRID], BOUND, f"{case.file}: '{case.row}', {HYBRID}"))
 
 
 def read_readme_gains(folder=RESULTS):

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Tests of readme_gain.py with the checked-in results and small ones. Drawing needs matplotlib."""
 
+import dataclasses
 import importlib.util
 import json
 import pathlib
@@ -36,6 +37,20 @@ class ReadmeGainTest(unittest.TestCase):
         hybrid = {"repeats": [report(value, 200) for value in (150, 170, 160)]}
         self.write({"gpu-only": report(100, 110), "auto": hybrid})
         self.assertEqual(readme_gain.read_gain(CASE, self.folder).hybrid, 160)
+
+    def test_records_of_a_call_are_the_repeats(self):
+        fields = ["call", "row", "strategy", readme_gain.THROUGHPUT, readme_gain.BOUND]
+        records = [
+            [2, CASE.row, "gpu-only", 100, 110],
+            *([2, CASE.row, "auto", value, 200] for value in (150, 170, 160)),
+            [1, CASE.row, "auto", 900, 200],
+            [2, "another", "auto", 900, 200],
+        ]
+        (self.folder / CASE.file).write_text(json.dumps({"fields": fields, "records": records}))
+        gain = readme_gain.read_gain(dataclasses.replace(CASE, call=2), self.folder)
+        self.assertEqual((gain.gpu_only, gain.hybrid, gain.bound), (100, 160, 200))
+        with self.assertRaisesRegex(ValueError, "some.json: no row 'the row'"):
+            readme_gain.read_gain(dataclasses.replace(CASE, call=3), self.folder)
 
     def test_what_is_missing_is_named(self):
         self.write({"gpu-only": report(100, 110)})
