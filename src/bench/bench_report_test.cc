@@ -64,6 +64,7 @@ BenchRun MakeRun() {
   before.strategies["async"] = after.strategies["async"] = {.num_choices = 1, .seconds = 1};
   after.iteration_factors = {1.25, 1, 0.5};
   after.cpu_attention_factor = 2;
+  after.gpu_beside_cpu_attention_factor = 1.5;
   for (int i = 0; i < 9; ++i) after.iteration.AddUs(10e3);
   after.iteration.AddUs(60e3);
   for (int i = 0; i < 10; ++i) after.schedule.AddUs(50);
@@ -145,8 +146,11 @@ TEST(BenchReport, EngineFieldsAreThoseOfTheRunAlone) {
                                                   {"made_throughput", 100.0},
                                                   {"num_choices", 1}}}}))
       << "those that were gone by in the run";
-  EXPECT_EQ(report["cost_factors"],
-            ordered_json({{"gpu-only", 1.25}, {"asymmetric", 1.0}, {"async", 0.5}, {"cpu_attention", 2.0}}));
+  EXPECT_EQ(report["cost_factors"], ordered_json({{"gpu-only", 1.25},
+                                                  {"asymmetric", 1.0},
+                                                  {"async", 0.5},
+                                                  {"cpu_attention", 2.0},
+                                                  {"gpu_beside_cpu_attention", 1.5}}));
   EXPECT_EQ(report["preemptions"], 3);
   EXPECT_EQ(report["recomputed_tokens"], 7);
   EXPECT_EQ(report["prefix_hit_rate"], 0.25);

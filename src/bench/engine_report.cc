@@ -59,6 +59,7 @@ ordered_json CostFactors(const EngineStats& stats) {
   for (size_t kind = 0; kind < kIterationKindNames.size(); ++kind)
     factors[kIterationKindNames[kind]] = stats.iteration_factors[kind];
   factors["cpu_attention"] = stats.cpu_attention_factor;
+  factors["gpu_beside_cpu_attention"] = stats.gpu_beside_cpu_attention_factor;
   return factors;
 }
 

@@ -54,6 +54,7 @@ void EngineCounters::CountStrategy(const Ran& ran, uint64_t num_drawn) {
     stats_.iteration_factors[static_cast<size_t>(kind)] =
         costs_->kind_factor(static_cast<IterationKind>(kind));
   stats_.cpu_attention_factor = costs_->cpu_factor();
+  stats_.gpu_beside_cpu_attention_factor = costs_->gpu_factor(IterationMode::kHybrid);
 }
 
 uint64_t EngineCounters::CountTokens() {

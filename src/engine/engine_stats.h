@@ -68,7 +68,9 @@ struct EngineStats {
   // Times what the measured costs say: what iterations without cpu rows, with two sub-batches and with riders
   // take, by IterationKind.
   std::array<double, kNumIterationKinds> iteration_factors = {1, 1, 1};
-  double cpu_attention_factor = 1;  // likewise
+  // Likewise CPU attention, and what the GPU does in iterations that wait for it: by that their rows are cut.
+  double cpu_attention_factor = 1;
+  double gpu_beside_cpu_attention_factor = 1;
 };
 
 }  // namespace tandem

@@ -179,6 +179,9 @@ class EngineFamilies {
     Add("tandem:cpu_attention_cost_factor",
         "Times what the measured costs say: what CPU attention takes, as far as it is known.",
         prometheus::MetricType::Gauge, labels_, stats.cpu_attention_factor);
+    Add("tandem:gpu_beside_cpu_attention_cost_factor",
+        "Likewise what the GPU does in iterations that wait for CPU attention.",
+        prometheus::MetricType::Gauge, labels_, stats.gpu_beside_cpu_attention_factor);
   }
 
   void AddCpuTier(const EngineStats& stats) {

@@ -249,6 +249,7 @@ TEST_F(ServerMetricsTest, StrategiesMakeWhatWasDrawn) {
         << strategy;
   }
   EXPECT_GT(ValueOf(text, "tandem:cpu_attention_cost_factor", ""), 0.0);
+  EXPECT_GT(ValueOf(text, "tandem:gpu_beside_cpu_attention_cost_factor", ""), 0.0);
 }
 
 TEST_F(ServerMetricsTest, CacheConfigNamesTheTypesOfTheTiers) {

@@ -27,7 +27,8 @@ struct Wrong {
   double cpu_kv = 1;  // times what KV takes that CPU attention reads
   double pipelined = 1;
   double riding = 1;
-  double hot = 1;  // of all iterations, after ten seconds
+  double hot = 1;           // of all iterations, after ten seconds
+  double hand_over_us = 0;  // not times, but more, a layer with two sub-batches
 };
 
 constexpr std::array kWrong = {Wrong{.name = "nothing"},
@@ -36,7 +37,8 @@ constexpr std::array kWrong = {Wrong{.name = "nothing"},
                                Wrong{.name = "with riders 0.87", .riding = 0.87},
                                Wrong{.name = "two sub-batches 1.15", .pipelined = 1.15},
                                Wrong{.name = "two sub-batches 0.87", .pipelined = 0.87},
-                               Wrong{.name = "all, once it is hot, 1.09", .hot = 1.09}};
+                               Wrong{.name = "all, once it is hot, 1.09", .hot = 1.09},
+                               Wrong{.name = "hand-overs of 50 us", .hand_over_us = 50}};
 
 struct Outcomes {
   std::vector<double> learned;  // of the best fixed strategy
@@ -56,6 +58,7 @@ Outcomes PlayMany(const Wrong& wrong, uint32_t first, uint32_t count, size_t num
                           .riding = wrong.riding,
                           .all = wrong.hot,
                           .heats_up_us = kHeatsUpUs,
+                          .hand_over_us = wrong.hand_over_us,
                           .noise = kNoise};
     const auto play = [&](std::string_view strategy) {
       return testing::PlayWholeRun(strategy, mixture.machine, mixture.requests, mixture.name, &machine);

@@ -54,7 +54,7 @@ class LearnedMachine {
     const double all = 1 + (machine_.all - 1) * heat;
     switch (CorrectedCosts::KindOf(CorrectedCosts::ModeOf(load, false))) {
       case IterationKind::kPipelined:
-        return noise * PipelinedStretch(*true_costs_, load, all * machine_.pipelined);
+        return noise * (PipelinedStretch(*true_costs_, load, all * machine_.pipelined) + HandOvers(load));
       case IterationKind::kRiding:
         return noise * all * machine_.riding;
       case IterationKind::kGpuOnly:
@@ -73,6 +73,12 @@ class LearnedMachine {
   }
 
  private:
+  // Over what such an iteration takes without them.
+  double HandOvers(const IterationLoad& load) const {
+    return static_cast<double>(true_costs_->num_layers()) * machine_.hand_over_us /
+           TimeModel(*true_costs_).IterationUs(load);
+  }
+
   const RunMachine machine_;
   CorrectedCosts learned_;
   const LayerCosts* true_costs_;

@@ -38,7 +38,8 @@ struct RunMachine {
   double riding = 1;     // of those with riders
   double all = 1;        // of all, besides, once the run has taken heats_up_us; in equal steps until then
   double heats_up_us = 0;
-  double noise = 0;  // standard deviation of the logarithm of an iteration's time
+  double hand_over_us = 0;  // more, a layer of those that wait for CPU attention
+  double noise = 0;         // standard deviation of the logarithm of an iteration's time
   // As in an engine the strategy's costs are corrected by what iterations take.
   bool is_learned = true;
 };
