@@ -65,6 +65,7 @@ BenchRun MakeRun() {
   after.iteration_factors = {1.25, 1, 0.5};
   after.cpu_attention_factor = 2;
   after.gpu_beside_cpu_attention_factor = 1.5;
+  after.hand_over_us = 25;
   for (int i = 0; i < 9; ++i) after.iteration.AddUs(10e3);
   after.iteration.AddUs(60e3);
   for (int i = 0; i < 10; ++i) after.schedule.AddUs(50);
@@ -146,6 +147,7 @@ TEST(BenchReport, EngineFieldsAreThoseOfTheRunAlone) {
                                                   {"made_throughput", 100.0},
                                                   {"num_choices", 1}}}}))
       << "those that were gone by in the run";
+  EXPECT_EQ(report["hand_over_us"], 25);
   EXPECT_EQ(report["cost_factors"], ordered_json({{"gpu-only", 1.25},
                                                   {"asymmetric", 1.0},
                                                   {"async", 0.5},

@@ -90,6 +90,7 @@ void AddEngineFields(const BenchConditions& conditions, const BenchRun& run, ord
   for (const char* field : {"strategy_iterations",
                             "strategies",
                             "cost_factors",
+                            "hand_over_us",
                             "gpu_busy",
                             "gpu_gap",
                             "cpu_attention_busy",
@@ -129,6 +130,7 @@ void AddEngineFields(const BenchConditions& conditions, const BenchRun& run, ord
   to["strategy_iterations"] = CountStrategies(stats);
   to["strategies"] = StrategiesToJson(stats);
   to["cost_factors"] = CostFactors(after);
+  to["hand_over_us"] = after.hand_over_us;
   to["gpu_busy"] = share(&EngineStats::gpu_busy_seconds);
   to["gpu_gap"] = share(&EngineStats::gpu_gap_seconds);
   AddCpuAttentionFields(stats, counted_s, report);

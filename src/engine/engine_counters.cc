@@ -55,6 +55,7 @@ void EngineCounters::CountStrategy(const Ran& ran, uint64_t num_drawn) {
         costs_->kind_factor(static_cast<IterationKind>(kind));
   stats_.cpu_attention_factor = costs_->cpu_factor();
   stats_.gpu_beside_cpu_attention_factor = costs_->gpu_factor(IterationMode::kHybrid);
+  stats_.hand_over_us = costs_->HandOverUs();
 }
 
 uint64_t EngineCounters::CountTokens() {

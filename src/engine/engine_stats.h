@@ -71,6 +71,7 @@ struct EngineStats {
   // Likewise CPU attention, and what the GPU does in iterations that wait for it: by that their rows are cut.
   double cpu_attention_factor = 1;
   double gpu_beside_cpu_attention_factor = 1;
+  double hand_over_us = 0;  // LayerCosts::HandOverUs, as learned
 };
 
 }  // namespace tandem

@@ -32,6 +32,8 @@ constexpr double kKept = 2'000;
 // After so many it is known whether a kind is as before: within so much of the logarithm of its factor.
 constexpr int64_t kJudged = 100;
 constexpr double kAsBefore = 0.03;
+// Times its factor in iterations op by op: the GPU's in hybrid ones at most. Played: 1.05 is as good.
+constexpr double kMostBesideCpu = 1.1;
 // Share of the GPU in a hybrid iteration from which on that says something about it.
 constexpr double kLeastGpuShare = 0.5;
 // Observations that what is thought of a kind before any counts for.
@@ -104,9 +106,11 @@ void CorrectedCosts::LearnKinds(IterationMode mode, double ratio) {
   Kind& own = kind_of(KindOf(mode));
   const double before = own.factor;
   own.Observe(gpu_factor(mode) * std::clamp(ratio, 1 / kMaxStepRatio, kMaxStepRatio));
-  // What changes in a kind that is known is the machine; and one of which nothing is known is as the others.
+  // What changes in a kind that is known is the machine, unless another cost takes it over; and one of which
+  // nothing is known is as the others.
+  const bool is_known = own.num_here > kJudged && !(mode == IterationMode::kHybrid && LearnsHandOver());
   for (Kind& kind : kinds_) {
-    if (&kind == &own || (kind.num_observations > 0 && own.num_here <= kJudged)) continue;
+    if (&kind == &own || (kind.num_observations > 0 && !is_known)) continue;
     kind.factor *= own.factor / before;
     kind.left_at *= own.factor / before;
   }
@@ -120,6 +124,8 @@ void CorrectedCosts::LearnKinds(IterationMode mode, double ratio) {
     kind.factor = own.factor * std::pow(kind.factor / own.factor, kFade);
     if (which == IterationKind::kPipelined) {
       Fade(IterationMode::kHybrid, gpu_factor(mode));
+      hand_over_us_ *= kFade;
+      num_hand_overs_ = 0;
     } else {
       Fade(IterationMode::kGraphWithRiders, gpu_factor(IterationMode::kGraph));
       Fade(IterationMode::kOpByOpWithRiders, gpu_factor(IterationMode::kOpByOp));
@@ -151,6 +157,22 @@ void CorrectedCosts::LearnMode(IterationMode mode, double step) {
         other == own ? 1.0 : 1.0 / (1.0 + static_cast<double>(gpu_trust_[other].num_observations));
     gpu_factors_[other] = Scaled(gpu_factors_[other], along * step);
   }
+  double& hybrid = gpu_factors_[static_cast<size_t>(IterationMode::kHybrid)];
+  hybrid = std::min(hybrid, kMostBesideCpu * gpu_factor(IterationMode::kOpByOp));
+}
+
+bool CorrectedCosts::LearnsHandOver() const {
+  // Rounding may leave it a little below.
+  constexpr double kNearly = 0.999;
+  return hand_over_us_ > 0 ||
+         hybrid_factor() >= kNearly * kMostBesideCpu * gpu_factor(IterationMode::kOpByOp);
+}
+
+void CorrectedCosts::LearnHandOver(double over_us) {
+  if (!LearnsHandOver()) return;
+  ++num_hand_overs_;
+  const double weight = std::max(kSlowWeight, 1 / (kGuesses + static_cast<double>(num_hand_overs_)));
+  hand_over_us_ = std::max(0.0, hand_over_us_ + weight * over_us);
 }
 
 void CorrectedCosts::Observe(const IterationLoad& load, bool as_graph, double iteration_us,
@@ -169,6 +191,10 @@ void CorrectedCosts::Observe(const IterationLoad& load, bool as_graph, double it
     // Nor does one that is rather the CPU's: the factor would grow until the GPU were the longer part.
     const double share = waits_for_copies || gpu_share < kLeastGpuShare ? 0 : gpu_share;
     const double ratio = iteration_us / predicted_us;
+    if (mode == IterationMode::kHybrid && !waits_for_copies) {
+      const double counts = std::clamp(ratio, 1 / kMaxStepRatio, kMaxStepRatio);
+      LearnHandOver((counts - 1) * predicted_us / static_cast<double>(num_layers()));
+    }
     LearnKinds(mode, ratio);
     LearnMode(mode, share * StepFor(ratio, &gpu_trust_[static_cast<size_t>(mode)]));
   }

@@ -24,6 +24,11 @@ inline constexpr size_t kNumIterationModes = 5;
 // and CPU attention has one. They follow the measured times slowly, in logarithmic steps; a single iteration
 // far off (a first one, a stall) hardly moves them, several in a row do.
 //
+// That of hybrid iterations is at most a tenth above that of iterations op by op, since the GPU does the same
+// in both. What they take beyond is a constant a layer (HandOverUs). As a factor it would fulfil itself: as
+// many rows go to the CPU as hide behind what the GPU is believed to take, and with more of them the
+// iteration does take as long.
+//
 // As LayerCosts, these are the costs of a hybrid iteration: its halves are to be balanced by them. What
 // iterations of a kind take times what TimeModel makes of these costs is IterationFactor: the mean of the
 // kind's modes, as they come on this work. By it strategies are compared.
@@ -63,6 +68,7 @@ class CorrectedCosts : public LayerCosts {
     return hybrid_factor() * table_->OutsideLayersUs(num_sampled);
   }
   const RowTiles& row_tiles() const override { return table_->row_tiles(); }
+  double HandOverUs() const override { return hand_over_us_; }
   double IterationFactor(IterationKind kind) const override;
 
   // Factors on the table.
@@ -109,6 +115,9 @@ class CorrectedCosts : public LayerCosts {
   };
 
   void LearnMode(IterationMode mode, double step);
+  // over_us: what a layer of a hybrid iteration took beyond what was predicted.
+  void LearnHandOver(double over_us);
+  bool LearnsHandOver() const;
   // What an iteration of this mode says of kinds, which took `ratio` times what was predicted.
   void LearnKinds(IterationMode mode, double ratio);
   // Moves the factor of a mode of which an iteration says nothing.
@@ -124,6 +133,8 @@ class CorrectedCosts : public LayerCosts {
   std::array<Kind, kNumIterationKinds> kinds_{};
   double cpu_factor_ = 1.0;
   Trust cpu_trust_;
+  double hand_over_us_ = 0;
+  int64_t num_hand_overs_ = 0;  // observed
   PredictionTotals prediction_;
 };
 

@@ -113,6 +113,24 @@ TEST_F(CorrectedCostsTest, AnIterationOfTheCpuSaysLittleAboutTheGpu) {
   EXPECT_GT(costs_.gpu_factor(IterationMode::kHybrid), 1.2);
 }
 
+TEST_F(CorrectedCostsTest, WhatTheGpuDoesNotTakeBesideTheCpuIsHandingOver) {
+  ObserveDecodes(300, 1.0, false);
+  constexpr double kHandOverUs = 200;
+  const auto took_us = [&](const IterationLoad& load) { return TableUs(table_, load) + 10 * kHandOverUs; };
+  EXPECT_EQ(costs_.HandOverUs(), 0);
+  for (int i = 0; i < 2'000; ++i) costs_.Observe(kGpuBound, false, took_us(kGpuBound), 0);
+  EXPECT_LE(costs_.gpu_factor(IterationMode::kHybrid),
+            1.1 * costs_.gpu_factor(IterationMode::kOpByOp) + 1e-9);
+  EXPECT_NEAR(costs_.PredictUs(kGpuBound, IterationMode::kHybrid), took_us(kGpuBound),
+              0.01 * took_us(kGpuBound));
+  EXPECT_GT(costs_.HandOverUs(), 0);
+  // Nobody hides behind it.
+  EXPECT_LE(TimeModel(costs_).CohortWindowUs(kGpuBound), 1.11 * TimeModel(table_).CohortWindowUs(kGpuBound));
+  // It is forgotten with the kind.
+  ObserveDecodes(4'000, 1.0, false);
+  EXPECT_LT(costs_.HandOverUs(), 1);
+}
+
 TEST_F(CorrectedCostsTest, AStallHardlyMoves) {
   ObserveDecodes(50, 1.0, false);
   ObserveDecodes(1, 500.0, false);

@@ -47,6 +47,9 @@ class LayerCosts {
   // Everything of an iteration that is not of one layer: start, embedding, logits and sampling of num_sampled
   // rows.
   virtual double OutsideLayersUs(int64_t num_sampled) const = 0;
+  // More, of a layer of an iteration that waits for CPU attention: what handing its rows over takes that
+  // neither side has.
+  virtual double HandOverUs() const { return 0; }
   // Times what the other costs say of such an iteration (perf/time_model.h): what it takes.
   virtual double IterationFactor(IterationKind /*kind*/) const { return 1; }
   // Of the linear operations.

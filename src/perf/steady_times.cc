@@ -54,7 +54,8 @@ double SteadyTimes::AsymmetricUs(double cpu_rows) const {
                             return CpuUs(cohort_rows) <= costs_.LinearUs(Rounded(main_rows));
                           }));
     layer_us = std::min({layer_us, LayerUs(cpu_rows, most, prefill, gpu_attention_us),
-                         LayerUs(cpu_rows, fewest, prefill, gpu_attention_us)});
+                         LayerUs(cpu_rows, fewest, prefill, gpu_attention_us)}) +
+               costs_.HandOverUs();
   }
   const double sampled = (mix_.gpu_rows + cpu_rows) + prefill / mix_.mean_prompt;
   return num_layers() * layer_us + costs_.OutsideLayersUs(Rounded(sampled));

@@ -150,8 +150,12 @@ LayerTimes TimeModel::TimesOf(const IterationLoad& load) const {
 }
 
 double TimeModel::IterationUs(const IterationLoad& load) const {
-  return num_layers() * TimesOf(load).LayerUs() + load.rider_linear_us + load.transit_us +
-         costs_->OutsideLayersUs(load.num_sampled);
+  return num_layers() * (TimesOf(load).LayerUs() + HandOverUs(load)) + load.rider_linear_us +
+         load.transit_us + costs_->OutsideLayersUs(load.num_sampled);
+}
+
+double TimeModel::HandOverUs(const IterationLoad& load) const {
+  return load.main_cpu_rows > 0 || load.cohort_rows > 0 ? costs_->HandOverUs() : 0;
 }
 
 double TimeModel::IterationWithCopiesUs(const IterationLoad& load) const {
@@ -168,12 +172,13 @@ TimeParts TimeModel::PartsOf(const IterationLoad& load) const {
   const double read_us = costs_->LinearUs(1);
   const double weights_us =
       std::min(times.linear_main_us, read_us) + std::min(times.linear_cohort_us, read_us);
-  return {.weights_us = num_layers() * weights_us,
-          .products_us = num_layers() * (linear_us - weights_us) + load.rider_linear_us + load.transit_us,
-          .gpu_attention_us = num_layers() * times.gpu_attention_us,
-          .cpu_wait_us = num_layers() * (times.LayerUs() - linear_us - times.gpu_attention_us),
-          .copies_us = std::max(0.0, CopiesUs(load) - IterationUs(load)),
-          .outside_us = costs_->OutsideLayersUs(load.num_sampled)};
+  return {
+      .weights_us = num_layers() * weights_us,
+      .products_us = num_layers() * (linear_us - weights_us) + load.rider_linear_us + load.transit_us,
+      .gpu_attention_us = num_layers() * times.gpu_attention_us,
+      .cpu_wait_us = num_layers() * (times.LayerUs() - linear_us - times.gpu_attention_us + HandOverUs(load)),
+      .copies_us = std::max(0.0, CopiesUs(load) - IterationUs(load)),
+      .outside_us = costs_->OutsideLayersUs(load.num_sampled)};
 }
 
 double TimeModel::CohortWindowUs(const IterationLoad& load) const {
@@ -205,7 +210,7 @@ double TimeModel::GpuShare(const IterationLoad& load) const {
   // Riders are never waited for: what they add, the GPU does.
   const double outside_us =
       load.rider_linear_us + load.transit_us + costs_->OutsideLayersUs(load.num_sampled);
-  const double total_us = num_layers() * times.LayerUs() + outside_us;
+  const double total_us = num_layers() * (times.LayerUs() + HandOverUs(load)) + outside_us;
   return total_us > 0 ? (num_layers() * gpu_us + outside_us) / total_us : 0.0;
 }
 

@@ -3,10 +3,13 @@
 //
 // An iteration with two sub-batches (NEO section 3.2):
 //
-//   T = L * (max(T_l0, T_ca1) + max(T_l1 + T_ga0, T_ca0)) + what riders add + what is outside the layers
+//   T = L * (max(T_l0, T_ca1) + max(T_l1 + T_ga0, T_ca0) + T_h) + what riders add + what is outside the
+//   layers
 //
 //   GPU   | T_l0 (main)        | T_l1 (cohort)  T_ga0    |
 //   CPU   | T_ca1 (cohort)     | T_ca0 (main's cpu rows) |
+//
+// T_h, of handing rows over, is there where CPU attention is waited for.
 //
 // Riders (APEX section 3.3) come on top of the main sub-batch's m rows where they visit, and nobody waits for
 // their attention: n of them at a boundary add T_l(m + n) - T_l(m).
@@ -85,6 +88,7 @@ class TimeModel {
  private:
   double num_layers() const { return static_cast<double>(costs_->num_layers()); }
   double CopiesUs(const IterationLoad& load) const;
+  double HandOverUs(const IterationLoad& load) const;
   // main_reads: of its cpu rows so far.
   void AddSpan(const RowSpan& span, SharedReads* main_reads, IterationLoad* load) const;
   void AddCohorts(const IterationPlan& plan, IterationLoad* load) const;

@@ -42,8 +42,36 @@ class PlainCosts : public LayerCosts {
   const RowTiles tiles_ = RowTiles();
 };
 
+TEST(TimeModel, HandingOverIsOfIterationsThatWaitForTheCpu) {
+  class HandedOverCosts : public PlainCosts {
+   public:
+    double HandOverUs() const override { return 7; }
+  };
+  const PlainCosts plain;
+  const HandedOverCosts handed_over;
+  const auto more_us = [&](const IterationLoad& load) {
+    return TimeModel(handed_over).IterationUs(load) - TimeModel(plain).IterationUs(load);
+  };
+  EXPECT_EQ(more_us({.prefill_tokens = 10, .gpu_decode_rows = 1, .gpu_kv_tokens = 10}), 0);
+  EXPECT_EQ(more_us({.gpu_decode_rows = 1, .gpu_kv_tokens = 10, .rider_rows = 3, .rider_linear_us = 5}), 0);
+  EXPECT_EQ(more_us({.main_cpu_rows = 1, .main_cpu_kv_tokens = 10}), 4 * 7);
+  EXPECT_EQ(more_us({.gpu_decode_rows = 1, .gpu_kv_tokens = 10, .cohort_rows = 2, .cohort_kv_tokens = 10}),
+            4 * 7);
+  const SteadyMix mix{.prompt_tokens_per_output = 2, .mean_context = 100, .mean_prompt = 50, .gpu_rows = 8};
+  const auto steady_us = [&](const LayerCosts& costs, double cpu_rows) {
+    return SteadyTimes(mix, costs).Asymmetric(cpu_rows).iteration_us;
+  };
+  EXPECT_EQ(steady_us(handed_over, 0), steady_us(plain, 0));
+  EXPECT_NEAR(steady_us(handed_over, 5) - steady_us(plain, 5), 4 * 7, 1e-6);
+}
+
 TEST(TimeModel, PartsOfAnIterationSumToIt) {
-  const PlainCosts costs;
+  // It is a part, too.
+  class HandedOverCosts : public PlainCosts {
+   public:
+    double HandOverUs() const override { return 7; }
+  };
+  const HandedOverCosts costs;
   const TimeModel time(costs);
   // What limits it: reading weights, waiting for the CPU, arithmetic, copies.
   const IterationLoad few{.gpu_decode_rows = 1, .gpu_kv_tokens = 10, .num_sampled = 1};

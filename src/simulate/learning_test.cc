@@ -133,5 +133,17 @@ TEST(LearningTest, AMachineThatGetsWarmIsNoReasonToChange) {
   }
 }
 
+// The 70B shard, 110/723. Who is pushed out of the gpu tier decodes on the CPU where that hides behind the
+// GPU; taken for the GPU's, a constant a layer let ever more of them hide: 0.80 of gpu-only.
+TEST(LearningTest, HandingOverIsNotTakenForTheGpus) {
+  if (kSanitized) GTEST_SKIP() << "plays whole workloads";
+  const testing::Mixture mixture = testing::DrawMixture(8, 300);
+  const RunMachine machine = {.hand_over_us = 50, .noise = 0.05};
+  const auto us_of = [&](std::string_view strategy) {
+    return testing::PlayWholeRun(strategy, mixture.machine, mixture.requests, mixture.name, &machine).us;
+  };
+  EXPECT_LE(us_of("asymmetric"), us_of("gpu-only") / 0.85);
+}
+
 }  // namespace
 }  // namespace tandem
