@@ -36,11 +36,12 @@ inline constexpr size_t kNumIterationModes = 5;
 // Nothing is observed of a kind while the strategy has no use for it. A kind that has been observed for long
 // enough changes with the machine, whose clocks fall as it gets warm: the others are taken to change as much.
 // Otherwise what is in use would look worse by the warmth alone, and be changed for what was last seen on a
-// cold machine, to and fro. So that no strategy stays where it is
-// by a wrong belief, what was learned of iterations with cpu rows is kept for some time without any, then it
-// fades, and they look like those without. It is kept sqrt(n + 1) times as long once they have come back n
-// times and were as before: so among T iterations there are O(T^(2/3)) such returns (docs/strategies.md has
-// what follows).
+// cold machine, to and fro.
+//
+// So that no strategy stays where it is by a wrong belief, what was learned of iterations with cpu rows is
+// kept for some time without any, then it fades, and they look like those without. It is kept sqrt(n + 1)
+// times as long once they have come back n times and were as before: so among T iterations there are
+// O(T^(2/3)) such returns (docs/strategies.md has what follows).
 //
 // Engine thread only.
 class CorrectedCosts : public LayerCosts {
