@@ -9,7 +9,6 @@ Drawing needs matplotlib.
 """
 
 import argparse
-import json
 import pathlib
 import sys
 from dataclasses import dataclass
@@ -113,16 +112,14 @@ def median_of(reports, field, where):
 
 def reports_of(case, folder):
     """{strategy: its reports}, or None if the file has no such row."""
+    content = result_files.read_content(folder / case.file)
     if case.call:
-        content = json.loads((folder / case.file).read_text())
-        reports = {}
-        for record in content["records"]:
-            report = dict(zip(content["fields"], record, strict=True))
+        of_strategy = {}
+        for report in content:
             if (report["call"], report["row"]) == (case.call, case.row):
-                reports.setdefault(report["strategy"], []).append(report)
-        return reports or None
-    rows = result_files.read_content(folder / case.file)["rows"]
-    runs = next((row["runs"] for row in rows if row["name"] == case.row), None)
+                of_strategy.setdefault(report["strategy"], []).append(report)
+        return of_strategy or None
+    runs = next((row["runs"] for row in content["rows"] if row["name"] == case.row), None)
     return runs and {strategy: repeats.reports_of(entry) for strategy, entry in runs.items()}
 
 
@@ -130,11 +127,11 @@ def read_gain(case, folder=RESULTS):
     reports = reports_of(case, folder)
     if reports is None:
         raise ValueError(f"{case.file}: no row '{case.row}'")
-    throughputs = [
-        median_of(reports.get(strategy, []), THROUGHPUT, f"{case.file}: '{case.row}', {strategy}")
-        for strategy in (BASELINE, HYBRID)
-    ]
-    return Gain(case, *throughputs, median_of(reports[HYBRID], BOUND, f"{case.file}: '{case.row}', {HYBRID}"))
+    throughputs = []
+    for strategy in (BASELINE, HYBRID):
+        where = f"{case.file}: '{case.row}', {strategy}"
+        throughputs.append(median_of(reports.get(strategy, []), THROUGHPUT, where))
+    return Gain(case, *throughputs, median_of(reports[HYBRID], BOUND, where))
 
 
 def read_readme_gains(folder=RESULTS):

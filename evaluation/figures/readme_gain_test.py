@@ -46,7 +46,7 @@ class ReadmeGainTest(unittest.TestCase):
             [1, CASE.row, "auto", 900, 200],
             [2, "another", "auto", 900, 200],
         ]
-        (self.folder / CASE.file).write_text(json.dumps({"fields": fields, "records": records}))
+        (self.folder / CASE.file).write_text(json.dumps({"same": {}, "fields": fields, "records": records}))
         gain = readme_gain.read_gain(dataclasses.replace(CASE, call=2), self.folder)
         self.assertEqual((gain.gpu_only, gain.hybrid, gain.bound), (100, 160, 200))
         with self.assertRaisesRegex(ValueError, "some.json: no row 'the row'"):

@@ -42,6 +42,11 @@ constexpr double kGuesses = 10;
 // iterations.
 constexpr double kSlowWeight = 0.004;
 
+// Of the newest of num_observations in a mean over many.
+double SlowWeight(int64_t num_observations) {
+  return std::max(kSlowWeight, 1 / (kGuesses + static_cast<double>(num_observations)));
+}
+
 double Scaled(double factor, double log_step) {
   return std::clamp(factor * std::exp(log_step), kMinFactor, kMaxFactor);
 }
@@ -90,7 +95,7 @@ void CorrectedCosts::Kind::Observe(double took) {
   num_away = 0;
   ++num_observations;
   ++num_here;
-  factor += std::max(kSlowWeight, 1 / (kGuesses + static_cast<double>(num_here))) * (took - factor);
+  factor += SlowWeight(num_here) * (took - factor);
   if (num_here < kJudged) return;
   if (num_here == kJudged && left_at > 0)
     num_as_before = std::abs(std::log(factor / left_at)) < kAsBefore ? num_as_before + 1 : 0;
@@ -105,7 +110,7 @@ void CorrectedCosts::Fade(IterationMode mode, double towards) {
 void CorrectedCosts::LearnKinds(IterationMode mode, double ratio) {
   Kind& own = kind_of(KindOf(mode));
   const double before = own.factor;
-  own.Observe(gpu_factor(mode) * std::clamp(ratio, 1 / kMaxStepRatio, kMaxStepRatio));
+  own.Observe(gpu_factor(mode) * ratio);
   // What changes in a kind that is known is the machine, unless another cost takes it over; and one of which
   // nothing is known is as the others.
   const bool is_known = own.num_here > kJudged && !(mode == IterationMode::kHybrid && LearnsHandOver());
@@ -162,7 +167,7 @@ void CorrectedCosts::LearnMode(IterationMode mode, double step) {
 }
 
 bool CorrectedCosts::LearnsHandOver() const {
-  // Rounding may leave it a little below.
+  // Iterations that took a little less move it a little below.
   constexpr double kNearly = 0.999;
   return hand_over_us_ > 0 ||
          hybrid_factor() >= kNearly * kMostBesideCpu * gpu_factor(IterationMode::kOpByOp);
@@ -171,8 +176,7 @@ bool CorrectedCosts::LearnsHandOver() const {
 void CorrectedCosts::LearnHandOver(double over_us) {
   if (!LearnsHandOver()) return;
   ++num_hand_overs_;
-  const double weight = std::max(kSlowWeight, 1 / (kGuesses + static_cast<double>(num_hand_overs_)));
-  hand_over_us_ = std::max(0.0, hand_over_us_ + weight * over_us);
+  hand_over_us_ = std::max(0.0, hand_over_us_ + SlowWeight(num_hand_overs_) * over_us);
 }
 
 void CorrectedCosts::Observe(const IterationLoad& load, bool as_graph, double iteration_us,
@@ -191,11 +195,10 @@ void CorrectedCosts::Observe(const IterationLoad& load, bool as_graph, double it
     // Nor does one that is rather the CPU's: the factor would grow until the GPU were the longer part.
     const double share = waits_for_copies || gpu_share < kLeastGpuShare ? 0 : gpu_share;
     const double ratio = iteration_us / predicted_us;
-    if (mode == IterationMode::kHybrid && !waits_for_copies) {
-      const double counts = std::clamp(ratio, 1 / kMaxStepRatio, kMaxStepRatio);
-      LearnHandOver((counts - 1) * predicted_us / static_cast<double>(num_layers()));
-    }
-    LearnKinds(mode, ratio);
+    const double counted = std::clamp(ratio, 1 / kMaxStepRatio, kMaxStepRatio);
+    if (mode == IterationMode::kHybrid && !waits_for_copies)
+      LearnHandOver((counted - 1) * predicted_us / static_cast<double>(num_layers()));
+    LearnKinds(mode, counted);
     LearnMode(mode, share * StepFor(ratio, &gpu_trust_[static_cast<size_t>(mode)]));
   }
   if (std::isfinite(cpu_attention_us) && cpu_attention_us > 0 && predicted_cpu_us > 0) {

@@ -233,6 +233,8 @@ class KindsOfIterationsTest : public CorrectedCostsTest {
 TEST_F(KindsOfIterationsTest, AreComparedByWhatTheyTook) {
   ObserveDecodes(600, 0.9, true);
   ObserveRiders(600, 1.1);
+  EXPECT_NEAR(costs_.kind_factor(IterationKind::kRiding), 1.1, 0.02);
+  // The last of what is learned of a new kind counts for the machine.
   EXPECT_NEAR(RidersBesideNone(), 1.1 / 0.9, 0.03);
 }
 

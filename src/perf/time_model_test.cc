@@ -42,11 +42,12 @@ class PlainCosts : public LayerCosts {
   const RowTiles tiles_ = RowTiles();
 };
 
+class HandedOverCosts : public PlainCosts {
+ public:
+  double HandOverUs() const override { return 7; }
+};
+
 TEST(TimeModel, HandingOverIsOfIterationsThatWaitForTheCpu) {
-  class HandedOverCosts : public PlainCosts {
-   public:
-    double HandOverUs() const override { return 7; }
-  };
   const PlainCosts plain;
   const HandedOverCosts handed_over;
   const auto more_us = [&](const IterationLoad& load) {
@@ -66,11 +67,6 @@ TEST(TimeModel, HandingOverIsOfIterationsThatWaitForTheCpu) {
 }
 
 TEST(TimeModel, PartsOfAnIterationSumToIt) {
-  // It is a part, too.
-  class HandedOverCosts : public PlainCosts {
-   public:
-    double HandOverUs() const override { return 7; }
-  };
   const HandedOverCosts costs;
   const TimeModel time(costs);
   // What limits it: reading weights, waiting for the CPU, arithmetic, copies.

@@ -26,16 +26,19 @@ double NormalOf(uint64_t index) {
   return std::sqrt(-2 * std::log(uniform(1))) * std::cos(2 * std::numbers::pi * uniform(2));
 }
 
-// Times what a pipelined iteration takes, if the GPU takes `factor` times as long for its part.
-double PipelinedStretch(const LayerCosts& costs, const IterationLoad& load, double factor) {
+// Times what a pipelined iteration takes, if the GPU takes `factor` times as long for its part, and a layer
+// hand_over_us more.
+double PipelinedStretch(const LayerCosts& costs, const IterationLoad& load, double factor,
+                        double hand_over_us) {
   const TimeModel time(costs);
   LayerTimes times = time.TimesOf(load);
   const double layer_us = times.LayerUs();
   times.linear_main_us *= factor;
   times.linear_cohort_us *= factor;
   times.gpu_attention_us *= factor;
-  const double more_us = static_cast<double>(costs.num_layers()) * (times.LayerUs() - layer_us) +
-                         (factor - 1) * (load.rider_linear_us + costs.OutsideLayersUs(load.num_sampled));
+  const double more_us =
+      static_cast<double>(costs.num_layers()) * (times.LayerUs() - layer_us + hand_over_us) +
+      (factor - 1) * (load.rider_linear_us + costs.OutsideLayersUs(load.num_sampled));
   return 1 + more_us / time.IterationUs(load);
 }
 
@@ -54,7 +57,7 @@ class LearnedMachine {
     const double all = 1 + (machine_.all - 1) * heat;
     switch (CorrectedCosts::KindOf(CorrectedCosts::ModeOf(load, false))) {
       case IterationKind::kPipelined:
-        return noise * (PipelinedStretch(*true_costs_, load, all * machine_.pipelined) + HandOvers(load));
+        return noise * PipelinedStretch(*true_costs_, load, all * machine_.pipelined, machine_.hand_over_us);
       case IterationKind::kRiding:
         return noise * all * machine_.riding;
       case IterationKind::kGpuOnly:
@@ -73,12 +76,6 @@ class LearnedMachine {
   }
 
  private:
-  // Over what such an iteration takes without them.
-  double HandOvers(const IterationLoad& load) const {
-    return static_cast<double>(true_costs_->num_layers()) * machine_.hand_over_us /
-           TimeModel(*true_costs_).IterationUs(load);
-  }
-
   const RunMachine machine_;
   CorrectedCosts learned_;
   const LayerCosts* true_costs_;
