@@ -7,10 +7,13 @@
 #include <memory>
 #include <numbers>
 #include <optional>
+#include <random>
+#include <span>
 #include <unordered_set>
 #include <utility>
 
 #include "base/round_up.h"
+#include "bench/seeded_draws.h"
 #include "perf/steady_times.h"
 #include "policy/strategy.h"
 #include "simulate/schedule_simulation.h"
@@ -57,6 +60,12 @@ int64_t NumTokens(const WorkloadRequest& request) {
   return request.prompt_tokens + request.made_tokens;
 }
 
+// What of a trace is found amid its output is to be the same whenever the play ends.
+void Shuffle(std::span<WorkloadRequest> requests) {
+  std::mt19937_64 random(0);
+  for (size_t i = requests.size(); i > 1; --i) std::swap(requests[i - 1], requests[DrawBelow(random, i)]);
+}
+
 // How much of its output the index-th of the begun requests has made.
 void SpreadEvenly(int64_t index, WorkloadRequest* request) {
   // Multiples of the golden ratio: any number of them is spread evenly.
@@ -69,8 +78,8 @@ void SpreadEvenly(int64_t index, WorkloadRequest* request) {
 // The requests with the ids 1, 2, ...
 class Play {
  public:
-  // seconds: as many as the tiers take to settle, if it is not said.
-  Play(const TierRoom& room, const SteadyPlay& play, std::optional<double> seconds,
+  // The last num_kept wait all the time. seconds: as many as the tiers take to settle, if it is not said.
+  Play(const TierRoom& room, const SteadyPlay& play, std::optional<double> seconds, size_t num_kept,
        std::unique_ptr<Strategy> strategy, const std::vector<WorkloadRequest>& requests)
       : play_(play),
         strategy_(std::move(strategy)),
@@ -88,7 +97,7 @@ class Play {
         break;
       ++num_submitted;
     }
-    most_to_begin_ = num_submitted + (requests_.size() - num_submitted) / 2;
+    most_to_begin_ = requests_.size() - num_kept;
     // All that the run will have waiting: strategies go by how many there are.
     for (; num_submitted < requests_.size(); ++num_submitted) {
       const WorkloadRequest& request = requests_[num_submitted];
@@ -212,11 +221,11 @@ class Play {
   double seconds_ = 0;
 };
 
-// One play: *requests becomes what it has found.
+// One play: *requests becomes what it has found, the last num_kept still behind all others.
 Result<SteadyRequests> PlayOn(const TierRoom& room, const SteadyPlay& play, std::optional<double> seconds,
-                              std::vector<WorkloadRequest>* requests) {
+                              size_t num_kept, std::vector<WorkloadRequest>* requests) {
   TANDEM_ASSIGN_OR_RETURN(std::unique_ptr<Strategy> strategy, CreateStrategy(play.strategy, play.costs));
-  Play played(room, play, seconds, std::move(strategy), *requests);
+  Play played(room, play, seconds, num_kept, std::move(strategy), *requests);
   TANDEM_RETURN_IF_ERROR(played.Run());
   SteadyRequests found{.played_s = played.played_s()};
   *requests = played.Found(room, &found);
@@ -252,7 +261,11 @@ std::vector<std::optional<Tier>> PlacesOf(const TierRoom& room,
 
 Result<SteadyRequests> PlayIntoSteadyState(const TierRoom& room, const SteadyPlay& play,
                                            std::vector<WorkloadRequest>* requests) {
-  TANDEM_ASSIGN_OR_RETURN(SteadyRequests found, PlayOn(room, play, std::nullopt, requests));
+  std::vector<WorkloadRequest> played = *requests;
+  const auto num_begun = static_cast<size_t>(std::ranges::count(played, true, &WorkloadRequest::begun));
+  const size_t num_kept = std::min(played.size() / 3, (played.size() - num_begun) / 2);
+  Shuffle(std::span(played).subspan(num_begun, played.size() - num_begun - num_kept));
+  TANDEM_ASSIGN_OR_RETURN(SteadyRequests found, PlayOn(room, play, std::nullopt, num_kept, &played));
   // Riding goes on for less than it begins for, and where the run begins nobody is amid a token: the engine
   // may give up there what the play has kept.
   constexpr int kMostTimes = 3;
@@ -261,14 +274,18 @@ Result<SteadyRequests> PlayIntoSteadyState(const TierRoom& room, const SteadyPla
   TierRoom as_found = room;
   as_found.max_cpu_requests = room.max_num_seqs;
   for (int i = 0; i < kMostTimes && found.num_in_cpu_tier > 0; ++i) {
-    std::vector<WorkloadRequest> later = *requests;
-    TANDEM_ASSIGN_OR_RETURN(SteadyRequests next, PlayOn(as_found, play, kSeconds, &later));
+    std::vector<WorkloadRequest> later = played;
+    TANDEM_ASSIGN_OR_RETURN(SteadyRequests next, PlayOn(as_found, play, kSeconds, num_kept, &later));
     if (static_cast<double>(next.num_in_cpu_tier) >= kLasting * static_cast<double>(found.num_in_cpu_tier))
       break;
     next.played_s += found.played_s;
     found = next;
-    *requests = std::move(later);
+    played = std::move(later);
   }
+  const auto num_left = std::min(num_kept, played.size() - static_cast<size_t>(found.num_begun));
+  std::rotate(played.begin() + found.num_begun, played.end() - static_cast<std::ptrdiff_t>(num_left),
+              played.end());
+  *requests = std::move(played);
   return found;
 }
 

@@ -41,8 +41,8 @@ struct SteadyPlay {
   std::string strategy;
   ScheduleLimits limits;
   const LayerCosts* costs = nullptr;
-  // Predicted ones, at least; more where the cpu tier takes long to fill, less if half of the requests that
-  // had not begun would begin in them.
+  // Predicted ones, at least; more where the cpu tier takes long to fill, less if all would begin in them
+  // that are not kept for the run.
   double seconds = 120;
 };
 
@@ -56,8 +56,10 @@ struct SteadyRequests {
 // many requests, and such as are found there at a random moment; what they have made of their outputs is
 // spread evenly again. It is what lasts for some seconds once nobody is amid a token. Those that ended
 // meanwhile are taken out of *requests; those that decode come first, begun, the gpu tier's before the cpu
-// tier's; the others have not begun. Errors: a plan that is empty or breaks a rule; *requests is then as it
-// was.
+// tier's; the others have not begun. Of these the last third of all requests comes first, in its order: a
+// trace has hours with longer prompts, and who enters a run is to be the same for all strategies, however
+// long each was played. What is played is the rest, shuffled. Errors: a plan that is empty or breaks a rule;
+// *requests is then as it was.
 Result<SteadyRequests> PlayIntoSteadyState(const TierRoom& room, const SteadyPlay& play,
                                            std::vector<WorkloadRequest>* requests);
 

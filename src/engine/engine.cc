@@ -122,9 +122,9 @@ class EngineWithLoop : public Engine {
     loop_.reset();
     options_.strategy = name;
     options_.async_cohorts = async_cohorts;
-    LimitContext();
     strategy_ = std::move(strategy);
     costs_ = std::move(costs);
+    LimitContext();
     StartLoop();
     return {};
   }

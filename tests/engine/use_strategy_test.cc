@@ -23,15 +23,16 @@ class UseStrategyTest : public ::testing::Test {
                       ("tandem-use-strategy-" + std::to_string(getpid()))) {}
   ~UseStrategyTest() override { std::filesystem::remove_all(cache_folder_); }
 
-  // The gpu tier has room for about a quarter of the requests of RunAll.
-  std::unique_ptr<Engine> Create(const std::string& strategy, bool cpu_tier) const {
+  // By default the gpu tier has room for about a quarter of the requests of RunAll.
+  std::unique_ptr<Engine> Create(const std::string& strategy, bool cpu_tier,
+                                 int64_t gpu_tier_tokens = 320) const {
     EngineOptions options;
     options.model = FixturePath("families/llama2/model.gguf");
     options.strategy = strategy;
     options.dtype = DType::kF32;
     options.cpu_threads = 2;
     options.max_num_batched_tokens = 64;
-    options.gpu_kv_cache = SizeInTokens(320);
+    options.gpu_kv_cache = SizeInTokens(gpu_tier_tokens);
     if (cpu_tier) options.cpu_kv_cache = SizeInTokens(2048);
     options.show_progress = false;
     options.cpu_trial = false;
@@ -110,6 +111,19 @@ TEST_F(UseStrategyTest, KeepsWhatIterationsTaughtWhereItIsAskedTo) {
   EXPECT_EQ(cpu_attention_us(), learned_cpu_us);
   ASSERT_TRUE(engine->UseStrategy("auto", 0, Engine::Learned::kForget).ok());
   EXPECT_EQ(linear_us(), measured_us);
+}
+
+TEST_F(UseStrategyTest, ContextsAreAsLongAsTheStrategyCanServe) {
+  constexpr int64_t kGpuTierTokens = 64;
+  const auto engine = Create("auto", true, kGpuTierTokens);
+  ASSERT_NE(engine, nullptr);
+  const int64_t longest = engine->options().max_model_len;
+  ASSERT_GT(longest, kGpuTierTokens) << "the cpu tier holds more";
+  for (const char* strategy : {"gpu-only", "full-offload", "gpu-only", "auto"}) {
+    ASSERT_TRUE(engine->UseStrategy(strategy, 0, Engine::Learned::kKeep).ok());
+    EXPECT_EQ(engine->options().max_model_len, std::string(strategy) == "gpu-only" ? kGpuTierTokens : longest)
+        << strategy;
+  }
 }
 
 TEST_F(UseStrategyTest, CancelsWhatIsInFlight) {
