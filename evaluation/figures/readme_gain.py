@@ -37,7 +37,7 @@ class Case:
     call: int = 0  # of a file of records, which has those of several calls
 
 
-RUN_15, RUN_19, RUN_20 = (f"hybrid_h200_run{number}.json" for number in (15, 19, 20))
+RUN_15, RUN_19, RUN_20, RUN_21 = (f"hybrid_h200_run{number}.json" for number in (15, 19, 20, 21))
 RECORDS = "auto_h200.json"
 SYNTHETIC = "{}, llama-3.1-8b, synthetic:in=1000,out={}"
 
@@ -68,7 +68,7 @@ CASES = [
         200,
         "16 SMs,\nroom for 26,400:\n1000 in, 200 out",
     ),
-    Case(A10_CLASS, RUN_15, "16 SMs, Llama-3.1-8B, 1000/400", 400),
+    Case(A10_CLASS, RUN_21, SYNTHETIC.format("16 SMs", 400), 400),
     Case(
         A10_CLASS,
         RUN_20,
@@ -78,8 +78,8 @@ CASES = [
     ),
     Case(A10_CLASS, RUN_15, "16 SMs, Llama-3.1-8B, 1000/1600", 1600),
     Case(WHOLE_GPU, RUN_19, SYNTHETIC.format("whole GPU", 50), 50),
-    Case(WHOLE_GPU, RECORDS, "whole GPU, Llama-3.1-8B, 1000/100", 100, call=22),
-    Case(WHOLE_GPU, RECORDS, "whole GPU, Llama-3.1-8B, 1000/200", 200, call=22),
+    Case(WHOLE_GPU, RECORDS, "whole GPU, Llama-3.1-8B, 1000/100", 100, call=24),
+    Case(WHOLE_GPU, RECORDS, "whole GPU, Llama-3.1-8B, 1000/200", 200, call=24),
     Case(WHOLE_GPU, RUN_19, SYNTHETIC.format("whole GPU", 400), 400),
     Case(WHOLE_GPU, RUN_15, "full GPU, Llama-3.1-8B, 1000/800", 800),
 ]

@@ -61,6 +61,14 @@ OperatingPoint FindOperatingPoint(const SteadyWork& work, Overlap overlap, const
   const SteadyTimes::Point* chosen = std::find_if(
       points.begin(), points.begin() + static_cast<std::ptrdiff_t>(num_points),
       [&](const SteadyTimes::Point& point) { return value_of(point) >= tuning.nearly_best * best; });
+  // Over fewer rows only where the gpu tier is no way to make as much.
+  if (has_price && work.gpu_rows <= tuning.few_gpu_rows * chosen->cpu_rows) {
+    const double most = tuning.kept_of_present * work.present_cpu_rows;
+    for (const SteadyTimes::Point* point = chosen;
+         point < points.data() + num_points && point->cpu_rows <= most; ++point) {
+      if (value_of(*point) >= tuning.nearly_best * best) chosen = point;
+    }
+  }
   const bool must_be_worth_it = has_price && work.present_cpu_rows < tuning.mostly_there * chosen->cpu_rows;
   if (must_be_worth_it && value_of(*chosen) < tuning.worth_splitting * points[0].rate)
     chosen = points.begin();

@@ -31,7 +31,8 @@ struct SteadyWork : SteadyMix {
 };
 
 struct OperatingPoint {
-  int64_t cpu_rows = 0;  // c, the fewest that reach nearly the best X; 0: the CPU is of no (noticeable) use
+  int64_t cpu_rows =
+      0;  // c, the fewest that are worth having (FindOperatingPoint); 0: the CPU is of no (noticeable) use
   double rate = 0;       // X there, decoded tokens a microsecond
   double best_rate = 0;  // with any number of rows
   double iteration_us = 0;

@@ -66,6 +66,26 @@ TEST_F(OperatingPointTest, RowsThatAreToBeBroughtInCountForTheRestOfTheWork) {
   EXPECT_GT(Find().cpu_rows, 10) << "nobody decodes elsewhere";
 }
 
+// With one row in the gpu tier, X(c) = (1 + c) / T rises up to 21 rows; from the 19th on it is nearly the
+// best.
+TEST_F(OperatingPointTest, MostOfThoseThatAreThereStayTheTargetWhereFewerWouldDo) {
+  work.gpu_rows = 1;
+  tuning.nearly_best = 0.85;
+  tuning.kept_of_present = 0.5;
+  const int64_t fewest = Find().cpu_rows;
+  ASSERT_LT(fewest, 20);
+  work.present_cpu_rows = 2 * 20;
+  EXPECT_EQ(Find().cpu_rows, 20) << "half of 40";
+  work.present_cpu_rows = 2 * (fewest - 1);
+  EXPECT_EQ(Find().cpu_rows, fewest) << "too few are there";
+  tuning.nearly_best = 1;
+  work.present_cpu_rows = 2 * 40;
+  EXPECT_EQ(Find().cpu_rows, 21) << "further ones make less";
+  tuning.nearly_best = 0.85;
+  work.gpu_rows = 10;
+  EXPECT_LT(Find().cpu_rows, 20) << "the gpu tier has as many";
+}
+
 // 33 rows in three cohorts of 11: two layers' attention of 110 us each takes the CPU as long as the
 // iteration, 220 us. Each row makes a third of a token.
 TEST_F(OperatingPointTest, RidingRowsHaveAWholeIterationForALayer) {

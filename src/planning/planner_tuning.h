@@ -16,6 +16,11 @@ struct PlannerTuning {
   // Of the best throughput: the fewest rows that reach it are the target. The last percents cost the most
   // requests: each doubles the rows that wait for one another. Played.
   double nearly_best = 0.98;
+  // Of the rows that the cpu tier has: so many stay the target where they promise nearly the best too, though
+  // fewer would do, if the gpu tier's are few. Where X hardly depends on c the fewest are 50 now and 150
+  // then, and a tier that is to shrink admits nobody whose prompt would hide what it reads. Less than all, or
+  // the target would follow a tier that grows past it. Played: mixture 2 in the steady state, and 1 to 200.
+  double kept_of_present = 0.8;
   // Times the throughput without cpu rows: what two sub-batches must promise. Rows that wait for one another
   // cost what the model does not see: at 1000 in, 50 out 2 % were promised and 5 % lost (measured).
   double worth_splitting = 1.03;

@@ -58,6 +58,7 @@ std::vector<Constant> Constants() {
   using T = PlannerTuning;
   return {DistanceFromOne("next_rows", &T::next_rows),
           DistanceFromOne("nearly_best", &T::nearly_best),
+          DistanceFromOne("kept_of_present", &T::kept_of_present),
           DistanceFromOne("worth_splitting", &T::worth_splitting),
           Times("mostly_there", &T::mostly_there),
           DistanceFromOne("worth_riding", &T::worth_riding),
