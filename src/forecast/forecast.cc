@@ -1,6 +1,7 @@
 #include "forecast/forecast.h"
 
 #include <algorithm>
+#include <limits>
 #include <memory>
 #include <utility>
 
@@ -167,6 +168,21 @@ double WindowSeconds(double tokens_per_s, const MeanLengths& lengths) {
   constexpr double kLeastSeconds = 90;
   constexpr double kMostSeconds = 3'600;
   return std::clamp(kRequests * lengths.output / tokens_per_s, kLeastSeconds, kMostSeconds);
+}
+
+// Until those who wait have begun, if they do as in the play, less what that may vary by.
+double SecondsLeft(double num_left, double num_entered, double played_s) {
+  constexpr double kSurely = 0.9;
+  return num_entered <= 0 ? std::numeric_limits<double>::infinity()
+                          : kSurely * num_left / num_entered * played_s;
+}
+
+// Ends before the queue does: tiers that run out are no steady state.
+RunWindow WindowWithin(double end_us, RunWindow window) {
+  constexpr double kMostWarmUp = 0.25;
+  window.end_us = std::min(window.end_us, end_us);
+  window.begin_us = std::min(window.begin_us, kMostWarmUp * window.end_us);
+  return window;
 }
 
 // Enough for a median; the p99 of so many is a hint.
@@ -345,7 +361,7 @@ Result<SaturatedForecast> PlaySaturated(const StrategyChoice& choice, const Fore
         .mean_prompt = lengths.prompt,
         .gpu_rows = static_cast<double>(machine.gpu_kv_tokens) / lengths.own_context}});
   std::vector<WorkloadRequest> begun(requests.begin(), requests.end());
-  BeginAmidWork(room, &begun);
+  const int64_t num_begun = BeginAmidWork(room, &begun);
   const SteadyPlay play{.strategy = choice.name, .limits = setup.limits, .costs = &costs};
   TANDEM_ASSIGN_OR_RETURN(const SteadyRequests steady, PlayIntoSteadyState(room, play, &begun));
   room.max_cpu_requests = created->uses_cpu_tier() ? room.max_num_seqs : 0;
@@ -353,9 +369,12 @@ Result<SaturatedForecast> PlaySaturated(const StrategyChoice& choice, const Fore
   constexpr double kWarmUpUs = 10 * kUsPerSecond;
   const double window_s =
       std::max(steady.played_s, WindowSeconds(BoundOf(machine, costs, requests).upper_bound, lengths));
-  const double end_us = kWarmUpUs + window_s * kUsPerSecond;
-  TANDEM_ASSIGN_OR_RETURN(const PlayedRun run, PlayRun(setup, costs, RunRequestsOf(begun, room),
-                                                       {.begin_us = kWarmUpUs, .end_us = end_us}));
+  const auto num_left = static_cast<double>(begun.size()) - static_cast<double>(steady.num_begun);
+  const double num_entered = static_cast<double>(requests.size()) - static_cast<double>(num_begun) - num_left;
+  const RunWindow window =
+      WindowWithin(SecondsLeft(num_left, num_entered, steady.played_s) * kUsPerSecond,
+                   {.begin_us = kWarmUpUs, .end_us = kWarmUpUs + window_s * kUsPerSecond});
+  TANDEM_ASSIGN_OR_RETURN(const PlayedRun run, PlayRun(setup, costs, RunRequestsOf(begun, room), window));
   const auto iterations = static_cast<double>(run.iterations);
   const double rows = static_cast<double>(run.output_tokens) / iterations;
   const double gpu_share = run.decodes[0] / std::max(1e-9, run.decodes[0] + run.decodes[1]);

@@ -164,6 +164,27 @@ TEST(ForecastTest, OfAProfileIsWhatTheSimulationSays) {
 }
 
 // Prompts of 1,000 come in four chunks of 256 in place of one, each of which reads the weights.
+// A queue that ends within the window would count the end of the work: 4 to 7 % here.
+TEST(ForecastTest, IsOfASteadyStateHoweverFewRequestsThereAre) {
+  ForecastOptions options = Small();
+  options.gpu = "h100";
+  options.host = "hgx-h100";
+  options.gpu_kv_cache = CacheSize{CacheSize::Unit::kTokens, 26'400};
+  options.workload = "osc";
+  options.strategies = Choices("gpu-only");
+  std::vector<double> rates;
+  for (const int64_t count : {1'000, 2'000, 12'000}) {
+    options.num_requests = count;
+    const auto machine = DescribeMachine(options);
+    ASSERT_TRUE(machine.ok()) << machine.error().message;
+    const auto forecast = PlayForecast(options, *machine);
+    ASSERT_TRUE(forecast.ok()) << forecast.error().message;
+    rates.push_back(forecast->gpu_only);
+  }
+  EXPECT_NEAR(rates[0], rates[2], 0.02 * rates[2]);
+  EXPECT_NEAR(rates[1], rates[2], 0.02 * rates[2]);
+}
+
 TEST(ForecastTest, SmallerChunksMakeFewerTokens) {
   ForecastOptions options = Small();
   options.workload = "synthetic:in=1000,out=50";
