@@ -31,8 +31,8 @@ struct SteadyWork : SteadyMix {
 };
 
 struct OperatingPoint {
-  int64_t cpu_rows =
-      0;  // c, the fewest that are worth having (FindOperatingPoint); 0: the CPU is of no (noticeable) use
+  // c, the fewest that are worth having, as FindOperatingPoint says; 0: the CPU is of no noticeable use.
+  int64_t cpu_rows = 0;
   double rate = 0;       // X there, decoded tokens a microsecond
   double best_rate = 0;  // with any number of rows
   double iteration_us = 0;
