@@ -178,11 +178,12 @@ double SecondsLeft(double num_left, double num_entered, double played_s) {
 }
 
 // Ends before the queue does: tiers that run out are no steady state.
-RunWindow WindowWithin(double end_us, RunWindow window) {
+RunWindow SteadyWindow(double seconds, double seconds_left) {
+  constexpr double kWarmUpSeconds = 10;
   constexpr double kMostWarmUp = 0.25;
-  window.end_us = std::min(window.end_us, end_us);
-  window.begin_us = std::min(window.begin_us, kMostWarmUp * window.end_us);
-  return window;
+  const double end_s = std::min(kWarmUpSeconds + seconds, seconds_left);
+  return {.begin_us = std::min(kWarmUpSeconds, kMostWarmUp * end_s) * kUsPerSecond,
+          .end_us = end_s * kUsPerSecond};
 }
 
 // Enough for a median; the p99 of so many is a hint.
@@ -366,14 +367,11 @@ Result<SaturatedForecast> PlaySaturated(const StrategyChoice& choice, const Fore
   TANDEM_ASSIGN_OR_RETURN(const SteadyRequests steady, PlayIntoSteadyState(room, play, &begun));
   room.max_cpu_requests = created->uses_cpu_tier() ? room.max_num_seqs : 0;
   // Long enough that tiers fill and empty several times.
-  constexpr double kWarmUpUs = 10 * kUsPerSecond;
   const double window_s =
       std::max(steady.played_s, WindowSeconds(BoundOf(machine, costs, requests).upper_bound, lengths));
   const auto num_left = static_cast<double>(begun.size()) - static_cast<double>(steady.num_begun);
   const double num_entered = static_cast<double>(requests.size()) - static_cast<double>(num_begun) - num_left;
-  const RunWindow window =
-      WindowWithin(SecondsLeft(num_left, num_entered, steady.played_s) * kUsPerSecond,
-                   {.begin_us = kWarmUpUs, .end_us = kWarmUpUs + window_s * kUsPerSecond});
+  const RunWindow window = SteadyWindow(window_s, SecondsLeft(num_left, num_entered, steady.played_s));
   TANDEM_ASSIGN_OR_RETURN(const PlayedRun run, PlayRun(setup, costs, RunRequestsOf(begun, room), window));
   const auto iterations = static_cast<double>(run.iterations);
   const double rows = static_cast<double>(run.output_tokens) / iterations;

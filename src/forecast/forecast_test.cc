@@ -163,7 +163,6 @@ TEST(ForecastTest, OfAProfileIsWhatTheSimulationSays) {
   EXPECT_NEAR(forecast->strategies[0].saturated.output_throughput, 989, 0.1 * 989);
 }
 
-// Prompts of 1,000 come in four chunks of 256 in place of one, each of which reads the weights.
 // A queue that ends within the window would count the end of the work: 4 to 7 % here.
 TEST(ForecastTest, IsOfASteadyStateHoweverFewRequestsThereAre) {
   ForecastOptions options = Small();
@@ -185,6 +184,7 @@ TEST(ForecastTest, IsOfASteadyStateHoweverFewRequestsThereAre) {
   EXPECT_NEAR(rates[1], rates[2], 0.02 * rates[2]);
 }
 
+// Prompts of 1,000 come in four chunks of 256 in place of one, each of which reads the weights.
 TEST(ForecastTest, SmallerChunksMakeFewerTokens) {
   ForecastOptions options = Small();
   options.workload = "synthetic:in=1000,out=50";

@@ -58,15 +58,16 @@ OperatingPoint FindOperatingPoint(const SteadyWork& work, Overlap overlap, const
   };
   double best = 0;
   for (size_t i = 0; i < num_points; ++i) best = std::max(best, value_of(points[i]));
-  const SteadyTimes::Point* chosen = std::find_if(
-      points.begin(), points.begin() + static_cast<std::ptrdiff_t>(num_points),
-      [&](const SteadyTimes::Point& point) { return value_of(point) >= tuning.nearly_best * best; });
-  // Over fewer rows only where the gpu tier is no way to make as much.
+  const SteadyTimes::Point* const end = points.cbegin() + num_points;
+  const auto is_nearly_best = [&](const SteadyTimes::Point& point) {
+    return value_of(point) >= tuning.nearly_best * best;
+  };
+  const SteadyTimes::Point* chosen = std::find_if(points.cbegin(), end, is_nearly_best);
+  // Where the gpu tier holds many, a cpu tier that shrinks costs little.
   if (has_price && work.gpu_rows <= tuning.few_gpu_rows * chosen->cpu_rows) {
     const double most = tuning.kept_of_present * work.present_cpu_rows;
-    for (const SteadyTimes::Point* point = chosen;
-         point < points.data() + num_points && point->cpu_rows <= most; ++point) {
-      if (value_of(*point) >= tuning.nearly_best * best) chosen = point;
+    for (const SteadyTimes::Point* point = chosen; point < end && point->cpu_rows <= most; ++point) {
+      if (is_nearly_best(*point)) chosen = point;
     }
   }
   const bool must_be_worth_it = has_price && work.present_cpu_rows < tuning.mostly_there * chosen->cpu_rows;

@@ -66,8 +66,7 @@ TEST_F(OperatingPointTest, RowsThatAreToBeBroughtInCountForTheRestOfTheWork) {
   EXPECT_GT(Find().cpu_rows, 10) << "nobody decodes elsewhere";
 }
 
-// With one row in the gpu tier, X(c) = (1 + c) / T rises up to 21 rows; from the 19th on it is nearly the
-// best.
+// With one row in the gpu tier, X(c) = (1 + c) / T rises up to 21 rows, the last of them by little.
 TEST_F(OperatingPointTest, MostOfThoseThatAreThereStayTheTargetWhereFewerWouldDo) {
   work.gpu_rows = 1;
   tuning.nearly_best = 0.85;

@@ -324,8 +324,8 @@ TEST_P(RandomStateTest, NobodyStarves) {
       }
     }
     EXPECT_LT(longest_stay, 30) << name;
-    // The most that any seed was seen to give is 300, by async.
-    EXPECT_LT(most_overtaken, 450U) << name;
+    // The most that any seed was seen to give is 300, by async; a fifth more.
+    EXPECT_LE(most_overtaken, 360U) << name;
     std::printf("%-14s overtaken by %lu at most, the oldest made no progress for %.1f tokens of a rider\n",
                 std::string(name).c_str(), most_overtaken, longest_stay);
   }
